@@ -10,12 +10,10 @@ import logging
 from collections.abc import Callable, Sequence
 
 from turbopump.engine.disk.store_paths import is_folder_name
-from turbopump.engine.log.commit_log import STALLED, CommitLog
-from turbopump.engine.log.damage import LogDamage
-from turbopump.engine.queues.batch_queue import BatchQueues, inner_count
-from turbopump.engine.queues.consume_queue import ConsumeQueue, ConsumeQueues
-from turbopump.engine.queues.index import IndexFiles
-from turbopump.engine.queues.queue_ext import QueueExtensions
+from turbopump.engine.log.commit_log import STALLED
+from turbopump.engine.queues.batch_queue import inner_count
+from turbopump.engine.queues.consume_queue import ConsumeQueue
+from turbopump.engine.queues.parts import QueueParts
 from turbopump.engine.types import SCHEDULE_TOPIC, LogOffset, QueueOffset, StoreError
 from turbopump.pyx import dispatch as kernel
 from turbopump.pyx.index import java_hash
@@ -37,30 +35,22 @@ class LogDispatcher:
     """What was appended becomes visible here; `position` says how far."""
 
     def __init__(
-        self,
-        log: CommitLog,
-        queues: ConsumeQueues,
-        batches: BatchQueues,
-        index: IndexFiles | None,
-        extensions: QueueExtensions | None,
-        is_batch_topic: Callable[[str], bool],
-        delays_ms: Sequence[int],
-        damage: LogDamage,
+        self, parts: QueueParts, is_batch_topic: Callable[[str], bool], delays_ms: Sequence[int]
     ) -> None:
-        self.log = log
+        """`is_batch_topic` tells topics with `queue.type=BatchCQ`, `delays_ms` are those of
+        messageDelayLevel."""
+        self.log = parts.log
         self.strict = False
         """Raise QueueGapError instead of filling holes: while recovery may still start earlier."""
         self.stalled: OSError | None = None
         """Why the queues cannot follow the log now (disk full); cleared when they can again."""
-        self._queues = queues
-        self._batches = batches
-        self._index = index
-        self._extensions = extensions
+        self._queues, self._batches = parts.queues, parts.batches
+        self._index, self._extensions = parts.index, parts.extensions
         self._batch_arrivals: list[tuple[str, int]] = []
         self._is_batch_topic = is_batch_topic
-        self._damage = damage
+        self._damage = parts.damage
         self._delays_ms = list(delays_ms)
-        queues.table.set_delay_levels(self._delays_ms)
+        self._queues.table.set_delay_levels(self._delays_ms)
         self._index_from = LogOffset(0)
 
     @property

@@ -33,7 +33,7 @@ class Arrivals:
         slots, batches = parts.dispatcher.take_arrivals()
         if not slots and not batches:
             return
-        parts.checkpointer.arrived(slots, batches)
+        parts.checkpointer.dirty.arrived(slots, batches)
         if not self._callbacks:
             return
         arrived = [

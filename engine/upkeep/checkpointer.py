@@ -1,74 +1,40 @@
 """Making queues and index durable, and the checkpoint behind them.
 
-Owns what of the derived files is not durable yet. It must never write a checkpoint before the data
-it speaks of is synced, and never sync on the loop thread while the store runs. Called by the store
-(tick, close) and by recovery (progress).
+Owns when a round of syncs is due and what the checkpoint says; what is dirty is in rounds.py. It
+must never write a checkpoint before the data it speaks of is synced, and never sync on the loop
+thread while the store runs. Called by the store (tick, close) and by recovery (progress).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
-from turbopump.engine.config import QUEUE_UNIT_SIZE, StoreConfig
 from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk.checkpoint import Checkpoint, DurableMarks
 from turbopump.engine.disk.disk_steps import Steps, Work, at_once
-from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk, DiskLane
 from turbopump.engine.disk.sync_watch import SyncWatch
-from turbopump.engine.log.commit_log import CHECKPOINT_FAILED, CommitLog
-from turbopump.engine.queues.batch_queue import BatchQueue, BatchQueues
-from turbopump.engine.queues.consume_queue import ConsumeQueue, ConsumeQueues
+from turbopump.engine.log.commit_log import CHECKPOINT_FAILED
 from turbopump.engine.queues.dispatcher import LogDispatcher
-from turbopump.engine.queues.index import IndexFiles, IndexPart
-from turbopump.engine.queues.queue_ext import QueueExtensions
-from turbopump.engine.types import LONG_AGO_MS, LogOffset, QueueOffset
+from turbopump.engine.queues.parts import QueueParts
+from turbopump.engine.types import LONG_AGO_MS, LogOffset
+from turbopump.engine.upkeep.rounds import DirtyFiles, SyncRound
 
 logger = logging.getLogger(__name__)
 
 # After a crash this much of the log is dispatched again at most, beyond one thorough interval's
 # worth: a fraction of a second.
 ROUND_BYTES = 256 << 20
-PAGE_SIZE = 4096
 
 Done = Callable[[OSError | None], None]
-
-
-@dataclass(slots=True)
-class _Round:
-    """One pass over what is dirty: decided on the loop, synced elsewhere, noted on the loop."""
-
-    paths: list[str]
-    folders: list[str]
-    reached: list[tuple[ConsumeQueue, QueueOffset]]
-    batches_reached: list[tuple[BatchQueue, int]]
-    rolled: list[IndexPart]
-    last_unit_log_offset: int
-    index_ms: int
-    marks: DurableMarks
-    timestamp_ms: int
-    size: int
-    """Bytes that are to be synced, about."""
 
 
 class Checkpointer:
     """At most one round is under way."""
 
-    def __init__(
-        self,
-        files: Files,
-        config: StoreConfig,
-        disk: Disk,
-        log: CommitLog,
-        queues: ConsumeQueues,
-        batches: BatchQueues,
-        extensions: QueueExtensions | None,
-        index: IndexFiles | None,
-        dispatcher: LogDispatcher,
-    ) -> None:
+    def __init__(self, parts: QueueParts, disk: Disk, dispatcher: LogDispatcher) -> None:
         self.checkpoint = Checkpoint()
         """What is on the disk, or on its way there."""
         self.durable_end = LogOffset(0)
@@ -79,20 +45,14 @@ class Checkpointer:
         self.failed: OSError | None = None
         self.confirm: LogOffset | None = None
         """Of a replicated store: confirmOffset, to be written down."""
-        self._files = files
-        self._config = config
-        self._disk = disk
-        self._log = log
-        self._queues = queues
-        self._batches = batches
-        self._extensions = extensions
-        self._index = index
+        self.dirty = DirtyFiles(parts, dispatcher)
+        """The queues that got units, and how many there are in all."""
+        self._files, self._config = parts.files, parts.config
+        self._log, self._index = parts.log, parts.index
         self._dispatcher = dispatcher
-        self._dirty: set[int] = set()
-        self._dirty_batches: set[tuple[str, int]] = set()
         self._waiting: DurableMarks | None = None
         self._lane = DiskLane(disk)
-        self._watch = SyncWatch("queues or checkpoint", config)
+        self._watch = SyncWatch("queues or checkpoint", parts.config)
         self._ticked_ms = LONG_AGO_MS
         self._last_ms = LONG_AGO_MS
         self._last_thorough_ms = LONG_AGO_MS
@@ -110,21 +70,6 @@ class Checkpointer:
     def start(self, steady_ms: int) -> None:
         """The store is open: the first thorough round comes one interval from now."""
         self._last_thorough_ms = steady_ms
-
-    def arrived(self, slots: list[int], batches: list[tuple[str, int]]) -> None:
-        """These queues got units."""
-        self._dirty.update(slots)
-        self._dirty_batches.update(batches)
-
-    def forget(self, slot: int) -> None:
-        """A queue was deleted."""
-        self._dirty.discard(slot)
-
-    def count_units(self) -> tuple[int, int]:
-        """How many queues have units, and how many units they had in all."""
-        counts = [self._queues.max_offset(queue) for queue in self._queues]
-        counts += [queue.max_offset for queue in self._batches]
-        return sum(count > 0 for count in counts), sum(counts)
 
     def tick(self, steady_ms: int, log_timestamp_ms: int) -> None:
         """Each second the log's position and full index files; queues in the thorough rhythm, or
@@ -279,13 +224,18 @@ class Checkpointer:
         if marks is not None:
             counts = marks.queue_count, marks.unit_count
             if marks.queues > log_end:
-                counts = self.count_units_before(log_end)
+                counts = self.dirty.count_units_before(log_end)
             if marks.index <= index_end:
                 index_end, entries = marks.index, marks.entry_count
             marks = DurableMarks(
-                min(marks.log, log_end), min(marks.queues, log_end), index_end, *counts, entries,
-                marks.log_min, marks.first_units,
-            )  # fmt: skip
+                min(marks.log, log_end),
+                min(marks.queues, log_end),
+                index_end,
+                *counts,
+                entries,
+                marks.log_min,
+                marks.first_units,
+            )
         self.checkpoint = Checkpoint(
             min(old.log_timestamp_ms, log_timestamp_ms),
             min(old.queue_timestamp_ms, log_timestamp_ms),
@@ -299,19 +249,11 @@ class Checkpointer:
         self.durable_end = LogOffset(min(self.durable_end, log_end))
         return partial(checkpoints.save, self._files, self._config.root, self.checkpoint)
 
-    def count_units_before(self, log_end: LogOffset) -> tuple[int, int]:
-        """What `count_units` says once the queues are cut at `log_end`."""
-        queues = self._queues
-        counts = [queues.end_before(queue, log_end) // QUEUE_UNIT_SIZE for queue in queues]
-        counts += [self._batches.max_offset_before(batch, log_end) for batch in self._batches]
-        return sum(count > 0 for count in counts), sum(counts)
-
     def restart(self) -> None:
         """All that the checkpoint speaks of is gone, the file too. What was dirty is forgotten."""
         self._lane.finish()
         self._waiting = None
-        self._dirty.clear()
-        self._dirty_batches.clear()
+        self.dirty.clear()
         self.checkpoint = Checkpoint()
         self.durable_end = self.durable_log_min = LogOffset(0)
         if self.confirm is not None:
@@ -332,12 +274,12 @@ class Checkpointer:
 
     def _begin(self, last: bool = False) -> tuple[Work, Done]:
         """A round: (what makes it durable, what takes how that went)."""
-        plan = self._plan(last)
+        plan = self.dirty.plan(last)
         files = self._files
 
         def work() -> None:
             # Files of a topic that is deleted meanwhile, or that expire, are passed over.
-            files.sync_all(plan.paths, plan.folders, self._watch.returned)
+            files.sync_all(plan.paths, list(plan.folders), self._watch.returned)
 
         def done(result: OSError | None) -> None:
             if result is not None:
@@ -349,66 +291,7 @@ class Checkpointer:
         self._watch.begin(plan.size)
         return work, done
 
-    def _plan(self, last: bool) -> _Round:
-        paths: list[str] = []
-        folders: dict[str, None] = {}
-        reached: list[tuple[ConsumeQueue, QueueOffset]] = []
-        last_unit = 0
-        size = 0
-        for slot in self._dirty:
-            queue = self._queues.by_slot(slot)
-            queue_paths, queue_folders, offset = self._queues.dirty_paths(queue)
-            # Now, not when the round is over: a file made meanwhile is one for the next round.
-            queue.names_synced = True
-            paths += queue_paths
-            folders.update(dict.fromkeys(queue_folders))
-            reached.append((queue, offset))
-            size += PAGE_SIZE + QUEUE_UNIT_SIZE * max(0, offset - queue.flushed_offset)
-            for unit in self._queues.units(queue, offset - 1, 1):
-                last_unit = max(last_unit, unit.log_offset)
-        batches_reached: list[tuple[BatchQueue, int]] = []
-        for name in self._dirty_batches:
-            batch = self._batches.find(*name)
-            if batch is not None:
-                batch_paths, batch_folders, end = self._batches.dirty_paths(batch)
-                batch.names_synced = True
-                paths += batch_paths
-                folders.update(dict.fromkeys(batch_folders))
-                batches_reached.append((batch, end))
-        if self._extensions is not None:
-            paths += self._extensions.paths()
-        rolled: list[IndexPart] = []
-        if self._index is not None:
-            rolled, self._index.rolled = self._index.rolled, []
-            paths += [part.path for part in rolled]
-            size += len(rolled) * self._config.index_file_size
-            if rolled:
-                folders[self._index.folder] = None
-        self._dirty.clear()
-        self._dirty_batches.clear()
-        index_end, index_ms, entries = LogOffset(0), 0, 0
-        position = self._dispatcher.position
-        if self._dispatcher.stalled is None:
-            count, units = self.count_units()
-        else:
-            # The record that waits may have its unit: a recovery cuts that before it counts.
-            count, units = self.count_units_before(position)
-        if self._index is not None:
-            closed = len(self._index.parts) if last else self._index.closed()
-            index_end, index_ms = self._index.end_of(closed)
-            entries = self._index.entry_count(closed, self._log.min)
-            if last:
-                index_end = position
-        marks = DurableMarks(
-            self._log.flushed, position, index_end, count, units, entries, self._log.min,
-            self._queues.first_units(),
-        )  # fmt: skip
-        return _Round(
-            paths, list(folders), reached, batches_reached, rolled, last_unit, index_ms, marks,
-            self._dispatcher.last_store_timestamp_ms, size,
-        )  # fmt: skip
-
-    def _note(self, plan: _Round) -> None:
+    def _note(self, plan: SyncRound) -> None:
         """The round is durable: remember how far, for the checkpoint that follows."""
         for queue, offset in plan.reached:
             queue.flushed_offset = offset

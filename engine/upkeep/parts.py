@@ -18,6 +18,7 @@ from turbopump.engine.queues.batch_queue import BatchQueues
 from turbopump.engine.queues.consume_queue import ConsumeQueues
 from turbopump.engine.queues.dispatcher import LogDispatcher
 from turbopump.engine.queues.index import IndexFiles
+from turbopump.engine.queues.parts import QueueParts
 from turbopump.engine.queues.queue_ext import QueueExtensions
 from turbopump.engine.types import StoreError
 from turbopump.engine.upkeep.checkpointer import Checkpointer
@@ -26,18 +27,10 @@ LOCK_FILE = "lock"
 LOCK_CONTENT = b"lock"
 
 
-@dataclass(slots=True)
-class StoreParts:
-    """One of each."""
+@dataclass(slots=True, frozen=True, kw_only=True)
+class StoreParts(QueueParts):
+    """With what keeps them in step and makes them durable."""
 
-    files: Files
-    config: StoreConfig
-    log: CommitLog
-    queues: ConsumeQueues
-    batches: BatchQueues
-    extensions: QueueExtensions | None
-    index: IndexFiles | None
-    damage: LogDamage
     dispatcher: LogDispatcher
     checkpointer: Checkpointer
 
@@ -64,16 +57,20 @@ def build_parts(
         size = config.mapped_file_size_consume_queue_ext
         extensions = QueueExtensions(files, config.root, size, pool)
     index = IndexFiles(files, config, pool) if config.message_index_enable else None
-    damage = LogDamage(files, config.root, log, disk)
-    dispatcher = LogDispatcher(
-        log, queues, batches, index, extensions, is_batch_topic, delays_ms, damage
+    parts = QueueParts(
+        files=files,
+        config=config,
+        log=log,
+        queues=queues,
+        batches=batches,
+        extensions=extensions,
+        index=index,
+        damage=LogDamage(files, config.root, log, disk),
     )
-    checkpointer = Checkpointer(
-        files, config, disk, log, queues, batches, extensions, index, dispatcher
-    )
-    return StoreParts(
-        files, config, log, queues, batches, extensions, index, damage, dispatcher, checkpointer
-    )
+    dispatcher = LogDispatcher(parts, is_batch_topic, delays_ms)
+    checkpointer = Checkpointer(parts, disk, dispatcher)
+    known = {field.name: getattr(parts, field.name) for field in dataclasses.fields(parts)}
+    return StoreParts(**known, dispatcher=dispatcher, checkpointer=checkpointer)
 
 
 def lock_folder(files: Files, config: StoreConfig) -> FileLock:

@@ -390,10 +390,10 @@ def _queues_from(parts: StoreParts, plan: RecoveryPlan, saved: Checkpoint) -> Lo
     # Window 10: queues are missing. All that the log still has is dispatched again.
     trusted = len(parts.queues) > 0
     if marks is not None and marks.queues == plan.queues_from and marks.queue_count >= 0:
-        counts = parts.checkpointer.count_units()
+        counts = parts.checkpointer.dirty.count_units()
         if plan.queues_from < plan.cut_queues_at:
             # Closed well, but the checkpoint is an older one: units came after it.
-            counts = parts.checkpointer.count_units_before(plan.queues_from)
+            counts = parts.checkpointer.dirty.count_units_before(plan.queues_from)
         trusted = counts == (marks.queue_count, marks.unit_count)
     # Without our marks nothing was counted, but a hole in a row of files was seen. A RocketMQ
     # broker's queues are taken as they are; what lost its checkpoint may have lost more than that.
@@ -504,7 +504,7 @@ def _fill_up(
         try:
             for stop in _steps(parts, start, end, scan.start, "filling the queues", watch):
                 dispatcher.run(stop, now_ms)
-                parts.checkpointer.arrived(*dispatcher.take_arrivals())
+                parts.checkpointer.dirty.arrived(*dispatcher.take_arrivals())
                 if dispatcher.stalled is not None:
                     raise dispatcher.stalled
                 if stop < end and stop % file_size == 0:

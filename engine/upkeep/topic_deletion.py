@@ -128,7 +128,7 @@ class TopicDeletions:
         queues, files = parts.queues, parts.files
         gone = queues.forget_topic(topic, QUEUES_OF_STEP)
         for queue in gone:
-            parts.checkpointer.forget(queue.slot)
+            parts.checkpointer.dirty.forget(queue.slot)
         folders = [queue.segments.folder for queue in gone]
         is_last = not queues.of_topic(topic)
         if is_last:

@@ -192,7 +192,7 @@ def _catch_up(parts: StoreParts, log_end: LogOffset, now_ms: int) -> Steps:
     dispatcher.run(visible, now_ms)
     if dispatcher.position < visible:
         raise StoreError(f"the log cannot be cut at {log_end}: {dispatcher.stalled}")
-    checkpointer.arrived(*dispatcher.take_arrivals())
+    checkpointer.dirty.arrived(*dispatcher.take_arrivals())
     yield from checkpointer.finishing()
 
 

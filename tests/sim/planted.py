@@ -29,6 +29,7 @@ from turbopump.engine.types import LogOffset, PutStatus
 from turbopump.engine.upkeep import recovery, truncation
 from turbopump.engine.upkeep.checkpointer import Checkpointer
 from turbopump.engine.upkeep.retention import Retention
+from turbopump.engine.upkeep.rounds import DirtyFiles
 from turbopump.pyx import record
 from turbopump.pyx.region import Region
 
@@ -71,17 +72,22 @@ def names_above_forgotten(patch: Patch) -> None:
 
 def checkpoint_before_data(patch: Patch) -> None:
     """The checkpoint says what a round will have made durable before the round has begun."""
-    real = Checkpointer._plan
+    begin, plan = Checkpointer._begin, DirtyFiles.plan
 
-    def plan(self: Checkpointer, last: bool) -> Any:
-        found = real(self, last)
-        if found.marks.queues <= self._log.flushed:
-            self.checkpoint = self.checkpoint._replace(marks=found.marks)
-            with suppress(OSError):
-                checkpoints.save(self._files, self._config.root, self.checkpoint)
-        return found
+    def planted(self: Checkpointer, last: bool = False) -> Any:
+        def early(dirty: DirtyFiles, last: bool) -> Any:
+            found = plan(dirty, last)
+            if found.marks.queues <= self._log.flushed:
+                self.checkpoint = self.checkpoint._replace(marks=found.marks)
+                with suppress(OSError):
+                    checkpoints.save(self._files, self._config.root, self.checkpoint)
+            return found
 
-    patch.setattr(Checkpointer, "_plan", plan)
+        with patch.context() as inside:
+            inside.setattr(DirtyFiles, "plan", early)
+            return begin(self, last)
+
+    patch.setattr(Checkpointer, "_begin", planted)
 
 
 def checkpoint_before_log(patch: Patch) -> None:

@@ -1,0 +1,141 @@
+"""What of the derived files is not durable yet, and what one pass over it has to sync.
+
+Owns the dirty queues. It must never sync, nor write a checkpoint: what a pass will have made
+durable is returned. Called by the checkpointer only, on the loop's thread.
+"""
+
+from dataclasses import dataclass, field
+
+from turbopump.engine.config import QUEUE_UNIT_SIZE
+from turbopump.engine.disk.checkpoint import DurableMarks
+from turbopump.engine.queues.batch_queue import BatchQueue
+from turbopump.engine.queues.consume_queue import ConsumeQueue
+from turbopump.engine.queues.dispatcher import LogDispatcher
+from turbopump.engine.queues.index import IndexPart
+from turbopump.engine.queues.parts import QueueParts
+from turbopump.engine.types import LogOffset, QueueOffset
+
+PAGE_SIZE = 4096
+
+
+@dataclass(slots=True)
+class SyncRound:
+    """One pass over what is dirty: decided on the loop, synced elsewhere, noted on the loop."""
+
+    marks: DurableMarks
+    """What a checkpoint may say once it is done."""
+    index_ms: int
+    timestamp_ms: int
+    paths: list[str] = field(default_factory=list)
+    folders: dict[str, None] = field(default_factory=dict)
+    reached: list[tuple[ConsumeQueue, QueueOffset]] = field(default_factory=list)
+    batches_reached: list[tuple[BatchQueue, int]] = field(default_factory=list)
+    rolled: list[IndexPart] = field(default_factory=list)
+    last_unit_log_offset: int = 0
+    size: int = 0
+    """Bytes that are to be synced, about."""
+
+
+class DirtyFiles:
+    """Of one store."""
+
+    def __init__(self, parts: QueueParts, dispatcher: LogDispatcher) -> None:
+        self._parts = parts
+        self._dispatcher = dispatcher
+        self._queues: set[int] = set()
+        self._batches: set[tuple[str, int]] = set()
+
+    def arrived(self, slots: list[int], batches: list[tuple[str, int]]) -> None:
+        """These queues got units."""
+        self._queues.update(slots)
+        self._batches.update(batches)
+
+    def forget(self, slot: int) -> None:
+        """A queue was deleted."""
+        self._queues.discard(slot)
+
+    def clear(self) -> None:
+        """All that was dirty is on its way to the disk, or gone."""
+        self._queues.clear()
+        self._batches.clear()
+
+    def count_units(self) -> tuple[int, int]:
+        """How many queues have units, and how many units they had in all."""
+        queues = self._parts.queues
+        counts = [queues.max_offset(queue) for queue in queues]
+        counts += [batch.max_offset for batch in self._parts.batches]
+        return sum(count > 0 for count in counts), sum(counts)
+
+    def count_units_before(self, log_end: LogOffset) -> tuple[int, int]:
+        """What `count_units` says once the queues are cut at `log_end`."""
+        queues, batches = self._parts.queues, self._parts.batches
+        counts = [queues.end_before(queue, log_end) // QUEUE_UNIT_SIZE for queue in queues]
+        counts += [batches.max_offset_before(batch, log_end) for batch in batches]
+        return sum(count > 0 for count in counts), sum(counts)
+
+    def plan(self, last: bool) -> SyncRound:
+        """What is to be synced now; nothing is dirty any more. With `last` the index file that is
+        written counts as done."""
+        index = self._parts.index
+        rolled: list[IndexPart] = []
+        if index is not None:
+            rolled, index.rolled = index.rolled, []
+        marks, index_ms = self._marks(last)
+        plan = SyncRound(marks, index_ms, self._dispatcher.last_store_timestamp_ms, rolled=rolled)
+        self._plan_queues(plan)
+        self._plan_batches(plan)
+        if self._parts.extensions is not None:
+            plan.paths += self._parts.extensions.paths()
+        if index is not None and rolled:
+            plan.paths += [part.path for part in rolled]
+            plan.size += len(rolled) * self._parts.config.index_file_size
+            plan.folders[index.folder] = None
+        self.clear()
+        return plan
+
+    def _plan_queues(self, plan: SyncRound) -> None:
+        queues = self._parts.queues
+        for slot in self._queues:
+            queue = queues.by_slot(slot)
+            paths, folders, offset = queues.dirty_paths(queue)
+            # Now, not when the round is over: a file made meanwhile is one for the next round.
+            queue.names_synced = True
+            plan.paths += paths
+            plan.folders.update(dict.fromkeys(folders))
+            plan.reached.append((queue, offset))
+            plan.size += PAGE_SIZE + QUEUE_UNIT_SIZE * max(0, offset - queue.flushed_offset)
+            for unit in queues.units(queue, offset - 1, 1):
+                plan.last_unit_log_offset = max(plan.last_unit_log_offset, unit.log_offset)
+
+    def _plan_batches(self, plan: SyncRound) -> None:
+        batches = self._parts.batches
+        for name in self._batches:
+            batch = batches.find(*name)
+            if batch is not None:
+                paths, folders, end = batches.dirty_paths(batch)
+                batch.names_synced = True
+                plan.paths += paths
+                plan.folders.update(dict.fromkeys(folders))
+                plan.batches_reached.append((batch, end))
+
+    def _marks(self, last: bool) -> tuple[DurableMarks, int]:
+        """How far all is once the round is durable, and the index's time in RocketMQ's numbers."""
+        log, index = self._parts.log, self._parts.index
+        index_end, index_ms, entries = LogOffset(0), 0, 0
+        position = self._dispatcher.position
+        if self._dispatcher.stalled is None:
+            count, units = self.count_units()
+        else:
+            # The record that waits may have its unit: a recovery cuts that before it counts.
+            count, units = self.count_units_before(position)
+        if index is not None:
+            closed = len(index.parts) if last else index.closed()
+            index_end, index_ms = index.end_of(closed)
+            entries = index.entry_count(closed, log.min)
+            if last:
+                index_end = position
+        first_units = self._parts.queues.first_units()
+        marks = DurableMarks(
+            log.flushed, position, index_end, count, units, entries, log.min, first_units
+        )
+        return marks, index_ms

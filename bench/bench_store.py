@@ -19,8 +19,8 @@ import pytest
 from bench.engine_append import HOST, frame_of, ready_lane
 
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.store import Store
 from turbopump.engine.types import LogOffset, NewMessage, QueueOffset
 from turbopump.pyx import record

@@ -40,9 +40,10 @@ from turbopump.broker.tables.saving import Saver
 from turbopump.broker.tables.statistics import SAMPLE_INTERVAL_MS
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.disk.config_files import ConfigFiles, pieces_of
-from turbopump.engine.disk.files import Files, RealFiles
+from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import DiskThreads
 from turbopump.engine.disk.kept_table import Content
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.later import Later
 from turbopump.engine.store import Store
 from turbopump.engine.types import Progress

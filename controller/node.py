@@ -23,8 +23,9 @@ from turbopump.controller.raft.options import RaftOptions
 from turbopump.controller.raft.storage import RaftStorage
 from turbopump.controller.suspects import Probed
 from turbopump.engine.disk.config_files import replace_file
-from turbopump.engine.disk.files import Files, RealFiles
+from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import DiskThreads
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.later import Later
 from turbopump.engine.types import StoreError
 from turbopump.net.transport.calls import Calls

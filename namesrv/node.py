@@ -13,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from turbopump.engine.disk.config_files import ConfigFiles, replace_file
-from turbopump.engine.disk.files import Files, RealFiles
+from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import DiskThreads
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.later import Later
 from turbopump.namesrv import handlers
 from turbopump.namesrv.config import NamesrvConfig

@@ -2,9 +2,9 @@
 """Mapping: a file mapped whole, without a descriptor of its own.
 
 Owns the mapping, which lasts as long as a view of it exists. It must never know what the bytes
-mean, nor open a file. Called by engine/disk/files.py, with a descriptor that may be closed right
-after. Python's mmap keeps a copy of the descriptor for each mapping, and a process may have few of
-those.
+mean, nor open a file. Called by engine/disk/real_files.py, with a descriptor that may be closed
+right after. Python's mmap keeps a copy of the descriptor for each mapping, and a process may have
+few of those.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo

@@ -18,8 +18,8 @@ from typing import Any
 import zstandard
 
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.log.epochs import decode as decode_epochs
 from turbopump.engine.queues.dispatcher import parse_properties
 from turbopump.engine.store import Store

@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from turbopump.engine.disk.files import MappedFile, RealMappedFile
+from turbopump.engine.disk.files import MappedFile
+from turbopump.engine.disk.real_files import RealMappedFile
 from turbopump.pyx.syncer import Syncer
 
 T = TypeVar("T")

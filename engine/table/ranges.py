@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from turbopump.engine.disk.files import Files, MappedFile, RealFiles
+from turbopump.engine.disk.files import Files, MappedFile
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.table.inspect import Deviation, next_record
 from turbopump.engine.types import LogOffset, StoreError
 from turbopump.pyx import columns as kernel

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from turbopump.engine.disk.files import MappedFile, RealFiles
+from turbopump.engine.disk.files import MappedFile
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.disk.segments import is_file_name
 from turbopump.engine.queues.consume_queue import BLANK_SIZE
 from turbopump.engine.queues.queue_ext import is_address, position_of, unit_in

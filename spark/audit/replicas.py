@@ -17,7 +17,8 @@ from itertools import pairwise
 from turbopump.engine import fastjson
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk import checkpoint
-from turbopump.engine.disk.files import MappedFile, RealFiles
+from turbopump.engine.disk.files import MappedFile
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.disk.segments import is_file_name
 from turbopump.engine.log import epoch_lines, epochs
 from turbopump.engine.log.boundary import was_replicated

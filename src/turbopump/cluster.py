@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.node import BrokerNode, StartError
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.disk.segments import file_size_in
 from turbopump.engine.keys import BOOLEAN
 from turbopump.engine.types import Progress, StoreError

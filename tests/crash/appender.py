@@ -12,8 +12,8 @@ from collections.abc import Callable
 from functools import partial
 
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import DiskThreads
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.store import Store
 from turbopump.engine.types import Appended, FlushMode, NewMessage, PutStatus
 

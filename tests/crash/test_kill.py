@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.store import Store
 
 APPENDER = Path(__file__).with_name("appender.py")

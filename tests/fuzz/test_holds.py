@@ -15,7 +15,7 @@ from tests.fuzz.holds.controller import ControllerWalk
 from tests.fuzz.holds.generic import generic
 from tests.fuzz.holds.meter import Case, Hold
 from tests.fuzz.holds.walks import LIMIT_MS, WALKS, Walk
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.net.wire.codes import RequestCode
 
 SLACK = 2

@@ -15,8 +15,8 @@ import zstandard
 from turbopump.broker.config import config as broker_config
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.config_files import ConfigFiles
-from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.store import Store
 from turbopump.engine.types import NewMessage
 

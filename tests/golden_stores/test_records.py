@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.queues.dispatcher import parse_properties
 from turbopump.pyx import record as kernel
 from turbopump.pyx.crc32 import crc32, masked_crc32

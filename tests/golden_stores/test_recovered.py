@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.store import Store
 from turbopump.engine.types import Boundary, PutStatus, StoreError
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.store import Store
 from turbopump.engine.types import (
     Boundary,

@@ -17,8 +17,8 @@ from tests.wire.test_golden_ha_machines import (
 
 from turbopump.broker.ha.follower import Follower
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.replicated import Replicated
 from turbopump.engine.store import Store
 from turbopump.engine.types import Buffer, FlushMode, LogOffset

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from turbopump.engine.disk.config_files import ConfigFiles
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.fastjson import RawKeys
 from turbopump.engine.types import QueueOffset
 from turbopump.net.client.errors import BrokerError, ClientError, RouteNotFound

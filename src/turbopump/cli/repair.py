@@ -84,8 +84,8 @@ def _open(path: Path, config_file: Path | None) -> "tuple[Store, int]":
     import time
 
     from turbopump.cli.inspect.files import log_files
-    from turbopump.engine.disk.files import RealFiles
     from turbopump.engine.disk.flush import InlineDisk
+    from turbopump.engine.disk.real_files import RealFiles
     from turbopump.engine.store import Store
     from turbopump.engine.types import StoreError
 

@@ -10,7 +10,7 @@ from tests.fuzz.holds.generic import generic
 from tests.fuzz.holds.meter import Case, Hold, Meter, OtherThread, ask, connect
 from turbopump.cli.collecting import Collecting
 from turbopump.engine.disk.config_files import ConfigFiles
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.later import Later
 from turbopump.namesrv import handlers
 from turbopump.namesrv.config import NamesrvConfig

@@ -18,8 +18,8 @@ import uvloop
 from turbopump.broker.ha.options import HaOptions
 from turbopump.broker.ha.service import HaService
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import DiskThreads
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.store import Store
 from turbopump.engine.types import FlushMode, NewMessage, PutStatus
 

@@ -20,8 +20,9 @@ from turbopump.broker.config.config import load_config
 from turbopump.broker.node import BrokerNode, StartError
 from turbopump.broker.tables.pull_holds import PullHolds
 from turbopump.engine.disk import checkpoint as checkpoints
-from turbopump.engine.disk.files import FileLock, RealFiles
+from turbopump.engine.disk.files import FileLock
 from turbopump.engine.disk.flush import InlineDisk
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.store import Store
 from turbopump.engine.types import NewMessage, Progress, QueueOffset, StoreError
 from turbopump.namesrv.config import NamesrvConfig

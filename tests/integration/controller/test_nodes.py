@@ -21,7 +21,7 @@ from tests.integration.controller.quorum import (
 
 from turbopump.controller.driver import CLIENT_BODY_MAX
 from turbopump.controller.node import ControllerNode
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.types import StoreError
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command

@@ -15,7 +15,7 @@ from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.saving import Saver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.disk.config_files import ConfigFiles
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.later import Later
 from turbopump.engine.store import Store
 from turbopump.net.transport.peer import Peer, Timer

@@ -9,7 +9,7 @@ import pytest
 from turbopump.broker.tables import adoption, offsets
 from turbopump.broker.tables.offsets import Offsets, OffsetTable
 from turbopump.engine.disk.config_files import ConfigFiles
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.topics import DataVersion
 

@@ -8,7 +8,7 @@ import pytest
 from tests.sim.disk import PowerCut, SimDisk
 
 from turbopump.broker.ha.control.identity import Applied, IdentityError, IdentityFiles
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 
 PATH = "/store/brokerIdentity"
 CODE = "127.0.0.1:10911;1700000000000"

@@ -13,7 +13,7 @@ from turbopump.broker.tables import offset_lines, offsets
 from turbopump.broker.tables.offsets import FILE_NAME, OffsetTable
 from turbopump.engine import fastjson
 from turbopump.engine.disk.config_files import ConfigFiles
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.types import QueueOffset
 
 NAMES = ["a", "b", "%RETRY%c", 'q"\\', "ünicode", "long" * 30]

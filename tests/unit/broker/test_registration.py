@@ -18,8 +18,8 @@ from turbopump.broker.registration.registration import (
 from turbopump.broker.tables.saving import Saver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.disk.config_files import ConfigFiles
-from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.routes import RegisterBrokerRequest, UnRegisterBrokerRequest

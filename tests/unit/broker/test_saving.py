@@ -9,7 +9,7 @@ from turbopump.broker.tables.saving import WHOLE_AFTER, Saver, Source
 from turbopump.engine import fastjson
 from turbopump.engine.disk.config_changes import SIZE_MIN, change
 from turbopump.engine.disk.config_files import ConfigFiles, pieces_of
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.later import Later
 from turbopump.net.wire.command import Command, new_request, response
 

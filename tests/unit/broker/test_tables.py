@@ -17,8 +17,8 @@ from turbopump.broker.tables.saving import Saver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine import fastjson
 from turbopump.engine.disk.config_files import ConfigFiles
-from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire import names
 from turbopump.net.wire.groups import SubscriptionGroupConfig

@@ -16,8 +16,8 @@ from turbopump.controller.raft.log import Entry
 from turbopump.controller.raft.messages import RaftRequestCode
 from turbopump.controller.raft.options import RaftOptions
 from turbopump.controller.raft.storage import RaftStorage
-from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import Job
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.later import Later
 from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.codes import ResponseCode

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 import pytest
 
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.disk.files import FileLock, Files, MappedFile, RealFiles
+from turbopump.engine.disk.files import FileLock, Files, MappedFile
 from turbopump.engine.disk.flush import Disk, InlineDisk
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.store import Store
 from turbopump.engine.types import Appended, NewMessage, Progress, PutStatus, QueueOffset
 from turbopump.engine.upkeep.disk_use import room_of

@@ -7,7 +7,8 @@ import pytest
 
 from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk import sync_watch
-from turbopump.engine.disk.files import MappedFile, RealFiles
+from turbopump.engine.disk.files import MappedFile
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.log import group_commit
 from turbopump.engine.types import Fitness, FlushMode, NewMessage, PutStatus, ReadStatus, StoreError
 from turbopump.engine.upkeep import checkpointer

@@ -22,7 +22,7 @@ from turbopump.cluster import (
     changed_before,
 )
 from turbopump.controller.config import format_peers
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.net.wire.hosts import join
 from turbopump.net.wire.java_properties import (
     PropertiesError,

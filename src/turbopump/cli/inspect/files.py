@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turbopump.cli.errors import UserError, sentence_of
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.table.inspect import StoreFile
 from turbopump.pyx.region import Region
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from turbopump.broker.handlers.puts import Draft, put
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.later import Later
 from turbopump.engine.types import Appended, PutStatus
 from turbopump.net.wire.queues import MessageQueue

@@ -15,8 +15,8 @@ from turbopump.broker.ha.ports import Alterations
 from turbopump.broker.ha.service import HaService
 from turbopump.broker.ha.sockets import Events
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk, Job
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.replicated import Replicated
 from turbopump.engine.store import Store
 from turbopump.engine.types import Appended, Buffer, FlushMode, NewMessage, PutStatus

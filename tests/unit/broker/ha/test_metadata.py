@@ -13,7 +13,7 @@ from tests.unit.broker.ha.pairs import DELAY, MASTER, Group, Link, copy_log, put
 
 from turbopump.broker.ha.metadata import pulling as metadata_module
 from turbopump.broker.ha.metadata.pulling import MetadataFollower
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.types import LogOffset, QueueOffset
 from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.groups import SubscriptionGroupConfig

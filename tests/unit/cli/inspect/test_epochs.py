@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from turbopump.cli.inspect.commands import app
 from turbopump.cli.inspect.epochs import Labelled, log_end, read
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.store import Store
 from turbopump.engine.types import NewMessage

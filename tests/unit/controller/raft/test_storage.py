@@ -11,7 +11,7 @@ from turbopump.controller.raft.actions import AppendEntries, SaveSnapshot, SaveT
 from turbopump.controller.raft.log import Base, Entry, Log, Snapshot
 from turbopump.controller.raft.member import Restored
 from turbopump.controller.raft.storage import COPY_SIZE, SLOT_SIZE, RaftStorage
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.types import StoreError
 
 FOLDER = "/controller/dledger-n0"

@@ -7,7 +7,7 @@ import pytest
 
 from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk.checkpoint import Checkpoint, DurableMarks
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.types import LogOffset
 
 FULL = Checkpoint(

@@ -13,7 +13,7 @@ from tests.unit.engine.disk.test_config_files import DyingFiles, Killed
 from turbopump.engine.disk import config_changes
 from turbopump.engine.disk.config_changes import apply, change
 from turbopump.engine.disk.config_files import ConfigFiles
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.types import StoreError
 
 NAME = "topics.json"

@@ -7,7 +7,7 @@ import pytest
 
 from turbopump.engine import fastjson
 from turbopump.engine.disk.config_files import ConfigFiles
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.types import StoreError
 
 NAME = "topics.json"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.unit.engine.conftest import NOW_MS
 
-from turbopump.engine.disk import files as module
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk import real_files as module
+from turbopump.engine.disk.real_files import RealFiles
 
 
 def test_a_new_file_is_full_size_sparse_and_zero(tmp_path: Path) -> None:

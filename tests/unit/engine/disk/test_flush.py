@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from turbopump.engine.disk import flush
-from turbopump.engine.disk.files import MappedFile, RealFiles, RealMappedFile
+from turbopump.engine.disk.files import MappedFile
 from turbopump.engine.disk.flush import (
     ABANDONED,
     STORE_THREADS,
@@ -23,6 +23,7 @@ from turbopump.engine.disk.flush import (
     InlineDisk,
     give_way,
 )
+from turbopump.engine.disk.real_files import RealFiles, RealMappedFile
 
 
 class Loop:

@@ -9,7 +9,7 @@ from turbopump.broker.ha.control.identity import Applied, IdentityFiles
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk import replacing
 from turbopump.engine.disk.config_files import ConfigFiles
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.log.epoch_file import EpochFile
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import LogOffset

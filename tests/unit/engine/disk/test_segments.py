@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.disk.segments import MappingPool, Segments, file_name, is_file_name
 from turbopump.engine.types import StoreError
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.disk.segments import MappingPool
 from turbopump.engine.disk.store_paths import (
     is_folder_name,

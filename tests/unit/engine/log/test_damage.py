@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from turbopump.engine.disk import checkpoint as checkpoints
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.log.damage import FILE_NAME
 from turbopump.engine.table.inspect import Deviation as InspectDamage
 from turbopump.engine.table.inspect import StoreFile, walk_log

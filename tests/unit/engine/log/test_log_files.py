@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.disk.segments import file_name, file_size_in
 from turbopump.engine.log import next_file
 from turbopump.engine.store import Store

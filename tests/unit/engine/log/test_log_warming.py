@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.disk.files import RealFiles, RealMappedFile
 from turbopump.engine.disk.flush import InlineDisk
+from turbopump.engine.disk.real_files import RealFiles, RealMappedFile
 from turbopump.engine.log.warming import WARM_GROWTH_MIN, WARM_TICKS
 from turbopump.engine.store import Store
 from turbopump.engine.types import NewMessage, PutStatus

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.queues import deleted_topics
 from turbopump.engine.queues.deleted_topics import DeletedTopics
 from turbopump.engine.types import LogOffset

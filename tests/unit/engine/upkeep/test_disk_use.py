@@ -10,8 +10,8 @@ import pytest
 from tests.unit.engine.conftest import HeldDisk, HeldJob
 
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.queues.consume_queue import ConsumeQueues
 from turbopump.engine.types import Fitness, PutStatus
 from turbopump.engine.upkeep import disk_use

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from turbopump.engine.disk import checkpoint as checkpoints
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.log import scan as log_scan
 from turbopump.engine.types import OpeningStopped, Progress
 from turbopump.engine.upkeep import recovery

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from turbopump.engine.disk import checkpoint as checkpoints
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.types import NewMessage, PutStatus, StoreError
 
 NOW_MS = 1_700_000_000_000

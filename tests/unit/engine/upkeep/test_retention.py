@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from turbopump.engine.disk import checkpoint
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.types import NewMessage, PutStatus, ReadStatus
 from turbopump.engine.upkeep import retention
 

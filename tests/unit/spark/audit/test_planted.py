@@ -8,8 +8,8 @@ import pytest
 from tests.unit.spark.audit.conftest import FILE_SIZE, NOW_MS, Group, Make, claims, only
 
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.store import Store
 from turbopump.engine.types import LogOffset, NewMessage

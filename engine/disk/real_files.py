@@ -1,0 +1,434 @@
+"""The operating system's files (Linux), as the `Files` protocol has them.
+
+Owns all calls of the system on files: the only module that opens one. It must never know what a
+file means. Made by the nodes, the tools and the tests; used through files.py.
+"""
+
+import ctypes
+import errno
+import fcntl
+import logging
+import mmap
+import os
+import resource
+import shutil
+import struct
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from turbopump.engine.disk.files import FileLock, MappedFile
+from turbopump.engine.types import Buffer
+from turbopump.pyx.mapping import Mapping
+from turbopump.pyx.region import Region
+
+# A quarter of the mappings the kernel allows (65,530 by default) is left to libraries and threads.
+# Each costs 4 KB or more of page tables: in a small memory there are fewer.
+MAPPED_FILES_MAX = 1 << 18
+MAPPED_FILES_MIN = 64
+MAPPED_FILES_USUAL = 16_384
+MEMORY_OF_MAPPED_FILE = 128 << 10
+MAX_MAP_COUNT = "/proc/sys/vm/max_map_count"
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+# The most pieces that a call of the system writes (IOV_MAX).
+PIECES_MAX = 1024
+# A sync takes some milliseconds for each file; above this many one sync of the whole file system,
+# which other programs' dirty pages may slow down, is the shorter way.
+SYNC_ONE_BY_ONE_MAX = 256
+# Requests that wait for a sync stand still: an operator sees a slow disk in the log.
+SLOW_SYNC_S = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class RealMappedFile:
+    """A file of the real disk."""
+
+    __slots__ = ("_descriptor", "_map", "path", "region", "size")
+
+    def __init__(self, path: str, descriptor: int, size: int, readonly: bool) -> None:
+        self.path = path
+        self.size = size
+        self._descriptor = -1
+        try:
+            self._map = Mapping(descriptor, size, readonly)
+        except OSError as error:
+            raise _limit_named(error, path) from None
+        self.region = Region(self._map)
+
+    def reserve(self, start: int, end: int) -> None:
+        assert 0 <= start <= end <= self.size, "reservation outside the file"
+        if start == end:
+            return
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            with _naming(self.path):
+                os.posix_fallocate(descriptor, start, end - start)
+        finally:
+            os.close(descriptor)
+
+    def write(self, position: int, pieces: Sequence[Buffer]) -> None:
+        rest = [view for piece in pieces if (view := memoryview(piece))]
+        end = position + sum(map(len, rest))
+        assert 0 <= position <= end <= self.size, "a write outside the file"
+        with _naming(self.path):
+            if self._descriptor < 0:
+                self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+            while rest:
+                written = os.pwritev(self._descriptor, rest[:PIECES_MAX], position)
+                position += written
+                rest = _behind(rest, written)
+
+    def sync(self, start: int, end: int) -> None:
+        with _syncing(self.path):
+            self.region.sync(start, end - start)
+
+    def data(self, start: int) -> list[tuple[int, int]]:
+        ranges: list[tuple[int, int]] = []
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            at = start
+            while at < self.size:
+                at = os.lseek(descriptor, at, os.SEEK_DATA)
+                end = min(os.lseek(descriptor, at, os.SEEK_HOLE), self.size)
+                ranges.append((at, end))
+                at = end
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # that is: nothing but a hole follows
+                return [(start, self.size)]
+        finally:
+            os.close(descriptor)
+        return ranges
+
+    def expect_random(self, start: int = 0) -> None:
+        # To the end of the last page: advice for a part would split the mapping, and the kernel
+        # counts both halves.
+        if (first := -(-start // mmap.PAGESIZE) * mmap.PAGESIZE) < self.size:
+            self._map.madvise(mmap.MADV_RANDOM, first)
+
+    def expect_scans(self) -> None:
+        self._map.madvise(mmap.MADV_NORMAL)
+        self._close_descriptor()  # it is full
+
+    def touch(self, start: int, end: int) -> None:
+        self.region.warm(start, end - start)
+
+    def close(self) -> None:
+        self._close_descriptor()
+        self.region.release()
+        self._map.close()
+
+    def _close_descriptor(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _behind(pieces: list[memoryview], size: int) -> list[memoryview]:
+    """What is left of them behind the first `size` bytes."""
+    for number, piece in enumerate(pieces):
+        if size < len(piece):
+            return [piece[size:], *pieces[number + 1 :]]
+        size -= len(piece)
+    return []
+
+
+class RealFileLock:
+    """An open file description lock, which also keeps a second store of this process out."""
+
+    def __init__(self, *descriptors: int) -> None:
+        self._descriptors = descriptors
+
+    def release(self) -> None:
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+
+
+class RealFiles:
+    """The operating system's files (Linux)."""
+
+    def list_folder(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def list_files(self, path: str) -> list[tuple[str, int]]:
+        try:
+            with os.scandir(path) as entries:
+                return sorted((e.name, e.stat().st_size) for e in entries if e.is_file())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_folder(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def file_size(self, path: str) -> int:
+        return os.path.getsize(path)
+
+    def make_folders(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def create(self, path: str, size: int) -> MappedFile:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            os.ftruncate(descriptor, size)
+            return RealMappedFile(path, descriptor, size, readonly=False)
+        except BaseException:
+            os.unlink(path)
+            raise
+        finally:
+            os.close(descriptor)
+
+    def open(self, path: str, *, readonly: bool = False) -> MappedFile:
+        flags = os.O_RDONLY if readonly else os.O_RDWR
+        try:
+            descriptor = os.open(path, flags | os.O_CLOEXEC)
+        except OSError as error:
+            raise _limit_named(error, path) from None
+        try:
+            size = os.fstat(descriptor).st_size
+            if size == 0:
+                raise OSError(errno.EINVAL, "an empty file cannot be mapped", path)
+            return RealMappedFile(path, descriptor, size, readonly)
+        finally:
+            os.close(descriptor)
+
+    def resize(self, path: str, size: int) -> None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            with _syncing(path):
+                os.ftruncate(descriptor, size)
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def read(self, path: str) -> bytes:
+        return Path(path).read_bytes()
+
+    def tail(self, path: str, size_max: int) -> tuple[int, bytes]:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        end = 0
+        try:
+            while True:
+                end = os.lseek(descriptor, os.lseek(descriptor, end, os.SEEK_DATA), os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # that is: nothing but a hole follows
+                raise
+            start = max(0, end - size_max)
+            return start, os.pread(descriptor, end - start, start)
+        finally:
+            os.close(descriptor)
+
+    def write(self, path: str, data: bytes, position: int = -1) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if position < 0 else 0)
+        descriptor = os.open(path, flags, 0o644)
+        try:
+            at = max(position, 0)
+            rest = memoryview(data)
+            while rest:
+                with _naming(path):
+                    written = os.pwrite(descriptor, rest, at)
+                at += written
+                rest = rest[written:]
+        finally:
+            os.close(descriptor)
+
+    def sync(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            with _syncing(path):
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def sync_data(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            with _syncing(path):
+                os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def sync_folder(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with _syncing(path):
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def sync_all(
+        self,
+        paths: Sequence[str],
+        folders: Sequence[str],
+        returned: Callable[[], None] = lambda: None,
+    ) -> None:
+        everything = [*paths, *folders]
+        if len(everything) > SYNC_ONE_BY_ONE_MAX and self._sync_file_system(everything):
+            return
+        for path in paths:
+            try:
+                self.sync(path)
+                returned()
+            except FileNotFoundError:
+                continue
+        for folder in folders:
+            try:
+                self.sync_folder(folder)
+                returned()
+            except FileNotFoundError:
+                continue
+
+    def _sync_file_system(self, paths: Sequence[str]) -> bool:
+        """One syncfs for all; False if they lie on several file systems or there is none."""
+        syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+        devices: dict[int, str] = {}
+        for path in paths:
+            try:
+                devices.setdefault(os.stat(path).st_dev, path)
+            except FileNotFoundError:
+                continue
+        if syncfs is None or len(devices) != 1:
+            return False
+        path = next(iter(devices.values()))
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            with _syncing(path):
+                if syncfs(descriptor) != 0:
+                    number = ctypes.get_errno()
+                    raise OSError(number, os.strerror(number), path)
+        finally:
+            os.close(descriptor)
+        return True
+
+    def resolve(self, path: str) -> str:
+        return os.path.realpath(path) if os.path.islink(path) else path
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def remove_folder(self, path: str) -> None:
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            pass
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def used_ratio(self, path: str) -> float:
+        status = os.statvfs(path)
+        free = status.f_bavail
+        used = status.f_blocks - status.f_bfree
+        return used / (used + free) if used + free else 0.0
+
+    def disk_space(self, path: str) -> tuple[int, int]:
+        status = os.statvfs(path)
+        return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
+
+    def lock(self, path: str, content: bytes) -> FileLock:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            # struct flock: an exclusive lock of byte 0. Java's FileLock is a POSIX record lock,
+            # which the kernel sets against this one.
+            request = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
+            if os.pread(descriptor, len(content) + 1, 0) != content:
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, content, 0)
+            folder = _lock_folder(os.path.dirname(path) or ".")
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return RealFileLock(descriptor, *folder)
+
+    def mapping_limit(self) -> int:
+        of_memory = max(MAPPED_FILES_USUAL, self.memory_size() // MEMORY_OF_MAPPED_FILE)
+        of_kernel = MAPPED_FILES_USUAL
+        if (mappings := _max_map_count()) is not None:
+            of_kernel = mappings // 4 * 3
+        return max(MAPPED_FILES_MIN, min(of_kernel, of_memory, MAPPED_FILES_MAX))
+
+    def memory_size(self) -> int:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+    def syncs_returned(self) -> int:
+        return _returned[0]
+
+    def process_id(self) -> int:
+        return os.getpid()
+
+    def boot_id(self) -> str:
+        try:
+            return Path(BOOT_ID).read_text().strip()
+        except OSError:
+            return ""
+
+
+def _lock_folder(path: str) -> list[int]:
+    """The descriptor by which a folder is locked, which lasts whatever becomes of the files in it;
+    none where the file system locks no folders. Raises BlockingIOError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise
+    except OSError:
+        os.close(descriptor)
+        return []
+    return [descriptor]
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Errors of calls that know a descriptor only say which file it was."""
+    try:
+        yield
+    except OSError as error:
+        number = error.errno or errno.EIO
+        raise OSError(number, os.strerror(number), path) from None
+
+
+_returned = [0]
+"""Syncs."""
+
+
+@contextmanager
+def _syncing(path: str) -> Iterator[None]:
+    begin = time.monotonic()
+    with _naming(path):
+        yield
+    _returned[0] += 1
+    took_s = time.monotonic() - begin
+    if took_s > SLOW_SYNC_S:
+        logger.warning("%s: its sync took %.1f s", path, took_s)
+
+
+def _max_map_count() -> int | None:
+    """How many mappings the kernel allows a process; None where it does not say."""
+    try:
+        return int(Path(MAX_MAP_COUNT).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _limit_named(error: OSError, path: str) -> OSError:
+    """The error, with the limit that was reached and its name."""
+    if error.errno == errno.EMFILE:
+        soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return OSError(
+            errno.EMFILE, f"the process may not open more than {soft} files (ulimit -n)", path
+        )
+    if error.errno == errno.ENOMEM:
+        text = f"no memory, or more than {_max_map_count()} mappings (vm.max_map_count)"
+        return OSError(errno.ENOMEM, text, path)
+    return error

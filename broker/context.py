@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.replication import GroupMembership, Replication
 from turbopump.broker.scheduled.delay import DelayedMessages
+from turbopump.broker.scheduled.half_checks import HalfChecks
+from turbopump.broker.scheduled.transactions import Transactions
 from turbopump.broker.tables.consumers import ConsumerTable
 from turbopump.broker.tables.groups import GroupTable
+from turbopump.broker.tables.half_counts import HalfCounts
 from turbopump.broker.tables.lags import ConsumerLags
 from turbopump.broker.tables.locks import QueueLocks
 from turbopump.broker.tables.offsets import OffsetTable
@@ -56,6 +59,9 @@ class BrokerContext:
     locks: QueueLocks
     holds: PullHolds
     delay: DelayedMessages
+    transactions: Transactions
+    half_checks: HalfChecks
+    half_counts: HalfCounts
     request_modes: RequestModes
     saver: Saver
     statistics: BrokerStatistics

@@ -35,6 +35,7 @@ from turbopump.broker.reports import Reports
 from turbopump.broker.scheduled.delay import FILE_NAME as DELAY_FILE
 from turbopump.broker.small import awaited, guarded, settle
 from turbopump.broker.stopping import ends, patience_ms, write_down
+from turbopump.broker.tables.half_counts import FILE_NAME as HALVES_FILE
 from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
 from turbopump.broker.tables.saving import Saver
 from turbopump.broker.tables.statistics import SAMPLE_INTERVAL_MS
@@ -227,6 +228,7 @@ class BrokerNode:
             self._store.close(self._now_ms())
             # After the store: a progress must not be ahead of the deliveries behind it.
             self.context.delay.save()
+            self.context.half_counts.save(self._now_ms())
         finally:
             self._disk.finish()
             self._saver.finish()  # what could not be saved may be by now
@@ -402,12 +404,14 @@ class BrokerNode:
                 self._every("master", look_ms, lambda: self._register_topics([]))
         guarded(lambda: context.holds.tick(self._steady_ms()), "the long polls' tick")
         guarded(self._deliver_delayed, "the delivery of delayed messages")
+        guarded(self._check_halves, "the check of half messages")
         guarded(self._name_servers.tick, "the registration")
         self._every("housekeeping", clients.HOUSEKEEPING_INTERVAL_MS, self._housekeep)
         self._every("statistics", SAMPLE_INTERVAL_MS, self._sample)
         self._every("offsets", config.flush_consumer_offset_interval_ms, self._save_offsets)
         self._every("delay", config.flush_delay_offset_interval_ms, context.delay.begin_save)
         guarded(self._save_delay, "the saving of the delay levels")
+        self._every("halves", config.transaction_metric_flush_interval_ms, self._save_half_counts)
         guarded(context.lags.tick, "the walk over the consumer groups")
         self._every("saves", SAVER_TICK_MS, self._saver.tick)
 
@@ -436,6 +440,21 @@ class BrokerNode:
     def _deliver_more(self) -> None:
         if not self.context.shutting_down:
             guarded(self._deliver_delayed, "the delivery of delayed messages")
+
+    def _check_halves(self) -> None:
+        if self.context.half_checks.step(self._now_ms()) and not self.context.shutting_down:
+            self._loop.call_later(DELAY_PAUSE_MS / 1000, self._check_more)
+
+    def _check_more(self) -> None:
+        if not self.context.shutting_down:
+            guarded(self._check_halves, "the check of half messages")
+
+    def _save_half_counts(self) -> None:
+        if HALVES_FILE not in self._saving:
+            counts = self.context.half_counts.take_changes(self._now_ms())
+            if counts is not None:
+                failed = self.context.half_counts.save_failed
+                self._save(HALVES_FILE, partial(pieces_of, counts), failed)
 
     def _save_offsets(self) -> None:
         if OFFSETS_FILE not in self._saving:

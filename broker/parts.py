@@ -24,14 +24,18 @@ from turbopump.broker.handlers import (
     request_reply,
     send,
     send_back,
+    transactions,
 )
 from turbopump.broker.handlers.admin import broker as admin_broker
 from turbopump.broker.handlers.admin import groups as admin_groups
 from turbopump.broker.handlers.admin import offsets as admin_offsets
 from turbopump.broker.handlers.admin import topics as admin_topics
 from turbopump.broker.scheduled.delay import DelayedMessages
+from turbopump.broker.scheduled.half_checks import HalfChecks
+from turbopump.broker.scheduled.transactions import Transactions
 from turbopump.broker.tables.consumers import ConsumerTable
 from turbopump.broker.tables.groups import GroupTable
+from turbopump.broker.tables.half_counts import HalfCounts
 from turbopump.broker.tables.locks import QueueLocks
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.producers import ProducerTable
@@ -53,6 +57,7 @@ from turbopump.net.wire.message_id import UniqueIds
 _FAMILIES = (
     send,
     send_back,
+    transactions,
     request_reply,
     pull,
     offsets,
@@ -107,8 +112,18 @@ def make_broker(
         lambda: {name: max(store.queue_ids(name)) + 1 for name in store.topics()}, now_ms
     )
     groups.load(now_ms)
-    for table in (committed, delay, modes):
+    producers, half_counts = ProducerTable(), HalfCounts(files)
+    for table in (committed, delay, modes, half_counts):
         table.load()
+    ends = Transactions(
+        store,
+        role,
+        committed,
+        around.soon,
+        around.wall_ms,
+        lambda: context.store_host,
+        lambda: config.transaction_op_msg_max_size,
+    )
     holds = PullHolds(lambda: around.soon(holds.sweep))
     context = BrokerContext(
         config=config,
@@ -118,10 +133,13 @@ def make_broker(
         groups=groups,
         offsets=committed,
         consumers=ConsumerTable(),
-        producers=ProducerTable(),
+        producers=producers,
         locks=QueueLocks(),
         holds=holds,
         delay=delay,
+        transactions=ends,
+        half_checks=HalfChecks(ends, store, role, topics, producers, config, around.steady_ms),
+        half_counts=half_counts,
         request_modes=modes,
         saver=saver,
         statistics=statistics,

@@ -239,6 +239,48 @@ class BrokerConfig(NodeConfig):
         200,
         "Deliveries after which the version of that is counted up.",
     )
+    reject_transaction_message: bool = key(
+        "rejectTransactionMessage",
+        BOOLEAN,
+        False,
+        "Whether half messages of transactions are refused.",
+        live=True,
+    )
+    transaction_time_out_ms: int = key(
+        "transactionTimeOut",
+        between(0, INT64_MAX),
+        6_000,
+        "Milliseconds after which the producer of a half message is asked how it ends.",
+        live=True,
+    )
+    transaction_check_max: int = key(
+        "transactionCheckMax",
+        ANY,
+        15,
+        "How often it is asked before the half message is given up.",
+        live=True,
+    )
+    transaction_check_interval_ms: int = key(
+        "transactionCheckInterval",
+        between(1, INT64_MAX),
+        30_000,
+        "Milliseconds between two looks at the half messages.",
+        live=True,
+    )
+    transaction_op_msg_max_size: int = key(
+        "transactionOpMsgMaxSize",
+        between(20, 1 << 20),
+        4_096,
+        "Bytes of a message that says which half messages are done with.",
+        live=True,
+    )
+    transaction_metric_flush_interval_ms: int = key(
+        "transactionMetricFlushInterval",
+        COUNT,
+        10_000,
+        "Milliseconds between two writes of transactionMetrics.",
+        live=True,
+    )
     channel_expired_timeout_ms: int = key(
         "channelExpiredTimeout",
         COUNT,

@@ -292,7 +292,6 @@ _OF_RELEASE: Final = """
     recoverThreadPoolNums int 32
     redeleteHangedFileInterval int 120000
     rejectPullConsumerEnable boolean false refused pulls of any consumer are served here
-    rejectTransactionMessage boolean false here true
     replicasPerDiskPartition int 1
     replyThreadPoolQueueCapacity int 10000
     retrieveMessageFromPopRetryTopicV1 boolean true
@@ -368,15 +367,10 @@ _OF_RELEASE: Final = """
     totalReplicas int 1
     transRocksDBEnable boolean false refused there is no RocksDB here
     transWriteOriginTransHalfEnable boolean true
-    transactionCheckInterval long 30000
-    transactionCheckMax int 15
     transactionCheckRocksdbCoreThreads int 2
     transactionCheckRocksdbMaxThreads int 5
     transactionCheckRocksdbQueueCapacity int 2000
-    transactionMetricFlushInterval long 10000
     transactionOpBatchInterval int 3000
-    transactionOpMsgMaxSize int 4096
-    transactionTimeOut long 6000
     transferMsgByHeap boolean true
     transientStorePoolEnable boolean false
     transientStorePoolSize int 5

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from turbopump.broker.context import BrokerContext
+from turbopump.broker.scheduled.half_messages import HALF_TOPIC, QUEUE_ID, add_half_properties
 from turbopump.broker.tables.topics import SCHEDULE_TOPIC
 from turbopump.engine.types import Appended, Buffer, NewMessage, PutStatus
 from turbopump.net.wire import properties as names
@@ -42,6 +43,9 @@ class Draft:
     born_timestamp_ms: int
     born_host: bytes
     reconsume_times: int = 0
+    store_host: bytes = b""
+    """Empty: this broker's."""
+    prepared_transaction_offset: int = 0
 
 
 def put(
@@ -65,7 +69,27 @@ def put(
         return Refusal.TIMER_NOT_ENABLED
     if wants_light_queues(draft.topic, draft.properties):
         return Refusal.LIGHT_QUEUES_NOT_ENABLED
-    message = NewMessage(
+    message = _message(broker, draft, topic, queue_id)
+    # A sender that does not wait learns nothing of replicas, and not kept from writing by them.
+    return append(broker, message, now_ms, waits=must_wait or waits_for_store(draft.properties))
+
+
+def put_half(broker: BrokerContext, draft: Draft, now_ms: int) -> Appended | Refusal:
+    """Store a message that no consumer gets before its producer commits it. What delays it counts
+    from then on (messages.md 3, TransactionalMessageBridge.parseHalfMessageInner)."""
+    if delay_level(draft.properties) is None or not _is_legal(broker, draft):
+        return Appended(PutStatus.MESSAGE_ILLEGAL)
+    if is_timer(draft.properties):
+        return Refusal.TIMER_NOT_ENABLED
+    if wants_light_queues(draft.topic, draft.properties):
+        return Refusal.LIGHT_QUEUES_NOT_ENABLED
+    add_half_properties(draft.properties, draft.topic, draft.queue_id)
+    message = _message(broker, draft, HALF_TOPIC, QUEUE_ID)
+    return append(broker, message, now_ms, waits=waits_for_store(draft.properties))
+
+
+def _message(broker: BrokerContext, draft: Draft, topic: str, queue_id: int) -> NewMessage:
+    return NewMessage(
         topic=topic,
         queue_id=queue_id,
         body=draft.body,
@@ -74,11 +98,10 @@ def put(
         sys_flag=draft.sys_flag,
         born_timestamp_ms=draft.born_timestamp_ms,
         born_host=draft.born_host,
-        store_host=broker.store_host,
+        store_host=draft.store_host or broker.store_host,
         reconsume_times=draft.reconsume_times,
+        prepared_transaction_offset=draft.prepared_transaction_offset,
     )
-    # A sender that does not wait learns nothing of replicas, and not kept from writing by them.
-    return append(broker, message, now_ms, waits=must_wait or waits_for_store(draft.properties))
 
 
 def append(

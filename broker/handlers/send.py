@@ -18,9 +18,11 @@ from turbopump.broker.handlers.puts import (
     append,
     delay_level,
     put,
+    put_half,
     waits_for_store,
     wants_light_queues,
 )
+from turbopump.broker.scheduled.half_messages import is_prepared
 from turbopump.broker.tables.topic_attributes import CLEANUP_POLICY, COMPACTION
 from turbopump.broker.tables.topics import NOT_ALLOWED_SEND_TOPICS
 from turbopump.broker.traffic.fast_lane import MAX_WAITING
@@ -157,13 +159,15 @@ class SendHandler:
             topic = self._redirect_retry(request, header, draft, topic, now_ms)
         if topic.topic_filter_type == MULTI_TAG:
             draft.sys_flag |= MULTI_TAGS_FLAG
-        self._check_properties(draft, topic)
+        is_half = self._is_half(draft)
         self._add_own_properties(properties)
         unique_key = properties.get(names.UNIQ_KEY) or broker.unique_ids.next()
         properties[names.UNIQ_KEY] = unique_key
-        outcome = put(broker, draft, now_ms)
+        outcome = put_half(broker, draft, now_ms) if is_half else put(broker, draft, now_ms)
         if isinstance(outcome, Refusal):
             raise SendRefused(ResponseCode.SYSTEM_ERROR, _NOT_ENABLED[outcome])
+        if is_half and outcome.status is PutStatus.PUT_OK:
+            broker.half_counts.prepared(draft.topic, now_ms)
         waits = waits_for_store(properties)
         return self._answer(request, outcome, queue_id, unique_key, now_ms, waits=waits)
 
@@ -282,17 +286,21 @@ class SendHandler:
             raise SendRefused(ResponseCode.SYSTEM_ERROR, f"topic[{draft.topic}] not exist")
         return dead_letters
 
-    def _check_properties(self, draft: Draft, topic: TopicConfig) -> None:
-        properties = draft.properties
-        half = properties.get(names.TRAN_MSG, "").lower() == "true"
+    def _is_half(self, draft: Draft) -> bool:
+        """Whether this is the first half of a transaction; raises SendRefused."""
+        if not is_prepared(draft.properties):
+            return False
         # A retry of a client before 4.6.1 still carries TRAN_MSG of the message it repeats.
-        repeated = draft.reconsume_times > 0 and (delay_level(properties) or 0) > 0
-        if half and not repeated:
+        delayed = (delay_level(draft.properties) or 0) > 0
+        if draft.reconsume_times > 0 and (delayed or draft.topic.startswith(DLQ_PREFIX)):
+            return False
+        if self._broker.config.reject_transaction_message:
             raise SendRefused(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._broker.config.broker_ip1}] sending transaction message is"
                 " forbidden",
             )
+        return True
 
     def _answer(
         self,

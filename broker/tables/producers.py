@@ -109,6 +109,16 @@ class ProducerTable:
         """Every group that has a connection."""
         return dict(self._groups)
 
+    def next_of(self, group: str) -> Peer | None:
+        """A connection of the group, another one each time; None if it is offline (RocketMQ:
+        getAvailableChannel)."""
+        members = self._groups.get(group, {})
+        for peer in members:
+            if not peer.closed:
+                members[peer] = members.pop(peer)
+                return peer
+        return None
+
     def find(self, client_id: str) -> Peer | None:
         """The connection of a client, for the reply to its request."""
         return self._clients.get(client_id)

@@ -376,6 +376,8 @@ _LARGE: dict[RequestCode, Made] = {
     RequestCode.SEND_MESSAGE: _send,
     RequestCode.SEND_MESSAGE_V2: _send_batch,
     RequestCode.SEND_BATCH_MESSAGE: _send_batch,
+    RequestCode.END_TRANSACTION: _header("no half message", commit_log_offset=0),
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: _header("a message"),
     RequestCode.CONSUMER_SEND_MSG_BACK: _header("a message", offset=0, group=_CROWD),
     RequestCode.PULL_MESSAGE: _pull,
     RequestCode.LITE_PULL_MESSAGE: _pull,

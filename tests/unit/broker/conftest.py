@@ -219,12 +219,15 @@ class World:
             self.broker.holds.tick(self.steady_ms)
             while self.broker.delay.step(self.now_ms):
                 pass
+            while self.broker.half_checks.step(self.now_ms):
+                pass
 
     def close(self) -> None:
         """A clean stop."""
         self.disk.release()
         self.broker.store.close(self.now_ms)
         self.broker.delay.save()
+        self.broker.half_counts.save(self.now_ms)
         self.broker.offsets.save()
 
 

@@ -162,7 +162,7 @@ def test_all_keys_are_shown_with_what_is_in_force() -> None:
             assert key in shown, key
     assert never.isdisjoint(shown)
     assert shown["enableCompaction"] == shown["timerWheelEnable"] == "false"
-    assert shown["rejectTransactionMessage"] == "true"
+    assert shown["rejectTransactionMessage"] == "false"
     assert shown["putMessageTimeout"] == "8000"
     assert shown["useTLS"] == "false"
     assert load_config("tls.enable=true")[0].values()["useTLS"] == "true"

@@ -154,7 +154,13 @@ CHECKS: list[tuple[str, dict[str, Any], bytes, int, str]] = [
         "writeQueueNums=4, perm=RW-, topicFilterType=SINGLE_TAG, topicSysFlag=0, order=false, "
         "attributes={}] Producer: 127.0.0.1:",
     ),
-    ("", {"properties": {"TRAN_MSG": "true"}}, b"x", 16, "transaction message is forbidden"),
+    (
+        "rejectTransactionMessage=true\n",
+        {"properties": {"TRAN_MSG": "true"}},
+        b"x",
+        16,
+        "transaction message is forbidden",
+    ),
     ("", {"properties": {"TIMER_DELAY_SEC": "9"}}, b"x", 1, "timerWheelEnable is false"),
     ("", {"properties": {"DELAY": "soon"}}, b"x", 13, "the message is illegal"),
     ("", {"properties": {"INNER_NUM": "2"}}, b"x", 13, "the message is illegal"),

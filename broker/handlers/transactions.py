@@ -1,0 +1,232 @@
+"""END_TRANSACTION (37) and RESUME_CHECK_HALF_MESSAGE (323): a producer's word, an operator's wish.
+
+Owns the order of checks and the answers of RocketMQ's EndTransactionProcessor. It must never decide
+what became of a transaction: `Transactions` knows. Called by the dispatch table.
+
+A transaction is ended once. RocketMQ stores its message again for each request to commit it; here a
+request that comes again is answered as the first one was, and one that says the opposite is refused
+(F31). A request is believed only if the queue of half messages has its record where the request
+says: the bytes there may be anything, such as the body of another message.
+"""
+
+from functools import partial
+
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.handlers.puts import Draft, Refusal, put
+from turbopump.broker.scheduled.half_messages import (
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    committed_flag,
+    committed_properties,
+    immunity_ms,
+    renewed,
+    target,
+)
+from turbopump.broker.scheduled.half_outcomes import HalfOutcome
+from turbopump.broker.scheduled.transactions import Half
+from turbopump.broker.traffic.replies import why_not
+from turbopump.engine.later import Later
+from turbopump.engine.types import Appended, LogOffset, PutStatus, QueueOffset
+from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.transactions import (
+    EndTransactionRequest,
+    ResumeCheckHalfMessageRequest,
+)
+from turbopump.net.wire.message import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from turbopump.net.wire.message_id import decode_message_id
+from turbopump.net.wire.properties import decode_properties
+
+_NOT_FOUND = "Find prepared transaction message failed"
+_STORED = {
+    PutStatus.PUT_OK: ResponseCode.SUCCESS,
+    PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+}
+"""RocketMQ answers 0 to all of them; but that a message is not safe is no success."""
+
+_Problem = tuple[ResponseCode, str]
+
+
+def register(table: Dispatcher, broker: BrokerContext) -> None:
+    """Add the handlers of this family."""
+    table.add(RequestCode.END_TRANSACTION, partial(_end, broker))
+    table.add(RequestCode.RESUME_CHECK_HALF_MESSAGE, partial(_resume, broker))
+
+
+def _end(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Answer:
+    header = read_header(EndTransactionRequest, request.fields)
+    if not broker.role.is_master:
+        remark = "a replica ends no transaction: its master does"
+        return response(request, ResponseCode.SLAVE_NOT_AVAILABLE, remark)
+    if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+        return None  # the producer does not know yet, and RocketMQ does not answer
+    transactions, at = broker.transactions, LogOffset(header.commit_log_offset)
+    if transactions.is_readable(at):
+        return _end_now(broker, request, header, now_ms)
+    later: Later[Command | None] = Later()
+
+    def go_on() -> None:
+        # The reign may be over; the clock has hardly moved.
+        answer = _end_now(broker, request, header, now_ms)
+        if isinstance(answer, Later):
+            answer.then(later.resolve)
+        else:
+            later.resolve(answer)
+
+    if not transactions.when_readable(at, go_on):
+        return response(request, ResponseCode.SYSTEM_BUSY, "too many ends of transactions wait")
+    return later
+
+
+def _end_now(
+    broker: BrokerContext, request: Command, header: EndTransactionRequest, now_ms: int
+) -> Command | Later[Command | None]:
+    transactions = broker.transactions
+    refused = broker.role.refusal()
+    if refused is not None or not transactions.is_ready:
+        return response(request, *why_not(refused or PutStatus.SERVICE_NOT_AVAILABLE))
+    half = _asked_for(broker, header)
+    if not isinstance(half, Half):
+        return response(request, *half)
+    problem = _too_late(broker, header, half, now_ms)
+    if problem is not None:
+        return response(request, *problem)
+    outcome, newest = transactions.outcome(half)
+    commits = header.commit_or_rollback == TRANSACTION_COMMIT
+    if outcome is not HalfOutcome.OPEN:
+        # Whatever ended without a message was not committed.
+        if commits == (outcome is HalfOutcome.COMMITTED):
+            return response(request, ResponseCode.SUCCESS)
+        remark = "The transaction was committed" if not commits else "The transaction is over"
+        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+    if transactions.is_full:
+        remark = "too many transactions wait for being written down"
+        return response(request, ResponseCode.SYSTEM_BUSY, remark)
+    if commits:
+        return _commit(broker, request, newest, now_ms)
+    transactions.end_all(newest, HalfOutcome.ROLLED_BACK, LogOffset(0))
+    _count(broker, newest, now_ms, is_committed=False)
+    if request.is_oneway:
+        return response(request, ResponseCode.SUCCESS)
+    appended = transactions.write_ops(now_ms)
+    return _when_safe(broker, request, appended or Appended(PutStatus.SERVICE_NOT_AVAILABLE))
+
+
+def _asked_for(broker: BrokerContext, header: EndTransactionRequest) -> Half | _Problem:
+    """The half message a request speaks of, or what it is answered without one."""
+    at = LogOffset(header.commit_log_offset)
+    record = broker.store.record(at) if at >= 0 else None
+    if record is None or record.topic != HALF_TOPIC.encode():
+        return ResponseCode.SYSTEM_ERROR, _NOT_FOUND
+    properties = decode_properties(record.properties)
+    if properties.get(names.PGROUP) != header.producer_group:
+        return ResponseCode.SYSTEM_ERROR, "The producer group wrong"
+    if record.queue_offset != header.tran_state_table_offset:
+        return ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong"
+    half = broker.transactions.half_at(QueueOffset(record.queue_offset))
+    if half is None or half.log_offset != at or target(half.properties) is None:
+        return ResponseCode.SYSTEM_ERROR, "The commit log offset wrong"
+    return half
+
+
+def _too_late(
+    broker: BrokerContext, header: EndTransactionRequest, half: Half, now_ms: int
+) -> _Problem | None:
+    """A message that named for how long it is not checked is checked from then on, and its end is
+    the answer to the check (EndTransactionProcessor.rejectCommitOrRollback)."""
+    limit_ms = immunity_ms(half.properties)
+    if limit_ms is None or header.from_transaction_check:
+        return None
+    age_ms = now_ms - half.record.born_timestamp_ms
+    if age_ms <= max(limit_ms, broker.config.transaction_time_out_ms):
+        return None
+    remark = "The transaction is older than its CHECK_IMMUNITY_TIME_IN_SECONDS: it will be checked"
+    return ResponseCode.ILLEGAL_OPERATION, remark
+
+
+def _commit(
+    broker: BrokerContext, request: Command, half: Half, now_ms: int
+) -> Command | Later[Command | None]:
+    where, record = target(half.properties), half.record
+    assert where is not None, "it has been looked at"
+    draft = Draft(
+        topic=where[0],
+        queue_id=where[1],
+        body=record.body,
+        properties=committed_properties(half.properties),
+        flag=record.flag,
+        sys_flag=committed_flag(record.sys_flag),
+        born_timestamp_ms=record.born_timestamp_ms,
+        born_host=record.born_host,
+        reconsume_times=record.reconsume_times,
+        store_host=record.store_host,
+        prepared_transaction_offset=half.log_offset,
+    )
+    outcome = put(broker, draft, now_ms, must_wait=True)
+    if isinstance(outcome, Refusal):
+        return response(request, ResponseCode.SYSTEM_ERROR, outcome.value)
+    if outcome.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
+        remark = "The message is illegal, maybe msg body or properties length not matched."
+        return response(request, ResponseCode.MESSAGE_ILLEGAL, remark)
+    if outcome.status is not PutStatus.PUT_OK:
+        return response(request, *why_not(outcome.status, outcome.reason))
+    broker.transactions.end_all(half, HalfOutcome.COMMITTED, outcome.end)
+    _count(broker, half, now_ms, is_committed=True)
+    return _when_safe(broker, request, outcome)
+
+
+def _when_safe(
+    broker: BrokerContext, request: Command, appended: Appended
+) -> Command | Later[Command | None]:
+    def reply(status: PutStatus) -> Command | None:
+        if status in _STORED:
+            return response(request, _STORED[status])
+        return response(request, *why_not(status))
+
+    if appended.status is not PutStatus.PUT_OK:
+        return reply(appended.status) or response(request, ResponseCode.SYSTEM_ERROR)
+    if request.is_oneway:
+        return response(request, ResponseCode.SUCCESS)  # which is not sent
+    return broker.role.when_safe(appended).map(reply)
+
+
+def _count(broker: BrokerContext, half: Half, now_ms: int, *, is_committed: bool) -> None:
+    where = target(half.properties)
+    if where is not None:
+        broker.half_counts.ended(where[0], is_committed, now_ms)
+
+
+def _resume(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Answer:
+    """323: a message that was given up is checked again, from the first time on
+    (AdminBrokerProcessor.resumeCheckHalfMessage)."""
+    header = read_header(ResumeCheckHalfMessageRequest, request.fields)
+    refused = broker.role.refusal()
+    if refused is not None or not broker.transactions.is_ready:
+        return response(request, *why_not(refused or PutStatus.SERVICE_NOT_AVAILABLE))
+    try:
+        _host, at = decode_message_id(header.msg_id or "")
+    except ValueError as error:
+        return response(request, ResponseCode.SYSTEM_ERROR, f"msgId is malformed: {error}")
+    record = broker.store.record(at) if at >= 0 else None
+    half = None
+    if record is not None and record.topic == GIVEN_UP_TOPIC.encode():
+        half = broker.transactions.half_at(QueueOffset(record.queue_offset), GIVEN_UP_TOPIC)
+    if half is None or half.log_offset != at or target(half.properties) is None:
+        remark = f"no message that was given up is at {at}"
+        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+    outcome, newest = broker.transactions.outcome(half)
+    if outcome is not HalfOutcome.OPEN or newest is not half:
+        is_over = outcome is not HalfOutcome.OPEN
+        remark = "the transaction is over" if is_over else "the transaction is being checked"
+        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+    properties = dict(half.properties)
+    properties[names.TRANSACTION_CHECK_TIMES] = "0"
+    appended = broker.store.append(renewed(half.record, properties), now_ms)
+    if appended.status is not PutStatus.PUT_OK:
+        return response(request, *why_not(appended.status, appended.reason))
+    return _when_safe(broker, request, appended)

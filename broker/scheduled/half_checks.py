@@ -1,0 +1,195 @@
+"""The check pass: half messages whose producers did not say how they end are asked about.
+
+Owns when a half message is asked about, renewed and given up (TransactionalMessageServiceImpl), and
+the request to its producer (39). It must never end a transaction: the answer is a request of its
+own. Called by node.py, every tick and behind the turn while there is more to do.
+
+A half message that is asked about is written anew, with one check more, and the request names the
+new one: so the queue's old part can be forgotten. RocketMQ leaves the old one to its offset alone;
+here an op message says that it is done with, so a crash in between does not make two of it.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from turbopump.broker.config.config import BrokerConfig
+from turbopump.broker.scheduled.half_messages import (
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    QUEUE_ID,
+    as_committed,
+    check_times,
+    given_up,
+    immunity_ms,
+    renewed,
+    target,
+    unique_key,
+)
+from turbopump.broker.scheduled.half_outcomes import HalfOutcome
+from turbopump.broker.scheduled.transactions import Half, Transactions
+from turbopump.broker.tables.producers import ProducerTable
+from turbopump.broker.tables.topics import TopicTable
+from turbopump.broker.traffic.role import Role
+from turbopump.engine.store import Store
+from turbopump.engine.types import Appended, LogOffset, NewMessage, PutStatus, QueueOffset
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import new_request
+from turbopump.net.wire.headers.transactions import CheckTransactionStateRequest
+from turbopump.net.wire.message_id import encode_message_id
+from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
+
+logger = logging.getLogger(__name__)
+
+HALVES_OF_STEP: Final = 32
+"""Half messages that are looked at in one step: some 5 ms."""
+BYTES_OF_STEP: Final = 1 << 20
+"""Bytes of bodies that one step writes anew and sends to producers."""
+_HOUR_MS = 3_600_000
+
+
+class HalfChecks:
+    """Loop thread only. `steady_ms` is the monotonic clock, for the time between two passes."""
+
+    def __init__(
+        self,
+        transactions: Transactions,
+        store: Store,
+        role: Role,
+        topics: TopicTable,
+        producers: ProducerTable,
+        config: BrokerConfig,
+        steady_ms: Callable[[], int],
+    ) -> None:
+        self._transactions, self._store, self._role = transactions, store, role
+        self._topics, self._producers, self._config = topics, producers, config
+        self._steady_ms = steady_ms
+        self._due_ms: int | None = None
+        self._at: QueueOffset | None = None
+        """The next half message of the pass that is under way."""
+        self._end = QueueOffset(0)
+        self.asked = 0
+        """Producers that were asked, since the start."""
+        self.unasked = 0
+        """Times at which no producer of the group was connected."""
+        self.given_up = 0
+        role.on_change.append(self._role_changed)
+
+    def step(self, now_ms: int) -> bool:
+        """Go on with transactions and a check pass, or begin one; True if there is more to do at
+        once."""
+        more = self._transactions.step(now_ms)
+        if not self._role.is_master or not self._transactions.is_ready:
+            return more
+        if self._at is None and not self._begins():
+            return False
+        left = BYTES_OF_STEP
+        for _ in range(HALVES_OF_STEP):
+            at = self._at = self._transactions.known.next_open(self._at or QueueOffset(0))
+            if at >= self._end or left <= 0:
+                break
+            half = self._transactions.half_at(at)
+            if half is None:
+                logger.error("half message %d cannot be read: dropped", at)
+                self._transactions.end(at, HalfOutcome.DONE)
+                continue
+            if self._role.refusal() is not None or not self._settle(half, now_ms):
+                self._at = None  # it is too young, or nothing can be written: the next pass
+                break
+            left -= len(half.record.body)
+        self._transactions.write_ops(now_ms)
+        if self._at is not None and self._at >= self._end:
+            self._at = None
+        return self._at is not None
+
+    def _begins(self) -> bool:
+        """Whether a pass is due: what is stored after its beginning is for the next one."""
+        steady_ms, interval_ms = self._steady_ms(), self._config.transaction_check_interval_ms
+        # An interval that was shortened meanwhile holds at once.
+        due_ms = min(self._due_ms or steady_ms + interval_ms, steady_ms + interval_ms)
+        self._due_ms = due_ms
+        if steady_ms < due_ms:
+            return False
+        self._due_ms = steady_ms + interval_ms
+        self._at = self._transactions.known.base
+        self._end = self._store.max_queue_offset(HALF_TOPIC, QUEUE_ID)
+        return True
+
+    def _role_changed(self) -> None:
+        self._at = self._due_ms = None
+
+    def _settle(self, half: Half, now_ms: int) -> bool:
+        """Do with a half message what is to be done; False to stop here for now."""
+        transactions, properties = self._transactions, half.properties
+        outcome, newest = transactions.outcome(half)
+        if outcome is not HalfOutcome.OPEN or newest.queue_offset != half.queue_offset:
+            return True  # by a reign before, which is known now
+        age_ms, times = now_ms - half.record.born_timestamp_ms, check_times(properties)
+        if target(properties) is None:
+            logger.error("half message %d names no topic and queue: given up", half.queue_offset)
+            return self._give_up(half, now_ms)
+        if times >= self._config.transaction_check_max or age_ms > self._reserved_ms():
+            return self._give_up(half, now_ms)
+        limit_ms = immunity_ms(properties)
+        if limit_ms is not None and 0 <= age_ms <= limit_ms:
+            original = {names.TRAN_PREPARED_QUEUE_OFFSET: str(half.queue_offset)}
+            return self._renew(half, {**original, **properties}, now_ms) is not None
+        if limit_ms is None and 0 <= age_ms <= self._config.transaction_time_out_ms:
+            return False
+        checked = {**properties, names.TRANSACTION_CHECK_TIMES: str(times + 1)}
+        appended = self._renew(half, checked, now_ms)
+        if appended is not None:
+            self._ask(half, appended, checked)
+        return appended is not None
+
+    def _reserved_ms(self) -> int:
+        return self._config.store.file_reserved_time_hours * _HOUR_MS
+
+    def _renew(self, half: Half, properties: dict[str, str], now_ms: int) -> Appended | None:
+        """Write a half message anew; None if that cannot be."""
+        appended = self._append(renewed(half.record, properties), half, now_ms)
+        if appended is None or appended.status is not PutStatus.PUT_OK:
+            return None
+        self._transactions.renewed(half.queue_offset, appended.queue_offset)
+        return appended
+
+    def _give_up(self, half: Half, now_ms: int) -> bool:
+        perm = PERM_READ | PERM_WRITE
+        if self._topics.create_internal(GIVEN_UP_TOPIC, 1, perm, now_ms) is None:
+            return False
+        message = given_up(half.record, half.properties)
+        if self._append(message, half, now_ms) is None:
+            return False
+        self._transactions.end(half.queue_offset, HalfOutcome.DONE)
+        self.given_up += 1
+        return True
+
+    def _append(self, message: NewMessage, half: Half, now_ms: int) -> Appended | None:
+        """None to try again later."""
+        appended = self._store.append(message, now_ms)
+        if appended.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
+            # The store will never take it: its limits were lowered since. Those behind it go on.
+            logger.error("half message %d: %s, dropped", half.queue_offset, appended.status.value)
+            self._transactions.end(half.queue_offset, HalfOutcome.DONE)
+            return appended
+        return appended if appended.status is PutStatus.PUT_OK else None
+
+    def _ask(self, half: Half, appended: Appended, properties: dict[str, str]) -> None:
+        peer = self._producers.next_of(properties.get(names.PGROUP, ""))
+        if peer is None:
+            self.unasked += 1
+            return
+        record, log_offset = half.record, LogOffset(appended.log_offsets[0])
+        body = as_committed(record, log_offset, appended.queue_offset, properties)
+        header = CheckTransactionStateRequest(
+            tran_state_table_offset=appended.queue_offset,
+            commit_log_offset=log_offset,
+            msg_id=unique_key(properties),
+            transaction_id=unique_key(properties),
+            offset_msg_id=encode_message_id(record.store_host, log_offset),
+            topic=HALF_TOPIC,
+            broker_name=self._config.broker_name,
+        )
+        peer.notify(new_request(RequestCode.CHECK_TRANSACTION_STATE, header, body, oneway=True))
+        self.asked += 1

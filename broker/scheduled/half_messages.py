@@ -1,0 +1,197 @@
+"""The records of a transaction: what each is made of the one before (TransactionalMessageBridge).
+
+Owns the shapes of half messages, renewed ones, committed ones, those given up, and op messages. It
+must never read or write a store. Called by handlers/send.py, handlers/transactions.py and the other
+modules of transactions.
+
+    send -> half message -> (renewed half message ->)* committed message, nothing, or given up
+
+An op message lists the queue offsets of half messages that are done with.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from turbopump.engine.types import LogOffset, NewMessage, QueueOffset
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.names import MAX_TOPIC_LENGTH
+from turbopump.net.wire.properties import decode_properties, encode_properties
+from turbopump.pyx.record import V1, V2, Record, append, record_size
+from turbopump.pyx.region import Region
+
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
+"""Whose offsets of the first two topics say how far transactions are done with."""
+QUEUE_ID: Final = 0
+"""Of all three topics: RocketMQ uses no other."""
+
+DONE_TAG: Final = "d"
+MAX_CHECK_TIMES: Final = 1_000_000
+"""TRANSACTION_CHECK_TIMES is text of a record that another broker may have written."""
+
+_TRANSACTION_BITS = 0x4 | 0x8
+_COMMITTED = 0x8
+_INT = re.compile(r"[0-9]{1,9}", re.ASCII)
+_QUEUE_OFFSET = re.compile(rb"[0-9]{1,18}")
+_SECONDS = re.compile(r"[0-9]{1,12}", re.ASCII)
+_OP_PROPERTIES = encode_properties({names.TAGS: DONE_TAG, names.WAIT: "true"})
+_FRAME_ROOM = 8
+
+
+def is_prepared(properties: dict[str, str]) -> bool:
+    """Whether a send asks for a half message; a retry of clients before 4.6.1 still carries
+    TRAN_MSG of the message that it repeats, which its handler knows."""
+    return properties.get(names.TRAN_MSG, "").lower() == "true"
+
+
+def add_half_properties(properties: dict[str, str], topic: str, queue_id: int) -> None:
+    """What a half message has beside the message's own, which has its UNIQ_KEY."""
+    properties[names.TRANSACTION_ID] = properties[names.UNIQ_KEY]
+    properties[names.REAL_TOPIC] = topic
+    properties[names.REAL_QID] = str(queue_id)
+
+
+def target(properties: dict[str, str]) -> tuple[str, int] | None:
+    """Where a half message goes if it is committed; None if it does not say."""
+    topic, queue = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
+    if not topic or topic == HALF_TOPIC or not _INT.fullmatch(queue):
+        return None
+    return topic, int(queue)
+
+
+def committed_properties(properties: dict[str, str]) -> dict[str, str]:
+    """Those of the message that consumers get."""
+    left = dict(properties)
+    for name in (names.REAL_TOPIC, names.REAL_QID, names.CRC32):
+        left.pop(name, None)
+    return left
+
+
+def committed_flag(sys_flag: int) -> int:
+    """The sysFlag of the message that consumers get."""
+    return (sys_flag & ~_TRANSACTION_BITS) | _COMMITTED
+
+
+def is_committed(sys_flag: int) -> bool:
+    """Whether a record is one that was committed."""
+    return sys_flag & _TRANSACTION_BITS == _COMMITTED
+
+
+def renewed(record: Record, properties: dict[str, str]) -> NewMessage:
+    """A half message anew, at the end of its queue, with other properties."""
+    return _copy(record, HALF_TOPIC, properties)
+
+
+def given_up(record: Record, properties: dict[str, str]) -> NewMessage:
+    """A half message that is not checked any more."""
+    return _copy(record, GIVEN_UP_TOPIC, properties)
+
+
+def _copy(record: Record, topic: str, properties: dict[str, str]) -> NewMessage:
+    kept = {name: value for name, value in properties.items() if name != names.CRC32}
+    return NewMessage(
+        topic=topic,
+        queue_id=QUEUE_ID,
+        body=record.body,
+        properties=encode_properties(kept),
+        flag=record.flag,
+        sys_flag=record.sys_flag & ~_TRANSACTION_BITS,
+        born_timestamp_ms=record.born_timestamp_ms,
+        born_host=record.born_host,
+        store_host=record.store_host,
+        reconsume_times=record.reconsume_times,
+    )
+
+
+def op_message(done: Sequence[QueueOffset], now_ms: int, host: bytes) -> NewMessage:
+    """Says that these half messages are done with (TransactionalOpBatchService)."""
+    return NewMessage(
+        topic=OP_TOPIC,
+        queue_id=QUEUE_ID,
+        body=b"".join(b"%d," % queue_offset for queue_offset in done),
+        properties=_OP_PROPERTIES,
+        born_timestamp_ms=now_ms,
+        born_host=host,
+        store_host=host,
+    )
+
+
+def read_op(record: Record) -> Iterator[QueueOffset]:
+    """The half messages an op message names; what is no queue offset is passed over. RocketMQ 4
+    writes one without a comma."""
+    if decode_properties(record.properties).get(names.TAGS) != DONE_TAG:
+        return
+    for text in record.body.split(b","):
+        if _QUEUE_OFFSET.fullmatch(text):
+            yield QueueOffset(int(text))
+
+
+def check_times(properties: dict[str, str]) -> int:
+    """How often a half message's producer was asked."""
+    text = properties.get(names.TRANSACTION_CHECK_TIMES, "")
+    return min(int(text), MAX_CHECK_TIMES) if _INT.fullmatch(text) else 0
+
+
+def immunity_ms(properties: dict[str, str]) -> int | None:
+    """For how long after its birth a half message is not checked; None if it does not say.
+
+    -1 says that, too, and so does what is no number, as in RocketMQ (getImmunityTime).
+    """
+    text = properties.get(names.CHECK_IMMUNITY_TIME, "")
+    return int(text) * 1_000 if _SECONDS.fullmatch(text) else None
+
+
+def as_committed(
+    record: Record, log_offset: LogOffset, queue_offset: QueueOffset, properties: dict[str, str]
+) -> bytes:
+    """The record that a producer is sent with a check: the half message as it would be committed.
+
+    `log_offset` and `queue_offset` are those of the half message.
+    """
+    where = target(properties)
+    assert where is not None, "a half message without a target is not checked"
+    topic, text, body = where[0].encode(), encode_properties(properties), record.body
+    version = V1 if len(topic) <= MAX_TOPIC_LENGTH else V2
+    sizes = len(topic), len(body), len(text), len(record.born_host), len(record.store_host)
+    memory = bytearray(record_size(*sizes, version) + _FRAME_ROOM)
+    size = append(
+        Region(memory),
+        0,
+        len(memory),
+        log_offset=log_offset,
+        topic=topic,
+        body=body,
+        properties=text,
+        queue_id=where[1],
+        flag=record.flag,
+        queue_offset=queue_offset,
+        sys_flag=record.sys_flag,
+        born_timestamp_ms=record.born_timestamp_ms,
+        born_host=record.born_host,
+        store_timestamp_ms=record.store_timestamp_ms,
+        store_host=record.store_host,
+        reconsume_times=record.reconsume_times,
+        prepared_transaction_offset=0,
+        version=version,
+    )
+    assert size > 0, "there is room for it"
+    return bytes(memory[:size])
+
+
+def same_body(record: Record, other: Record) -> bool:
+    """Whether two records are of one transaction, given that their unique keys are equal: a program
+    may send one message object again, with the same key."""
+    return (
+        record.born_timestamp_ms == other.born_timestamp_ms
+        and record.born_host == other.born_host
+        and record.body_crc == other.body_crc
+        and len(record.body) == len(other.body)
+    )
+
+
+def unique_key(properties: dict[str, str]) -> str:
+    """The key under which all records of a transaction are found; "" if it has none."""
+    return properties.get(names.UNIQ_KEY, "")

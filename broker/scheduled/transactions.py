@@ -1,0 +1,370 @@
+"""Transactions: which half messages are open, and who ends them.
+
+Owns the outcomes of half messages, the op messages that say so to the next broker, and how far both
+topics are done with (offsets of CID_RMQ_SYS_TRANS). It must never show a half message, nor write
+where the role does not allow it, nor publish a progress ahead of what the disk, and the replicas,
+have of the records behind it. Called by handlers/transactions.py, half_checks.py and, every tick,
+by node.py.
+
+What a transaction is, lies in the log alone: half messages, committed messages, op messages. A
+broker that begins to lead reads the op messages, and looks in the index for what a crash may have
+left without one (`known_from`): the commit is before its op message in the log, so a crash between
+them leaves a half message that seems open and is committed. It is found by its unique key, and
+never committed again (F31, I15).
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from turbopump.broker.scheduled.half_messages import (
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    OP_TOPIC,
+    QUEUE_ID,
+    TRANSACTION_GROUP,
+    is_committed,
+    op_message,
+    read_op,
+    same_body,
+    target,
+    unique_key,
+)
+from turbopump.broker.scheduled.half_outcomes import HalfOutcome, HalfOutcomes
+from turbopump.broker.tables.offsets import OffsetTable
+from turbopump.broker.tables.topics import SCHEDULE_TOPIC
+from turbopump.broker.traffic.role import Role
+from turbopump.engine.store import Store
+from turbopump.engine.types import Appended, LogOffset, PutStatus, QueueOffset
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.properties import decode_properties
+from turbopump.pyx.record import Record, decode
+from turbopump.pyx.region import Region
+
+logger = logging.getLogger(__name__)
+
+OPS_OF_STEP: Final = 128
+"""Op messages that are read in one step of the start of a reign: some 2 ms."""
+MAX_WAITING: Final = 1_000
+"""Requests that wait until op messages are read, or until a half message can be read."""
+MAX_PENDING: Final = 20_000
+"""Half messages that wait for an op message, where none can be written (RocketMQ: the capacity of
+its queue)."""
+_HITS: Final = 32
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+_TIMERS = (names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS)
+_FOREVER_MS = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """A half message where it lies."""
+
+    queue_offset: QueueOffset
+    log_offset: LogOffset
+    record: Record
+    properties: dict[str, str]
+
+
+class Transactions:
+    """Loop thread only. `soon` has work done at the end of the loop's turn, `host` is the packed
+    address op messages carry, `op_size` the bytes of one's body (transactionOpMsgMaxSize)."""
+
+    def __init__(
+        self,
+        store: Store,
+        role: Role,
+        offsets: OffsetTable,
+        soon: Callable[[Callable[[], None]], None],
+        wall_ms: Callable[[], int],
+        host: Callable[[], bytes],
+        op_size: Callable[[], int],
+    ) -> None:
+        self._store, self._role, self._offsets = store, role, offsets
+        self._soon, self._wall_ms, self._host, self._op_size = soon, wall_ms, host, op_size
+        self.known_from = LogOffset(0)
+        """Where the log ended when this reign began: half messages before it may have been ended
+        by a broker whose op message is lost."""
+        self.outcomes: HalfOutcomes | None = None
+        """None until a reign has begun."""
+        self.is_ready = False
+        """Whether all op messages of before are read."""
+        self._read_to = QueueOffset(0)
+        self._pending: list[QueueOffset] = []
+        self._pending_size = 0
+        self._is_due = False
+        self._renewed: dict[QueueOffset, QueueOffset] = {}
+        self._waiting: list[tuple[LogOffset, Callable[[], None]]] = []
+        self._late: dict[str, LogOffset] = {}
+        """Unique keys of messages that were committed and that the index may not have yet, with
+        the ends of their records."""
+        self._candidate: tuple[QueueOffset, LogOffset] | None = None
+        role.on_change.append(self.role_changed)
+
+    def role_changed(self) -> None:
+        """Another reign: what this broker knew is worth nothing any more, for its log may be cut,
+        and what it wanted to write is another broker's to say."""
+        self.outcomes, self.is_ready = None, False
+        self._pending, self._pending_size = [], 0
+        self._renewed, self._late, self._candidate = {}, {}, None
+        waiting, self._waiting = self._waiting, []
+        for _, callback in waiting:
+            callback()
+
+    def step(self, now_ms: int) -> bool:
+        """Go on with what is under way; True if there is more to be done at once."""
+        if not self._role.is_master:
+            return False
+        if self.outcomes is None:
+            self._lead()
+        if not self.is_ready:
+            return self._read_ops()
+        self._wake()
+        self.write_ops(now_ms)
+        self._publish(now_ms)
+        return False
+
+    # What a request asks.
+
+    def when_readable(self, log_offset: LogOffset, callback: Callable[[], None]) -> bool:
+        """Call back once op messages are read and that half message can be read, or when the reign
+        is over; False if too many wait."""
+        if len(self._waiting) >= MAX_WAITING:
+            return False
+        self._waiting.append((log_offset, callback))
+        return True
+
+    def is_readable(self, log_offset: LogOffset) -> bool:
+        """Whether it can be seen by now whether a half message lies there."""
+        store = self._store
+        is_there = log_offset < store.dispatched_log_offset or log_offset >= store.max_log_offset
+        return self.is_ready and is_there
+
+    def half_at(self, queue_offset: QueueOffset, topic: str = HALF_TOPIC) -> Half | None:
+        """The half message of that number, or the one that was given up; None if it cannot be
+        read."""
+        units = self._store.units(topic, QUEUE_ID, queue_offset, 1)
+        if not units or units[0].queue_offset != queue_offset:
+            return None
+        record = self._store.record_of(units[0])
+        if record is None:
+            return None
+        log_offset, properties = units[0].log_offset, decode_properties(record.properties)
+        return Half(queue_offset, log_offset, record, properties)
+
+    def outcome(self, half: Half) -> tuple[HalfOutcome, Half]:
+        """What became of a transaction, and its newest half message, which a producer may not know.
+
+        One that was given up is open, too: a producer that answers after all may still commit it.
+        """
+        known = self.known.get(half.queue_offset)
+        if known in (HalfOutcome.COMMITTED, HalfOutcome.ROLLED_BACK):
+            return known, half
+        if known is HalfOutcome.OPEN and half.log_offset >= self.known_from:
+            return known, half
+        if self._has_copy(half):
+            self._end_all(half, HalfOutcome.COMMITTED)
+            return HalfOutcome.COMMITTED, half
+        halves = self._halves(half)
+        for each in reversed(halves):
+            if self.known.get(each.queue_offset) is HalfOutcome.OPEN:
+                return HalfOutcome.OPEN, each
+        if known is HalfOutcome.OPEN:
+            return known, half  # there is no index, or no key
+        # One that op messages name was ended, unless the last thing of it is that it was given up.
+        last = max([half.log_offset, *(each.log_offset for each in halves)])
+        is_given_up = any(at >= last for at, _ in self._found(GIVEN_UP_TOPIC, half))
+        return (HalfOutcome.OPEN if is_given_up else HalfOutcome.DONE), half
+
+    def end_all(self, half: Half, outcome: HalfOutcome, end: LogOffset) -> None:
+        """A transaction is ended, by a record that ends there: its newest half message, and older
+        ones that a crash left open, or that are not remembered."""
+        is_known = self.known.get(half.queue_offset) is not None
+        if is_known and half.log_offset >= self.known_from:
+            self.end(half.queue_offset, outcome)
+            return
+        self._end_all(half, outcome)
+        if outcome is HalfOutcome.COMMITTED and unique_key(half.properties):
+            self._late[unique_key(half.properties)] = end
+
+    @property
+    def known(self) -> HalfOutcomes:
+        """The outcomes of this reign."""
+        assert self.outcomes is not None, "asked before op messages were read"
+        return self.outcomes
+
+    # What is written.
+
+    def end(self, queue_offset: QueueOffset, outcome: HalfOutcome) -> None:
+        """A half message is done with; an op message says so at the end of this turn."""
+        self.known.set(queue_offset, outcome)
+        self._pending.append(queue_offset)
+        if not self._is_due:
+            self._is_due = True
+            self._soon(self._write_due)
+
+    def renewed(self, old: QueueOffset, new: QueueOffset) -> None:
+        """A half message has a newer one."""
+        self._renewed[old] = new
+        self.end(old, HalfOutcome.DONE)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether op messages could not be written for so long that nothing may be ended."""
+        return len(self._pending) >= MAX_PENDING or len(self._late) >= MAX_PENDING
+
+    def write_ops(self, now_ms: int) -> Appended | None:
+        """Write what waits for an op message. The last one, None if there was none to be written or
+        some could not be: they are tried again."""
+        appended = None
+        while self._pending:
+            if self._role.refusal() is not None:
+                return None
+            done = self._pending[: self._count_of_op()]
+            appended = self._store.append(op_message(done, now_ms, self._host()), now_ms)
+            if appended.status is not PutStatus.PUT_OK:
+                return None
+            del self._pending[: len(done)]
+            self.known.note_op(appended.queue_offset, max(done))
+        return appended
+
+    def _write_due(self) -> None:
+        self._is_due = False
+        if self.outcomes is not None:
+            self.write_ops(self._wall_ms())
+
+    def _count_of_op(self) -> int:
+        """How many of those that wait go into one op message."""
+        size, limit = 0, self._op_size()
+        for count, queue_offset in enumerate(self._pending):
+            size += len(str(queue_offset)) + 1
+            if count and size > limit:
+                return count
+        return len(self._pending)
+
+    # A reign, from its beginning to its end.
+
+    def _lead(self) -> None:
+        store = self._store
+        self.known_from = store.max_log_offset
+        base = self._progress(HALF_TOPIC)
+        self._read_to = op_base = self._progress(OP_TOPIC)
+        self.outcomes = HalfOutcomes(base, op_base)
+
+    def _progress(self, topic: str) -> QueueOffset:
+        """Where the broker before was, as far as this log has it (R12)."""
+        store = self._store
+        at = self._offsets.query(TRANSACTION_GROUP, topic, QUEUE_ID)
+        low = store.min_queue_offset(topic, QUEUE_ID)
+        return QueueOffset(min(max(at, low), store.next_queue_offset(topic, QUEUE_ID)))
+
+    def _read_ops(self) -> bool:
+        """Some op messages of before; True if there are more."""
+        store, known = self._store, self.known
+        if store.dispatched_log_offset < self.known_from:
+            return False  # replicas have to have it first
+        end = store.next_queue_offset(HALF_TOPIC, QUEUE_ID)
+        units = store.units(OP_TOPIC, QUEUE_ID, self._read_to, OPS_OF_STEP)
+        for unit in units:
+            record = store.record_of(unit)
+            named = [] if record is None else [at for at in read_op(record) if at < end]
+            for at in named:
+                if known.get(at) is HalfOutcome.OPEN:
+                    known.set(at, HalfOutcome.DONE)
+            known.note_op(unit.queue_offset, max(named, default=known.base))
+            self._read_to = QueueOffset(unit.queue_offset + 1)
+        if units:
+            return True
+        if self._read_to < store.max_queue_offset(OP_TOPIC, QUEUE_ID):
+            self._read_to = QueueOffset(self._read_to + 1)  # a unit that cannot be read
+            return True
+        self.is_ready = True
+        self._wake()
+        return False
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for log_offset, callback in waiting:
+            if self.is_readable(log_offset):
+                callback()
+            else:
+                self._waiting.append((log_offset, callback))
+        dispatched = self._store.dispatched_log_offset
+        self._late = {key: end for key, end in self._late.items() if end > dispatched}
+
+    def _publish(self, now_ms: int) -> None:
+        """The progress, once everything that it rests on is safe and can be read."""
+        store = self._store
+        if self._candidate is None:
+            end = store.next_queue_offset(HALF_TOPIC, QUEUE_ID)
+            base = min(self.known.next_open(self.known.base), end)
+            self._candidate = QueueOffset(base), store.max_log_offset
+        base, log_end = self._candidate
+        safe = min(store.flushed_log_offset, store.confirm_log_offset, self._role.safe_end())
+        if min(safe, store.dispatched_log_offset) < log_end:
+            return
+        self._candidate = None
+        self.known.trim(base)
+        self._renewed = {old: new for old, new in self._renewed.items() if old >= base}
+        for topic, at in ((HALF_TOPIC, base), (OP_TOPIC, self.known.op_base)):
+            if self._offsets.query(TRANSACTION_GROUP, topic, QUEUE_ID) != at:
+                self._offsets.commit(TRANSACTION_GROUP, topic, QUEUE_ID, at, now_ms)
+
+    # What the index knows.
+
+    def _has_copy(self, half: Half) -> bool:
+        """Whether the message of a transaction was committed."""
+        if unique_key(half.properties) in self._late:
+            return True
+        where = target(half.properties)
+        if where is None:
+            return False
+        topics = [where[0]]
+        if names.DELAY in half.properties:
+            topics.append(SCHEDULE_TOPIC)
+        if any(name in half.properties for name in _TIMERS):
+            topics.append(TIMER_TOPIC)
+        return any(
+            is_committed(record.sys_flag)
+            for topic in topics
+            for _, record in self._found(topic, half)
+        )
+
+    def _halves(self, half: Half) -> list[Half]:
+        """The half messages of a transaction that are not done with for long, oldest first."""
+        found: list[Half] = []
+        newer = self._renewed.get(half.queue_offset)
+        while newer is not None:
+            each = self.half_at(newer)
+            if each is not None:
+                found.append(each)
+            newer = self._renewed.get(newer)
+        if found:
+            return found
+        return [
+            Half(
+                QueueOffset(record.queue_offset),
+                log_offset,
+                record,
+                decode_properties(record.properties),
+            )
+            for log_offset, record in self._found(HALF_TOPIC, half)
+        ]
+
+    def _found(self, topic: str, half: Half) -> list[tuple[LogOffset, Record]]:
+        """The records of that topic that are of the transaction, oldest first."""
+        key, found = unique_key(half.properties), list[tuple[LogOffset, Record]]()
+        if not key:
+            return found
+        for view in self._store.query(topic, key, _HITS, 0, _FOREVER_MS).slices:
+            record = decode(Region(view), 0, len(view))
+            mine = record.topic == topic.encode() and same_body(half.record, record)
+            if mine and unique_key(decode_properties(record.properties)) == key:
+                found.append((LogOffset(record.physical_offset), record))
+        return found
+
+    def _end_all(self, half: Half, outcome: HalfOutcome) -> None:
+        for each in [half, *self._halves(half)]:
+            if self.known.get(each.queue_offset) is HalfOutcome.OPEN:
+                self.end(each.queue_offset, outcome)

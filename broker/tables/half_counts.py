@@ -1,0 +1,94 @@
+"""How many half messages of each topic are open, as RocketMQ counts them: transactionMetrics.
+
+Owns the counts and their file (TransactionMetrics): one more at a half message, one less when its
+producer ends it. It must never be what a transaction depends on: counts of the last seconds before
+a crash are lost. Called by handlers/transactions.py, handlers/send.py and node.py.
+"""
+
+from typing import Any, Final
+
+from turbopump.broker.tables.versions import Versions
+from turbopump.engine.disk.config_files import ConfigFiles
+from turbopump.net.wire.bodies import BadBody, as_int, as_object
+from turbopump.net.wire.java_properties import ConfigError
+from turbopump.net.wire.topics import DataVersion
+
+FILE_NAME: Final = "transactionMetrics"
+MAX_TOPICS: Final = 100_000
+"""As many as there can be; a name has at most 255 characters."""
+_INT64_MAX: Final = 2**63 - 1
+
+
+class HalfCounts:
+    """Topic to open half messages. Loop thread only."""
+
+    def __init__(self, files: ConfigFiles) -> None:
+        self._files = files
+        self._counts: dict[str, tuple[int, int]] = {}
+        """(open half messages, when that changed in epoch ms)."""
+        self._changed = False
+        self._version = DataVersion()
+        self._versions = Versions()
+        self.committed = 0
+        self.rolled_back = 0
+        """Since the start, as `rocketmq_commit_messages_total` and its sister count."""
+
+    def load(self) -> None:
+        """Read transactionMetrics, ours or RocketMQ's. Raises ConfigError."""
+        saved = self._files.load(FILE_NAME)
+        if saved is None:
+            return
+        try:
+            members = as_object(saved)
+            self._version = DataVersion.from_json(members.get("dataVersion"))
+            for topic, value in as_object(members.get("transactionCount") or {}).items():
+                row = as_object(value)
+                count = min(max(as_int(row.get("count", 0), topic), 0), _INT64_MAX)
+                self._counts[topic] = count, as_int(row.get("timeStamp", 0), topic)
+        except BadBody as error:
+            raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
+
+    def prepared(self, topic: str, now_ms: int) -> None:
+        """One more is open."""
+        self._add(topic, 1, now_ms)
+
+    def ended(self, topic: str, is_committed: bool, now_ms: int) -> None:
+        """Its producer ended one."""
+        self.committed += is_committed
+        self.rolled_back += not is_committed
+        self._add(topic, -1, now_ms)
+
+    def open(self) -> dict[str, int]:
+        """Open half messages by topic."""
+        return {topic: count for topic, (count, _) in self._counts.items()}
+
+    def take_changes(self, now_ms: int) -> dict[str, Any] | None:
+        """What the file has to say now, None if it says so."""
+        if not self._changed:
+            return None
+        self._changed = False
+        self._version = self._versions.next(self._version, now_ms)
+        return {
+            "dataVersion": self._version.to_json(),
+            "transactionCount": {
+                topic: {"count": count, "timeStamp": at_ms}
+                for topic, (count, at_ms) in sorted(self._counts.items())
+            },
+        }
+
+    def save_failed(self) -> None:
+        """What `take_changes` gave is not on disk."""
+        self._changed = True
+
+    def save(self, now_ms: int) -> None:
+        """Write transactionMetrics now, at a clean stop."""
+        content = self.take_changes(now_ms)
+        if content is not None:
+            self._files.save(FILE_NAME, content)
+
+    def _add(self, topic: str, change: int, now_ms: int) -> None:
+        if topic not in self._counts and len(self._counts) >= MAX_TOPICS:
+            return
+        before = self._counts.get(topic, (0, 0))[0]
+        self._counts[topic] = max(before + change, 0), now_ms
+        self._changed = True

@@ -16,7 +16,6 @@ from typing import Protocol
 
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.ha import options
 from turbopump.broker.ha.control import last_life
 from turbopump.broker.ha.control.last_life import LastLife
 from turbopump.broker.ha.control.membership import Membership
@@ -202,29 +201,10 @@ def options_of(config: BrokerConfig) -> HaOptions:
     of = config.replication
     behind = config.listen_port + 1 if config.listen_port else 0
     return HaOptions(
-        role=options.HaRole[of.broker_role.value],
-        auto_switch=of.switches,
+        **{**of.by_attribute(), "ha_listen_port": of.ha_listen_port or behind},
         own_id=config.broker_id,
-        group_file=of.ha_group_file,
         bind_address=config.bind_address,
-        ha_listen_port=of.ha_listen_port or behind,
-        ha_master_address=of.ha_master_address,
         sync_flush=config.store.flush_disk_type is FlushMode.SYNC_FLUSH,
-        ha_send_heartbeat_interval_ms=of.ha_send_heartbeat_interval_ms,
-        ha_housekeeping_interval_ms=of.ha_housekeeping_interval_ms,
-        ha_transfer_batch_size=of.ha_transfer_batch_size,
-        ha_max_gap_not_in_sync=of.ha_max_gap_not_in_sync,
-        ha_flow_control_enable=of.ha_flow_control_enable,
-        max_ha_transfer_byte_in_second=of.max_ha_transfer_byte_in_second,
-        ha_max_time_slave_not_catchup_ms=of.ha_max_time_slave_not_catchup_ms,
-        ha_max_time_sends_wait_ms=of.ha_max_time_sends_wait_ms,
-        slave_timeout_ms=of.slave_timeout_ms,
-        in_sync_replicas=of.in_sync_replicas,
-        min_in_sync_replicas=of.min_in_sync_replicas,
-        all_ack_in_sync_state_set=of.all_ack,
-        sync_from_last_file=of.sync_from_last_file,
-        async_learner=of.async_learner,
-        check_sync_state_set_period_ms=of.check_sync_state_set_period_ms,
     )
 
 
@@ -232,13 +212,8 @@ def membership_options(config: BrokerConfig, life: LastLife) -> MembershipOption
     """The configuration as a member of a group with controllers takes it."""
     of = config.replication
     return MembershipOptions(
+        **of.by_attribute(),
         name=Name(config.broker_cluster_name, config.broker_name),
-        controllers=of.controller_addr,
         identity_path=of.store_path_broker_identity or f"{config.store.root}/brokerIdentity",
-        controller_heart_beat_timeout_ms=of.controller_heart_beat_timeout_ms,
-        broker_heartbeat_interval_ms=of.broker_heartbeat_interval_ms,
-        sync_broker_metadata_period_ms=of.sync_broker_metadata_period_ms,
-        sync_controller_metadata_period_ms=of.sync_controller_metadata_period_ms,
-        election_priority=of.broker_election_priority,
         last_life=life,
     )

@@ -2,12 +2,12 @@
 
 Owns their declarations (RocketMQ: MessageStoreConfig, BrokerConfig), and which values contradict
 each other. It must never decide anything about a message. Called by config.py; read by
-role.py and broker/ha.
+role.py, and extended by the options of broker/ha.
 """
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from turbopump.broker.config.kinds import ADDRESS, CONTROLLERS
 from turbopump.engine.keys import (
@@ -21,9 +21,16 @@ from turbopump.engine.keys import (
     between,
     choice,
     key,
+    keys_of,
 )
-from turbopump.net.ha.frames import BODY_MAX, TRANSFER_BATCH_SIZE
+from turbopump.net.ha.frames import (
+    BODY_MAX,
+    HEARTBEAT_INTERVAL_MS,
+    HOUSEKEEPING_INTERVAL_MS,
+    TRANSFER_BATCH_SIZE,
+)
 from turbopump.net.ha.plain import GAP_NOT_IN_SYNC
+from turbopump.net.ha.sync_state import NOT_CAUGHT_UP_MS, SENDS_WAIT_MS
 
 NO_ID_YET: Final = -1
 """brokerId in RocketMQ's own examples of controller mode, where it means nothing."""
@@ -86,14 +93,14 @@ class ReplicationConfig:
     ha_send_heartbeat_interval_ms: int = key(
         "haSendHeartbeatInterval",
         COUNT,
-        5_000,
+        HEARTBEAT_INTERVAL_MS,
         "Milliseconds of silence after which a connection of replication is sent a heartbeat.",
         live=True,
     )
     ha_housekeeping_interval_ms: int = key(
         "haHousekeepingInterval",
         COUNT,
-        20_000,
+        HOUSEKEEPING_INTERVAL_MS,
         "Milliseconds of silence after which such a connection is closed.",
         live=True,
     )
@@ -115,14 +122,14 @@ class ReplicationConfig:
     ha_max_time_slave_not_catchup_ms: int = key(
         "haMaxTimeSlaveNotCatchup",
         COUNT,
-        15_000,
+        NOT_CAUGHT_UP_MS,
         "Milliseconds that a replica may lack something before it leaves the SyncStateSet.",
         live=True,
     )
     ha_max_time_sends_wait_ms: int = key(
         "haMaxTimeSendsWait",
         ANY,
-        3_000,
+        SENDS_WAIT_MS,
         "Milliseconds that sends may wait for one member of the SyncStateSet before it leaves;"
         " 0: no time of its own.",
         live=True,
@@ -247,6 +254,10 @@ class ReplicationConfig:
         live=True,
         rocketmq="5000",
     )
+
+    def by_attribute(self) -> dict[str, Any]:
+        """All values, for the options of parts that have these keys and others besides."""
+        return {attribute: getattr(self, attribute) for attribute in keys_of(ReplicationConfig)}
 
     @property
     def is_elected(self) -> bool:

@@ -21,10 +21,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
+from turbopump.broker.config.replication_config import BrokerRole
 from turbopump.broker.ha.follower import Follower
 from turbopump.broker.ha.group import GroupFile, GroupFileError, parse_group
 from turbopump.broker.ha.leader import Leader, PlainLeader, Reign
-from turbopump.broker.ha.options import HaOptions, HaRole
+from turbopump.broker.ha.options import HaOptions
 from turbopump.broker.ha.ports import Alterations, ReplicatedLog, StaticSet, Transport
 from turbopump.broker.ha.sockets import Events, Sockets
 from turbopump.broker.replication import FollowerStatus, HaCounters, ReplicationStatus
@@ -123,14 +124,14 @@ class HaService:
         self._shell = self._make_shell(self)
         self.port = await self._shell.listen(options.bind_address, options.ha_listen_port)
         try:
-            if not options.auto_switch:
-                if options.role is HaRole.SLAVE:
+            if not options.switches:
+                if options.broker_role is BrokerRole.SLAVE:
                     self.to_replica(options.ha_master_address, NO_EPOCH)
                 else:
                     self._lead_plainly()
             else:
                 self._log.to_replica(self._wall_ms())
-                if options.group_file:
+                if options.ha_group_file:
                     self._take_group(self._read_group())
         except BaseException:
             await self._shell.stop()
@@ -151,7 +152,7 @@ class HaService:
             self.reign.on_tick(now_ms)
         if self.follower is not None:
             self.follower.on_tick(now_ms)
-        path = self.options.group_file
+        path = self.options.ha_group_file
         if path and not self._looking and now_ms - self._look_ms >= LOOK_MS:
             self._looking, self._look_ms = True, now_ms
             self._disk.submit(lambda: self._files.read(path), self._looked)
@@ -201,7 +202,7 @@ class HaService:
 
     def _reign(self, start: LogOffset, epoch: int, members: frozenset[int], set_epoch: int) -> None:
         wall_ms, now_ms, options = self._wall_ms, self._steady_ms(), self.options
-        if options.auto_switch:
+        if options.switches:
             self.reign = Leader(
                 self._log,
                 options.rules,
@@ -249,7 +250,7 @@ class HaService:
         if was is None:
             self._leave()
             options = self.options
-            switching = options.auto_switch
+            switching = options.switches
             machine = Replica(options.replica) if switching else PlainReplica(options.plain)
             self.follower = Follower(self._log, machine, self._shell, self._wall_ms)
         assert self.follower is not None
@@ -264,7 +265,7 @@ class HaService:
     def set_master_address(self, address: str) -> None:
         """A replica of default HA without haMasterAddress learns from the name server where it is;
         "" is not passed on, as it comes while the master is away."""
-        is_told = self.options.auto_switch or self.options.ha_master_address
+        is_told = self.options.switches or self.options.ha_master_address
         if not is_told and address and self.follower is not None:
             self.follower.follow(address, NO_EPOCH, self._steady_ms())
 
@@ -341,7 +342,7 @@ class HaService:
 
     def _read_group(self) -> bytes | OSError:
         try:
-            return self._files.read(self.options.group_file)
+            return self._files.read(self.options.ha_group_file)
         except OSError as error:
             return error
 
@@ -357,12 +358,12 @@ class HaService:
             if group.epoch > known or (is_without and self.coming_epoch == NO_EPOCH):
                 self._take_role(group)
         except (GroupFileError, OSError, StoreError, ValueError) as error:
-            reason = f"{self.options.group_file}: {error}"
+            reason = f"{self.options.ha_group_file}: {error}"
         self._group_says(reason)
 
     def _group_taken(self, error: OSError | StoreError | None) -> None:
         if error is not None and self.reign is None and self.follower is None:
-            self._group_says(f"{self.options.group_file}: {error}")
+            self._group_says(f"{self.options.ha_group_file}: {error}")
 
     def _group_says(self, reason: str) -> None:
         if reason and reason != self._group_reason:
@@ -389,7 +390,7 @@ class HaService:
         """How many copies a message needs that is to be written now (up to 1: no wait); None: there
         are not enough replicas, IN_SYNC_REPLICAS_NOT_ENOUGH."""
         if self.reign is None or (
-            not self.options.auto_switch and self.options.role is HaRole.ASYNC_MASTER
+            not self.options.switches and self.options.broker_role is BrokerRole.ASYNC_MASTER
         ):
             return 1
         return self.reign.need()
@@ -475,7 +476,7 @@ class HaService:
             if self.coming_epoch != NO_EPOCH:
                 reason = f"epoch {self.coming_epoch} is being written down"
             follower = FollowerStatus(reason=reason)
-        epochs = log.epochs if self.options.auto_switch else None
+        epochs = log.epochs if self.options.switches else None
         return ReplicationStatus(log.end, log.confirm, leader, follower, epochs, counters)
 
     def _follower_status(self, follower: Follower) -> FollowerStatus:

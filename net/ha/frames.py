@@ -29,6 +29,9 @@ TRANSFER = 2
 BODY_MAX = (4 << 20) - 36
 # haTransferBatchSize where it is not set (RocketMQ's is 32 KiB): both sides work for each frame.
 TRANSFER_BATCH_SIZE = 256 << 10
+# Of silence on a connection: then its end sends something, and then it is closed.
+HEARTBEAT_INTERVAL_MS = 5_000
+HOUSEKEEPING_INTERVAL_MS = 20_000
 # A master waits for the replica's position before it sends the log.
 HELD_MAX = 1 << 20
 # A Java master fits 1,000 entries into a reply and dies of the next one; we send the newest.

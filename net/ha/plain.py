@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from turbopump.engine.log.epochs import LOG_OFFSET_MAX
 from turbopump.engine.types import LONG_AGO_MS, Buffer, LogOffset
 from turbopump.net.ha.actions import Acked, Action, Append, Close, Connect, Send, SendLog
-from turbopump.net.ha.frames import BadFrame, PlainFramer, PlainTransfer, Report, ReportFramer
+from turbopump.net.ha.frames import (
+    HEARTBEAT_INTERVAL_MS,
+    HOUSEKEEPING_INTERVAL_MS,
+    BadFrame,
+    PlainFramer,
+    PlainTransfer,
+    Report,
+    ReportFramer,
+)
 from turbopump.net.ha.primary import FRAMES_AT_ONCE_MAX, MasterLog, MasterSide, PrimaryOptions
 from turbopump.net.ha.replica import RETRY_MAX_MS, RETRY_MIN_MS, State, may_wait
 
@@ -85,8 +93,8 @@ class PlainPrimary(MasterSide):
 class PlainOptions:
     """Names are RocketMQ's keys."""
 
-    heartbeat_interval_ms: int = 5000
-    housekeeping_interval_ms: int = 20_000
+    heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS
+    housekeeping_interval_ms: int = HOUSEKEEPING_INTERVAL_MS
     ack_durable: bool = False
     """Report what `on_durable` gave, not what was appended."""
 

@@ -27,6 +27,8 @@ from turbopump.engine.types import Buffer, Epoch, LogOffset
 from turbopump.net.ha.actions import Acked, Action, Close, Send, SendLog
 from turbopump.net.ha.frames import (
     BODY_MAX,
+    HEARTBEAT_INTERVAL_MS,
+    HOUSEKEEPING_INTERVAL_MS,
     TRANSFER_BATCH_SIZE,
     Ack,
     BadFrame,
@@ -64,8 +66,8 @@ class PrimaryOptions:
     """Names are RocketMQ's keys where it has one."""
 
     transfer_batch_size: int = TRANSFER_BATCH_SIZE
-    heartbeat_interval_ms: int = 5000
-    housekeeping_interval_ms: int = 20_000
+    heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS
+    housekeeping_interval_ms: int = HOUSEKEEPING_INTERVAL_MS
     in_flight_max: int = IN_FLIGHT_MAX
 
 

@@ -40,6 +40,8 @@ from turbopump.net.ha.actions import (
     Truncate,
 )
 from turbopump.net.ha.frames import (
+    HEARTBEAT_INTERVAL_MS,
+    HOUSEKEEPING_INTERVAL_MS,
     Ack,
     BadFrame,
     Handshake,
@@ -88,8 +90,8 @@ class ReplicaOptions:
     broker_id: int
     sync_from_last_file: bool = False
     async_learner: bool = False
-    heartbeat_interval_ms: int = 5000
-    housekeeping_interval_ms: int = 20_000
+    heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS
+    housekeeping_interval_ms: int = HOUSEKEEPING_INTERVAL_MS
     ack_durable: bool = False
     """Acknowledge what `on_durable` gave, not what was appended."""
     cut_confirmed: bool = False

@@ -26,6 +26,9 @@ from dataclasses import dataclass, field
 from turbopump.engine.log.epochs import LOG_OFFSET_MAX
 from turbopump.engine.types import LogOffset
 
+# Of a member that lacks something: so long until it leaves, and so long sends wait for it at most.
+NOT_CAUGHT_UP_MS = 15_000
+SENDS_WAIT_MS = 3_000
 # How long a member may need to connect to a new master before it is proposed to be left out. Ours
 # try every 100 ms at first; it comes back into the set as soon as it has caught up.
 CONNECT_GRACE_MS = 1000
@@ -56,14 +59,14 @@ class SyncOptions:
     """Names are RocketMQ's keys where it has one."""
 
     own_id: int
-    max_time_not_caught_up_ms: int = 15_000
+    max_time_not_caught_up_ms: int = NOT_CAUGHT_UP_MS
     all_ack: bool = True
     """allAckInSyncStateSet; without it everything counts as confirmed that the master has."""
     fixed: bool = False
     """The set is written in a file: nothing is proposed."""
     check_period_ms: int = 0
     """checkSyncStateSetPeriod: how often it is asked who has to leave; 0: at every look."""
-    max_time_sends_wait_ms: int = 3_000
+    max_time_sends_wait_ms: int = SENDS_WAIT_MS
     """haMaxTimeSendsWait, ours; 0: as long as max_time_not_caught_up_ms."""
     min_in_sync_replicas: int = 1
 

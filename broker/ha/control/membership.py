@@ -93,7 +93,7 @@ class Membership:
         """The newest word on the reign that is being written down."""
         self._coming_since_ms = LONG_AGO_MS
         self.controllers = Controllers(
-            options.controllers, call, steady_ms, options.sync_controller_metadata_period_ms
+            options.controller_addr, call, steady_ms, options.sync_controller_metadata_period_ms
         )
         self.controllers.on_leader = self._other_leader
         self.heartbeats = ControllerHeartbeats(
@@ -261,7 +261,7 @@ class Membership:
             log.end,
             log.confirm,
             options.controller_heart_beat_timeout_ms,
-            options.election_priority,
+            options.broker_election_priority,
             leased=True,
             unfit=self.fitness.value or None,
             standing=self._standing.value,

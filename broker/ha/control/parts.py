@@ -4,10 +4,11 @@ Owns the options and the parts as values. It must never use them: membership.py 
 replicating.py, and by tests.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from turbopump.broker.config.replication_config import ReplicationConfig
 from turbopump.broker.ha.control.controllers import ControllerCall
 from turbopump.broker.ha.control.last_life import LastLife
 from turbopump.broker.ha.control.words import Name
@@ -15,9 +16,6 @@ from turbopump.broker.ha.service import HaService
 from turbopump.engine.disk.files import Files
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import Fitness, LogOffset
-
-NO_PRIORITY = 2**31 - 1
-"""brokerElectionPriority: the least."""
 
 
 class _Log(Protocol):
@@ -37,18 +35,12 @@ class _Log(Protocol):
     def why_unfit(self) -> str: ...
 
 
-@dataclass(slots=True, frozen=True)
-class MembershipOptions:
-    """Names are RocketMQ's keys."""
+@dataclass(slots=True, frozen=True, kw_only=True)
+class MembershipOptions(ReplicationConfig):
+    """The keys of replication, and what else of the configuration a member goes by."""
 
     name: Name
-    controllers: Sequence[str]
     identity_path: str
-    controller_heart_beat_timeout_ms: int = 9_000
-    broker_heartbeat_interval_ms: int = 1_000
-    sync_broker_metadata_period_ms: int = 5_000
-    sync_controller_metadata_period_ms: int = 10_000
-    election_priority: int = NO_PRIORITY
     last_life: LastLife = field(default_factory=LastLife)
 
 

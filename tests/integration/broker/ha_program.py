@@ -48,9 +48,8 @@ async def main(folder: str, number: int, port: int, group_file: str) -> None:
 
     store = Store.open(RealFiles(), config, disk, wall_ms(), steady_ms=steady_ms())
     options = HaOptions(
-        auto_switch=True,
         own_id=number,
-        group_file=group_file,
+        ha_group_file=group_file,
         bind_address="127.0.0.1",
         ha_listen_port=port,
         all_ack_in_sync_state_set=True,

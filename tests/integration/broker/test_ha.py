@@ -18,8 +18,9 @@ import pytest
 import uvloop
 from interop.support.ports import free_ports
 
+from turbopump.broker.config.replication_config import BrokerRole
 from turbopump.broker.ha import sockets
-from turbopump.broker.ha.options import HaOptions, HaRole
+from turbopump.broker.ha.options import HaOptions
 from turbopump.broker.ha.service import HaService
 from turbopump.broker.ha.sockets import Sockets
 from turbopump.engine.config import StoreConfig
@@ -57,7 +58,7 @@ class Node:
         self.store = Store.open(
             RealFiles(), config, self.disk, wall_ms(), steady_ms=self.steady_ms()
         )
-        self.log = self.store.replicated(wall_ms(), plain=not options.auto_switch)
+        self.log = self.store.replicated(wall_ms(), plain=not options.switches)
         self.service = HaService(options, self.log, RealFiles(), self.disk, wall_ms, self.steady_ms)
         self._ticking = loop.create_task(self._tick())
 
@@ -136,7 +137,7 @@ async def led(node: Node, epoch: int, members: frozenset[int]) -> None:
 
 def switching(number: int, mode: FlushMode) -> HaOptions:
     return HaOptions(
-        auto_switch=True,
+        enable_controller_mode=True,
         own_id=number,
         bind_address=HOST,
         ha_listen_port=0,
@@ -199,9 +200,12 @@ def test_a_plain_pair(tmp_path: Path) -> None:
     async def scenario() -> None:
         mode = FlushMode.ASYNC_FLUSH
         first = HaOptions(
-            role=HaRole.SYNC_MASTER, bind_address=HOST, ha_listen_port=0, in_sync_replicas=2
+            broker_role=BrokerRole.SYNC_MASTER,
+            bind_address=HOST,
+            ha_listen_port=0,
+            in_sync_replicas=2,
         )
-        second = HaOptions(role=HaRole.SLAVE, bind_address=HOST, ha_listen_port=0)
+        second = HaOptions(broker_role=BrokerRole.SLAVE, bind_address=HOST, ha_listen_port=0)
         async with nodes(tmp_path, mode, first, second) as (master, slave):
             slave.service.set_master_address(master.address)
             # A slave with nothing begins with the last file.
@@ -224,11 +228,12 @@ def test_a_replica_that_reads_nothing_holds_back_nobody(tmp_path: Path) -> None:
         mode = FlushMode.ASYNC_FLUSH
         relaxed = [
             HaOptions(
-                auto_switch=True,
+                enable_controller_mode=True,
                 own_id=number,
                 bind_address=HOST,
                 ha_listen_port=0,
                 in_sync_replicas=2,
+                all_ack_in_sync_state_set=False,
             )
             for number in (1, 2)
         ]

@@ -15,10 +15,10 @@ from tests.sim.ha.net import Network
 from tests.sim.ha.oracle import Role as Known
 from tests.sim.ha.suite import store_config
 from tests.sim.work import Stands
+from turbopump.broker.config.replication_config import BrokerRole
 from turbopump.broker.ha.control import last_life
 from turbopump.broker.ha.control.membership import Membership
 from turbopump.broker.ha.leader import Leader
-from turbopump.broker.ha.options import HaRole as ConfiguredRole
 from turbopump.broker.ha.service import HaService
 from turbopump.broker.reopening import TRY_MS
 from turbopump.broker.replicating import Replicating
@@ -56,8 +56,8 @@ def settings_of(plan: "Plan", rng: random.Random) -> Settings:
     return Settings(
         store,
         Options(
-            role=ConfiguredRole.SYNC_MASTER,
-            auto_switch=True,
+            broker_role=BrokerRole.SYNC_MASTER,
+            enable_controller_mode=True,
             sync_flush=plan.sync,
             ha_send_heartbeat_interval_ms=500,
             ha_housekeeping_interval_ms=2000,

@@ -23,9 +23,9 @@ from tests.sim.ha.checkers import (
 from tests.sim.ha.net import Link, Wire
 from tests.sim.ha.oracle import Role
 from tests.sim.work import QueuedDisk
+from turbopump.broker.config.replication_config import BrokerRole
 from turbopump.broker.ha.leader import Leader, LeaderOptions
 from turbopump.broker.ha.options import HaOptions
-from turbopump.broker.ha.options import HaRole as ConfiguredRole
 from turbopump.broker.ha.ports import Answer
 from turbopump.broker.ha.service import HaService, Overtaken
 from turbopump.engine.config import StoreConfig
@@ -81,7 +81,7 @@ class Settings:
     @property
     def safe(self) -> bool:
         """Whether what is confirmed and acknowledged stays."""
-        return self.ha.auto_switch and self.ha.all_ack_in_sync_state_set
+        return self.ha.switches and self.ha.all_ack
 
 
 @dataclass(slots=True)
@@ -120,9 +120,9 @@ class Broker:
         self.options = replace(
             settings.ha, own_id=number, async_learner=learner, sync_from_last_file=last_file
         )
-        if not self.options.auto_switch and number > 1:
+        if not self.options.switches and number > 1:
             self.options = replace(
-                self.options, role=ConfiguredRole.SLAVE, ha_master_address="broker-1"
+                self.options, broker_role=BrokerRole.SLAVE, ha_master_address="broker-1"
             )
         self.disk = SimDisk(group.rng, lambda: group.wall_ms)
         self.log = LogFiles(
@@ -207,7 +207,7 @@ class Broker:
 
     def _replicate(self, store: Store) -> HaService:
         """Its part in replication, not started."""
-        group, plain = self._group, not self.options.auto_switch
+        group, plain = self._group, not self.options.switches
         self.replicated = store.replicated(group.wall_ms, plain=plain)
         service = HaService(
             self.options, self.replicated, self.disk, self.work,

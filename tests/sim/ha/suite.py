@@ -23,7 +23,7 @@ from tests.sim.ha.net import Network
 from tests.sim.ha.oracle import Oracle
 from tests.sim.ha.proposals import Proposals
 from tests.sim.store_suite import START_MS
-from turbopump.broker.ha.options import HaRole
+from turbopump.broker.config.replication_config import BrokerRole
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.log import incoming
 from turbopump.engine.types import FlushMode
@@ -152,8 +152,8 @@ class Run:
         sync = rng.random() < 0.6
         store = store_config(rng, sync=sync)
         return Settings(store, Options(
-            role=HaRole.SYNC_MASTER,
-            auto_switch=self.switches,
+            broker_role=BrokerRole.SYNC_MASTER,
+            enable_controller_mode=self.switches,
             sync_flush=sync,
             ha_send_heartbeat_interval_ms=500,
             ha_housekeeping_interval_ms=2000,

@@ -286,7 +286,7 @@ def test_controllers_decide_whatever_role_and_id_the_file_names() -> None:
     options = membership_options(config, LastLife())
     assert options.identity_path == "/x/id"
     assert options.controller_heart_beat_timeout_ms == 7000
-    assert options.election_priority == 3
+    assert options.broker_election_priority == 3
     assert "storePathBrokerIdentity" not in load_config(ELECTED)[0].values()
 
 

@@ -104,7 +104,7 @@ class Member:
         self.script = Script()
         settings: dict[str, Any] = {
             "name": Name(CLUSTER, NAME),
-            "controllers": (LEADER, FOLLOWER),
+            "controller_addr": (LEADER, FOLLOWER),
             "identity_path": f"{broker.root}/{broker.number}/brokerIdentity",
             "last_life": LastLife(),
             **options,

@@ -58,9 +58,8 @@ def group(tmp_path: Path) -> Iterator[Group]:
 
 def options(number: int, path: Path) -> HaOptions:
     return HaOptions(
-        auto_switch=True,
         own_id=number,
-        group_file=str(path),
+        ha_group_file=str(path),
         bind_address="ha",
         ha_listen_port=9000 + number,
         all_ack_in_sync_state_set=True,

@@ -22,8 +22,8 @@ from tests.unit.broker.ha.network import Group
 
 from turbopump.broker.ha.control.identity import IdentityError
 from turbopump.broker.ha.control.last_life import LastLife
-from turbopump.broker.ha.control.parts import NO_PRIORITY
 from turbopump.broker.replication import Stage
+from turbopump.engine.keys import INT32_MAX
 from turbopump.engine.types import LogOffset, PutStatus
 from turbopump.net.ha.replica import Replica, State
 from turbopump.net.wire.codes import ResponseCode
@@ -260,7 +260,7 @@ def test_heartbeats_tell_all_controllers_how_far_the_log_is(make: Make) -> None:
     assert fields["maxOffset"] == str(member.broker.log.end)
     assert fields["confirmOffset"] == str(member.broker.log.confirm)
     assert fields["heartbeatTimeoutMills"] == str(TIMEOUT_MS)
-    assert fields["electionPriority"] == str(NO_PRIORITY)
+    assert fields["electionPriority"] == str(INT32_MAX)
 
 
 def test_a_notice_switches_both_sides(make: Make) -> None:

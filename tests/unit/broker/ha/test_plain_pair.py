@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 from tests.unit.broker.ha.network import FILE_SIZE, Broker, Group
 
+from turbopump.broker.config.replication_config import BrokerRole
 from turbopump.broker.ha.leader import PlainLeader
-from turbopump.broker.ha.options import HaOptions, HaRole
+from turbopump.broker.ha.options import HaOptions
 from turbopump.engine.types import PutStatus
 from turbopump.net.ha.replica import State
 
 MASTER = HaOptions(
-    role=HaRole.SYNC_MASTER, bind_address="ha", ha_listen_port=9001, in_sync_replicas=2
+    broker_role=BrokerRole.SYNC_MASTER, bind_address="ha", ha_listen_port=9001, in_sync_replicas=2
 )
-SLAVE = HaOptions(role=HaRole.SLAVE, bind_address="ha", ha_listen_port=9002)
+SLAVE = HaOptions(broker_role=BrokerRole.SLAVE, bind_address="ha", ha_listen_port=9002)
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def group(tmp_path: Path) -> Iterator[Group]:
 def pair(group: Group, **changes: object) -> tuple[Broker, Broker]:
     """A master and a slave that the name server tells where it is."""
     master = group.add(1, replace(MASTER, **changes))  # type: ignore[arg-type]
-    own = {**changes, "role": HaRole.SLAVE}
+    own = {**changes, "broker_role": BrokerRole.SLAVE}
     slave = group.add(2, replace(SLAVE, **own))  # type: ignore[arg-type]
     slave.service.set_master_address(master.address)
     group.settle(300)
@@ -99,7 +100,7 @@ def test_a_slave_waits_for_its_next_log_file_without_standing_still(
 
 
 def test_an_asynchronous_master_waits_for_nobody(group: Group) -> None:
-    master, _slave = pair(group, role=HaRole.ASYNC_MASTER)
+    master, _slave = pair(group, broker_role=BrokerRole.ASYNC_MASTER)
     assert master.service.need() == 1
     assert master.send() == [PutStatus.PUT_OK]
 

@@ -18,7 +18,10 @@ from turbopump.net.ha.replica import State
 from turbopump.net.ha.sync_state import Proposal
 
 SAFE = HaOptions(
-    auto_switch=True, bind_address="ha", all_ack_in_sync_state_set=True, min_in_sync_replicas=1
+    enable_controller_mode=True,
+    bind_address="ha",
+    all_ack_in_sync_state_set=True,
+    min_in_sync_replicas=1,
 )
 PAIR = frozenset({1, 2})
 

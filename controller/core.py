@@ -24,9 +24,9 @@ candidates.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from turbopump.controller import elections, events, foreign, registration
+from turbopump.controller.config import ControllerConfig
 from turbopump.controller.elections import Decision
 from turbopump.controller.events import BadEvent, ElectMaster, Event
 from turbopump.controller.liveness import HEARTBEAT_TIMEOUT_MS, Heartbeats, Key, Live, key_of
@@ -43,42 +43,23 @@ from turbopump.net.wire.command import Command
 logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class CoreOptions:
-    """What the configuration says to the state machine; may be changed while it runs."""
-
-    group: str = ""
-    elect_unclean: bool = False
-    """enableElectUncleanMaster"""
-    notify_role_changed: bool = True
-    """notifyBrokerRoleChanged"""
-    process_read_event: bool = False
-    """isProcessReadEvent: reads wait for an entry of their own. They need not here: a leader that
-    may have been deposed answers none."""
-    heartbeat_timeout_ms: int = HEARTBEAT_TIMEOUT_MS
-    scan_brokers_ms: int = 500
-    """Between two looks at who is silent (scanNotActiveBrokerInterval)."""
-    scan_groups_ms: int = 500
-    """Between two looks at all groups (scanInactiveMasterInterval); what happens to one is looked
-    at when it happens."""
-
-
 class ControllerCore:
     """See the module. Loop thread only; all times are of the monotonic clock."""
 
     def __init__(
         self,
-        options: CoreOptions,
+        config: ControllerConfig,
         quorum: Quorum,
         notices: Callable[[str, Command], None] = lambda address, command: None,
         probe: Callable[[str], Later[Probed]] = refused,
     ) -> None:
-        """`notices` sends a one-way request to a broker's address, `probe` connects to it."""
-        self.options = options
+        """`config` may change while this runs. `notices` sends a one-way request to a broker's
+        address, `probe` connects to it."""
+        self.config = config
         self.quorum = quorum
         self.notices = notices
         self.tables = GroupTables()
-        self.heartbeats = Heartbeats(options.heartbeat_timeout_ms, lambda k: self.tables.has(*k))
+        self.heartbeats = Heartbeats(HEARTBEAT_TIMEOUT_MS, lambda k: self.tables.has(*k))
         self.suspects = Suspects(probe, self.heartbeats.is_apart, self._process_ended)
         self.leading = False
         """Whether this node decides: it leads, and all of before its lead is applied."""
@@ -123,10 +104,13 @@ class ControllerCore:
         self._clock(now_ms)
         self.suspects.on_tick(now_ms)
         judged_ms = self.heartbeats.judged_ms
-        if judged_ms - self._looked_ms >= self.options.scan_brokers_ms:
+        if judged_ms - self._looked_ms >= self.config.scan_not_active_broker_interval_ms:
             self._looked_ms = judged_ms
             self._died(self.heartbeats.expire(now_ms), "was silent for too long")
-        if self.leading and judged_ms - self._scanned_ms >= self.options.scan_groups_ms:
+        if (
+            self.leading
+            and judged_ms - self._scanned_ms >= self.config.scan_inactive_master_interval_ms
+        ):
             self._scanned_ms = judged_ms
             self._attention.update(dict.fromkeys(self.tables.groups))
         self.proposals.expire(now_ms)
@@ -194,7 +178,7 @@ class ControllerCore:
         while self._attention and self.quorum.has_quorum(self.now_ms):
             name, _ = self._attention.popitem()
             decision = elections.look_after(
-                self.tables, name, self.live(), unclean=self.options.elect_unclean
+                self.tables, name, self.live(), unclean=self.config.enable_elect_unclean_master
             )
             if decision is not None:
                 return self._care(name, decision)
@@ -254,7 +238,7 @@ class ControllerCore:
         if self.proposals.unsure:
             return True
         if broker_name in self._attention:
-            unclean, live = self.options.elect_unclean, self.live()
+            unclean, live = self.config.enable_elect_unclean_master, self.live()
             if elections.look_after(self.tables, broker_name, live, unclean=unclean) is not None:
                 return True
         return any(
@@ -290,7 +274,7 @@ class ControllerCore:
             self._notify(group)
 
     def _notify(self, group: Group) -> None:
-        if not self.options.notify_role_changed:
+        if not self.config.notify_broker_role_changed:
             return
         live = self.live()
         for broker_id, replica in group.replicas.items():

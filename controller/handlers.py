@@ -5,7 +5,6 @@ must never decide anything: the cores do. Called by node.py, and by the simulato
 to fill.
 """
 
-import copy
 import itertools
 import logging
 from collections.abc import Callable, Iterator
@@ -19,14 +18,14 @@ from turbopump.controller.requests import CODES
 from turbopump.controller.stalls import Stalls
 from turbopump.controller.state import NAME_MAX, REPLICAS_MAX
 from turbopump.engine.later import Later
-from turbopump.net.config.updates import MAX_TOLD, parse_update
+from turbopump.net.config.updates import get_config, update_config
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.turns import Steps
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response
-from turbopump.net.wire.java_properties import PropertiesError, Property, format_properties
+from turbopump.net.wire.java_properties import Property
 
 logger = logging.getLogger(__name__)
 
@@ -53,14 +52,12 @@ Save = Callable[[list[Property]], Later[OSError | None]]
 class Controller:
     """One controller: its cores, none while it is starting.
 
-    `now_ms` is their clock. `save` writes changed properties down, `configured` is called when they
-    are in force.
+    `now_ms` is their clock. `save` writes changed properties down.
     """
 
     config: ControllerConfig
     now_ms: Callable[[], int]
     save: Save
-    configured: Callable[[], None] = lambda: None
     driver: Driver | None = None
     core: ControllerCore | None = None
     numbers: Iterator[int] = field(default_factory=itertools.count)
@@ -133,11 +130,13 @@ def register(dispatcher: Dispatcher, controller: Controller) -> None:
         dispatcher.add(code, control)
     dispatcher.add(
         RequestCode.UPDATE_CONTROLLER_CONFIG,
-        lambda request, peer, now_ms: _update_config(controller, request, peer),
+        lambda request, peer, now_ms: update_config(
+            controller.config, request, peer.address, controller.save
+        ),
     )
     dispatcher.add(
         RequestCode.GET_CONTROLLER_CONFIG,
-        lambda request, peer, now_ms: _get_config(controller, request),
+        lambda request, peer, now_ms: get_config(controller.config, request),
     )
 
 
@@ -153,34 +152,3 @@ def _too_long(request: Command) -> str | None:
 
 def _starting(request: Command, code: ResponseCode) -> Command:
     return response(request, code, "the controller is starting")
-
-
-def _update_config(controller: Controller, request: Command, peer: Peer) -> Answer:
-    """1009: checked on a copy and saved first, so that a refused change changes nothing."""
-    config = controller.config
-    try:
-        properties = parse_update(bytes_of(request))
-        if any(item.key in config.black_list for item in properties):
-            remark = "Can not update config in black list."
-            return response(request, ResponseCode.NO_PERMISSION, remark)
-        for warning in copy.deepcopy(config).update(properties)[:MAX_TOLD]:
-            logger.warning("configuration from %s: %s", peer.address, warning)
-        known = config.changing(properties)
-    except PropertiesError as error:
-        return response(request, ResponseCode.SYSTEM_ERROR, str(error))
-
-    def saved(error: OSError | None) -> Command:
-        if error is not None:
-            return response(request, ResponseCode.SYSTEM_ERROR, f"not saved: {error}")
-        config.update(known)
-        controller.configured()
-        logger.info("configuration changed by %s", peer.address)
-        return response(request, ResponseCode.SUCCESS)
-
-    return controller.save(known).map(saved)
-
-
-def _get_config(controller: Controller, request: Command) -> Command:
-    """1010."""
-    body = format_properties(controller.config.values()).encode()
-    return response(request, ResponseCode.SUCCESS, body=body)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from turbopump.controller import handlers
 from turbopump.controller.config import ControllerConfig
-from turbopump.controller.core import ControllerCore, CoreOptions
+from turbopump.controller.core import ControllerCore
 from turbopump.controller.driver import Driver
 from turbopump.controller.handlers import Controller
 from turbopump.controller.raft.core import Raft
@@ -88,7 +88,7 @@ class ControllerNode:
         self._storage: RaftStorage | None = None
         self._stopped = False
         self._loop: asyncio.AbstractEventLoop
-        self._parts = Controller(config, self._now_ms, self._save, self._configured)
+        self._parts = Controller(config, self._now_ms, self._save)
 
     @property
     def address(self) -> str:
@@ -185,7 +185,7 @@ class ControllerNode:
         driver = Driver(
             raft, storage, self._disk, self._calls, self._refuses, self._now_ms, self._disk_failed
         )
-        core = ControllerCore(core_options(self._config), driver, self._notify, self._probe)
+        core = ControllerCore(self._config, driver, self._notify, self._probe)
         self._parts.driver, self._parts.core = driver, core
         driver.begin(core, now_ms)
 
@@ -193,11 +193,6 @@ class ControllerNode:
         storage, self._storage = self._storage, None
         if storage is not None:
             storage.close()
-
-    def _configured(self) -> None:
-        """The keys of the state machine have changed."""
-        if self._parts.core is not None:
-            self._parts.core.options = core_options(self._config)
 
     def _tick(self) -> None:
         # Asked for first: whatever fails below, the ticks go on.
@@ -305,16 +300,4 @@ def raft_options(config: ControllerConfig, members: dict[str, str]) -> RaftOptio
         vote_wait_ms=config.heartbeat_interval_ms,
         preferred_leader_ids=tuple(filter(None, config.preferred_leader_ids.split(";"))),
         snapshot_threshold=config.snapshot_threshold,
-    )
-
-
-def core_options(config: ControllerConfig) -> CoreOptions:
-    """The configuration as the state machine takes it."""
-    return CoreOptions(
-        group=config.group,
-        elect_unclean=config.enable_elect_unclean_master,
-        notify_role_changed=config.notify_broker_role_changed,
-        process_read_event=config.is_process_read_event,
-        scan_brokers_ms=config.scan_not_active_broker_interval_ms,
-        scan_groups_ms=config.scan_inactive_master_interval_ms,
     )

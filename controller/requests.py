@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from turbopump.controller import elections, registration, replicas_info
+from turbopump.controller.config import ControllerConfig
 from turbopump.controller.elections import Decision
 from turbopump.controller.liveness import Heartbeats, Live, key_of
 from turbopump.controller.proposals import WAIT_MS, ProposalJob, Proposals, not_leader
@@ -48,19 +49,11 @@ NO_TERM: Final = -2
 """In place of a term: this controller does not lead."""
 
 
-class RequestOptions(Protocol):
-    """What of the configuration changes an answer."""
-
-    group: str
-    elect_unclean: bool
-    process_read_event: bool
-
-
 class Deciding(Protocol):
     """What requests use of the core."""
 
     @property
-    def options(self) -> RequestOptions: ...
+    def config(self) -> ControllerConfig: ...
     @property
     def quorum(self) -> Quorum: ...
     @property
@@ -165,7 +158,7 @@ class ControllerRequests:
         """1005. Who may have been deposed does not say that it leads."""
         peers, leader = dict(self._core.quorum.peers), self._core.quorum.leader_id
         reply = headers.GetMetaDataResponse(
-            self._core.options.group,
+            self._core.config.group,
             self._core.sure,
             encode_peers(peers),
             leader,
@@ -190,7 +183,7 @@ class ControllerRequests:
         header = read_header(headers.ElectMasterRequest, request.fields)
         if not header.designate_elect:
             self._core.touch(header.broker_name, header.broker_id, connection)
-        unclean = self._core.options.elect_unclean
+        unclean = self._core.config.enable_elect_unclean_master
         return self._propose(
             request,
             lambda: elections.elect(self._core.tables, header, self._core.live(), unclean=unclean),
@@ -253,7 +246,7 @@ class ControllerRequests:
 
     def _read(self, request: Command, decide: Callable[[], Decision]) -> Later[Command]:
         """What only reads is answered at once, by a leader that surely still is one."""
-        if self._core.leading and self._core.options.process_read_event:
+        if self._core.leading and self._core.config.is_process_read_event:
             return self._propose(request, decide, must_commit=True)
         if not self._core.sure:
             return _now(_answer(request, not_leader()))

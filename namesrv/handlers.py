@@ -7,7 +7,6 @@ Where RocketMQ goes on with a request that has no field at all, its null names a
 they are found nowhere, and no table is asked for them.
 """
 
-import copy
 import functools
 import logging
 from collections.abc import Callable
@@ -29,7 +28,7 @@ from turbopump.namesrv.routes import (
     BrokerRegistration,
     RouteTable,
 )
-from turbopump.net.config.updates import MAX_TOLD, parse_update
+from turbopump.net.config.updates import get_config, update_config
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.turns import Steps
@@ -39,7 +38,7 @@ from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import FRAME_MAX, Command, response
 from turbopump.net.wire.header import read_header, read_header_if_any
 from turbopump.net.wire.headers import routes as headers
-from turbopump.net.wire.java_properties import PropertiesError, Property, format_properties
+from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.names import check_lengths
 from turbopump.net.wire.register import RegisterBrokerBody, body_crc32
 from turbopump.net.wire.route import TopicRouteData
@@ -432,32 +431,13 @@ def _register_topic(server: NameServer, request: Command, peer: Peer, now_ms: in
 def _update_config(
     server: NameServer, request: Command, peer: Peer, now_ms: int
 ) -> Command | Later[Command]:
-    """318: checked and saved on a copy first, so that a refused change changes nothing."""
-    try:
-        properties = parse_update(_body(request))
-        if any(item.key in server.config.black_list for item in properties):
-            remark = "Can not update config in black list."
-            return response(request, ResponseCode.NO_PERMISSION, remark)
-        for warning in copy.deepcopy(server.config).update(properties)[:MAX_TOLD]:
-            logger.warning("configuration from %s: %s", peer.address, warning)
-        changed = server.config.changing(properties)
-    except PropertiesError as error:
-        return response(request, ResponseCode.SYSTEM_ERROR, str(error))
-
-    def saved(error: OSError | None) -> Command:
-        if error is not None:
-            return _not_saved(request, error)
-        server.config.update(changed)
-        logger.info("configuration changed by %s", peer.address)
-        return response(request, ResponseCode.SUCCESS)
-
-    return server.save_config(changed).map(saved)
+    """318."""
+    return update_config(server.config, request, peer.address, server.save_config)
 
 
 def _get_config(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
     """319."""
-    body = format_properties(server.config.values()).encode()
-    return response(request, ResponseCode.SUCCESS, body=body)
+    return get_config(server.config, request)
 
 
 def _body(request: Command) -> bytes:

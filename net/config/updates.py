@@ -1,16 +1,30 @@
-"""Requests that change a node's configuration: a peer's text before a node looks at it.
+"""Requests that ask for a node's configuration or change it.
 
-Owns the bounds of such a request and what its lines may be. It must never know which node has which
-key. Called by the handlers of 25, 318 and 1009.
+Owns the bounds of such a request, what its lines may be, and how name servers and controllers
+answer it. It must never know which node has which key. Called by the handlers of 25 and 26, 318
+and 319, 1009 and 1010.
 """
 
+import copy
+import logging
 import re
+from collections.abc import Callable
 from typing import Final
 
+from turbopump.engine.later import Later
 from turbopump.engine.types import Buffer
 from turbopump.net.config.idle import place
-from turbopump.net.config.node_config import MAX_KEY_SHOWN
-from turbopump.net.wire.java_properties import PropertiesError, Property, parse_properties
+from turbopump.net.config.node_config import MAX_KEY_SHOWN, NodeConfig
+from turbopump.net.wire.codes import ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.java_properties import (
+    PropertiesError,
+    Property,
+    format_properties,
+    parse_properties,
+)
+
+logger = logging.getLogger(__name__)
 
 MAX_UPDATE: Final = 64 << 10
 """Bytes of a request that changes a configuration: all keys of a broker are a fifth of it."""
@@ -42,3 +56,40 @@ def parse_update(body: Buffer) -> list[Property]:
             raise PropertiesError(f"{item.key}: the value is not one line of text{place(item)}")
     # Of a key that is there several times the last one counts, as in Java.
     return list({item.key: item for item in properties}.values())
+
+
+def get_config(config: NodeConfig, request: Command) -> Command:
+    """The answer to 319 and 1010: `key=value` lines."""
+    body = format_properties(config.values()).encode()
+    return response(request, ResponseCode.SUCCESS, body=body)
+
+
+def update_config(
+    config: NodeConfig,
+    request: Command,
+    address: str,
+    save: Callable[[list[Property]], Later[OSError | None]],
+) -> Command | Later[Command]:
+    """The answer to 318 and 1009: checked on a copy and saved first, so that a refused change
+    changes nothing. `address` is that of the peer."""
+    assert not isinstance(request.body, list), "a decoded body is bytes"
+    try:
+        properties = parse_update(request.body or b"")
+        if any(item.key in config.black_list for item in properties):
+            remark = "Can not update config in black list."
+            return response(request, ResponseCode.NO_PERMISSION, remark)
+        for warning in copy.copy(config).update(properties)[:MAX_TOLD]:
+            logger.warning("configuration from %s: %s", address, warning)
+        changed = config.changing(properties)
+    except PropertiesError as error:
+        return response(request, ResponseCode.SYSTEM_ERROR, str(error))
+
+    def saved(error: OSError | None) -> Command:
+        if error is not None:
+            logger.error("the configuration from %s is not saved: %s", address, error)
+            return response(request, ResponseCode.SYSTEM_ERROR, f"not saved: {error}")
+        config.update(changed)
+        logger.info("configuration changed by %s", address)
+        return response(request, ResponseCode.SUCCESS)
+
+    return save(changed).map(saved)

@@ -16,7 +16,7 @@ from turbopump.controller import handlers
 from turbopump.controller.config import ControllerConfig
 from turbopump.controller.core import ControllerCore
 from turbopump.controller.driver import Driver
-from turbopump.controller.node import AGAIN_MS, core_options, raft_options
+from turbopump.controller.node import AGAIN_MS, raft_options
 from turbopump.controller.raft.core import Raft
 from turbopump.controller.raft.storage import RaftStorage
 from turbopump.engine.later import Later
@@ -174,9 +174,7 @@ class Controller(Stands, Process):
             lambda: self.clock.now_ms,
             self._disk_failed,
         )
-        self.core = ControllerCore(
-            core_options(config), self.driver, self._notify, self.endpoint.probe
-        )
+        self.core = ControllerCore(config, self.driver, self._notify, self.endpoint.probe)
         self.parts.driver, self.parts.core = self.driver, self.core
         self.driver.begin(Watched(self, self.core), now_ms)
 

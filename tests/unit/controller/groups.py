@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from turbopump.controller import elections, registration
-from turbopump.controller.core import ControllerCore, CoreOptions
+from turbopump.controller.config import ControllerConfig
+from turbopump.controller.core import ControllerCore
 from turbopump.controller.elections import Decision
 from turbopump.controller.liveness import NO_EPOCHS, Epochs, Heard
 from turbopump.controller.state import Group, GroupTables
@@ -238,7 +239,7 @@ class Node:
         self.quorum = Quorum()
         self.sent: list[tuple[str, Command]] = []
         self.core = ControllerCore(
-            CoreOptions("g", **options),
+            ControllerConfig(group="g", **options),
             self.quorum,  # type: ignore[arg-type]
             lambda address, command: self.sent.append((address, over_the_wire(command))),
             self.probe,

@@ -159,7 +159,7 @@ def test_a_look_at_all_groups_keeps_nobody_from_the_first_lease() -> None:
     node = elected_on_lease()
     node.auto = False
     later = node.beat_later(2, epoch=2, leased=True)
-    node.tick(node.core.options.scan_groups_ms)
+    node.tick(node.core.config.scan_inactive_master_interval_ms)
     node.commit()
     assert answered(later).lease_ms == 8_000
 
@@ -246,7 +246,7 @@ def test_a_new_life_is_not_unfit_for_what_the_one_before_said() -> None:
 
 
 def test_notices_can_be_switched_off() -> None:
-    node = running(notify_role_changed=False)
+    node = running(notify_broker_role_changed=False)
     node.close(1)
     assert node.group.master_epoch == 2 and not node.sent
 
@@ -507,7 +507,7 @@ def test_what_others_may_append() -> None:
 
 
 def test_reads_through_the_log_if_asked_for() -> None:
-    node = running(process_read_event=True)
+    node = running(is_process_read_event=True)
     entries = len(node.quorum.entries)
     assert replica_info(node)[0] == 0
     assert len(node.quorum.entries) == entries + 1

@@ -17,7 +17,7 @@ from tests.unit.controller.test_driver import HeldDisk
 
 from turbopump.controller import events, handlers
 from turbopump.controller.config import ControllerConfig
-from turbopump.controller.core import ControllerCore, CoreOptions
+from turbopump.controller.core import ControllerCore
 from turbopump.controller.driver import CLIENT_BODY_MAX, LEDGER_CODES, Driver
 from turbopump.controller.handlers import TEXTS_MAX, Controller
 from turbopump.controller.liveness import CONNECTION_MAX, NAMES_MAX
@@ -85,7 +85,7 @@ class World:
         raft = Raft(options, storage.open(), random.Random(1), self.now_ms)
         unused: Any = None
         self.driver = Driver(raft, storage, self.disk, unused, unused, lambda: self.now_ms)
-        self.core = ControllerCore(CoreOptions("g"), self.driver)
+        self.core = ControllerCore(self.config, self.driver)
         self.parts = Controller(self.config, lambda: self.now_ms, self._save)
         self.parts.driver, self.parts.core = self.driver, self.core
         self.table = Dispatcher()

@@ -40,7 +40,7 @@ def test_many_groups_are_told_of_in_steps(
 ) -> None:
     """2,000 at once took 43 ms; one that goes between two steps is left out."""
     node = many_groups(monkeypatch)
-    node.core.options.process_read_event = read_event
+    node.core.config.is_process_read_event = read_event
     steps = asked_for_all(node)
     next(steps)
     node.core.tables.apply(events.CleanBrokerData("b19"))

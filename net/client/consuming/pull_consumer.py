@@ -292,6 +292,8 @@ class PullConsumer:
         """Messages of the queue that waits longest, then of the others in turn."""
         taken: list[ReceivedMessage] = []
         for queue in list(self._assigned):
+            if len(taken) == max_count:
+                break  # those that gave nothing stay in front
             ahead = self._assigned[queue]
             if ahead.messages:
                 self._assigned[queue] = self._assigned.pop(queue)

@@ -9,6 +9,7 @@ request that comes again is answered as the first one was, and one that says the
 says: the bytes there may be anything, such as the body of another message.
 """
 
+from dataclasses import replace
 from functools import partial
 
 from turbopump.broker.context import BrokerContext
@@ -21,6 +22,7 @@ from turbopump.broker.scheduled.half_messages import (
     immunity_ms,
     renewed,
     target,
+    unique_key,
 )
 from turbopump.broker.scheduled.half_outcomes import HalfOutcome
 from turbopump.broker.scheduled.transactions import Half
@@ -38,7 +40,7 @@ from turbopump.net.wire.headers.transactions import (
     ResumeCheckHalfMessageRequest,
 )
 from turbopump.net.wire.message import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
-from turbopump.net.wire.message_id import decode_message_id
+from turbopump.net.wire.message_id import decode_message_id, encode_message_id
 from turbopump.net.wire.properties import decode_properties
 
 _NOT_FOUND = "Find prepared transaction message failed"
@@ -65,43 +67,62 @@ def _end(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> A
         return response(request, ResponseCode.SLAVE_NOT_AVAILABLE, remark)
     if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
         return None  # the producer does not know yet, and RocketMQ does not answer
-    transactions, at = broker.transactions, LogOffset(header.commit_log_offset)
-    if transactions.is_readable(at):
-        return _end_now(broker, request, header, now_ms)
+    return _end_when_readable(broker, request, header, now_ms)
+
+
+def _end_when_readable(
+    broker: BrokerContext, request: Command, header: EndTransactionRequest, now_ms: int
+) -> Command | Later[Command | None]:
+    refused = broker.role.refusal()
+    if refused is not None:
+        return response(request, *why_not(refused))
+    awaited = broker.transactions.awaited(LogOffset(header.commit_log_offset))
+    if awaited is None:
+        answer = _end_now(broker, request, header, now_ms)
+        if answer is not None:
+            return answer
+        awaited = LogOffset(broker.store.max_log_offset - 1)
     later: Later[Command | None] = Later()
 
     def go_on() -> None:
         # The reign may be over; the clock has hardly moved.
-        answer = _end_now(broker, request, header, now_ms)
+        answer = _end_when_readable(broker, request, header, now_ms)
         if isinstance(answer, Later):
             answer.then(later.resolve)
         else:
             later.resolve(answer)
 
-    if not transactions.when_readable(at, go_on):
+    if not broker.transactions.when_readable(awaited, go_on):
         return response(request, ResponseCode.SYSTEM_BUSY, "too many ends of transactions wait")
     return later
 
 
 def _end_now(
     broker: BrokerContext, request: Command, header: EndTransactionRequest, now_ms: int
-) -> Command | Later[Command | None]:
+) -> Command | Later[Command | None] | None:
+    """None: the newest half message of the transaction has to be readable first."""
     transactions = broker.transactions
-    refused = broker.role.refusal()
-    if refused is not None or not transactions.is_ready:
-        return response(request, *why_not(refused or PutStatus.SERVICE_NOT_AVAILABLE))
     half = _asked_for(broker, header)
     if not isinstance(half, Half):
         return response(request, *half)
     problem = _too_late(broker, header, half, now_ms)
     if problem is not None:
         return response(request, *problem)
-    outcome, newest = transactions.outcome(half)
+    found = transactions.outcome(half)
+    if found is None:
+        return None
+    outcome, newest = found
     commits = header.commit_or_rollback == TRANSACTION_COMMIT
-    if outcome is not HalfOutcome.OPEN:
+    if outcome is HalfOutcome.GIVEN_UP and not commits:
+        # Nothing would remember that, and a commit may come: one that was given up is kept for it.
+        return response(request, ResponseCode.SYSTEM_ERROR, "The transaction was given up")
+    if outcome not in (HalfOutcome.OPEN, HalfOutcome.GIVEN_UP):
         # Whatever ended without a message was not committed.
         if commits == (outcome is HalfOutcome.COMMITTED):
-            return response(request, ResponseCode.SUCCESS)
+            # As safe as the first answer, which may still be waited for.
+            transactions.write_ops(now_ms)
+            end = broker.store.max_log_offset
+            return _when_safe(broker, request, Appended(PutStatus.PUT_OK, end=end))
         remark = "The transaction was committed" if not commits else "The transaction is over"
         return response(request, ResponseCode.SYSTEM_ERROR, remark)
     if transactions.is_full:
@@ -131,7 +152,17 @@ def _asked_for(broker: BrokerContext, header: EndTransactionRequest) -> Half | _
     half = broker.transactions.half_at(QueueOffset(record.queue_offset))
     if half is None or half.log_offset != at or target(half.properties) is None:
         return ResponseCode.SYSTEM_ERROR, "The commit log offset wrong"
+    if not _is_meant(header, half):
+        return ResponseCode.SYSTEM_ERROR, "The transaction id wrong"
     return half
+
+
+def _is_meant(header: EndTransactionRequest, half: Half) -> bool:
+    """Whether a request names this transaction. After a loss of the log's end another half message
+    may lie where the one was that it speaks of; RocketMQ commits that one."""
+    key, named = unique_key(half.properties), {header.msg_id, header.transaction_id} - {None, ""}
+    own_id = encode_message_id(half.record.store_host, half.log_offset)  # of clients before 4.0
+    return not key or not named or bool(named & {key, own_id})
 
 
 def _too_late(
@@ -219,9 +250,10 @@ def _resume(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -
     if half is None or half.log_offset != at or target(half.properties) is None:
         remark = f"no message that was given up is at {at}"
         return response(request, ResponseCode.SYSTEM_ERROR, remark)
-    outcome, newest = broker.transactions.outcome(half)
-    if outcome is not HalfOutcome.OPEN or newest is not half:
-        is_over = outcome is not HalfOutcome.OPEN
+    half = replace(half, queue_offset=QueueOffset(-1))  # its own is one of another queue
+    found = broker.transactions.outcome(half)
+    is_over = found is not None and found[0] not in (HalfOutcome.OPEN, HalfOutcome.GIVEN_UP)
+    if found is None or found[0] is not HalfOutcome.GIVEN_UP:
         remark = "the transaction is over" if is_over else "the transaction is being checked"
         return response(request, ResponseCode.SYSTEM_ERROR, remark)
     properties = dict(half.properties)

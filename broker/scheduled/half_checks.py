@@ -122,9 +122,14 @@ class HalfChecks:
     def _settle(self, half: Half, now_ms: int) -> bool:
         """Do with a half message what is to be done; False to stop here for now."""
         transactions, properties = self._transactions, half.properties
-        outcome, newest = transactions.outcome(half)
+        found = transactions.outcome(half)
+        if found is None:
+            return False
+        outcome, newest = found
         if outcome is not HalfOutcome.OPEN or newest.queue_offset != half.queue_offset:
-            return True  # by a reign before, which is known now
+            if transactions.known.get(half.queue_offset) is HalfOutcome.OPEN:
+                transactions.end(half.queue_offset, HalfOutcome.DONE)  # by a reign before
+            return True
         age_ms, times = now_ms - half.record.born_timestamp_ms, check_times(properties)
         if target(properties) is None:
             logger.error("half message %d names no topic and queue: given up", half.queue_offset)
@@ -161,7 +166,7 @@ class HalfChecks:
         message = given_up(half.record, half.properties)
         if self._append(message, half, now_ms) is None:
             return False
-        self._transactions.end(half.queue_offset, HalfOutcome.DONE)
+        self._transactions.end(half.queue_offset, HalfOutcome.GIVEN_UP)
         self.given_up += 1
         return True
 

@@ -25,8 +25,9 @@ class HalfOutcome(IntEnum):
     COMMITTED = 1
     ROLLED_BACK = 2
     DONE = 3
-    """An op message says so, which does not say how; or there is a newer one of the transaction, or
-    it was given up."""
+    """An op message says so, which does not say how; or there is a newer one of the transaction."""
+    GIVEN_UP = 4
+    """Its producer was asked often enough."""
 
 
 class HalfOutcomes:

@@ -51,6 +51,7 @@ MAX_WAITING: Final = 1_000
 MAX_PENDING: Final = 20_000
 """Half messages that wait for an op message, where none can be written (RocketMQ: the capacity of
 its queue)."""
+_FINAL = (HalfOutcome.COMMITTED, HalfOutcome.ROLLED_BACK, HalfOutcome.GIVEN_UP)
 _HITS: Final = 32
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 _TIMERS = (names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS)
@@ -127,19 +128,21 @@ class Transactions:
 
     # What a request asks.
 
-    def when_readable(self, log_offset: LogOffset, callback: Callable[[], None]) -> bool:
-        """Call back once op messages are read and that half message can be read, or when the reign
-        is over; False if too many wait."""
+    def awaited(self, at: LogOffset) -> LogOffset | None:
+        """What has to be readable before anything can be said of a half message that is said to lie
+        there; None: nothing more."""
+        store = self._store
+        if not self.is_ready:
+            return LogOffset(-1)
+        return at if store.dispatched_log_offset <= at < store.max_log_offset else None
+
+    def when_readable(self, at: LogOffset, callback: Callable[[], None]) -> bool:
+        """Call back once op messages are read and what lies there can be read, or when the reign is
+        over; False if too many wait."""
         if len(self._waiting) >= MAX_WAITING:
             return False
-        self._waiting.append((log_offset, callback))
+        self._waiting.append((at, callback))
         return True
-
-    def is_readable(self, log_offset: LogOffset) -> bool:
-        """Whether it can be seen by now whether a half message lies there."""
-        store = self._store
-        is_there = log_offset < store.dispatched_log_offset or log_offset >= store.max_log_offset
-        return self.is_ready and is_there
 
     def half_at(self, queue_offset: QueueOffset, topic: str = HALF_TOPIC) -> Half | None:
         """The half message of that number, or the one that was given up; None if it cannot be
@@ -153,29 +156,28 @@ class Transactions:
         log_offset, properties = units[0].log_offset, decode_properties(record.properties)
         return Half(queue_offset, log_offset, record, properties)
 
-    def outcome(self, half: Half) -> tuple[HalfOutcome, Half]:
+    def outcome(self, half: Half) -> tuple[HalfOutcome, Half] | None:
         """What became of a transaction, and its newest half message, which a producer may not know.
-
-        One that was given up is open, too: a producer that answers after all may still commit it.
-        """
+        None: that one cannot be read yet."""
         known = self.known.get(half.queue_offset)
-        if known in (HalfOutcome.COMMITTED, HalfOutcome.ROLLED_BACK):
+        if known in _FINAL:
             return known, half
         if known is HalfOutcome.OPEN and half.log_offset >= self.known_from:
             return known, half
         if self._has_copy(half):
-            self._end_all(half, HalfOutcome.COMMITTED)
+            self._end_open([half, *self._halves(half)], HalfOutcome.COMMITTED)
             return HalfOutcome.COMMITTED, half
         halves = self._halves(half)
-        for each in reversed(halves):
-            if self.known.get(each.queue_offset) is HalfOutcome.OPEN:
-                return HalfOutcome.OPEN, each
-        if known is HalfOutcome.OPEN:
-            return known, half  # there is no index, or no key
+        newest = self._newest([half, *halves])
+        if newest is None:
+            return None
+        known = self.known.get(newest.queue_offset)
+        if known not in (HalfOutcome.DONE, None):
+            return known, newest
         # One that op messages name was ended, unless the last thing of it is that it was given up.
-        last = max([half.log_offset, *(each.log_offset for each in halves)])
+        last = max(half.log_offset, newest.log_offset)
         is_given_up = any(at >= last for at, _ in self._found(GIVEN_UP_TOPIC, half))
-        return (HalfOutcome.OPEN if is_given_up else HalfOutcome.DONE), half
+        return (HalfOutcome.GIVEN_UP if is_given_up else HalfOutcome.DONE), half
 
     def end_all(self, half: Half, outcome: HalfOutcome, end: LogOffset) -> None:
         """A transaction is ended, by a record that ends there: its newest half message, and older
@@ -184,7 +186,7 @@ class Transactions:
         if is_known and half.log_offset >= self.known_from:
             self.end(half.queue_offset, outcome)
             return
-        self._end_all(half, outcome)
+        self._end_open([half, *self._halves(half)], outcome)
         if outcome is HalfOutcome.COMMITTED and unique_key(half.properties):
             self._late[unique_key(half.properties)] = end
 
@@ -285,12 +287,12 @@ class Transactions:
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []
+        dispatched = self._store.dispatched_log_offset
         for log_offset, callback in waiting:
-            if self.is_readable(log_offset):
+            if log_offset < dispatched:
                 callback()
             else:
                 self._waiting.append((log_offset, callback))
-        dispatched = self._store.dispatched_log_offset
         self._late = {key: end for key, end in self._late.items() if end > dispatched}
 
     def _publish(self, now_ms: int) -> None:
@@ -332,16 +334,7 @@ class Transactions:
         )
 
     def _halves(self, half: Half) -> list[Half]:
-        """The half messages of a transaction that are not done with for long, oldest first."""
-        found: list[Half] = []
-        newer = self._renewed.get(half.queue_offset)
-        while newer is not None:
-            each = self.half_at(newer)
-            if each is not None:
-                found.append(each)
-            newer = self._renewed.get(newer)
-        if found:
-            return found
+        """The half messages of a transaction that the index knows, oldest first."""
         return [
             Half(
                 QueueOffset(record.queue_offset),
@@ -351,6 +344,15 @@ class Transactions:
             )
             for log_offset, record in self._found(HALF_TOPIC, half)
         ]
+
+    def _newest(self, halves: list[Half]) -> Half | None:
+        """The newest half message of a transaction, which the index may not know; None if it cannot
+        be read yet."""
+        newest = max(halves, key=lambda half: half.queue_offset)
+        at = newest.queue_offset
+        while at in self._renewed:
+            at = self._renewed[at]
+        return newest if at == newest.queue_offset else self.half_at(at)
 
     def _found(self, topic: str, half: Half) -> list[tuple[LogOffset, Record]]:
         """The records of that topic that are of the transaction, oldest first."""
@@ -364,7 +366,7 @@ class Transactions:
                 found.append((LogOffset(record.physical_offset), record))
         return found
 
-    def _end_all(self, half: Half, outcome: HalfOutcome) -> None:
-        for each in [half, *self._halves(half)]:
+    def _end_open(self, halves: list[Half], outcome: HalfOutcome) -> None:
+        for each in halves:
             if self.known.get(each.queue_offset) is HalfOutcome.OPEN:
                 self.end(each.queue_offset, outcome)

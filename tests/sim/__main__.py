@@ -26,6 +26,7 @@ from tests.sim import config_suite, store_suite
 from tests.sim.group import suite as group_suite
 from tests.sim.ha import suite as ha_suite
 from tests.sim.raft import suite as raft_suite
+from tests.sim.transactions import suite as transaction_suite
 
 
 class Played(Protocol):
@@ -58,6 +59,7 @@ SUITES: dict[str, Callable[[int], Run]] = {
     "ha": ha_suite.Run,
     "raft": raft_suite.Run,
     "group": group_suite.Run,
+    "transactions": transaction_suite.Run,
 }
 # At most a few seconds' work: the cores end together, and none waits for the next piece.
 CHUNK = 20

@@ -1,0 +1,121 @@
+"""What holds of transactions whatever happens (I15, F31).
+
+* What consumers can read of a transaction is one message at most, and it was committed by its
+  producer.
+* An answer counts: a commit that was acknowledged stays readable, a rollback that was is never
+  readable, and what was said against it later changes nothing. Under ASYNC_FLUSH a power cut may
+  take the last answers back, but only as a whole: then it is asked again.
+* A half message that was acknowledged ends: as its producer says, or given up after
+  transactionCheckMax checks. None is forgotten.
+* A producer is not asked about what it knows to be ended.
+"""
+
+from dataclasses import dataclass, field
+
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.scheduled.half_messages import GIVEN_UP_TOPIC
+from turbopump.engine.store import Store
+from turbopump.engine.types import QueueOffset
+
+COMMITTED, ROLLED_BACK = True, False
+
+
+@dataclass(eq=False)
+class Transaction:
+    """One, as its producer knows it."""
+
+    number: int
+    body: bytes
+    commits: bool
+    """How it is to end."""
+    is_fickle: bool = False
+    """Whether others say the opposite."""
+    places: list[tuple[int, int]] = field(default_factory=list)
+    """(queue offset, log offset) of its half messages that the producer has heard of."""
+    is_safe: bool = False
+    """Whether its half message was acknowledged, and cannot be lost."""
+    said: set[bool] = field(default_factory=set)
+    """What was ever said of it."""
+    ended: bool | None = None
+    """How it ended, as the broker acknowledged."""
+    in_life: int = -1
+    """In which life of the broker that was."""
+
+
+class Model:
+    """All transactions of a seed."""
+
+    def __init__(self, is_sync: bool) -> None:
+        self.is_sync = is_sync
+        self.transactions: list[Transaction] = []
+        self.acked = self.ends = self.life = 0
+
+    def tried(self, transaction: Transaction) -> None:
+        """Its half message is being sent."""
+        self.transactions.append(transaction)
+
+    def prepared(self, transaction: Transaction) -> None:
+        """Its half message was acknowledged."""
+        self.acked += 1
+        transaction.is_safe = True
+
+    def says(self, transaction: Transaction, commits: bool) -> bool:
+        """Its producer, or another one, says how it ends."""
+        transaction.said.add(commits)
+        return commits
+
+    def told(self, transaction: Transaction, commits: bool) -> None:
+        """That was acknowledged."""
+        if transaction.ended is not None:
+            assert transaction.ended == commits, f"{transaction} ends twice"
+        transaction.ended, transaction.in_life = commits, self.life
+
+    def asked(self, transaction: Transaction, place: tuple[int, int]) -> None:
+        """The broker asks its producer about this half message."""
+        assert transaction.ended is None, f"asked, but it has ended: {transaction}"
+        transaction.places.append(place)
+
+    def ended(self, *, power: bool) -> None:
+        """The broker's life is over. What was not synced may be lost with the power."""
+        if power and not self.is_sync:
+            for transaction in self.transactions:
+                transaction.is_safe = False
+                transaction.ended = None
+        self.life += 1
+
+    def look(self, store: Store) -> None:
+        """What consumers can read now."""
+        found: dict[bytes, int] = {}
+        for unit in store.units("T", 0, QueueOffset(0), 100_000):
+            record = store.record(unit.log_offset)
+            assert record is not None, f"the message at {unit.log_offset} cannot be read"
+            assert record.sys_flag & 0xC == 0x8, "a half message is visible"
+            found[record.body] = found.get(record.body, 0) + 1
+        for transaction in self.transactions:
+            count = found.pop(transaction.body, 0)
+            assert count <= 1, f"committed {count} times: {transaction}"
+            assert not count or COMMITTED in transaction.said, f"visible: {transaction}"
+            if transaction.ended is not None:
+                assert count == transaction.ended, f"{count} messages of {transaction}"
+        assert not found, f"messages of none: {found}"
+
+    def settled(self, broker: BrokerContext) -> None:
+        """All producers were there and answered for long."""
+        store = broker.store
+        given_up = {
+            record.body
+            for unit in store.units(GIVEN_UP_TOPIC, 0, QueueOffset(0), 100_000)
+            if (record := store.record(unit.log_offset)) is not None
+        }
+        visible = {
+            record.body
+            for unit in store.units("T", 0, QueueOffset(0), 100_000)
+            if (record := store.record(unit.log_offset)) is not None
+        }
+        for transaction in self.transactions:
+            if transaction.is_safe and transaction.commits and not transaction.is_fickle:
+                ends = transaction.body in visible or transaction.body in given_up
+                assert ends, f"lost: {transaction}"
+        known = broker.transactions.known
+        queue_end = store.max_queue_offset("RMQ_SYS_TRANS_HALF_TOPIC", 0)
+        assert known.next_open(known.base) >= queue_end, "some are open for ever"

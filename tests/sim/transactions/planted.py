@@ -1,0 +1,143 @@
+"""Bugs of transactions, to be planted one at a time: the suite must find each."""
+
+from collections.abc import Callable
+
+import pytest
+
+from turbopump.broker.handlers import transactions as handlers
+from turbopump.broker.scheduled import half_checks, half_outcomes
+from turbopump.broker.scheduled import transactions as scheduled
+from turbopump.broker.scheduled.half_checks import HalfChecks
+from turbopump.broker.scheduled.half_messages import (
+    HALF_TOPIC,
+    QUEUE_ID,
+    committed_flag,
+    renewed,
+    target,
+)
+from turbopump.broker.scheduled.half_outcomes import HalfOutcome, HalfOutcomes
+from turbopump.broker.scheduled.transactions import Transactions
+from turbopump.engine.types import Appended, PutStatus, QueueOffset
+
+Patch = pytest.MonkeyPatch
+Plant = Callable[[Patch], None]
+
+
+def half_messages_are_dispatched_by_recovery(patch: Patch) -> None:
+    """A start shows open half messages where they are to go."""
+    lead = Transactions._lead
+
+    def shows(self: Transactions) -> None:
+        lead(self)
+        store = self._store
+        for number in range(self.known.base, store.max_queue_offset(HALF_TOPIC, QUEUE_ID)):
+            half = self.half_at(QueueOffset(number))
+            if half is not None:
+                topic, queue_id = target(half.properties)
+                message = renewed(half.record, half.properties)
+                message.topic, message.queue_id = topic, queue_id
+                message.sys_flag = committed_flag(message.sys_flag)
+                store.append(message, self._wall_ms())
+
+    patch.setattr(Transactions, "_lead", shows)
+
+
+def commits_are_checked(patch: Patch) -> None:
+    """What a crash left without an op message is open (as in RocketMQ)."""
+    patch.setattr(Transactions, "_has_copy", lambda self, half: False)
+
+
+def progress_is_ahead_of_the_disk(patch: Patch) -> None:
+    """Offsets are published before what they rest on is safe."""
+
+    class Ahead:
+        def __init__(self, store: object) -> None:
+            self._store = store
+
+        def __getattr__(self, name: str) -> object:
+            safe = name in ("flushed_log_offset", "confirm_log_offset", "dispatched_log_offset")
+            return getattr(self._store, "max_log_offset" if safe else name)
+
+    publish = Transactions._publish
+
+    def ahead(self: Transactions, now_ms: int) -> None:
+        real, self._store = self._store, Ahead(self._store)
+        try:
+            publish(self, now_ms)
+        finally:
+            self._store = real
+
+    patch.setattr(Transactions, "_publish", ahead)
+
+
+def op_message_before_the_commit(patch: Patch) -> None:
+    """It says that a half message is done with, and the message itself comes behind it."""
+    put = handlers.put
+
+    def late(broker: object, draft: object, now_ms: int, *, must_wait: bool = False) -> Appended:
+        half = broker.store.record(draft.prepared_transaction_offset)
+        broker.transactions.end(QueueOffset(half.queue_offset), HalfOutcome.COMMITTED)
+        broker.transactions.write_ops(now_ms)
+        return put(broker, draft, now_ms, must_wait=must_wait)
+
+    patch.setattr(handlers, "put", late)
+
+
+def ends_are_forgotten(patch: Patch) -> None:
+    """Each request to commit stores the message (as in RocketMQ)."""
+    get = HalfOutcomes.get
+
+    def forgets(self: HalfOutcomes, at: QueueOffset) -> HalfOutcome | None:
+        found = get(self, at)
+        return HalfOutcome.OPEN if found is not None else None
+
+    patch.setattr(half_outcomes.HalfOutcomes, "get", forgets)
+
+
+def renewed_messages_are_other_transactions(patch: Patch) -> None:
+    """The first answer of a slow producer ends what it knows, not what was renewed since."""
+
+    def outcome(self: Transactions, half: object) -> tuple[HalfOutcome, object]:
+        return HalfOutcome.OPEN, half
+
+    patch.setattr(scheduled.Transactions, "outcome", outcome)
+
+
+def ids_are_not_compared(patch: Patch) -> None:
+    """An end is believed for whatever lies at its offsets (as in RocketMQ)."""
+    patch.setattr(handlers, "_is_meant", lambda header, half: True)
+
+
+def repeated_answers_come_too_soon(patch: Patch) -> None:
+    """The second one is acknowledged before the first one is safe."""
+    when_safe = handlers._when_safe
+
+    def soon(broker: object, request: object, appended: Appended) -> object:
+        if appended.log_offsets:
+            return when_safe(broker, request, appended)
+        return handlers.response(request, handlers.ResponseCode.SUCCESS)
+
+    patch.setattr(handlers, "_when_safe", soon)
+
+
+def renewal_is_lost(patch: Patch) -> None:
+    """A half message counts as renewed although it could not be written, or is not yet."""
+
+    def renew(self: HalfChecks, half: object, properties: object, now_ms: int) -> Appended:
+        self._transactions.end(half.queue_offset, HalfOutcome.DONE)
+        return Appended(PutStatus.PUT_OK, half.queue_offset, [half.log_offset])
+
+    patch.setattr(half_checks.HalfChecks, "_renew", renew)
+
+
+BUGS: list[Plant] = [
+    half_messages_are_dispatched_by_recovery,
+    commits_are_checked,
+    progress_is_ahead_of_the_disk,
+    op_message_before_the_commit,
+    ends_are_forgotten,
+    renewed_messages_are_other_transactions,
+    ids_are_not_compared,
+    repeated_answers_come_too_soon,
+    renewal_is_lost,
+]

@@ -4,10 +4,12 @@ A seed is what a target takes: its control bytes, then a piece of golden data. C
 and by the test that keeps the targets in step with what they are given.
 """
 
+import contextlib
 import functools
 import io
 import json
 import re
+import struct
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +21,8 @@ from tests.fuzz.damage import store_seeds
 from tests.fuzz.targets import HEADERS
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.namesrv.config import NamesrvConfig
+from turbopump.net.wire.sql.compiler import program_of
+from turbopump.net.wire.sql.words import RESERVED, SqlError
 from turbopump.pyx import record, traffic
 from turbopump.pyx.region import Region
 
@@ -120,6 +124,8 @@ def words_of(target: str) -> list[str]:
         words = {"KEYS\\x01", "TAGS\\x01", "UNIQ_KEY\\x01", "DELAY\\x01", "__CRC32#\\x01"}
         words |= {"\\xda\\xa3\\x20\\xa7", "\\xda\\xa3\\x20\\xab", "\\xcb\\xd4\\x31\\x94"}
         words |= {"SCHEDULE_TOPIC_XXXX", "INNER_BASE\\x01", "INNER_NUM\\x01"}
+    elif target == "filters":
+        words = {*RESERVED, "<>", "<=", "''", "-- ", "/*", "*/", "2147483648L", "1e308", "a\\x01"}
     return sorted(words)
 
 
@@ -309,6 +315,30 @@ def _config_files() -> Iterator[bytes]:
         yield b"\0" + value[:-1] + b"\xff\xfe" + value
 
 
+def _answers() -> Iterator[tuple[str, str]]:
+    """Expressions of many shapes, each with a properties text."""
+    lines = _unpacked(GOLDEN / "filters" / "answers.jsonl.zst").splitlines()
+    for line in lines[: 5 * MANY : 2]:
+        one = json.loads(line)
+        if one["answers"] is not None:
+            yield one["sql"], one["properties"][0]
+
+
+def _filters() -> Iterator[bytes]:
+    for sql, properties in _answers():
+        yield f"{sql}\n{properties}".encode()
+
+
+def _native_filter() -> Iterator[bytes]:
+    for sql, properties in _answers():
+        with contextlib.suppress(SqlError):
+            program, text = program_of(sql), properties.encode()
+            _magic, names, depth, ops, entries, size = struct.unpack("<6I", program[:24])
+            numbers = (names, depth, ops, entries, size, len(text))
+            if max(numbers) < 256:
+                yield bytes(numbers) + program[24:] + text
+
+
 _MAKERS: Final = {
     "batch": _native_batch,
     "bodies": _bodies,
@@ -319,6 +349,8 @@ _MAKERS: Final = {
     "config_files": _config_files,
     "crc": _native_crc,
     "dispatch": _native_dispatch,
+    "filter": _native_filter,
+    "filters": _filters,
     "frame": _native_frame,
     "headers": _headers,
     "index": _native_index,

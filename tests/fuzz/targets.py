@@ -37,6 +37,8 @@ from turbopump.net.wire.heartbeat import HeartbeatData
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.register import MAPPING_SINCE_VERSION, RegisterBrokerBody
 from turbopump.net.wire.route import ClusterInfo, TopicRouteData
+from turbopump.net.wire.sql.compiler import compile_sql
+from turbopump.net.wire.sql.words import SqlError
 from turbopump.net.wire.subscription import SubscriptionData, parse_subscription
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 from turbopump.pyx.index import java_hash, key_hash
@@ -242,6 +244,20 @@ def texts(data: bytes) -> None:
             assert not isinstance(error, UnicodeError)
 
 
+def filters(data: bytes) -> None:
+    """A filter expression and, behind a newline, the properties of a message."""
+    text, _, given = data.rpartition(b"\n")
+    try:
+        compiled = compile_sql(str(text, "utf-8", "replace"))
+    except SqlError as error:
+        assert len(str(error)) < 200
+        return
+    try:
+        assert compiled.evaluate(given) in (True, False, None)
+    except ValueError as error:
+        assert type(error) is ValueError
+
+
 def requests(data: bytes) -> None:
     """A traffic request, made as in `command`, through the native codec and through net.wire."""
     frame = data[1:]
@@ -327,6 +343,7 @@ TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "command": command,
     "config": config,
     "config_files": config_files,
+    "filters": filters,
     "headers": headers,
     "json_dialect": json_dialect,
     "json_strict": json_strict,

@@ -1,0 +1,486 @@
+"""Compiles a filter expression: the grammar of RocketMQ's SelectorParser, without recursion.
+
+Owns which expressions there are and what each is made of. It must never evaluate one. Called by
+the broker for subscriptions with SQL92.
+
+Operators wait on a stack until what binds less comes (the shunting-yard algorithm), so nesting
+costs memory, not stack, and the ops come out in the order in which they are run. What RocketMQ
+refuses when it builds an expression is refused here; besides that, words behind a whole expression
+are refused, which RocketMQ leaves unread.
+"""
+
+from collections.abc import Iterator
+from enum import Enum
+from functools import lru_cache
+from math import isinf
+from typing import Final, NamedTuple
+
+from turbopump.net.wire.sql import program as texts
+from turbopump.net.wire.sql.program import Program
+from turbopump.net.wire.sql.words import END, NAME, REAL, TEXT, WHOLE, SqlError, Word, words
+from turbopump.net.wire.subscription import EXPRESSION_MAX
+from turbopump.pyx import filter as kernel
+from turbopump.pyx.filter import Filter
+
+NESTING_MAX: Final = 1_000
+"""Operators and brackets that wait for their right side."""
+SEARCHES_MAX: Final = 256
+"""CONTAINS of an expression: each may look through all of a long property."""
+
+_RELATIONS: Final = {
+    "<": kernel.LESS,
+    "<=": kernel.LESS_EQUAL,
+    ">": kernel.GREATER,
+    ">=": kernel.GREATER_EQUAL,
+}
+# a < b is b > a.
+_TURNED: Final = {
+    kernel.LESS: kernel.GREATER,
+    kernel.LESS_EQUAL: kernel.GREATER_EQUAL,
+    kernel.GREATER: kernel.LESS,
+    kernel.GREATER_EQUAL: kernel.LESS_EQUAL,
+}
+_SEARCHES: Final = {
+    "CONTAINS": kernel.CONTAINS,
+    "STARTSWITH": kernel.STARTS,
+    "ENDSWITH": kernel.ENDS,
+}
+_INT_MAX: Final = 2**31 - 1
+_LONG_MAX: Final = 2**63 - 1
+_LONG_DIGITS: Final = 19
+_OR, _AND, _EQUALITY, _COMPARISON, _PREFIX = 1, 2, 3, 4, 5
+_OPEN = 0  # a bracket, or a BETWEEN that waits for its AND
+_LEVELS: Final = {
+    "OR": _OR,
+    "AND": _AND,
+    "=": _EQUALITY,
+    "<>": _EQUALITY,
+    **dict.fromkeys(_RELATIONS, _COMPARISON),
+}
+
+
+class _Kind(Enum):
+    """What RocketMQ's classes tell apart: what may stand where depends on it."""
+
+    PROPERTY = "a property"
+    CONSTANT = "a constant"
+    TRUTH = "TRUE, FALSE or NULL"
+    BOOLEAN = "a condition"
+    NEGATED = "a negated value"
+
+
+class _Expected(Enum):
+    """What may come next."""
+
+    OPERAND = "an operand"
+    OPERATOR = "an operator"
+    NOTHING = "nothing"
+
+
+class _Operand(NamedTuple):
+    """What is on the operand stack: `start` is its first op; `value` the constant or the
+    property's name; a single op that compares natively has `compare` (of a number) and `load`."""
+
+    kind: _Kind
+    start: int
+    value: str | int | float | bool | None = None
+    compare: int = -1
+    operand: bytes = b""
+
+    @property
+    def is_number(self) -> bool:
+        return self.compare in (kernel.COMPARE_INT, kernel.COMPARE_LONG, kernel.COMPARE_DOUBLE)
+
+
+class _Operator(NamedTuple):
+    """What is on the operator stack; `jump` is an op to aim behind its result."""
+
+    name: str
+    level: int
+    jump: int = -1
+    second_jump: int = -1
+
+
+@lru_cache(maxsize=64)
+def compile_sql(expression: str) -> Filter:
+    """The filter of an expression of SQL92. Raises SqlError for one that is none."""
+    return Filter(program_of(expression))
+
+
+def program_of(expression: str) -> bytes:
+    """The program of an expression of SQL92, as csrc/filter.h has it. Raises SqlError."""
+    if len(expression) > EXPRESSION_MAX:
+        raise SqlError(f"It has over {EXPRESSION_MAX} characters")
+    return _Compiler(expression).run()
+
+
+class _Compiler:
+    def __init__(self, expression: str) -> None:
+        self._expression = expression
+        self._words: Iterator[Word] = words(expression)
+        self._word = next(self._words)
+        self._program = Program()
+        self._operands: list[_Operand] = []
+        self._operators: list[_Operator] = []
+        self._searches = 0
+
+    def run(self) -> bytes:
+        """The program."""
+        expected = _Expected.OPERAND
+        while expected is not _Expected.NOTHING:
+            if expected is _Expected.OPERAND:
+                self._prefixes()
+                self._primary()
+            expected = self._after_operand()
+        self._reduce(_OR)
+        if self._operators:
+            raise self._unexpected()
+        self._as_condition(self._operands.pop())
+        return self._program.to_bytes()
+
+    def _next(self) -> Word:
+        """The word at hand; the one behind it is at hand then."""
+        word = self._word
+        if word.kind != END:
+            self._word = next(self._words)
+        return word
+
+    def _unexpected(self) -> SqlError:
+        word = self._word
+        if word.kind == END:
+            return SqlError("It ends too early")
+        return SqlError(f"{word.text[:40]!r} at character {word.at + 1} cannot stand there")
+
+    def _wait(self, operator: _Operator) -> None:
+        if len(self._operators) == NESTING_MAX:
+            raise SqlError(f"It is nested over {NESTING_MAX} deep")
+        self._operators.append(operator)
+
+    def _prefixes(self) -> None:
+        """What may stand before an operand."""
+        while self._word.kind in ("(", "+", "-", "NOT"):
+            word = self._next()
+            if word.kind != "+":
+                self._wait(_Operator(word.kind, _OPEN if word.kind == "(" else _PREFIX))
+
+    def _primary(self) -> None:
+        """A literal or a property, with what was in front of it."""
+        word = self._word
+        if word.kind == NAME:
+            self._next()
+            start = self._program.add(kernel.PROPERTY, name=word.text)
+            self._operands.append(_Operand(_Kind.PROPERTY, start, word.text))
+        elif word.kind in ("TRUE", "FALSE", "NULL"):
+            self._next()
+            truth = {"TRUE": True, "FALSE": False}.get(word.kind)
+            op = kernel.NULL_VALUE if truth is None else kernel.BOOLEAN
+            start = self._program.add(op, flag=int(truth is True))
+            compare = -1 if truth is None else kernel.COMPARE_BOOLEAN
+            operand = texts.whole(int(truth is True))
+            self._operands.append(_Operand(_Kind.TRUTH, start, truth, compare, operand))
+        elif word.kind in (TEXT, WHOLE, REAL):
+            self._next()
+            self._operands.append(self._constant(_Kind.CONSTANT, _literal(word)))
+        else:
+            raise self._unexpected()
+        self._apply_prefixes()
+
+    def _constant(self, kind: _Kind, value: str | int | float) -> _Operand:
+        """Write a constant; an int is not negative."""
+        if isinstance(value, str):
+            operand, op, compare = self._program.text(value), kernel.TEXT, kernel.COMPARE_TEXT
+        elif isinstance(value, float):
+            operand, op, compare = texts.real(value), kernel.DOUBLE, kernel.COMPARE_DOUBLE
+        else:
+            long = value > _INT_MAX
+            operand, op = texts.whole(value), kernel.LONG if long else kernel.INT
+            compare = kernel.COMPARE_LONG if long else kernel.COMPARE_INT
+        start = self._program.add(op, operand=operand)
+        return _Operand(kind, start, value, compare, operand)
+
+    def _apply_prefixes(self) -> None:
+        """Signs and NOT bind what is behind them, before any other operator."""
+        while self._operators and self._operators[-1].level == _PREFIX:
+            name = self._operators.pop().name
+            operand = self._operands.pop()
+            if name == "NOT":
+                self._as_condition(operand)
+                self._program.add(kernel.NOT)
+                self._operands.append(_Operand(_Kind.BOOLEAN, operand.start))
+            elif operand.is_number:
+                self._program.take_back(operand.start)
+                self._operands.append(self._negated(operand))
+            else:
+                self._program.add(kernel.NEGATE)
+                self._operands.append(_Operand(_Kind.NEGATED, operand.start))
+
+    def _negated(self, number: _Operand) -> _Operand:
+        """A negated number keeps its type, but to RocketMQ it is no constant any more."""
+        assert isinstance(number.value, (int, float)), "it is a number"
+        value = -number.value
+        if number.compare == kernel.COMPARE_DOUBLE:
+            return self._constant(_Kind.NEGATED, float(value))
+        operand = texts.whole(int(value))
+        op = kernel.LONG if number.compare == kernel.COMPARE_LONG else kernel.INT
+        start = self._program.add(op, operand=operand)
+        return _Operand(_Kind.NEGATED, start, value, number.compare, operand)
+
+    def _after_operand(self) -> _Expected:
+        """An operand is complete: apply what waits for it, and read what follows."""
+        word, waiting = self._word, self._operators[-1].name if self._operators else ""
+        if waiting in ("TO", "NOT TO"):
+            self._between()
+            return _Expected.OPERATOR
+        if waiting in ("BETWEEN", "NOT BETWEEN"):
+            self._between_low()
+            return _Expected.OPERAND
+        if word.kind in _LEVELS:
+            self._next()
+            self._binary(word.kind)
+            return _Expected.OPERAND
+        if word.kind == ")":
+            self._close()
+        elif word.kind == "IS":
+            self._is_null()
+        elif word.kind == END or self._is_last_comment():
+            return _Expected.NOTHING
+        else:
+            return self._postfix()
+        return _Expected.OPERATOR
+
+    def _is_last_comment(self) -> bool:
+        """Whether only a comment follows, in the last line: no line end behind it makes it one."""
+        word = self._word
+        if word.kind != "-" or not self._expression.startswith("--", word.at):
+            return False
+        self._word = Word(END, "", word.at)
+        return True
+
+    def _close(self) -> None:
+        self._reduce(_OR)
+        if not self._operators or self._operators[-1].name != "(":
+            raise self._unexpected()
+        self._next()
+        self._operators.pop()
+        self._apply_prefixes()
+
+    def _postfix(self) -> _Expected:
+        """The operators that NOT may stand in front of."""
+        negates = self._word.kind == "NOT"
+        if negates:
+            self._next()
+        word = self._word
+        if word.kind != "IN" and word.kind != "BETWEEN" and word.kind not in _SEARCHES:
+            raise self._unexpected()
+        self._next()
+        self._reduce(_COMPARISON)
+        if word.kind == "BETWEEN":
+            self._ordered(self._operands[-1])
+            jump = self._program.add(kernel.IF_NULL)
+            self._wait(_Operator("NOT BETWEEN" if negates else "BETWEEN", _OPEN, jump))
+            return _Expected.OPERAND
+        if word.kind == "IN":
+            self._in(negates)
+        else:
+            self._search(_SEARCHES[word.kind], negates)
+        return _Expected.OPERATOR
+
+    def _reduce(self, level: int) -> None:
+        """Apply the operators that wait and bind as much or more."""
+        while self._operators and self._operators[-1].level >= level:
+            operator = self._operators.pop()
+            right, left = self._operands.pop(), self._operands.pop()
+            if operator.level <= _AND:
+                self._as_condition(right)
+                self._program.add(kernel.OR if operator.level == _OR else kernel.AND)
+                self._program.aim(operator.jump)
+            elif operator.level == _EQUALITY:
+                self._equal(left, right)
+                if operator.name == "<>":
+                    self._program.add(kernel.NOT)
+            else:
+                self._compare(_RELATIONS[operator.name], left, right, operator.jump)
+            self._operands.append(_Operand(_Kind.BOOLEAN, left.start))
+
+    def _binary(self, name: str) -> None:
+        """An operator whose left side is complete."""
+        level = _LEVELS[name]
+        self._reduce(level)
+        jump = -1
+        if level <= _AND:
+            left = self._operands.pop()
+            self._as_condition(left)
+            jump = self._program.add(kernel.IF_TRUE if level == _OR else kernel.IF_FALSE)
+            self._operands.append(left)
+        elif level == _COMPARISON:
+            self._ordered(self._operands[-1])
+            jump = self._program.add(kernel.IF_NULL)
+        self._wait(_Operator(name, level, jump))
+
+    def _as_condition(self, operand: _Operand) -> None:
+        """SelectorParser.asBooleanExpression; the operand's ops are the last ones."""
+        if operand.kind is _Kind.PROPERTY:
+            self._program.add(kernel.CAST)
+        elif operand.kind not in (_Kind.BOOLEAN, _Kind.TRUTH):
+            raise SqlError(f"{_said(operand)} is no condition")
+
+    def _ordered(self, operand: _Operand) -> None:
+        """ComparisonExpression.checkLessThanOperand."""
+        is_text = operand.kind is _Kind.CONSTANT and not operand.is_number
+        if is_text or operand.kind in (_Kind.BOOLEAN, _Kind.TRUTH):
+            raise SqlError(f"{_said(operand)} cannot be compared by <, <=, > or >=")
+
+    def _equal(self, left: _Operand, right: _Operand) -> None:
+        for one in (left, right):
+            if one.kind is _Kind.TRUTH and one.value is None:
+                raise SqlError("NULL cannot be compared; there is IS NULL")
+        if left.kind is _Kind.TRUTH and right.kind is _Kind.CONSTANT:
+            raise SqlError(f"{_said(left)} cannot be compared with {_said(right)}")
+        if left.kind is _Kind.PROPERTY and right.compare >= 0:
+            self._program.take_back(right.start)
+            self._program.take_back(left.start)
+            self._program.add(right.compare, name=str(left.value), operand=right.operand)
+        else:
+            self._program.add(kernel.COMPARE, flag=kernel.EQUAL)
+
+    def _compare(self, relation: int, left: _Operand, right: _Operand, jump: int) -> None:
+        """`jump`: a left side that is null makes null of it, whatever the right side is."""
+        self._ordered(right)
+        if left.kind is _Kind.PROPERTY and right.is_number:
+            self._compare_number(relation, left, right, left.start)
+        elif right.kind is _Kind.PROPERTY and left.is_number:
+            self._compare_number(_TURNED[relation], right, left, left.start)
+        else:
+            self._program.add(kernel.COMPARE, flag=relation)
+            self._program.aim(jump)
+
+    def _compare_number(
+        self, relation: int, name: _Operand, number: _Operand, start: int | None
+    ) -> None:
+        """One op, in place of all from `start` on where that is given."""
+        if start is not None:
+            self._program.take_back(max(name.start, number.start))
+            self._program.take_back(start)
+        self._program.add(
+            number.compare, flag=relation, name=str(name.value), operand=number.operand
+        )
+
+    def _is_null(self) -> None:
+        self._next()
+        self._reduce(_EQUALITY)
+        negates = self._word.kind == "NOT"
+        if negates:
+            self._next()
+        if self._word.kind != "NULL":
+            raise self._unexpected()
+        self._next()
+        operand = self._operands.pop()
+        self._program.add(kernel.IS_NULL)
+        if negates:
+            self._program.add(kernel.NOT)
+        self._operands.append(_Operand(_Kind.BOOLEAN, operand.start))
+
+    def _string(self) -> str:
+        if self._word.kind != TEXT:
+            raise self._unexpected()
+        return str(_literal(self._next()))
+
+    def _in(self, negates: bool) -> None:
+        operand = self._operands.pop()
+        if operand.kind is not _Kind.PROPERTY:
+            raise SqlError(f"IN asks for a property, not for {_said(operand)}")
+        members: set[bytes] = set()
+        wanted = "("
+        while self._word.kind == wanted:
+            self._next()
+            members.add(texts.encoded(self._string()))
+            wanted = ","
+        if not members or self._word.kind != ")":
+            raise self._unexpected()
+        self._next()
+        self._program.take_back(operand.start)
+        self._program.add_list(members, flag=int(negates), name=str(operand.value))
+        self._operands.append(_Operand(_Kind.BOOLEAN, operand.start))
+
+    def _search(self, op: int, negates: bool) -> None:
+        operand, wanted = self._operands.pop(), self._string()
+        self._searches += 1
+        if self._searches > SEARCHES_MAX:
+            raise SqlError(f"It searches over {SEARCHES_MAX} times")
+        if wanted:
+            self._program.add(op, flag=int(negates), operand=self._program.text(wanted))
+        else:  # neither with nor without NOT: RocketMQ does not even look at the operand
+            self._program.take_back(operand.start)
+            self._program.add(kernel.BOOLEAN)
+        self._operands.append(_Operand(_Kind.BOOLEAN, operand.start))
+
+    def _between_low(self) -> None:
+        """The lower bound is complete: AND has to follow."""
+        if self._word.kind != "AND":
+            raise self._unexpected()
+        self._next()
+        between = self._operators.pop()
+        self._ordered(self._operands[-1])
+        negates = between.name == "NOT BETWEEN"
+        jump = self._program.add(kernel.BETWEEN_LOW, flag=int(negates))
+        self._wait(_Operator("NOT TO" if negates else "TO", _OPEN, between.jump, jump))
+
+    def _between(self) -> None:
+        """The upper bound is complete (ComparisonExpression.createBetween)."""
+        operator = self._operators.pop()
+        high, low, value = self._operands.pop(), self._operands.pop(), self._operands.pop()
+        self._ordered(high)
+        program, negates = self._program, operator.name == "NOT TO"
+        if not negates and _is_above(low, high):
+            raise SqlError(f"BETWEEN asks for two values in order, not {low.value}, {high.value}")
+        if value.kind is _Kind.PROPERTY and low.is_number and high.is_number:
+            program.take_back(high.start)
+            program.take_back(low.start)
+            program.take_back(value.start)
+            first, second = kernel.GREATER_EQUAL, kernel.LESS_EQUAL
+            if negates:
+                first, second = kernel.LESS, kernel.GREATER
+            self._compare_number(first, value, low, None)
+            jump = program.add(kernel.IF_TRUE if negates else kernel.IF_FALSE)
+            self._compare_number(second, value, high, None)
+            program.add(kernel.OR if negates else kernel.AND)
+            program.aim(jump)
+        else:
+            program.add(kernel.BETWEEN_HIGH, flag=int(negates))
+            program.aim(operator.jump)
+            program.aim(operator.second_jump)
+        self._operands.append(_Operand(_Kind.BOOLEAN, value.start))
+
+
+def _is_above(low: _Operand, high: _Operand) -> bool:
+    """Whether two constants are out of order; a negated number is no constant to RocketMQ."""
+    if low.kind is not _Kind.CONSTANT or high.kind is not _Kind.CONSTANT:
+        return False
+    one, other = low.value, high.value
+    if isinstance(one, str) or isinstance(other, str) or one is None or other is None:
+        return False
+    if isinstance(one, float) or isinstance(other, float):
+        return float(one) > float(other)
+    return one > other
+
+
+def _literal(word: Word) -> str | int | float:
+    """The value of a literal. Raises SqlError for a number that Java does not take."""
+    if word.kind == TEXT:
+        return word.text[1:-1].replace("''", "'")
+    if word.kind == WHOLE:
+        digits = word.text.rstrip("lL")
+        if len(digits) <= _LONG_DIGITS and int(digits) <= _LONG_MAX:
+            return int(digits)
+        raise SqlError(f"{word.text[:40]} is beyond {_LONG_MAX}")
+    value = float(word.text)
+    if value == 0 or isinf(value):  # ConstantExpression.createFloat: Double.MIN_VALUE is above 0
+        raise SqlError(f"{word.text[:40]} is not within a double's range")
+    return value
+
+
+def _said(operand: _Operand) -> str:
+    """An operand in an error."""
+    if operand.value is None:
+        return operand.kind.value if operand.kind is not _Kind.TRUTH else "NULL"
+    return repr(operand.value)[:40]

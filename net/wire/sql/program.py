@@ -1,0 +1,123 @@
+"""A filter's program while it is written: ops, the texts they refer to, the depth of the stack.
+
+Owns the bytes that csrc/filter.h describes. It must never know the language. Called by the
+compiler.
+"""
+
+import struct
+from typing import Final
+
+from turbopump.net.wire.sql.words import SqlError
+from turbopump.pyx import filter as kernel
+
+_OP = struct.Struct("<BBHI8s")
+_HEAD = struct.Struct("<6I")
+_PLACE = struct.Struct("<II")
+_WHOLE = struct.Struct("<q")
+_REAL = struct.Struct("<d")
+_NO_OPERAND: Final = bytes(8)
+
+_EFFECT: Final = {
+    **dict.fromkeys(range(kernel.BETWEEN_HIGH + 1), 1),  # a value more
+    **dict.fromkeys((kernel.CAST, kernel.NOT, kernel.NEGATE, kernel.IF_FALSE), 0),
+    **dict.fromkeys((kernel.IF_TRUE, kernel.IF_NULL, kernel.IS_NULL, kernel.BETWEEN_LOW), 0),
+    **dict.fromkeys((kernel.CONTAINS, kernel.STARTS, kernel.ENDS), 0),
+    **dict.fromkeys((kernel.AND, kernel.OR, kernel.COMPARE), -1),
+    kernel.BETWEEN_HIGH: -2,
+}
+
+
+class Program:
+    """What was written so far. Raises SqlError where a program would be beyond its bounds."""
+
+    def __init__(self) -> None:
+        self._ops: list[tuple[int, int, int, int, bytes]] = []
+        self._names: dict[str, int] = {}
+        self._lists: list[list[bytes]] = []
+        self._texts: dict[bytes, int] = {}
+        self._text_size = 0
+        self._depth = self._depth_max = 0
+
+    def __len__(self) -> int:
+        """The number of the next op."""
+        return len(self._ops)
+
+    def add(
+        self, op: int, *, flag: int = 0, name: str = "", arg: int = 0, operand: bytes = _NO_OPERAND
+    ) -> int:
+        """Write an op; gives its number."""
+        number = len(self._ops)
+        if number == kernel.OPS_MAX:
+            raise SqlError(f"It takes over {kernel.OPS_MAX} steps")
+        self._ops.append((op, flag, self._name(name) if name else 0, arg, operand))
+        self._depth += _EFFECT[op]
+        self._depth_max = max(self._depth_max, self._depth)
+        if self._depth_max > kernel.DEPTH_MAX:
+            raise SqlError(f"It is nested over {kernel.DEPTH_MAX} deep")
+        return number
+
+    def add_list(self, members: set[bytes], *, flag: int, name: str) -> None:
+        """Write IN, or NOT IN with the flag."""
+        number = len(self._lists)
+        self._lists.append(sorted(members, key=lambda member: (len(member), member)))
+        self.add(kernel.IN, flag=flag, name=name, arg=len(members), operand=_WHOLE.pack(number))
+
+    def take_back(self, number: int) -> None:
+        """Forget the ops from this one on, which all together leave one value more."""
+        if number < len(self._ops):
+            del self._ops[number:]
+            self._depth -= 1
+
+    def aim(self, number: int) -> None:
+        """The jump of that number goes to the next op."""
+        op, flag, name, _arg, operand = self._ops[number]
+        self._ops[number] = op, flag, name, len(self._ops), operand
+
+    def text(self, text: str) -> bytes:
+        """The operand that refers to a text."""
+        data = encoded(text)
+        return _PLACE.pack(self._place(data), len(data))
+
+    def _name(self, name: str) -> int:
+        number = self._names.setdefault(name, len(self._names))
+        if number == kernel.NAMES_MAX:
+            raise SqlError(f"It names over {kernel.NAMES_MAX} properties")
+        return number
+
+    def _place(self, data: bytes) -> int:
+        at = self._texts.get(data)
+        if at is None:
+            at = self._texts[data] = self._text_size
+            self._text_size += len(data)
+        return at
+
+    def to_bytes(self) -> bytes:
+        """The program."""
+        entries = [name.encode() for name in self._names]
+        firsts = []
+        for members in self._lists:
+            firsts.append(len(entries))
+            entries += members
+        places = [_PLACE.pack(self._place(entry), len(entry)) for entry in entries]
+        ops = []
+        for op, flag, name, arg, operand in self._ops:
+            if op == kernel.IN:
+                operand = _WHOLE.pack(firsts[_WHOLE.unpack(operand)[0]])
+            ops.append(_OP.pack(op, flag, name, arg, operand))
+        sizes = (len(self._names), max(1, self._depth_max), len(ops), len(entries), self._text_size)
+        return b"".join((_HEAD.pack(kernel.MAGIC, *sizes), *ops, *places, *self._texts))
+
+
+def encoded(text: str) -> bytes:
+    """A text as properties have it; half a pair of surrogates is in no message."""
+    return text.encode(errors="surrogatepass")
+
+
+def whole(value: int) -> bytes:
+    """The operand of an int or a long."""
+    return _WHOLE.pack(value)
+
+
+def real(value: float) -> bytes:
+    """The operand of a double."""
+    return _REAL.pack(value)

@@ -1,0 +1,75 @@
+"""The words of a filter expression.
+
+Owns the lexer of RocketMQ's SelectorParser: reserved words in any case, names, literals, comments.
+It must never know what may follow what. Called by the compiler.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+WORDS_MAX: Final = 2_048
+"""Words of an expression: reading so many takes some milliseconds."""
+
+RESERVED: Final = frozenset(
+    ("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS")
+) | {"CONTAINS", "STARTSWITH", "ENDSWITH"}
+NAME, TEXT, WHOLE, REAL, END = "name", "text", "whole", "real", "end"
+
+_WORD = re.compile(
+    r"""(?P<space>[ \t\n\r\f]+)
+    |(?P<comment>/\*[^*]*\*(?:\*|[^*/][^*]*\*)*/)
+    |(?P<real>[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)
+    |(?P<whole>0[lL]?|[1-9][0-9]*[lL]?)
+    |(?P<text>'[^']*(?:''[^']*)*')
+    |(?P<name>[a-zA-Z_$][a-zA-Z0-9_$]*)
+    |(?P<sign><>|<=|>=|[=<>(),+-])""",
+    re.VERBOSE,
+)
+_LINE_END = re.compile(r"[\n\r]")
+
+
+class SqlError(ValueError):
+    """An expression that is none. RocketMQ's text comes first, for those who look for it."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"Invalid MessageSelector. {why}")
+
+
+class Word(NamedTuple):
+    """`kind` is one of the constants above, a reserved word, or a sign; `at` a character."""
+
+    kind: str
+    text: str
+    at: int
+
+
+def words(expression: str) -> Iterator[Word]:
+    """The words of an expression, and END. Raises SqlError.
+
+    `--` begins a comment if a line ends behind it; else it is two signs (SelectorParser.jj).
+    """
+    at, size, count = 0, len(expression), 0
+    last_line_end = max(expression.rfind("\n"), expression.rfind("\r"))
+    while at < size:
+        if at < last_line_end and expression.startswith("--", at):
+            found = _LINE_END.search(expression, at)
+            assert found is not None, "a line ends behind it"
+            at = found.end()
+            continue
+        match = _WORD.match(expression, at)
+        if match is None:
+            raise SqlError(f"No word can begin at character {at + 1}: {expression[at : at + 20]!r}")
+        kind, text = match.lastgroup, match.group()
+        assert kind is not None, "every alternative has a name"
+        if kind not in ("space", "comment"):
+            count += 1
+            if count > WORDS_MAX:
+                raise SqlError(f"It has over {WORDS_MAX} words")
+            if kind == "sign":
+                kind = text
+            elif kind == NAME and text.upper() in RESERVED:
+                kind = text.upper()
+            yield Word(kind, text, at)
+        at = match.end()
+    yield Word(END, "", size)

@@ -14,6 +14,7 @@ from turbopump.broker.scheduled.delay import DelayedMessages
 from turbopump.broker.scheduled.half_checks import HalfChecks
 from turbopump.broker.scheduled.transactions import Transactions
 from turbopump.broker.tables.consumers import ConsumerTable
+from turbopump.broker.tables.filters import FilterTable
 from turbopump.broker.tables.groups import GroupTable
 from turbopump.broker.tables.half_counts import HalfCounts
 from turbopump.broker.tables.lags import ConsumerLags
@@ -63,6 +64,7 @@ class BrokerContext:
     half_checks: HalfChecks
     half_counts: HalfCounts
     request_modes: RequestModes
+    filters: FilterTable
     saver: Saver
     statistics: BrokerStatistics
     fast: FastLane

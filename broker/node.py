@@ -231,6 +231,7 @@ class BrokerNode:
             self.context.half_counts.save(self._now_ms())
         finally:
             self._disk.finish()
+            self.context.filters.save()
             self._saver.finish()  # what could not be saved may be by now
             self._config_disk.finish()  # waits for what is being saved
             self.context.offsets.save()
@@ -427,6 +428,7 @@ class BrokerNode:
 
     def _housekeep(self) -> None:
         clients.housekeeping(self.context)
+        self.context.filters.clean(self._now_ms())
 
     def _sample(self) -> None:
         stored = self._store.statistics

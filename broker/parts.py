@@ -34,6 +34,7 @@ from turbopump.broker.scheduled.delay import DelayedMessages
 from turbopump.broker.scheduled.half_checks import HalfChecks
 from turbopump.broker.scheduled.transactions import Transactions
 from turbopump.broker.tables.consumers import ConsumerTable
+from turbopump.broker.tables.filters import FilterTable
 from turbopump.broker.tables.groups import GroupTable
 from turbopump.broker.tables.half_counts import HalfCounts
 from turbopump.broker.tables.locks import QueueLocks
@@ -111,7 +112,9 @@ def make_broker(
     topics.add_stored(
         lambda: {name: max(store.queue_ids(name)) + 1 for name in store.topics()}, now_ms
     )
+    filters = FilterTable(config, saver)
     groups.load(now_ms)
+    filters.load(now_ms)
     producers, half_counts = ProducerTable(), HalfCounts(files)
     for table in (committed, delay, modes, half_counts):
         table.load()
@@ -141,6 +144,7 @@ def make_broker(
         half_checks=HalfChecks(ends, store, role, topics, producers, config, around.steady_ms),
         half_counts=half_counts,
         request_modes=modes,
+        filters=filters,
         saver=saver,
         statistics=statistics,
         fast=_fast_lane(config, store, topics, role, committed, statistics, around),
@@ -151,7 +155,7 @@ def make_broker(
         save_config=around.save_config,
         steady_ms=around.steady_ms,
     )
-    _tie(context)
+    _tie(context, around.wall_ms)
     return context
 
 
@@ -198,7 +202,7 @@ def _fast_lane(
     return FastLane(lane, store.pulls(commit_pulled), config, topics, role, committed, statistics)
 
 
-def _tie(context: BrokerContext) -> None:
+def _tie(context: BrokerContext, wall_ms: Callable[[], int]) -> None:
     """The calls between the parts: what was found plain once is looked up again after a change, and
     pulls wait for what arrives."""
     fast, holds = context.fast, context.holds
@@ -206,6 +210,11 @@ def _tie(context: BrokerContext) -> None:
     def reset(topic: str, queue_id: int) -> None:
         fast.forget_readers()
         holds.touch(topic, queue_id)
+
+    def consumers_changed(group: str) -> None:
+        fast.forget_group(group)
+        if context.consumers.group(group) is None:
+            context.filters.unregister(group, wall_ms())
 
     def watch(watched: bool) -> None:
         fast.lane.watched = watched
@@ -215,6 +224,9 @@ def _tie(context: BrokerContext) -> None:
     context.offsets.collect = fast.collect_offsets
     context.statistics.collect = fast.collect_got
     context.topics.on_replace = fast.forget
-    context.consumers.on_change = fast.forget_group
+    context.consumers.on_change = consumers_changed
+    context.filters.on_change = fast.forget_group
     context.groups.on_change = fast.forget_groups
     holds.watch = watch
+    if context.store.extensions is not None:
+        context.store.extensions.bit_map = context.filters.bit_map

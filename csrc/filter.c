@@ -5,7 +5,6 @@
 
 #include "filter_number.h"
 #include "json_text.h"
-#include "record.h"
 
 enum { NAME_END = 1, VALUE_END = 2 };
 
@@ -302,7 +301,7 @@ static enum flt_answer search(struct run *run, const struct flt_op *op, const st
         is_there = memcmp(at + room - size, wanted, size) == 0;
     } else {
         is_there = memmem(at, room, wanted, size) != NULL;
-        run->work += (int64_t)(room / 8);
+        run->work += (int64_t)(room / FLT_SEARCHED);
     }
     return is_there != op->flag ? FLT_TRUE : FLT_FALSE;
 }
@@ -494,17 +493,4 @@ enum flt_answer flt_evaluate(const struct flt_program *program, const uint8_t *p
                                                         : FLT_FALSE;
     }
     return answer;
-}
-
-int flt_matches(const struct flt_program *program, const uint8_t *record, size_t size,
-                int64_t *work)
-{
-    struct rec_row row;
-    enum rec_reason reason;
-    if (rec_parse(record, 0, size, REC_CHECK_NOTHING, &row, &reason) != REC_OK ||
-        (size_t)row.size != size) {
-        return 1;
-    }
-    return flt_evaluate(program, record + row.properties_at, (size_t)row.properties_size, work) ==
-           FLT_TRUE;
 }

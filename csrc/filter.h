@@ -29,7 +29,8 @@ enum {
     FLT_ENTRY = 8,
     FLT_NAMES_MAX = 128,
     FLT_DEPTH_MAX = 512,
-    FLT_OPS_MAX = 1 << 14
+    FLT_OPS_MAX = 1 << 14,
+    FLT_SEARCHED = 8 /* bytes looked through for the work of one op */
 };
 
 /* What is on the stack before and after stands in brackets. `arg` of a jump is the op to go on
@@ -91,7 +92,7 @@ struct flt_program {
     const struct flt_place *entries;
     const uint8_t *texts;
     uint32_t name_count, depth, op_count, entry_count, text_size;
-    uint64_t name_marks; /* a bit for each name: most properties are told apart by it */
+    uint64_t name_marks; /* a bit for each name: most other properties lack its bit */
 };
 
 /* The bit of a name; it is not empty. */
@@ -104,13 +105,39 @@ static inline uint64_t flt_mark(const uint8_t *name, size_t size)
  * bytes stay the caller's. */
 int flt_open(const uint8_t *bytes, size_t size, struct flt_program *program);
 
+/* The work of one evaluation, at most: of properties that are as long as they can be. */
+int64_t flt_cost(const struct flt_program *program);
+
 /* Evaluate for a properties text (`name 0x01 value 0x02 ...`, as rec_find_properties reads it).
  * *work is increased by what that took: 1 is some nanoseconds. */
 enum flt_answer flt_evaluate(const struct flt_program *program, const uint8_t *properties,
                              size_t size, int64_t *work);
 
+/* Reading a queue with a filter: cq_wish.matches and what it needs. */
+struct flt_span {
+    const uint8_t *memory; /* of the log file that begins at log offset `start`; NULL: it is gone */
+    int64_t start;
+};
+enum { FLT_SPANS = 17 };
+/* Work of one read, some milliseconds; the record that goes beyond it is the last one looked at. */
+#define FLT_WORK_MAX (1 << 18)
+
+struct flt_scan {
+    const struct flt_program *program;
+    int64_t file_size, log_end;
+    int64_t work;
+    int64_t lacking; /* the file without which the scan stopped, -1: it did not */
+    size_t recent;   /* span that was used last */
+    size_t span_count;
+    struct flt_span spans[FLT_SPANS];
+};
+
+/* As cq_wish.matches, with a flt_scan. A unit whose record does not lie in the log matches: what to
+ * do about it is for the caller. */
+int flt_choose(void *scan, const uint8_t *units, size_t left);
+
 /* Whether a reader with this filter gets the record of a queue unit at record[0:size): FLT_TRUE
- * only. Bytes that are no record of that size match: whoever takes them says what they are. */
+ * only. Bytes that are no record of that size match: the caller says what they are. */
 int flt_matches(const struct flt_program *program, const uint8_t *record, size_t size,
                 int64_t *work);
 

@@ -101,3 +101,12 @@ int flt_open(const uint8_t *bytes, size_t size, struct flt_program *program)
     }
     return 1;
 }
+
+int64_t flt_cost(const struct flt_program *program)
+{
+    int64_t cost = program->op_count;
+    for (uint32_t at = 0; at < program->op_count; at++) {
+        cost += program->ops[at].op == FLT_CONTAINS ? INT16_MAX / FLT_SEARCHED : 0;
+    }
+    return cost;
+}

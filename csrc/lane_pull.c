@@ -6,7 +6,11 @@
 #include "queue_unit.h"
 #include "walk.h"
 
-enum { FILTER_UNITS = 16000 / CQ_UNIT }; /* units that one pull examines, at least */
+enum {
+    FILTER_UNITS = 16000 / CQ_UNIT, /* units that one pull examines, at least */
+    FILTER_UNITS_NEAR = 1 << 14     /* with a filter of properties, near the end of the log */
+};
+_Static_assert(LANE_SPANS + 1 <= FLT_SPANS, "the tail's file, and those at hand");
 
 static int is_same(struct trf_text one, struct trf_text other)
 {
@@ -111,6 +115,33 @@ static enum lane_found_outcome collect(const struct lane_reading *reading,
     return are_whole(pull, found) ? LANE_FOUND : LANE_NOT_HERE;
 }
 
+/* Have the units chosen by a filter of properties. */
+static void filter_units(const struct lane_reading *reading, const struct lane_reader *row,
+                         struct cq_wish *wish, struct flt_scan *scan, int is_near)
+{
+    scan->program = row->filter;
+    scan->file_size = reading->file_size;
+    scan->log_end = reading->tail->end;
+    scan->work = 0;
+    scan->lacking = -1;
+    scan->recent = scan->span_count = 0;
+    if (reading->tail->memory != NULL) {
+        scan->spans[scan->span_count].memory = reading->tail->memory;
+        scan->spans[scan->span_count++].start = reading->tail->base;
+    }
+    for (size_t number = 0; number < reading->span_count; number++) {
+        if (reading->spans[number].memory != NULL) {
+            scan->spans[scan->span_count].memory = reading->spans[number].memory;
+            scan->spans[scan->span_count++].start = reading->spans[number].start;
+        }
+    }
+    if (is_near && wish->max_units < FILTER_UNITS_NEAR) {
+        wish->max_units = FILTER_UNITS_NEAR;
+    }
+    wish->matches = flt_choose;
+    wish->chooser = scan;
+}
+
 enum lane_found_outcome lane_find(const struct lane_reading *reading, const struct trf_pull *pull,
                                   int64_t now_ms, struct lane_found *found)
 {
@@ -120,6 +151,7 @@ enum lane_found_outcome lane_find(const struct lane_reading *reading, const stru
     struct cq_unit units[LANE_PULL_MAX];
     struct cq_choice choice;
     struct cq_wish wish;
+    struct flt_scan scan;
     size_t at, end;
     int64_t last;
     int is_near;
@@ -145,6 +177,7 @@ enum lane_found_outcome lane_find(const struct lane_reading *reading, const stru
           CQ_UNIT;
     is_near = reading->tail->end - cq_get(cursor->units + at).log_offset <=
               reading->limits.near_bytes;
+    wish.matches = NULL;
     wish.codes = row->codes;
     wish.code_count = row->code_count;
     wish.max_count = (size_t)(is_near ? reading->limits.near_count : reading->limits.far_count);
@@ -156,7 +189,18 @@ enum lane_found_outcome lane_find(const struct lane_reading *reading, const stru
     if (wish.max_count == 0 || wish.max_count > LANE_PULL_MAX) {
         return LANE_NOT_HERE;
     }
+    scan.lacking = -1;
+    if (row->filter != NULL) {
+        filter_units(reading, row, &wish, &scan, is_near);
+    }
     cq_select(cursor->units, at, end, &wish, units, &choice);
+    if (scan.lacking >= 0) {
+        found->lacking = scan.lacking;
+        return LANE_NEEDS_LOG;
+    }
+    if (choice.count == 0 && row->filter != NULL) {
+        row->plain = 0; /* matches are rare, and the handler would look at the same again */
+    }
     if (choice.count == 0 ||
         (choice.next < end && !cq_is_valid(cq_get(cursor->units + choice.next)))) {
         return LANE_NOT_HERE; /* nothing, or a unit that is none before the queue's end */

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "dispatch.h"
+#include "filter.h"
 #include "names.h"
 #include "tail.h"
 #include "traffic.h"
@@ -54,6 +55,7 @@ struct lane_reader {
     struct trf_text subscription, expression_type;
     const int32_t *codes; /* ascending; NULL: every tag */
     size_t code_count;
+    const struct flt_program *filter; /* NULL: every message with such tags */
     int32_t cursor_count; /* queue_limit once, or more: a topic may get fewer queues */
     struct lane_cursor *cursors;
     int64_t got_times, got_count, got_size; /* since they were last taken */

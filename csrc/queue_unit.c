@@ -90,6 +90,15 @@ void cq_select(const uint8_t *buf, size_t at, size_t end, const struct cq_wish *
         if (cq_is_blank(unit) || !has_code(wish, unit.tags_code)) {
             continue;
         }
+        if (wish->matches != NULL) {
+            int matches = wish->matches(wish->chooser, buf + at, (end - at) / CQ_UNIT);
+            if (matches < 0) {
+                break;
+            }
+            if (!matches) {
+                continue;
+            }
+        }
         if (choice->count > 0 && choice->size + unit.size > wish->max_size) {
             break;
         }

@@ -62,6 +62,10 @@ struct cq_wish {
     size_t max_count; /* units to choose */
     size_t max_units; /* units to look at */
     int64_t max_size; /* sum of sizes; the first unit chosen may exceed it */
+    /* Whether to choose units[0] of `left`, which its tags leave: 1, 0, or -1 to stop before it.
+     * NULL: each of them. */
+    int (*matches)(void *chooser, const uint8_t *units, size_t left);
+    void *chooser;
 };
 struct cq_choice {
     size_t next;  /* position behind the last unit looked at and passed or chosen */

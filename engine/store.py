@@ -19,7 +19,7 @@ from turbopump.engine.log.damage import Damage
 from turbopump.engine.log.epochs import NO_EPOCH
 from turbopump.engine.log.group_commit import GroupCommit
 from turbopump.engine.queues.dispatcher import with_inner_base
-from turbopump.engine.queues.lookup import Lookup
+from turbopump.engine.queues.lookup import Lookup, Wanted
 from turbopump.engine.queues.native import Commit, make_lane, make_pulls
 from turbopump.engine.queues.unit_repair import UnitRepair
 from turbopump.engine.replicated import Replicated
@@ -80,8 +80,8 @@ class Store:
         self._pool, self._lock, self._disk = pool, lock, disk
         self._is_sync = parts.config.flush_disk_type == FlushMode.SYNC_FLUSH
         self._arrivals = Arrivals(parts, self.statistics)
-        self._closed = False
-        self._now_ms = now_ms
+        self._closed, self._now_ms = False, now_ms
+        self.extensions = parts.extensions
         self._commit = GroupCommit(parts.log, parts.config, disk, self._flushed, steady_ms)
         self.try_again = self._commit.try_again
         self._replicated: Replicated | None = None
@@ -270,12 +270,12 @@ class Store:
         queue_id: int,
         queue_offset: int,
         max_count: int,
-        codes: frozenset[int] | None = None,
+        wanted: Wanted = None,
         max_size: int = 0,
     ) -> ReadResult:
-        """Records of a queue from `queue_offset` on whose tags code is among `codes` (None: all),
+        """Records of a queue from `queue_offset` on that are `wanted` (None: all),
         within the limits of remoting.md 10.5 and `max_size` bytes (0: no limit of its own)."""
-        result = self._lookup.read(topic, queue_id, queue_offset, max_count, codes, max_size)
+        result = self._lookup.read(topic, queue_id, queue_offset, max_count, wanted, max_size)
         self.statistics.read(result.count)
         return result
 

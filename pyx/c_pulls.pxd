@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from turbopump.pyx.c_dispatch cimport dsp_table
 from turbopump.pyx.c_lane cimport nam_table
+from turbopump.pyx.filter cimport flt_program
 from turbopump.pyx.c_traffic cimport trf_pull, trf_text
 from turbopump.pyx.tail cimport log_tail
 
@@ -39,6 +40,7 @@ cdef extern from "lane_pull.h" nogil:
         trf_text expression_type
         const int32_t *codes
         size_t code_count
+        const flt_program *filter
         lane_cursor *cursors
         int64_t got_times
         int64_t got_count

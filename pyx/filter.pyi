@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Self
 
 from turbopump.pyx.region import Region
@@ -51,8 +52,8 @@ class Filter:
         """Bytes of the program."""
 
     @property
-    def op_count(self) -> int:
-        """Steps that an evaluation takes, at most."""
+    def weight(self) -> int:
+        """Ordinary reads that one with this filter is worth, for a message with long properties."""
 
     def evaluate(self, properties: bytes) -> bool | None:
         """What the expression is for a properties text, None: null.
@@ -62,4 +63,18 @@ class Filter:
 
     def matches(self, region: Region, position: int, size: int) -> bool:
         """Whether a reader with this filter gets the record that lies there; bytes that are no
-        record of that size match, so that whoever takes them says what they are."""
+        record of that size match, so that the caller says what they are."""
+
+class FilterScan:
+    """Which records a filter chooses, for one `select` of a queue's units.
+
+    `log_of(log offset)` gives the mapping of the log file that begins there, of `file_size` bytes,
+    None if it is gone; records end at `log_end`."""
+
+    def __new__(
+        cls,
+        filter: Filter,
+        file_size: int,
+        log_end: int,
+        log_of: Callable[[int], Region | None],
+    ) -> Self: ...

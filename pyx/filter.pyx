@@ -53,6 +53,9 @@ cdef extern from "filter.h" nogil:
         FLT_GREATER
         FLT_GREATER_EQUAL
 
+cdef enum:
+    READ_COST = 1024              # work of an ordinary read, some microseconds
+
 MAGIC = FLT_MAGIC
 NAMES_MAX = FLT_NAMES_MAX
 DEPTH_MAX = FLT_DEPTH_MAX
@@ -108,9 +111,9 @@ cdef class Filter:
         PyMem_Free(self.memory)
 
     @property
-    def op_count(self) -> int:
-        """Steps that an evaluation takes, at most."""
-        return self.core.op_count
+    def weight(self) -> int:
+        """Ordinary reads that one with this filter is worth."""
+        return 1 + flt_cost(&self.core) // READ_COST
 
     def evaluate(self, bytes properties not None) -> bool | None:
         """What the expression is for a properties text; None: null, ValueError: it has no value."""
@@ -127,3 +130,33 @@ cdef class Filter:
         cdef int64_t work = 0
         cdef const uint8_t *at = region.reading(position, size)
         return flt_matches(&self.core, at, <size_t>size, &work) != 0
+
+
+cdef class FilterScan:
+    """See the stub."""
+
+    def __cinit__(self, Filter filter not None, int64_t file_size, int64_t log_end, log_of):
+        self.filter, self.log_of, self.held = filter, log_of, []
+        self.core.program = &filter.core
+        self.core.file_size, self.core.log_end = file_size, log_end
+        self.core.recent = self.core.span_count = 0
+        self.begin()
+
+    cdef void begin(self) noexcept:
+        """A selection begins, or begins anew."""
+        self.core.work, self.core.lacking = 0, -1
+
+    cdef bint fetch(self) except -1:
+        """Have the file that the selection lacked; False: it lacked none, or there are too many."""
+        cdef Region region
+        cdef size_t number = self.core.span_count
+        if self.core.lacking < 0 or number == FLT_SPANS:
+            return False
+        region = self.log_of(self.core.lacking)
+        self.core.spans[number].start = self.core.lacking
+        self.core.spans[number].memory = NULL
+        if region is not None:
+            self.held.append(region.buffer)
+            self.core.spans[number].memory = region.reading(0, region.size)
+        self.core.span_count += 1
+        return True

@@ -2,6 +2,7 @@ from collections.abc import Callable
 from typing import Self
 
 from turbopump.pyx.dispatch import QueueTable
+from turbopump.pyx.filter import Filter
 from turbopump.pyx.region import Region
 from turbopump.pyx.tail import Tail
 
@@ -48,13 +49,15 @@ class Pulls:
         subscription: bytes | None,
         expression_type: bytes | None,
         codes: frozenset[int] | None,
+        filter: Filter | None,
         until_ms: int,
     ) -> None:
         """Pulls of this group from this topic are plain, until forgotten or `until_ms`.
 
         With a `subscription` those that carry exactly it, with this version and type; without one
         those that carry none and a version up to `sub_version`. `codes` are the tags to read, None
-        for all.
+        for all; of these
+        `filter` chooses.
         """
 
     def forget(self, group: bytes) -> None:

@@ -14,6 +14,7 @@ from turbopump.pyx.c_lane cimport nam_add, nam_clear, nam_find, nam_key, nam_reh
 from turbopump.pyx.c_pulls cimport *
 from turbopump.pyx.c_traffic cimport *
 from turbopump.pyx.dispatch cimport QueueTable
+from turbopump.pyx.filter cimport Filter
 from turbopump.pyx.region cimport Region
 from turbopump.pyx.tail cimport Tail
 
@@ -56,7 +57,7 @@ cdef class Pulls:
         self, bytes group not None, bytes topic not None, int32_t queue_limit, *,
         tuple readers, int32_t topic_sys_flag, int32_t group_sys_flag, int64_t sub_version,
         bytes subscription,
-        bytes expression_type, codes, int64_t until_ms
+        bytes expression_type, codes, Filter filter, int64_t until_ms
     ) -> None:
         """Pulls of this group from this topic are plain; see the stub."""
         cdef bytes text = group + b"\0" + topic
@@ -99,7 +100,8 @@ cdef class Pulls:
                 taken[row.code_count] = code
                 row.code_count += 1
             row.codes = taken
-        self.texts[number] = (text, subscription, expression_type)
+        self.texts[number] = (text, subscription, expression_type, filter)
+        row.filter = NULL if filter is None else &filter.core
         row.carried = subscription is not None
         row.subscription = text_of(subscription)
         row.expression_type = text_of(expression_type)

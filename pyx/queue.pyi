@@ -1,3 +1,4 @@
+from turbopump.pyx.filter import FilterScan
 from turbopump.pyx.region import Region
 
 UNIT_SIZE: int  # 20
@@ -40,7 +41,9 @@ def select(
     max_count: int,
     max_size: int,
     max_units: int,
+    scan: FilterScan | None = None,
 ) -> Selection:
     """Choose units for a pull: tag codes match by the low 32 bits (None: all); at least one unit
     is chosen even if larger than max_size; stops at the first unit not written. Looks at no more
-    than max_units; blank units are passed over."""
+    than max_units; blank units are passed over. Of what the tags leave, `scan` chooses: it looks at
+    the records, and stops the selection after some milliseconds."""

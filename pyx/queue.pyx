@@ -9,6 +9,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport qsort
 
+from turbopump.pyx.filter cimport FilterScan, flt_choose
 from turbopump.pyx.region cimport Region
 
 cdef extern from "queue_unit.h" nogil:
@@ -24,6 +25,8 @@ cdef extern from "queue_unit.h" nogil:
         size_t max_count
         size_t max_units
         int64_t max_size
+        int (*matches)(void *chooser, const uint8_t *units, size_t left)
+        void *chooser
     struct cq_choice:
         size_t next
         size_t count
@@ -118,9 +121,11 @@ def select(
     Py_ssize_t max_count,
     int64_t max_size,
     Py_ssize_t max_units,
+    FilterScan scan=None,
 ) -> Selection:
     """Choose units for a pull: tag codes match by the low 32 bits (None: all); at least one unit
-    is chosen even if larger than max_size; stops at the first unit not written."""
+    is chosen even if larger than max_size; stops at the first unit not written. Of what the tags
+    leave, `scan` chooses; it ends the selection where that has taken long."""
     cdef const uint8_t *at
     cdef cq_unit few_units[ON_STACK]
     cdef int32_t few_codes[ON_STACK]
@@ -137,6 +142,10 @@ def select(
     wish.max_units = <size_t>max(0, max_units)
     wish.max_size = max_size
     wish.codes = NULL
+    wish.matches = NULL
+    if scan is not None:
+        wish.matches = flt_choose
+        wish.chooser = &scan.core
     wish.code_count = <size_t>code_count
     try:
         if room > ON_STACK:
@@ -149,7 +158,12 @@ def select(
             take_codes(wanted, taken)
             wish.codes = taken
         at = region.reading(position, end - position)
-        cq_select(at, 0, <size_t>(end - position), &wish, units, &choice)
+        while True:
+            cq_select(at, 0, <size_t>(end - position), &wish, units, &choice)
+            if scan is None or not scan.fetch():
+                break
+            scan.begin()
+            at = region.reading(position, end - position)
         selection.units = [
             (units[i].log_offset, units[i].size) for i in range(<Py_ssize_t>choice.count)
         ]

@@ -131,6 +131,40 @@ class BrokerConfig(NodeConfig):
     msg_trace_topic_name: str = key(
         "msgTraceTopicName", NAME, "RMQ_SYS_TRACE_TOPIC", "The name of that topic."
     )
+    enable_property_filter: bool = key(
+        "enablePropertyFilter",
+        BOOLEAN,
+        True,
+        "Whether consumers may choose messages by expressions of SQL92.",
+        live=True,
+        rocketmq="false",
+    )
+    enable_calc_filter_bit_map: bool = key(
+        "enableCalcFilterBitMap",
+        BOOLEAN,
+        False,
+        "Whether queue extensions get bit maps of the filters that match.",
+        live=True,
+    )
+    max_error_rate_of_bloom_filter: int = key(
+        "maxErrorRateOfBloomFilter",
+        between(1, 99),
+        20,
+        "Percent of such bits that may be wrong.",
+    )
+    expect_consumer_num_use_filter: int = key(
+        "expectConsumerNumUseFilter",
+        between(1, 10_000),
+        32,
+        "Groups that such bit maps are made for.",
+    )
+    filter_data_clean_time_span_ms: int = key(
+        "filterDataCleanTimeSpan",
+        between(0, INT64_MAX),
+        86_400_000,
+        "How long the filter of a group is kept that does not use it.",
+        live=True,
+    )
     revive_queue_num: int = key(
         "reviveQueueNum",
         QUEUES,

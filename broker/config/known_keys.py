@@ -117,7 +117,6 @@ _OF_RELEASE: Final = """
     enableBatchPush boolean false
     enableBroadcastOffsetStore boolean true
     enableBuildConsumeQueueConcurrently boolean false
-    enableCalcFilterBitMap boolean false
     enableCleanExpiredOffset boolean false
     enableCompaction boolean true here false
     enableConnectionMetrics boolean true
@@ -143,7 +142,6 @@ _OF_RELEASE: Final = """
     enablePopLog boolean false
     enablePopMessageThreshold boolean false
     enablePopMetrics boolean true
-    enablePropertyFilter boolean false
     enableRegisterProducer boolean true
     enableRemoteEscape boolean false
     enableRemotingMetrics boolean true
@@ -162,13 +160,11 @@ _OF_RELEASE: Final = """
     endTransactionPoolQueueCapacity int 100000
     endTransactionThreadPoolNums int 12
     estimateAccumulation boolean true
-    expectConsumerNumUseFilter int 32
     fastFailIfNoBufferInStorePool boolean false
     fetchControllerAddrByDnsLookup boolean false refused controllerAddr takes the addresses
     fetchNameSrvAddrByDnsLookup boolean false refused namesrvAddr takes the addresses
     fetchNamesrvAddrByAddressServer boolean false refused namesrvAddr takes the addresses
     fetchNamesrvAddrInterval long 10000
-    filterDataCleanTimeSpan long 86400000
     filterSupportRetry boolean false
     flushCommitLogTimed boolean true
     flushConsumeQueueLeastPages int 2
@@ -219,7 +215,6 @@ _OF_RELEASE: Final = """
     maxChecksumRange long 1073741824
     maxClientEventCount int 100
     maxConsumeQueueScan int 20000
-    maxErrorRateOfBloomFilter int 20
     maxFilterMessageSize int 16000
     maxLiteSubscriptionCount long 100000
     maxLmqConsumeQueueNum int 20000

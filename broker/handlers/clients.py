@@ -13,7 +13,9 @@ from typing import Any, Final
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.shapes import answer_in_steps
 from turbopump.broker.tables.consumers import ConsumerConnection, TooManyGroups
+from turbopump.broker.tables.filters import TooManyFilters
 from turbopump.broker.tables.producers import ProducerConnection, TooManyProducerGroups
+from turbopump.broker.traffic.replies import no_filters
 from turbopump.engine.json_steps import Lazy, LazyItems
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
@@ -31,6 +33,8 @@ from turbopump.net.wire.headers.clients import (
 )
 from turbopump.net.wire.heartbeat import ConsumerData, HeartbeatData
 from turbopump.net.wire.names import RETRY_PREFIX
+from turbopump.net.wire.sql.compiler import compile_filter
+from turbopump.net.wire.sql.words import SqlError
 from turbopump.net.wire.subscription import SubscriptionData
 from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
 
@@ -100,6 +104,10 @@ def _heartbeat(broker: BrokerContext, request: Command, peer: Peer, now_ms: int)
         weight = 0
         for data in heartbeat.consumer_data_set:
             subscriptions_wanted |= _take_consumer(broker, heartbeat, data, peer, now_ms)
+            if not heartbeat.without_sub and broker.consumers.group(data.group_name) is not None:
+                yield from broker.filters.register(
+                    data.group_name, data.subscription_data_set, now_ms
+                )
             weight += CONSUMER_WEIGHT + len(data.subscription_data_set)
             if weight > bodies.READ:
                 weight = 0
@@ -111,7 +119,7 @@ def _heartbeat(broker: BrokerContext, request: Command, peer: Peer, now_ms: int)
                 )
             if number % bodies.READ == 0:
                 yield
-    except (TooManyGroups, TooManyProducerGroups) as error:
+    except (TooManyGroups, TooManyProducerGroups, TooManyFilters) as error:
         answer = response(request, ResponseCode.SYSTEM_ERROR, str(error))
     if answer.code == ResponseCode.SUCCESS and not subscriptions_wanted:
         answer.fields["IS_SUB_CHANGE"] = "false"
@@ -200,15 +208,22 @@ def _consumer_list(
 def _check_client_config(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Command:
+    """46: what a consumer with an expression asks when it starts."""
     if not request.body:
         return response(request, ResponseCode.SUCCESS)
     members = bodies.small_object(request.body)
     if members.get("subscriptionData") is None:
         return response(request, ResponseCode.SYSTEM_ERROR, "subscriptionData is missing")
-    if SubscriptionData.from_json(members["subscriptionData"]).is_tag_type:
+    subscription = SubscriptionData.from_json(members["subscriptionData"])
+    if subscription.is_tag_type:
         return response(request, ResponseCode.SUCCESS)
-    remark = "The broker does not support consumer to filter message by SQL92"
-    return response(request, ResponseCode.SYSTEM_ERROR, remark)
+    if not broker.config.enable_property_filter:
+        return response(request, ResponseCode.SYSTEM_ERROR, no_filters(subscription))
+    try:
+        compile_filter(subscription)
+    except SqlError as error:
+        return response(request, ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
+    return response(request, ResponseCode.SUCCESS)
 
 
 def _consumer_connections(

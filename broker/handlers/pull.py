@@ -12,9 +12,10 @@ from functools import partial
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.tables.groups import FORBIDDEN_READ
 from turbopump.broker.tables.pull_holds import Hold
-from turbopump.broker.traffic.replies import SEE_FAQ
+from turbopump.broker.traffic.replies import SEE_FAQ, no_filters
 from turbopump.broker.traffic.role import MASTER_ID
 from turbopump.engine.later import Later
+from turbopump.engine.queues.lookup import Wanted
 from turbopump.engine.types import QueueOffset, ReadResult, ReadStatus
 from turbopump.net.transport.dispatcher import Dispatcher, one_line
 from turbopump.net.transport.peer import Peer
@@ -30,12 +31,18 @@ from turbopump.net.wire.headers.pull import (
 )
 from turbopump.net.wire.heartbeat import BROADCASTING
 from turbopump.net.wire.names import kept_size
+from turbopump.net.wire.sql.compiler import compile_filter
+from turbopump.net.wire.sql.words import SqlError
 from turbopump.net.wire.subscription import SubscriptionData, parse_subscription
+from turbopump.pyx.filter import Filter
 
 logger = logging.getLogger(__name__)
 
 MAX_SUSPEND_MS = 120_000
 """The longest hold: an idle connection is closed then anyway. Clients ask for 15 to 20 s."""
+
+CHARACTERS_OF_ATTEMPT = 16
+"""Characters of an expression that are read in the time of an ordinary attempt."""
 
 _OFFSET_RESET = "OFFSET_RESET"  # the one GetMessageStatus that no store can answer
 _NOT_FOUND = {ReadStatus.OFFSET_FOUND_NULL, ReadStatus.OFFSET_OVERFLOW_ONE}
@@ -60,9 +67,9 @@ class PullRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Allowed:
-    """What the checks found out: which tags to read, and two numbers of the answer."""
+    """What the checks found out: what to read, and two numbers of the answer."""
 
-    codes: frozenset[int] | None
+    wanted: Wanted
     topic_sys_flag: int
     group_sys_flag: int
     sub_version: int
@@ -118,7 +125,7 @@ class _Pull:
             flags = (allowed.topic_sys_flag, allowed.group_sys_flag)
             readers = (allowed.near_id, allowed.far_id)
             version = allowed.sub_version
-            self._broker.fast.learn_pull(header, allowed.codes, version, flags, readers, now_ms)
+            self._broker.fast.learn_pull(header, allowed.wanted, version, flags, readers, now_ms)
         wait_ms = self._wait_ms()
         if answer.code != ResponseCode.PULL_NOT_FOUND or wait_ms <= 0:
             return answer
@@ -130,6 +137,7 @@ class _Pull:
             owner=self._peer,
             attempt=self._attempt,
             size=self._shrink(),
+            weight=self._weight(allowed.wanted),
         )
         if not self._broker.holds.add(hold):
             return answer
@@ -147,6 +155,14 @@ class _Pull:
         if not header.sys_flag & SUBSCRIPTION_FLAG:
             header.subscription = header.expression_type = None
         return kept_size(header.subscription or "", header.expression_type or "")
+
+    def _weight(self, wanted: Wanted) -> int:
+        """Ordinary attempts that one of this pull is worth; an expression that it carries may have
+        to be read again."""
+        if not isinstance(wanted, Filter):
+            return 1
+        carried = self._header.subscription or ""  # without the flag it was dropped
+        return wanted.weight + len(carried) // CHARACTERS_OF_ATTEMPT
 
     def _wait_ms(self) -> int:
         if not self._header.sys_flag & SUSPEND_FLAG or self._broker.shutting_down:
@@ -211,7 +227,7 @@ class _Pull:
             header.queue_id,
             queue_offset,
             max(header.max_msg_nums, 1),
-            allowed.codes,
+            allowed.wanted,
         )
         self._broker.offsets.commit_pull(
             header.consumer_group, header.topic, header.queue_id, result.next_queue_offset
@@ -336,14 +352,8 @@ class _Pull:
             subscription = self._carried_subscription()
         else:
             subscription = self._known_subscription(group.consume_broadcast_enable)
-        if not subscription.is_tag_type:
-            raise PullRefused(
-                ResponseCode.SYSTEM_ERROR,
-                "The broker does not support consumer to filter message by"
-                f" {subscription.expression_type}",
-            )
         return _Allowed(
-            subscription.filter_codes,
+            self._wanted(subscription),
             topic.topic_sys_flag,
             group.group_sys_flag,
             subscription.sub_version,
@@ -379,11 +389,48 @@ class _Pull:
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED,
                 "parse the consumer's subscription failed",
             ) from None
-        if subscription.is_tag_type:  # another one is refused, and nothing of it is kept
-            self._broker.consumers.compensate(
-                header.consumer_group, header.topic, subscription, self._broker.steady_ms()
-            )
+        if subscription.is_tag_type:  # what is refused is not kept
+            self._note(subscription)
         return subscription
+
+    def _note(self, subscription: SubscriptionData) -> None:
+        """Administrators may ask for what pulls carry."""
+        broker, header = self._broker, self._header
+        group, topic = header.consumer_group, header.topic
+        broker.consumers.compensate(group, topic, subscription, broker.steady_ms())
+
+    def _wanted(self, subscription: SubscriptionData) -> Wanted:
+        """What the subscription chooses: tags, or what a filter of properties matches."""
+        broker, header = self._broker, self._header
+        if subscription.is_tag_type:
+            return subscription.filter_codes
+        if not broker.config.enable_property_filter:
+            raise PullRefused(ResponseCode.SYSTEM_ERROR, no_filters(subscription))
+        if subscription.class_filter_mode:
+            return None
+        if header.sys_flag & SUBSCRIPTION_FLAG:
+            return self._carried_filter(subscription)
+        known = broker.filters.get(header.topic, header.consumer_group)
+        if known is None:
+            raise PullRefused(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist!Your expression may be wrong!",
+            )
+        if known.client_version < header.sub_version:
+            raise PullRefused(
+                ResponseCode.FILTER_DATA_NOT_LATEST,
+                "the consumer's consumer filter data not latest",
+            )
+        return known.filter
+
+    def _carried_filter(self, subscription: SubscriptionData) -> Filter:
+        try:
+            compiled = compile_filter(subscription)
+        except SqlError as error:
+            # RocketMQ reads without a filter then, and gives what was to be filtered out.
+            raise PullRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+        self._note(subscription)
+        return compiled
 
     def _known_subscription(self, broadcast_enabled: bool) -> SubscriptionData:
         """The subscription of the group's heartbeats."""

@@ -45,6 +45,8 @@ class Hold:
     attempt: Callable[["Hold", bool], bool]
     size: int = 0
     """Bytes of the texts that the pull keeps."""
+    weight: int = 1
+    """Ordinary attempts that one of this pull is worth."""
     waiting: bool = field(default=False, init=False)
 
 
@@ -116,8 +118,10 @@ class PullHolds:
             for key, max_queue_offset in arrived.items():
                 holds = self._by_queue.get(key, ())
                 self._behind.extend((hold, max_queue_offset) for hold in holds)
-        for _ in range(min(self._sweep_max, len(self._behind))):
+        weight = 0
+        while self._behind and weight < self._sweep_max:
             hold, max_queue_offset = self._behind.popleft()
+            weight += hold.weight
             grown = hold.waiting and hold.queue_offset < max_queue_offset
             if grown and hold.attempt(hold, False):
                 self._remove(hold)

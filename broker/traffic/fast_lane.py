@@ -17,6 +17,7 @@ from turbopump.broker.tables.topic_attributes import CLEANUP_POLICY, COMPACTION
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.broker.traffic.replies import why_not
 from turbopump.broker.traffic.role import ALONE, MASTER_ID, Role
+from turbopump.engine.queues.lookup import Wanted
 from turbopump.engine.types import LogOffset, PutStatus, QueueOffset
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import ResponseCode
@@ -24,6 +25,7 @@ from turbopump.net.wire.headers.pull import SUBSCRIPTION_FLAG, PullMessageReques
 from turbopump.net.wire.names import MAX_TOPIC_LENGTH, RETRY_PREFIX
 from turbopump.net.wire.properties import encode_properties
 from turbopump.net.wire.topics import MULTI_TAG, TopicConfig
+from turbopump.pyx.filter import Filter
 from turbopump.pyx.lane import Lane
 from turbopump.pyx.pulls import Pulls
 
@@ -156,7 +158,7 @@ class FastLane:
     def learn_pull(
         self,
         header: PullMessageRequest,
-        codes: frozenset[int] | None,
+        wanted: Wanted,
         sub_version: int,
         flags: tuple[int, int],
         readers: tuple[int, int],
@@ -185,7 +187,8 @@ class FastLane:
             sub_version=sub_version,
             subscription=(header.subscription or "").encode() if carries else None,
             expression_type=None if expression_type is None else expression_type.encode(),
-            codes=codes,
+            codes=None if isinstance(wanted, Filter) else wanted,
+            filter=wanted if isinstance(wanted, Filter) else None,
             until_ms=now_ms + CARRIED_MS if carries else _FOREVER_MS,
         )
 

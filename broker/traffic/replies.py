@@ -6,6 +6,8 @@ the handlers.
 
 from turbopump.engine.types import PutStatus
 from turbopump.net.wire.codes import ResponseCode
+from turbopump.net.wire.names import shown
+from turbopump.net.wire.subscription import SubscriptionData
 
 SEE_FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 REJECTED = "[REJECTREQUEST]system busy, start flow control for a while"
@@ -14,6 +16,12 @@ SHUT_DOWN_OR_FULL = (
     "service not available now. It may be caused by one of the following reasons: the broker's disk"
     " is full, messages are put to the slave, message store has been shut down, etc."
 )
+
+
+def no_filters(subscription: SubscriptionData) -> str:
+    """What a broker says that filters by tags alone (enablePropertyFilter)."""
+    kind = shown(subscription.expression_type)
+    return f"The broker does not support consumer to filter message by {kind}"
 
 
 def why_not(status: PutStatus, reason: str = "") -> tuple[ResponseCode, str]:

@@ -285,7 +285,8 @@ class LogDispatcher:
             logger.warning("log offset %d: its queue is further on already", record.log_offset)
             return
         code = self._tags_code(topic, properties, record.store_timestamp_ms)
-        address = extensions.put(topic, record.queue_id, code, record.store_timestamp_ms)
+        bits = extensions.bit_map(topic, record.properties)
+        address = extensions.put(topic, record.queue_id, code, record.store_timestamp_ms, bits)
         queues.put(queue, record.log_offset, record.size, code if address is None else address)
         table.note_stored(queue.slot, record.store_timestamp_ms)
 

@@ -25,11 +25,17 @@ from turbopump.engine.types import (
     ReadStatus,
 )
 from turbopump.pyx import queue as kernel
+from turbopump.pyx.filter import Filter, FilterScan
 from turbopump.pyx.region import Region
 from turbopump.pyx.walk import part_end
 
+Wanted = frozenset[int] | Filter | None
+"""What a reader wants of a queue: tags codes, what a filter of properties matches, or all."""
 # maxFilterMessageSize: how many bytes of units one read examines at least.
 FILTER_SIZE = 16_000
+FILTER_UNITS_NEAR = 1 << 14
+"""Units that one read with a filter of properties examines, near the end of the log: RocketMQ
+examines 800, but the way to the client and back is what costs. FLT_WORK_MAX ends it earlier."""
 # A read without a size of its own gets what memory allows (limits of remoting.md 10.5).
 NO_LIMIT = 1 << 40
 # sysFlag: the born host has 16 bytes and moves the store time (store.md 3).
@@ -104,7 +110,7 @@ class Lookup:
         queue_id: int,
         queue_offset: int,
         max_count: int,
-        codes: frozenset[int] | None,
+        wanted: Wanted,
         max_size: int,
     ) -> ReadResult:
         """Records of a queue from `queue_offset` on (DefaultMessageStore.getMessage)."""
@@ -131,11 +137,11 @@ class Lookup:
             return nothing(ReadStatus.OFFSET_OVERFLOW_BADLY, maximum)
         size_max = max_size if max_size > 0 else NO_LIMIT
         if queue is not None and self._extensions is None:
-            chosen = self._read_plain(queue, queue_offset, max_count, codes, size_max)
+            chosen = self._read_plain(queue, queue_offset, max_count, wanted, size_max)
             if chosen.doubtful and self._repair.repair(queue, queue_offset, chosen.examined_to):
-                chosen = self._read_plain(queue, queue_offset, max_count, codes, size_max)
+                chosen = self._read_plain(queue, queue_offset, max_count, wanted, size_max)
         else:
-            units = self._decoded_units(queue, batch, queue_offset, max_count, codes)
+            units = self._decoded_units(queue, batch, queue_offset, max_count, wanted)
             chosen = self._read_units(units, queue_offset, max_count, size_max)
         if chosen.count:
             status = ReadStatus.FOUND
@@ -257,7 +263,7 @@ class Lookup:
         queue: ConsumeQueue,
         queue_offset: int,
         max_count: int,
-        codes: frozenset[int] | None,
+        wanted: Wanted,
         max_size: int,
     ) -> _Chosen:
         """Native selection inside one queue file, then slices of the log."""
@@ -268,14 +274,19 @@ class Lookup:
         region = self._queues.region(queue, start)
         first = kernel.get_unit(region, at - start)[0]
         count, size = self._limits(first, max_count, max_size)
+        scan, units_max = None, FILTER_SIZE // QUEUE_UNIT_SIZE
+        if isinstance(wanted, Filter):
+            scan = FilterScan(wanted, self._log.file_size, self._log.end, self._log.region_of)
+            units_max = FILTER_UNITS_NEAR if self.in_memory(first) else units_max
         selection = kernel.select(
             region,
             at - start,
             end,
-            codes=codes,
+            codes=None if isinstance(wanted, Filter) else wanted,
             max_count=count,
             max_size=size,
-            max_units=max(FILTER_SIZE // QUEUE_UNIT_SIZE, max_count),
+            max_units=max(units_max, max_count),
+            scan=scan,
         )
         chosen = _Chosen([])
         stop = selection.next_position
@@ -385,9 +396,9 @@ class Lookup:
         batch: BatchQueue | None,
         queue_offset: int,
         max_count: int,
-        codes: frozenset[int] | None,
+        wanted: Wanted,
     ) -> list[tuple[QueueUnit, bool]]:
-        """Units to examine, each with whether its tags match; for queues that are not plain."""
+        """Units to examine, each with whether it is wanted; for queues that are not plain."""
         if batch is not None:
             found = self._batches.units(batch, queue_offset, max(1, max_count))
         else:
@@ -395,8 +406,24 @@ class Lookup:
             count = max(FILTER_SIZE // QUEUE_UNIT_SIZE, max_count)
             found = self._queues.units(queue, queue_offset, count)
             found = [self._with_code(queue, unit) for unit in found]
-        wanted = None if codes is None else {code & 0xFFFFFFFF for code in codes}
-        return [(unit, wanted is None or unit.tags_code & 0xFFFFFFFF in wanted) for unit in found]
+        if isinstance(wanted, Filter):
+            return [(unit, self._matches(wanted, unit)) for unit in found]
+        codes = None if wanted is None else {code & 0xFFFFFFFF for code in wanted}
+        return [(unit, codes is None or unit.tags_code & 0xFFFFFFFF in codes) for unit in found]
+
+    def _matches(self, wanted: Filter, unit: QueueUnit) -> bool:
+        """Whether a filter matches a record; one that is not there does: it is passed over later.
+
+        The bit map of a queue extension is not asked: where another broker wrote it, a filter may
+        be missing in it, and the record itself says as fast.
+        """
+        start = self._log.segments.start_of(unit.log_offset)
+        position = unit.log_offset - start
+        in_log = self._log.min <= unit.log_offset <= self._log.end - unit.size
+        region = self._log.region_of(start) if in_log and unit.size > 0 else None
+        if region is None or position + unit.size > region.size:
+            return True
+        return wanted.matches(region, position, unit.size)
 
     def _read_units(
         self, units: list[tuple[QueueUnit, bool]], queue_offset: int, max_count: int, max_size: int

@@ -7,7 +7,7 @@ queue unit. Called by the dispatcher, lookup, recovery and retention, only where
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from turbopump.engine.disk.disk_steps import Steps, Unsynced, removal
@@ -71,6 +71,8 @@ class QueueExtensions:
         self.file_size = file_size
         self._pool = pool
         self._by_name: dict[tuple[str, int], _Extension] = {}
+        self.bit_map: Callable[[str, bytes], bytes] = lambda topic, properties: b""
+        """The filter bit map of a message that is dispatched, by its topic and its properties."""
 
     def load(self) -> None:
         """Find all files and the ends of their units."""
@@ -85,7 +87,7 @@ class QueueExtensions:
         return list(self._by_name)
 
     def put(
-        self, topic: str, queue_id: int, tags_code: int, store_ms: int, bitmap: bytes = b""
+        self, topic: str, queue_id: int, tags_code: int, store_ms: int, bitmap: bytes
     ) -> int | None:
         """Write a unit; returns its address, None if it cannot be one. Raises OSError."""
         size = _HEAD.size + len(bitmap)

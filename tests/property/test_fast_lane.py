@@ -221,6 +221,7 @@ def replaced(batch: bytes, size: int, at: int) -> bytes:
     return batch[:at] + size.to_bytes(4, "big", signed=True) + batch[at + 4 :]
 
 
+SQL = "KEYS CONTAINS 'k2' OR (TAGS = 'TagA' AND WAIT IN ('true'))"
 bodies = st.one_of(
     st.binary(min_size=1, max_size=300),
     st.integers(0, 4200).map(lambda size: b"b" * size),
@@ -271,7 +272,7 @@ pulls = st.fixed_dictionaries(
         "version": st.sampled_from([513, 400]),
         "header": st.builds(
             PullMessageRequest,
-            consumer_group=st.sampled_from(["live", "live", "live", "tagged", "new group"]),
+            consumer_group=st.sampled_from(["live", "live", "live", "tagged", "sql", "new group"]),
             topic=st.sampled_from(["Plain", "Plain", "Other", "Inner", "None"]),
             queue_id=st.sampled_from([0, 0, 0, 1, 3, 9]),
             queue_offset=st.sampled_from([0, 0, 0, 1, 2, 3, 9, 12]),
@@ -280,8 +281,8 @@ pulls = st.fixed_dictionaries(
             commit_offset=st.integers(-1, 3),
             suspend_timeout_millis=st.just(0),
             sub_version=st.sampled_from([0, 0, 5, 99]),
-            subscription=st.sampled_from([None, "*", "TagA", "TagA || b", "none"]),
-            expression_type=st.sampled_from([None, "TAG", "TAG", "SQL92"]),
+            subscription=st.sampled_from([None, "*", "TagA", "TagA || b", "none", SQL, "TAGS ="]),
+            expression_type=st.sampled_from([None, "TAG", "TAG", "SQL92", "SQL92"]),
         ),
     }
 )
@@ -291,7 +292,7 @@ plain_pulls = st.fixed_dictionaries(
         "version": st.just(513),
         "header": st.builds(
             PullMessageRequest,
-            consumer_group=st.sampled_from(["live", "tagged"]),
+            consumer_group=st.sampled_from(["live", "tagged", "sql"]),
             topic=st.sampled_from(["Plain", "Other"]),
             queue_id=st.sampled_from([0, 0, 1]),
             queue_offset=st.sampled_from([0, 0, 1, 2]),
@@ -364,6 +365,7 @@ def change(world: World, step: str) -> None:
         reconfigure(world)
     elif step == "heartbeat":
         subscribe(world, "live", "TagA", 7)
+        subscribe(world, "sql", "KEYS IS NULL", 7, "SQL92")
     elif step == "reset":
         broker.offsets.set_reset("live", "Plain", 0, QueueOffset(1), world.now_ms)
     elif step == "ban":
@@ -401,10 +403,12 @@ def damage(world: World) -> None:
             file.write(b"?")
 
 
-def subscribe(world: World, group: str, tags: str, version: int) -> None:
-    topics = [parse_subscription(topic, tags, "TAG", version) for topic in ("Plain", "Other")]
+def subscribe(world: World, group: str, wanted: str, version: int, kind: str = "TAG") -> None:
+    topics = [parse_subscription(topic, wanted, kind, version) for topic in ("Plain", "Other")]
     data = ConsumerData(group, subscription_data_set=topics)
     world.broker.consumers.register(world.client, "client", data, world.now_ms)
+    for _ in world.broker.filters.register(group, topics, world.now_ms):
+        pass
 
 
 def reconfigure(world: World) -> None:
@@ -423,6 +427,7 @@ def make(folder: str, mode: FlushMode, sizes: str = SMALL) -> World:
         world.broker.topics.put(topic, world.now_ms)
     subscribe(world, "live", "*", 5)
     subscribe(world, "tagged", "TagA", 5)
+    subscribe(world, "sql", SQL, 5, "SQL92")
     return world
 
 
@@ -447,7 +452,7 @@ def counted(world: World) -> tuple[object, ...]:
         world.broker.statistics.find(name, f"{topic}@{group}")
         for name in (GROUP_GET_NUMS, GROUP_GET_SIZE)
         for topic in TOPICS
-        for group in ("live", "tagged")
+        for group in ("live", "tagged", "sql")
     ]
     return (
         (total.put_count, total.put_size, total.found_count, total.transferred_count),

@@ -15,10 +15,11 @@ from functools import lru_cache
 from math import isinf
 from typing import Final, NamedTuple
 
+from turbopump.net.wire.names import shown
 from turbopump.net.wire.sql import program as texts
 from turbopump.net.wire.sql.program import Program
-from turbopump.net.wire.sql.words import END, NAME, REAL, TEXT, WHOLE, SqlError, Word, words
-from turbopump.net.wire.subscription import EXPRESSION_MAX
+from turbopump.net.wire.sql.words import END, NAME, REAL, TEXT, WHOLE, SqlError, SqlWord, words
+from turbopump.net.wire.subscription import EXPRESSION_MAX, SQL92, SubscriptionData
 from turbopump.pyx import filter as kernel
 from turbopump.pyx.filter import Filter
 
@@ -101,10 +102,28 @@ class _Operator(NamedTuple):
     second_jump: int = -1
 
 
-@lru_cache(maxsize=64)
+def compile_filter(subscription: SubscriptionData) -> Filter:
+    """The filter of a subscription that is not by tags. Raises SqlError."""
+    if subscription.expression_type != SQL92:
+        raise SqlError(f"There are no expressions of type {shown(subscription.expression_type)}")
+    return compile_sql(subscription.sub_string)
+
+
 def compile_sql(expression: str) -> Filter:
     """The filter of an expression of SQL92. Raises SqlError for one that is none."""
-    return Filter(program_of(expression))
+    found = _compiled(expression)
+    if isinstance(found, str):
+        raise SqlError(found)
+    return found
+
+
+@lru_cache(maxsize=64)
+def _compiled(expression: str) -> Filter | str:
+    """What is wrong with an expression is remembered as well."""
+    try:
+        return Filter(program_of(expression))
+    except SqlError as error:
+        return error.why
 
 
 def program_of(expression: str) -> bytes:
@@ -117,7 +136,7 @@ def program_of(expression: str) -> bytes:
 class _Compiler:
     def __init__(self, expression: str) -> None:
         self._expression = expression
-        self._words: Iterator[Word] = words(expression)
+        self._words: Iterator[SqlWord] = words(expression)
         self._word = next(self._words)
         self._program = Program()
         self._operands: list[_Operand] = []
@@ -138,7 +157,7 @@ class _Compiler:
         self._as_condition(self._operands.pop())
         return self._program.to_bytes()
 
-    def _next(self) -> Word:
+    def _next(self) -> SqlWord:
         """The word at hand; the one behind it is at hand then."""
         word = self._word
         if word.kind != END:
@@ -253,7 +272,7 @@ class _Compiler:
         word = self._word
         if word.kind != "-" or not self._expression.startswith("--", word.at):
             return False
-        self._word = Word(END, "", word.at)
+        self._word = SqlWord(END, "", word.at)
         return True
 
     def _close(self) -> None:
@@ -464,7 +483,7 @@ def _is_above(low: _Operand, high: _Operand) -> bool:
     return one > other
 
 
-def _literal(word: Word) -> str | int | float:
+def _literal(word: SqlWord) -> str | int | float:
     """The value of a literal. Raises SqlError for a number that Java does not take."""
     if word.kind == TEXT:
         return word.text[1:-1].replace("''", "'")

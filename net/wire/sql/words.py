@@ -30,13 +30,14 @@ _LINE_END = re.compile(r"[\n\r]")
 
 
 class SqlError(ValueError):
-    """An expression that is none. RocketMQ's text comes first, for those who look for it."""
+    """An expression that is none. RocketMQ's text comes first, as operators search for it."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"Invalid MessageSelector. {why}")
+        self.why = why
 
 
-class Word(NamedTuple):
+class SqlWord(NamedTuple):
     """`kind` is one of the constants above, a reserved word, or a sign; `at` a character."""
 
     kind: str
@@ -44,7 +45,7 @@ class Word(NamedTuple):
     at: int
 
 
-def words(expression: str) -> Iterator[Word]:
+def words(expression: str) -> Iterator[SqlWord]:
     """The words of an expression, and END. Raises SqlError.
 
     `--` begins a comment if a line ends behind it; else it is two signs (SelectorParser.jj).
@@ -70,6 +71,6 @@ def words(expression: str) -> Iterator[Word]:
                 kind = text
             elif kind == NAME and text.upper() in RESERVED:
                 kind = text.upper()
-            yield Word(kind, text, at)
+            yield SqlWord(kind, text, at)
         at = match.end()
-    yield Word(END, "", size)
+    yield SqlWord(END, "", size)

@@ -65,7 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t at = (size_t)take(&input, 1), end;
     int64_t log_offset = (int64_t)take(&input, 8), log_end;
     int32_t *codes = room(MAX_CODES * sizeof *codes);
-    struct cq_wish wish = {NULL, (size_t)take(&input, 1) % (MAX_CODES + 1), 0, 0, 0};
+    struct cq_wish wish = {.code_count = (size_t)take(&input, 1) % (MAX_CODES + 1)};
     uint8_t *buf;
 
     for (size_t n = 0; n < wish.code_count; n++) {

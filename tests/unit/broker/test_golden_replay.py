@@ -1,7 +1,7 @@
 """What a real RocketMQ 5.5.0 was asked, asked again of ours: the answers must be the same.
 
 The captures keep at most three frames of a kind, so a queue is filled up with messages of our own
-to the offset a frame speaks of. Left out: SQL filters (on there, not there yet here).
+to the offset a frame speaks of. Left out: SQL filters, which would look at our own messages.
 """
 
 import json

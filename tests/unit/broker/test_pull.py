@@ -186,6 +186,7 @@ def other_topic(world: Any) -> None:
     subscribe(world, subscription_data_set=[parse_subscription("U", "*")])
 
 
+OFF = "enablePropertyFilter=false\n"
 NO_SQL = "The broker does not support consumer to filter message by SQL92"
 CHECKS: list[tuple[str, Callable[[Any], None], int, dict[str, Any], int, str, str | None]] = [
     ("brokerPermission=2\n", nothing, PULL, {}, 16, "pulling message is forbidden", "1"),
@@ -227,8 +228,8 @@ CHECKS: list[tuple[str, Callable[[Any], None], int, dict[str, Any], int, str, st
         "the consumer's subscription not latest",
         None,
     ),
-    ("", sql_subscription, PULL, {"sys_flag": 0}, 1, NO_SQL, None),
-    ("", nothing, PULL, {"subscription": "a = 1", "expression_type": "SQL92"}, 1, NO_SQL, None),
+    (OFF, sql_subscription, PULL, {"sys_flag": 0}, 1, NO_SQL, None),
+    (OFF, nothing, PULL, {"subscription": "a = 1", "expression_type": "SQL92"}, 1, NO_SQL, None),
 ]
 
 

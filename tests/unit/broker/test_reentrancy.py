@@ -236,6 +236,7 @@ def serve(driven: Cut, group: bytes, queue_limit: int, codes: Any = None) -> Non
         sub_version=5,
         subscription=None,
         expression_type=None,
+        filter=None,
         codes=codes,
         until_ms=1 << 62,
     )

@@ -7,6 +7,7 @@ import pytest
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import VERSION
 from turbopump.net.wire.heartbeat import HeartbeatData
+from turbopump.net.wire.java_properties import Property
 
 FULL = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
 KNOWN = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "false"}
@@ -251,15 +252,24 @@ def test_an_empty_group_is_an_error_not_an_empty_list(admin: Any) -> None:
     assert admin.ask(38).code == 1
 
 
-@pytest.mark.parametrize(
-    ("kind", "code", "remark"),
-    [
-        ("TAG", 0, None),
-        ("SQL92", 1, "The broker does not support consumer to filter message by SQL92"),
-    ],
-)
-def test_check_client_config(admin: Any, kind: str, code: int, remark: str | None) -> None:
-    data = {"topic": "T", "subString": "a > 1", "expressionType": kind}
+INVALID = "Invalid MessageSelector. "
+CONFIGS = [
+    ("", "TAG", "a > 1", 0, None),
+    ("", "SQL92", "a > 1", 0, None),
+    ("", "SQL92", "a >", 23, f"{INVALID}It ends too early"),
+    ("", "SQL92", "", 23, f"{INVALID}It ends too early"),
+    ("", "SQL", "a > 1", 23, f"{INVALID}There are no expressions of type SQL"),
+    ("false", "SQL92", "a >", 1, "The broker does not support consumer to filter message by SQL92"),
+]
+
+
+@pytest.mark.parametrize(("enabled", "kind", "expression", "code", "remark"), CONFIGS)
+def test_check_client_config(
+    admin: Any, enabled: str, kind: str, expression: str, code: int, remark: str | None
+) -> None:
+    if enabled:
+        admin.broker.config.update([Property("enablePropertyFilter", enabled)])
+    data = {"topic": "T", "subString": expression, "expressionType": kind}
     answer = admin.ask(46, {"clientId": "c", "group": "g", "subscriptionData": data})
     assert (answer.code, answer.remark) == (code, remark)
     assert admin.ask(46, {"clientId": "c"}).code == 1

@@ -1,0 +1,325 @@
+"""Filters of consumer groups: consumerFilter.json, and what messages are filtered with.
+
+Owns RocketMQ's ConsumerFilterManager: which expression each group has for each topic, since when,
+and until when it was used; its bits in the bit maps of queue extensions. It must never read a
+message. Called by the handlers of heartbeats and pulls, by housekeeping, and where queue
+extensions are written.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Final
+
+from turbopump.broker.config.config import BrokerConfig
+from turbopump.broker.tables.bloom import BloomFilter
+from turbopump.broker.tables.saving import Saver
+from turbopump.engine import fastjson
+from turbopump.engine.disk.flush import give_way
+from turbopump.engine.disk.kept_table import Content
+from turbopump.net.wire.bodies import BadBody, as_int, as_object, items, number, table, text
+from turbopump.net.wire.java_properties import ConfigError
+from turbopump.net.wire.names import kept_size, shown
+from turbopump.net.wire.sql.compiler import compile_filter
+from turbopump.net.wire.sql.words import SqlError
+from turbopump.net.wire.subscription import EXPRESSION_MAX, SubscriptionData
+from turbopump.pyx.filter import Filter
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME: Final = "consumerFilter.json"
+MAX_SIZE: Final = 24 << 20
+"""Bytes of all filters, some 20,000 of them: those whose groups are gone make room for new ones."""
+LOADED_DEAD_MS: Final = 30_000
+"""What is loaded counts as unused since so long before (ConsumerFilterManager.decode)."""
+
+CLEANED_MAX: Final = 1_000
+"""Filters that are forgotten at once."""
+
+_ENTRY_SIZE: Final = 900
+_PIECE: Final = 64
+
+
+class TooManyFilters(Exception):
+    """A heartbeat brings more filters than this table holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerFilter:
+    """One group's filter of one topic (RocketMQ: ConsumerFilterData). It is replaced, not changed.
+
+    Unused since `dead_ms`, 0: used. `compiled` is None until it is asked for.
+    """
+
+    group: str
+    topic: str
+    expression: str
+    kind: str
+    born_ms: int
+    client_version: int
+    bits: tuple[int, ...]
+    bit_count: int
+    dead_ms: int = 0
+    compiled: Filter | None = None
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether its group does not use it."""
+        return self.dead_ms >= self.born_ms
+
+    @property
+    def filter(self) -> Filter:
+        """The compiled filter, of one that the table gave."""
+        assert self.compiled is not None, "FilterTable.get compiles"
+        return self.compiled
+
+    @property
+    def subscription(self) -> SubscriptionData:
+        """What it was made of."""
+        return SubscriptionData(self.topic, self.expression, expression_type=self.kind)
+
+    @property
+    def size(self) -> int:
+        """Bytes it takes in the table, once it is compiled."""
+        program = 0 if self.compiled is None else self.compiled.size
+        return kept_size(self.group, self.topic, self.expression) + program + _ENTRY_SIZE
+
+    def row(self) -> bytes:
+        """Its member of `groupFilterData`."""
+        bean = {
+            "bloomFilterData": {"bitNum": self.bit_count, "bitPos": list(self.bits)},
+            "bornTime": self.born_ms,
+            "clientVersion": self.client_version,
+            "consumerGroup": self.group,
+            "dead": self.is_dead,
+            "deadTime": self.dead_ms,
+            "expression": self.expression,
+            "expressionType": self.kind,
+            "topic": self.topic,
+        }
+        return fastjson.row(self.group, bean, 4)
+
+
+class FilterTable:
+    """Topic and group to filter. Loop thread only."""
+
+    def __init__(self, config: BrokerConfig, saver: Saver) -> None:
+        self._config = config
+        self._saver = saver
+        self._bloom = BloomFilter(
+            config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
+        )
+        self._by_topic: dict[str, dict[str, ConsumerFilter]] = {}
+        self._topics_of: dict[str, set[str]] = {}
+        self._dead: dict[tuple[str, str], None] = {}  # (topic, group), the longest dead first
+        self._has_changed = False
+        self.on_change: Callable[[str], None] = lambda group: None
+        """Notified of groups that have another filter than before."""
+        self.size = 0
+        """Bytes of all of them."""
+
+    def load(self, now_ms: int) -> None:
+        """Read the file, RocketMQ's or ours; raises ConfigError. Filters whose bits are of other
+        parameters than this broker's are left out, as RocketMQ does."""
+        saved = self._saver.load(FILE_NAME, self._take)
+        if saved is None:
+            return
+        try:
+            loaded = list(_read(saved))
+        except BadBody as error:
+            raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
+        here = self._bloom.bit_count, self._bloom.hash_count
+        if any((one.bit_count, len(one.bits)) != here for one in loaded):
+            logger.info("%s is left out: its bits are of other parameters", FILE_NAME)
+            return
+        loaded.sort(key=lambda one: one.dead_ms or now_ms)
+        for one in loaded:
+            dead_ms = one.dead_ms or max(one.born_ms, now_ms - LOADED_DEAD_MS)
+            if self.size + one.size <= MAX_SIZE:
+                self._put(replace(one, dead_ms=dead_ms))
+        self._has_changed = False
+
+    def register(
+        self, group: str, subscriptions: Iterable[SubscriptionData], now_ms: int
+    ) -> Iterator[None]:
+        """Have the filters of a group's heartbeat; what it does not name is unused from now on.
+
+        An iterator that goes on after each expression that had to be read. Raises TooManyFilters.
+        """
+        named = set()
+        for one in subscriptions:
+            named.add(one.topic)
+            if not one.is_tag_type and one.sub_string and self._register(group, one, now_ms):
+                yield
+        for topic in self._topics_of.get(group, set()) - named:
+            self._bury(self._by_topic[topic][group], now_ms)
+
+    def unregister(self, group: str, now_ms: int) -> None:
+        """A group has no connection any more."""
+        for topic in list(self._topics_of.get(group, ())):
+            self._bury(self._by_topic[topic][group], now_ms)
+
+    def get(self, topic: str, group: str) -> ConsumerFilter | None:
+        """The group's filter, compiled; None without one, or if its expression is none."""
+        found = self._by_topic.get(topic, {}).get(group)
+        if found is None or found.compiled is not None:
+            return found
+        try:
+            compiled = replace(found, compiled=compile_filter(found.subscription))
+        except SqlError as error:
+            logger.warning("%s: %s of %s: %s", FILE_NAME, shown(group), shown(topic), error)
+            self._remove(found)
+            return None
+        self._put(compiled)
+        return compiled
+
+    def bit_map(self, topic: str, properties: bytes) -> bytes:
+        """The bit map of a message: the bits of all filters that match it (RocketMQ:
+        CommitLogDispatcherCalcBitMap); empty without enableCalcFilterBitMap, or filters."""
+        groups = self._by_topic.get(topic)
+        if not groups or not self._config.enable_calc_filter_bit_map:
+            return b""
+        bits: list[int] = []
+        for group in list(groups):
+            found = self.get(topic, group)
+            if found is not None and _matches(found.filter, properties):
+                bits += found.bits
+        return self._bloom.bit_map(bits)
+
+    def clean(self, now_ms: int) -> None:
+        """Forget what was unused for filterDataCleanTimeSpan, and save what has changed."""
+        limit_ms = self._config.filter_data_clean_time_span_ms
+        for topic, group in list(islice(self._dead, CLEANED_MAX)):
+            found = self._by_topic[topic][group]
+            if now_ms - found.dead_ms < limit_ms:
+                break
+            self._remove(found)
+        self.save()
+
+    def save(self) -> None:
+        """Have the file written, if anything has changed. Its loss costs nothing but a dead time:
+        each heartbeat brings what is used."""
+        if self._has_changed:
+            self._has_changed = False
+            self._saver.changed(FILE_NAME, self._take)
+
+    def _register(self, group: str, one: SubscriptionData, now_ms: int) -> bool:
+        """Whether an expression was read (FilterDataMapByTopic.register)."""
+        known = self._by_topic.get(one.topic, {}).get(group)
+        if known is not None and one.sub_version <= known.client_version:
+            if known.is_dead and one.sub_version == known.client_version:
+                self._put(replace(known, dead_ms=0))
+            return False
+        same = (one.sub_string, one.expression_type)
+        if known is not None and (known.expression, known.kind) == same:
+            self._put(replace(known, client_version=one.sub_version, dead_ms=0))
+            return False
+        try:
+            compiled = compile_filter(one)
+        except SqlError as error:
+            # A pull is answered that there is none.
+            logger.info("no filter for %s of %s: %s", shown(group), shown(one.topic), error)
+            if known is not None:
+                self._remove(known)
+                self.on_change(group)
+            return True
+        self._make_room(
+            ConsumerFilter(
+                group,
+                one.topic,
+                one.sub_string,
+                one.expression_type,
+                now_ms,
+                one.sub_version,
+                self._bloom.positions(f"{group}#{one.topic}"),
+                self._bloom.bit_count,
+                compiled=compiled,
+            )
+        )
+        self.on_change(group)
+        return True
+
+    def _make_room(self, new: ConsumerFilter) -> None:
+        for topic, group in list(self._dead) if self.size + new.size > MAX_SIZE else ():
+            if (topic, group) != (new.topic, new.group):
+                self._remove(self._by_topic[topic][group])
+            if self.size + new.size <= MAX_SIZE:
+                break
+        if self.size + new.size > MAX_SIZE:
+            raise TooManyFilters(f"the filters of all groups are over {MAX_SIZE} bytes")
+        self._put(new)
+
+    def _put(self, one: ConsumerFilter) -> None:
+        groups, pair = self._by_topic.setdefault(one.topic, {}), (one.topic, one.group)
+        former = groups.get(one.group)
+        self.size += one.size - (0 if former is None else former.size)
+        groups[one.group] = one
+        self._topics_of.setdefault(one.group, set()).add(one.topic)
+        if not one.is_dead:
+            self._dead.pop(pair, None)
+        else:
+            self._dead.setdefault(pair)
+        self._has_changed = True
+
+    def _bury(self, one: ConsumerFilter, now_ms: int) -> None:
+        if not one.is_dead:
+            self._put(replace(one, dead_ms=max(now_ms, one.born_ms)))
+
+    def _remove(self, one: ConsumerFilter) -> None:
+        self.size -= one.size
+        del self._by_topic[one.topic][one.group]
+        self._topics_of[one.group].discard(one.topic)
+        for index, name in ((self._by_topic, one.topic), (self._topics_of, one.group)):
+            if not index[name]:
+                del index[name]
+        self._dead.pop((one.topic, one.group), None)
+        self._has_changed = True
+
+    def _take(self) -> Content:
+        rows = [(topic, list(groups.values())) for topic, groups in sorted(self._by_topic.items())]
+        return lambda: _pieces(rows)
+
+
+def _matches(compiled: Filter, properties: bytes) -> bool:
+    try:
+        return compiled.evaluate(properties) is True
+    except ValueError:
+        return False
+
+
+def _pieces(rows: list[tuple[str, list[ConsumerFilter]]]) -> Iterator[bytes]:
+    """The text of the file, some filters at a time."""
+    lead = b'{\n\t"filterDataByTopic":{'
+    for topic, filters in rows:
+        yield lead + b"\n\t\t" + fastjson.dumps(topic).encode() + b':{\n\t\t\t"groupFilterData":{'
+        between = b""
+        for at in range(0, len(filters), _PIECE):
+            give_way()
+            piece = [b"\n\t\t\t\t" + one.row() for one in filters[at : at + _PIECE]]
+            yield between + b",".join(piece)
+            between = b","
+        yield b"\n\t\t\t},\n\t\t\t" + fastjson.row("topic", topic, 3) + b"\n\t\t}"
+        lead = b","
+    yield b"\n\t}\n}" if rows else b"{}"
+
+
+def _read(saved: Any) -> Iterator[ConsumerFilter]:
+    """The filters of a file. Raises BadBody."""
+    for topic, of_topic in table(as_object(saved), "filterDataByTopic", as_object).items():
+        for group, one in table(of_topic, "groupFilterData", as_object).items():
+            bloom = as_object(one.get("bloomFilterData") or {})
+            expression = text(one, "expression")
+            if not expression or len(expression) > EXPRESSION_MAX:
+                continue
+            yield ConsumerFilter(
+                group,
+                topic,
+                expression,
+                text(one, "expressionType"),
+                number(one, "bornTime"),
+                number(one, "clientVersion"),
+                tuple(items(bloom, "bitPos", lambda value: as_int(value, "bitPos"))),
+                number(bloom, "bitNum"),
+                number(one, "deadTime"),
+            )

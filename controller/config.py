@@ -268,7 +268,7 @@ class ControllerConfig(NodeConfig):
         "snapshotThreshold",
         COUNT,
         1_000,
-        "Changes after which a snapshot replaces the log.",
+        "Changes after which a snapshot is written and replaces the log before it.",
         rocketmq=OURS,
     )
 

@@ -112,7 +112,7 @@ class StoreConfig:
         "mappedFileSizeConsumeQueueExt",
         COUNT,
         48 << 20,
-        "Bytes of a file of what consume queues have besides their units.",
+        "Bytes of a file of enableConsumeQueueExt.",
     )
     mapper_file_size_batch_consume_queue: int = key(
         "mapperFileSizeBatchConsumeQueue",
@@ -288,7 +288,7 @@ class StoreConfig:
         "enableConsumeQueueExt",
         BOOLEAN,
         False,
-        "Write what consume queues have besides their units, by which pulls filter.",
+        "Keep files beside consume queues for what does not fit into a unit.",
     )
 
     def __post_init__(self) -> None:

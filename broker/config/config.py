@@ -101,7 +101,10 @@ class BrokerConfig(NodeConfig):
         live=True,
     )
     default_topic_queue_nums: int = key(
-        "defaultTopicQueueNums", QUEUES, 8, "Queues of a topic that is created by sending, at most."
+        "defaultTopicQueueNums",
+        QUEUES,
+        8,
+        "Queues of the topic that sends create others from; those have no more.",
     )
     auto_create_topic_enable: bool = key(
         "autoCreateTopicEnable", BOOLEAN, True, "Whether a send creates its topic.", live=True

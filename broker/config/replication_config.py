@@ -146,7 +146,7 @@ class ReplicationConfig:
         "inSyncReplicas",
         COPIES,
         1,
-        "Copies, the master's included, that a send of a SYNC_MASTER waits for.",
+        "Copies, the master's included, that a send waits for where allAckInSyncStateSet is false.",
         live=True,
     )
     min_in_sync_replicas: int = key(
@@ -232,13 +232,13 @@ class ReplicationConfig:
         "syncBrokerMetadataPeriod",
         PERIOD,
         5_000,
-        "Milliseconds between two looks who is the master.",
+        "Milliseconds between two questions to the controllers who is the master.",
     )
     sync_controller_metadata_period_ms: int = key(
         "syncControllerMetadataPeriod",
         PERIOD,
         10_000,
-        "Milliseconds between two looks which controller leads.",
+        "Milliseconds between two questions which controller leads.",
     )
     broker_election_priority: int = key(
         "brokerElectionPriority",

@@ -340,17 +340,9 @@ class Replicated:
         )
         return True
 
-    def record_epochs(self, epochs: Epochs) -> None:
-        """This is the list now, durably. Raises OSError; the old one holds then. Waits for the
-        disk."""
-        assert not self.plain, "default HA has no epochs"
-        self._kept.finish()
-        self._kept.file.adopt(epochs)
-        self._kept.keep()
-
     def record(self, epochs: Epochs) -> Later[Ended]:
-        """As `record_epochs`, by a disk's thread; what the list labels may be written once it is
-        reported that all is well."""
+        """This is the list now, made durable by a disk's thread; what it labels may be written once
+        it is reported that all is well. The old list holds after an OSError."""
         assert not self.plain, "default HA has no epochs"
         if self._cutting.busy:
             return self._cutting.after(lambda: self.record(epochs))

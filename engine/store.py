@@ -477,14 +477,8 @@ class Store:
         self._damage.save()
         self.statistics.tick(steady_ms)
 
-    def delete_expired(self, now_ms: int) -> int:
-        """Remove log files older than fileReservedTime now, and wait; returns how many went."""
-        count = self._retention.clean(now_ms)
-        self._damage.save()
-        return count
-
     def deleting_expired(self, now_ms: int) -> Later[int | OSError]:
-        """As `delete_expired`, by disk threads."""
+        """Remove log files older than fileReservedTime now, by disk threads; how many went."""
         return self._retention.cleaning(now_ms)
 
     def close(self, now_ms: int) -> None:

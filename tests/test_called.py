@@ -42,9 +42,8 @@ CLIENTS: Final = {
     "turbopump_cluster",
 }
 """What users call: the Python clients and the pytest fixture."""
-WATCHED: Final = {"metrics_address", "record_epochs"}
-"""What integration tests ask a node in their own process for, and the waiting form of
-`Replicated.record`, by which tests prepare a log."""
+WATCHED: Final = {"metrics_address"}
+"""What integration tests ask a node in their own process for."""
 COMMANDS: Final = "command", "callback"
 """Decorators that hand a function to the command line."""
 

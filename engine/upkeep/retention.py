@@ -148,14 +148,9 @@ class Retention:
                 "are refused" if self.disk_full else "go on",
             )
 
-    def clean(self, now_ms: int) -> int:
-        """Take expired log files out, and what only spoke of them; returns how many log files went.
-        The files are unlinked on a disk thread, but how old they are is asked on this one: for
-        tools. Raises OSError."""
-        return self._clean(now_ms, ages_of(self._files, self._oldest()), at_once=False)
-
     def cleaning(self, now_ms: int) -> Later[int | OSError]:
-        """As `clean`, but a disk's thread asks how old the files are."""
+        """Take expired log files out, and what only spoke of them; how many log files went, or what
+        failed. A disk's thread asks how old they are, and unlinks them."""
         told: Later[int | OSError] = Later()
         ages: dict[str, int | None] = {}
 
@@ -173,8 +168,8 @@ class Retention:
         return told
 
     def _clean(self, now_ms: int, ages: Mapping[str, int | None], *, at_once: bool) -> int:
-        """As `clean`, by what a disk's thread said of the files' times; with `at_once` young ones
-        go, too."""
+        """As `cleaning`, by what a disk's thread said of the files' times; with `at_once` young
+        ones go, too."""
         paths = self._expired_log_files(now_ms, ages, at_once)
         if paths:
             logger.info("%d log files expired, the log now begins at %d", len(paths), self._log.min)

@@ -23,6 +23,7 @@ from tests.sim.damage import Damage
 from tests.sim.disk import PowerCut, SimDisk
 from tests.sim.model import Model, Sent
 from tests.sim.work import QueuedDisk
+from tests.waiting import delete_expired
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk import checkpoint
 from turbopump.engine.store import Store
@@ -506,7 +507,7 @@ class Run:
         self._end_perhaps()
 
     def _clean(self, store: Store) -> None:
-        store.delete_expired(self.now_ms)
+        delete_expired(store, self.now_ms)
         self._end_perhaps()
 
     def _use_disk(self, _store: Store) -> None:

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from tests.sim.disk import PowerCut, SimDisk
+from tests.waiting import delete_expired
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk import checkpoint
 from turbopump.engine.disk.flush import InlineDisk
@@ -128,7 +129,7 @@ def test_a_unit_whose_record_waits_for_the_index_is_not_counted() -> None:
     for hour in range(3):
         later_ms = NOW_MS + (100 + hour) * 3_600_000
         store.tick(later_ms)
-        store.delete_expired(later_ms)
+        delete_expired(store, later_ms)
     assert store.min_queue_offset("old", 0) == 25, "not all has expired"
     disk.kill = True
     disk.end()
@@ -197,7 +198,7 @@ def test_an_older_checkpoint_does_not_miss_the_units_that_came_after_it() -> Non
     for hour in range(3):
         later_ms = NOW_MS + (100 + hour) * 3_600_000
         store.tick(later_ms)
-        store.delete_expired(later_ms)
+        delete_expired(store, later_ms)
     assert store.min_queue_offset("old", 0) == 25, "not all has expired"
     older = bytes(disk.content("/store/checkpoint"))
     send("new", 1)
@@ -218,7 +219,7 @@ def one_topic_expired(new: int) -> tuple[SimDisk, Store]:
     for hour in range(3):
         later_ms = NOW_MS + (100 + hour) * 3_600_000
         store.tick(later_ms)
-        store.delete_expired(later_ms)
+        delete_expired(store, later_ms)
     assert store.min_queue_offset("old", 0) == 25, "not all has expired"
     return disk, store
 
@@ -263,7 +264,7 @@ def kill(disk: SimDisk) -> None:
 def test_a_lost_index_file_is_missed_although_the_log_begins_later() -> None:
     """Found by seed 304631: the first log file had expired, so fewer entries were no wonder."""
     disk, store, late_ms = old_and_new(12, 90)
-    assert store.delete_expired(late_ms) > 0
+    assert delete_expired(store, late_ms) > 0
     minimum = store.min_queue_offset("topic", 0)
     assert 0 < minimum < CONFIG.max_index_num - 1, "the first index file has no live records"
     marks = checkpoint.load(disk, "/store").marks
@@ -279,7 +280,7 @@ def test_index_files_go_when_the_checkpoint_counts_them_no_more() -> None:
     """Else the start after a crash would take them for lost, and rebuild the whole index."""
     disk, store, late_ms = old_and_new(60, 140)
     first, *others, last = disk.paths("/store/index")
-    store.delete_expired(late_ms)
+    delete_expired(store, late_ms)
     assert store.min_queue_offset("topic", 0) > CONFIG.max_index_num, "too few have expired"
     assert disk.exists(first), "its entries are counted"
     for second in (60, 61, 71):
@@ -336,7 +337,7 @@ def test_a_file_that_a_queue_lost_does_not_count_as_expired() -> None:
     kill(disk)
     left_by_a_power_cut(disk, "lost")
     store = opened(disk)
-    assert store.delete_expired(late_ms) > 0
+    assert delete_expired(store, late_ms) > 0
     assert (store.min_queue_offset("lost", 0), store.max_queue_offset("lost", 0)) == (0, 0)
     for second in (60, 61, 71):
         store.tick(late_ms + second * 1000)
@@ -349,7 +350,7 @@ def test_an_empty_file_of_a_deleted_topic_does_not_say_how_far_it_had_counted() 
     disk, store, late_ms = old_and_new(60, 30)
     store.append(NewMessage("gone", 0, bytes(300)), late_ms)
     store.tick(late_ms + 60_000)
-    assert store.delete_expired(late_ms) > 0
+    assert delete_expired(store, late_ms) > 0
     store.delete_topic("gone")
     kill(disk)
     left_by_a_power_cut(disk, "gone")
@@ -409,7 +410,7 @@ def test_a_file_of_expired_records_stays_if_the_one_behind_it_was_lost() -> None
     for hour in range(3):
         later_ms = NOW_MS + (100 + hour) * 3_600_000
         store.tick(later_ms)
-        store.delete_expired(later_ms)
+        delete_expired(store, later_ms)
     assert store.min_queue_offset("old", 0) == store.max_queue_offset("old", 0) == 20
     kill(disk)
     size = CONFIG.mapped_file_size_consume_queue

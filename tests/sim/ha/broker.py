@@ -23,6 +23,7 @@ from tests.sim.ha.checkers import (
 from tests.sim.ha.net import Link, Wire
 from tests.sim.ha.oracle import Role
 from tests.sim.work import QueuedDisk
+from tests.waiting import delete_expired
 from turbopump.broker.config.replication_config import BrokerRole
 from turbopump.broker.ha.leader import Leader, LeaderOptions
 from turbopump.broker.ha.options import HaOptions
@@ -402,7 +403,7 @@ class Broker:
     def expire(self, later_ms: int) -> None:
         """Old files go."""
         if self.store is not None:
-            self.run(self.store.delete_expired, self._group.wall_ms + later_ms)
+            self.run(delete_expired, self.store, self._group.wall_ms + later_ms)
             self.look()
 
     # Its clients

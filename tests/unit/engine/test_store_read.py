@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.waiting import delete_expired
 
 from turbopump.engine.types import Boundary, NewMessage, PutStatus, ReadStatus
 from turbopump.pyx.index import java_hash
@@ -49,7 +50,7 @@ class TestStatuses:
         store = stores.open()
         fill(store, put, 60, 1000)
         settle(store)
-        store.delete_expired(NOW_MS * 2)
+        delete_expired(store, NOW_MS * 2)
         minimum = store.min_queue_offset("T", 0)
         assert minimum > 0
         result = store.read("T", 0, 0, 32)
@@ -114,7 +115,7 @@ class TestLimits:
         settle(store)
         view = store.read("T", 0, 0, 1).slices[0]
         copy = bytes(view)
-        assert store.delete_expired(NOW_MS * 2) > 0
+        assert delete_expired(store, NOW_MS * 2) > 0
         assert not (stores.root / "commitlog" / f"{0:020d}").exists()
         store.close(NOW_MS)
         assert bytes(view) == copy

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.waiting import delete_expired, record_epochs
 
 from turbopump.engine.log import incoming
 from turbopump.engine.log.epochs import Epochs
@@ -58,7 +59,7 @@ def test_replica_follows_and_serves_what_is_confirmed(
     assert leader.confirm_to(leader.end, NOW_MS)
     follower_store = replica.open()
     follower = follower_store.replicated(NOW_MS)
-    follower.record_epochs(leader.epochs)
+    record_epochs(follower, leader.epochs)
     copy(leader, follower, leader.end - 5)
     assert follower_store.dispatched_log_offset == 0
     assert follower.confirm_to(leader.end, NOW_MS)
@@ -102,7 +103,7 @@ def test_torn_tail_is_cut_by_the_next_master(
     _store, leader = master
     follower_store = replica.open()
     follower = follower_store.replicated(NOW_MS)
-    follower.record_epochs(leader.epochs)
+    record_epochs(follower, leader.epochs)
     copy(leader, follower, leader.end - 5)
     assert (follower.end == leader.end - 5) is (held_max == 0)
     follower.confirm_to(5000, NOW_MS)
@@ -121,14 +122,14 @@ def test_restart_begins_where_the_next_bytes_lie(
     leader.confirm_to(leader.end, NOW_MS)
     follower_store = replica.open()
     follower = follower_store.replicated(NOW_MS)
-    follower.record_epochs(leader.epochs)
+    record_epochs(follower, leader.epochs)
     copy(leader, follower, leader.end)
     follower.confirm_to(leader.end, NOW_MS)
     follower.restart(NOW_MS)
     assert (follower.min, follower.end, follower.confirm, len(follower.epochs)) == (0, 0, 0, 0)
     assert follower_store.topics() == []
     begin = LogOffset(leader.file_size)
-    follower.record_epochs(leader.epochs)
+    record_epochs(follower, leader.epochs)
     follower.append(begin, b"".join(leader.view(begin, 3000)), NOW_MS)
     assert follower.min == begin
     copy(leader, follower, leader.end)
@@ -147,7 +148,7 @@ def test_truncate_takes_log_and_epochs(master: Any, replica: Any) -> None:
     _store, leader = master
     follower_store = replica.open()
     follower = follower_store.replicated(NOW_MS)
-    follower.record_epochs(leader.epochs)
+    record_epochs(follower, leader.epochs)
     copy(leader, follower, leader.end - 5)
     follower.confirm_to(9000, NOW_MS)
     at = follower.confirm
@@ -178,7 +179,7 @@ def test_a_cut_before_what_a_start_had_indexed(
     _store, leader = master
     replica.config = replace(replica.config, message_index_enable=False)
     follower = replica.open().replicated(NOW_MS)
-    follower.record_epochs(leader.epochs)
+    record_epochs(follower, leader.epochs)
     size = int.from_bytes(leader.view(LogOffset(0), 4)[0])
     copy(leader, follower, LogOffset(2 * size + 100))
     replica.close()
@@ -200,7 +201,7 @@ def test_epochs_of_a_replica_that_begins_with_the_last_file(master: Any, replica
     follower = follower_store.replicated(NOW_MS)
     follower.append(LogOffset(0), b"".join(leader.view(LogOffset(0), 50)), NOW_MS)
     follower.truncate(LogOffset(0), NOW_MS)
-    follower.record_epochs(leader.epochs)
+    record_epochs(follower, leader.epochs)
     begin = LogOffset(leader.file_size)
     follower.append(begin, b"".join(leader.view(begin, 3000)), NOW_MS)
     assert follower.min == begin
@@ -218,11 +219,11 @@ def test_a_queue_without_a_message_in_the_copy_counts_on(
     for number in range(62):
         put(store, topic="T" if number > 1 else "idle", body=bytes(900))
     leader.confirm_to(leader.end, NOW_MS)
-    assert store.delete_expired(settle(store) * 2) > 0
+    assert delete_expired(store, settle(store) * 2) > 0
     assert leader.idle_counts() == {"idle": {0: 2}}
     follower = replica.open().replicated(NOW_MS)
     assert not follower.wants_counts, "it has all from the first byte on"
-    follower.record_epochs(leader.epochs)
+    record_epochs(follower, leader.epochs)
     copy(leader, follower, leader.end)
     replica.close()
     follower = replica.open().replicated(NOW_MS)
@@ -252,7 +253,7 @@ def test_a_replica_of_a_log_with_future_times_leads_by_the_clock(
     put(stores._open[0], now_ms=ahead_ms)
     store = replica.open()
     follower = store.replicated(NOW_MS)
-    follower.record_epochs(leader.epochs)
+    record_epochs(follower, leader.epochs)
     copy(leader, follower, leader.end)
     follower.to_master(4, NOW_MS)
     put(store, "SCHEDULE_TOPIC_XXXX", 1, DELAY="2")

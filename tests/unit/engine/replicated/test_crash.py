@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 from tests.sim.disk import PowerCut, SimDisk
+from tests.waiting import record_epochs
 
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.files import MappedFile
@@ -150,13 +151,13 @@ def catch_up(log: Replicated, master: History) -> None:
         elif point < log.end:
             log.truncate(point, NOW_MS)
     if log.min == log.end:
-        log.record_epochs(master.epochs.within(LogOffset(master.start)))
+        record_epochs(log, master.epochs.within(LogOffset(master.start)))
     else:
-        log.record_epochs(log.epochs.cut(log.end).adopted(master.epochs, log.end))
+        record_epochs(log, log.epochs.cut(log.end).adopted(master.epochs, log.end))
     for entry in master.epochs:
         if entry.epoch > log.epochs.last_epoch:
             follow(log, master, entry.start)
-            log.record_epochs(master.epochs.within(entry.start))
+            record_epochs(log, master.epochs.within(entry.start))
     follow(log, master, master.end)
     log.confirm_to(LogOffset(master.end), NOW_MS)
 
@@ -217,7 +218,7 @@ def play(scenario: Scenario, trouble: str, operation: int, sync: bool) -> tuple[
     disk = SimDisk(rng, lambda: NOW_MS)
     store = open_store(disk, sync)
     log = store.replicated(NOW_MS)
-    log.record_epochs(OLD.epochs)
+    record_epochs(log, OLD.epochs)
     follow(log, OLD, FORK - 300 if scenario is only_append else OLD.end - 7)
     log.confirm_to(LogOffset(FORK - 700), NOW_MS)
     for second in range(3):
@@ -280,7 +281,7 @@ def test_a_crash_at_each_operation(
 def start_copy(disk: SimDisk, plain: bool) -> Replicated:
     log = open_store(disk).replicated(NOW_MS, plain=plain)
     if not plain:
-        log.record_epochs(OLD.epochs.within(LogOffset(0)))
+        record_epochs(log, OLD.epochs.within(LogOffset(0)))
     return log
 
 

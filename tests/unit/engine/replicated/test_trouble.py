@@ -4,6 +4,7 @@ ones. And what is not plain: batch topics, queue extensions, default HA, retenti
 from typing import Any
 
 import pytest
+from tests.waiting import delete_expired, record_epochs
 
 from turbopump.engine.disk import checkpoint
 from turbopump.engine.log import incoming
@@ -42,7 +43,7 @@ def records(tmp_path: Any, stores: Any, put: Any) -> Any:
 def open_copy(stores: Any, data: bytes, epochs: Epochs, disk: Any = None) -> Any:
     store = stores.open(disk)
     log = store.replicated(NOW_MS)
-    log.record_epochs(epochs)
+    record_epochs(log, epochs)
     for at in range(0, len(data), 1000):
         log.append(LogOffset(at), data[at : at + 1000], NOW_MS)
     return store, log
@@ -66,7 +67,7 @@ def test_a_store_that_lost_its_epochs_does_not_lead(stores: Any, records: Any) -
     refused = store.append(NewMessage("T", 0, b"x"), NOW_MS)
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
     log.restart(NOW_MS)
-    log.record_epochs(epochs)
+    record_epochs(log, epochs)
     log.append(ZERO, data, NOW_MS)
     assert (log.may_lead, log.believed_end) == (True, len(data))
 
@@ -184,7 +185,7 @@ def test_a_sync_that_fails_is_an_error(
         "truncate": lambda: log.truncate(ZERO, NOW_MS),
         "restart": lambda: log.restart(NOW_MS),
         "to_master": lambda: log.to_master(9, NOW_MS),
-        "record_epochs": lambda: log.record_epochs(Epochs.of([(2, 0), (3, 900)])),
+        "record_epochs": lambda: record_epochs(log, Epochs.of([(2, 0), (3, 900)])),
     }
     troubled.fail_sync = True
     with pytest.raises((StoreError, OSError)):
@@ -209,7 +210,7 @@ def test_under_sync_flush_readers_wait_for_the_disk(
     store = stores.open(held_disk)
     log = store.replicated(NOW_MS)
     held_disk.drain()
-    log.record_epochs(epochs)
+    record_epochs(log, epochs)
     durable: list[int] = []
     log.on_flushed.append(durable.append)
     log.append(ZERO, data[:5000], NOW_MS)
@@ -276,14 +277,14 @@ def test_a_reader_keeps_files_that_age_would_take(stores: Any, records: Any) -> 
     last = max((stores.root / "commitlog").iterdir())
     late_ms = int(last.stat().st_mtime * 1000) + 100 * 3_600_000
     pieces = log.view(LogOffset(10), size)
-    while store.delete_expired(late_ms):
+    while delete_expired(store, late_ms):
         pass
     assert log.min == size
     assert b"".join(pieces) == data[10 : 10 + size], "a view holds the mapping"
     with pytest.raises(StoreError, match="the log has"):
         log.view(LogOffset(size - 1), 5)
     log.release("slow")
-    while store.delete_expired(late_ms):
+    while delete_expired(store, late_ms):
         pass
     assert log.min > size
     store.tick(late_ms)

@@ -15,6 +15,7 @@ from tests.unit.engine.table.log_tables import (
     number_of,
     rows_of,
 )
+from tests.waiting import record_epochs
 
 from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk.real_files import RealFiles
@@ -111,7 +112,7 @@ class TestReplicated:
         other.config = replace(stores.config, root=str(tmp_path / "replica"))
         follower_store = other.open()
         follower = follower_store.replicated(NOW_MS)
-        follower.record_epochs(leader.epochs)
+        record_epochs(follower, leader.epochs)
         at = 0
         while at < leader.end - 5:
             data = b"".join(

@@ -11,6 +11,7 @@ from tests.sim.disk import PowerCut, SimDisk
 from tests.sim.work import QueuedDisk, QueuedJob
 from tests.unit.engine.replicated.test_crash import CONFIG, NOW_MS, QUEUES, History, histories
 from tests.unit.engine.replicated.test_role_steps import opened
+from tests.waiting import record_epochs
 
 from turbopump.engine.queues import index
 from turbopump.engine.replicated import Replicated
@@ -63,7 +64,7 @@ def copied(
     disk.torn_pages, disk.ordered = seed % 2 == 0, seed % 3 == 0
     store, log, work = opened(disk)
     log.to_replica(NOW_MS)
-    log.record_epochs(old.epochs)
+    record_epochs(log, old.epochs)
     feed(log, work, old, old.end if dispatched else fork())
     return disk, store, log, work
 
@@ -116,7 +117,7 @@ def test_an_empty_log_begins_elsewhere_without_the_loop(monkeypatch: pytest.Monk
     log.restart(NOW_MS)
     start = LogOffset(other.start)
     assert log.begins_at(start)
-    log.record_epochs(other.epochs)
+    record_epochs(log, other.epochs)
     watched = Watched(disk, monkeypatch)
     told = log.beginning(start)
     assert (told.done, watched.syncs) == (False, 0)

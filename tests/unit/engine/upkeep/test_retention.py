@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import delete_expired
 
 from turbopump.engine.disk import checkpoint
 from turbopump.engine.disk.real_files import RealFiles
@@ -98,7 +99,7 @@ def test_nothing_goes_before_its_time(stores: Any, disk: UsedFiles, put: Any, fi
     store = filled()
     names = log_names(stores.root)
     age(stores.root, 71)
-    assert store.delete_expired(NOW_MS) == 0
+    assert delete_expired(store, NOW_MS) == 0
     age(stores.root, 1000)
     store.tick(LATER_MS)
     assert log_names(stores.root) == names, "neither the hour nor the disk asked for it"
@@ -110,10 +111,10 @@ def test_by_hand_what_is_old_goes_but_never_the_last_file(
     store = filled()
     age(stores.root, 72)
     count = len(log_names(stores.root)) - 1
-    removed = store.delete_expired(NOW_MS)
+    removed = delete_expired(store, NOW_MS)
     assert 0 < removed < count
     check_follows(store, stores.root)
-    while store.delete_expired(NOW_MS):
+    while delete_expired(store, NOW_MS):
         pass
     assert log_names(stores.root)[0] == store.max_log_offset // 16384 * 16384
     assert put(store, "A").status is PutStatus.PUT_OK
@@ -132,7 +133,7 @@ def test_only_the_oldest_in_a_row(stores: Any, disk: UsedFiles, put: Any, filled
     age(stores.root, 100)
     second = sorted((stores.root / "commitlog").iterdir())[1]
     os.utime(second, (NOW_MS / 1000, NOW_MS / 1000))
-    assert store.delete_expired(NOW_MS) == 1
+    assert delete_expired(store, NOW_MS) == 1
 
 
 def test_over_disk_max_used_space_ratio_what_is_old_goes(
@@ -187,13 +188,13 @@ def test_what_is_not_flushed_does_not_go(
     for _ in range(60):
         put(store, "A", body=bytes(1000))
     age(stores.root, 100)
-    assert store.delete_expired(NOW_MS) == 0
+    assert delete_expired(store, NOW_MS) == 0
 
 
 def test_a_file_that_is_gone_already_is_forgotten(stores: Any, filled: Any) -> None:
     store = filled()
     sorted((stores.root / "commitlog").iterdir())[0].unlink()
-    assert store.delete_expired(NOW_MS) == 1
+    assert delete_expired(store, NOW_MS) == 1
     assert store.min_log_offset == 16384
 
 
@@ -203,7 +204,7 @@ def test_a_restart_keeps_minimums_and_counts(
 ) -> None:
     store = filled()
     age(stores.root, 100)
-    store.delete_expired(NOW_MS)
+    delete_expired(store, NOW_MS)
     before = [
         (store.min_queue_offset(topic, 0), store.max_queue_offset(topic, 0)) for topic in "AB"
     ]
@@ -228,7 +229,7 @@ def test_a_rebuild_after_files_went_counts_from_where_the_log_begins(
     """RocketMQ fills the part of a first file before the first offset with blanks."""
     store = filled()
     age(stores.root, 100)
-    store.delete_expired(NOW_MS)
+    delete_expired(store, NOW_MS)
     first, last = store.min_queue_offset("A", 0), store.max_queue_offset("A", 0)
     bodies = read_bodies(store, "A")
     store.close(NOW_MS)
@@ -263,7 +264,7 @@ def test_batch_queues_and_extensions_follow(
     age(stores.root, 100)
     extensions = len(list((stores.root / "consumequeue_ext/A/0").iterdir()))
     batches = len(list((stores.root / "batchconsumequeue/Inner/0").iterdir()))
-    assert store.delete_expired(NOW_MS) > 0
+    assert delete_expired(store, NOW_MS) > 0
     first = store.min_queue_offset("Inner", 0)
     assert 0 < first < 120
     assert store.read("Inner", 0, first, 1).status is ReadStatus.FOUND
@@ -291,7 +292,7 @@ def test_a_queue_keeps_its_last_durable_file(
     put(store, "C", 0)
     age(stores.root, 100)
     files = stores.root / queue / "C" / "0"
-    assert store.delete_expired(NOW_MS) > 0
+    assert delete_expired(store, NOW_MS) > 0
     names = sorted(int(path.name) for path in files.iterdir())
     assert names == [0, 10 * unit_size], "its second file may be gone after a power cut"
     for _ in range(40):
@@ -299,7 +300,7 @@ def test_a_queue_keeps_its_last_durable_file(
     for round_number in range(4):
         store.tick(LATER_MS + round_number * 30_000)
     age(stores.root, 100)
-    assert store.delete_expired(NOW_MS) > 0
+    assert delete_expired(store, NOW_MS) > 0
     assert sorted(int(path.name) for path in files.iterdir()) == [10 * unit_size]
 
 
@@ -320,9 +321,9 @@ def test_the_log_waits_for_the_checkpoint_that_is_on_its_way(
     marks = checkpoint.load(disk, str(stores.root)).marks
     assert marks is not None and marks.queues == 0
     assert held_disk.jobs, "the checkpoint is on its way"
-    assert store.delete_expired(NOW_MS) == 0
+    assert delete_expired(store, NOW_MS) == 0
     held_disk.drain()
-    assert store.delete_expired(NOW_MS) > 0
+    assert delete_expired(store, NOW_MS) > 0
 
 
 class StubbornFiles(UsedFiles):
@@ -357,14 +358,14 @@ def test_a_log_file_that_stays_keeps_those_behind_it(
     age(stores.root, 100)
     names = log_names(stores.root)
     stubborn.stubborn = f"{names[1]:020d}"
-    assert [store.delete_expired(NOW_MS) for _ in range(2)] == [2, 2]
+    assert [delete_expired(store, NOW_MS) for _ in range(2)] == [2, 2]
     assert store.min_log_offset == names[4]
     assert log_names(stores.root) == names[1:]
     stores.kill(store)
     again = stores.open()
     assert again.min_log_offset == names[1]
     assert read_bodies(again, "A")
-    again.delete_expired(NOW_MS)
+    delete_expired(again, NOW_MS)
     stubborn.stubborn = ""
     again.tick(LATER_MS)
     again.tick(LATER_MS + INTERVAL_MS)
@@ -378,11 +379,11 @@ def test_a_removal_that_is_not_durable_ends_them(
     age(stores.root, 100)
     names = log_names(stores.root)
     stubborn.bad_sync = True
-    store.delete_expired(NOW_MS)
+    delete_expired(store, NOW_MS)
     stubborn.bad_sync = False
     for number in range(9):
         store.tick(LATER_MS + number * INTERVAL_MS)
-        store.delete_expired(NOW_MS)
+        delete_expired(store, NOW_MS)
     assert log_names(stores.root) == names[1:], "a second sync would say yes whatever is true"
 
 
@@ -395,7 +396,7 @@ def test_many_queues_follow_some_at_a_time(
         put(store, "Q", number % 35, bytes(700))
     now_ms = settle(store)
     age(stores.root, 100)
-    assert store.delete_expired(NOW_MS) > 0
+    assert delete_expired(store, NOW_MS) > 0
 
     def followed() -> int:
         return sum(store.min_queue_offset("Q", queue_id) > 0 for queue_id in range(35))
@@ -426,8 +427,10 @@ def test_cleaning_does_not_wait_for_removals(
     age(stores.root, 100)
     folder = stores.root / "commitlog"
     before = len(list(folder.iterdir()))
-    assert store.delete_expired(NOW_MS) == 1
-    assert store.delete_expired(NOW_MS) == 1
+    first, second = store.deleting_expired(NOW_MS), store.deleting_expired(NOW_MS)
+    while not second.done:
+        held_disk.step()
+    assert (first.value, second.value) == (1, 1)
     assert held_disk.jobs and len(list(folder.iterdir())) == before
     held_disk.drain()
     assert len(list(folder.iterdir())) == before - 2

@@ -12,6 +12,7 @@ from tests.sim.checkers import check_key, check_opened, check_store
 from tests.sim.disk import PowerCut, SimDisk
 from tests.sim.model import Model, Sent
 from tests.sim.work import QueuedDisk
+from tests.waiting import delete_expired
 
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk import checkpoint
@@ -235,7 +236,7 @@ def test_a_cut_behind_expired_files() -> None:
         bench = Bench(count=60)
         bench.save()
         bench.now_ms += 10_000 * 3_600_000
-        bench.store.delete_expired(bench.now_ms)
+        delete_expired(bench.store, bench.now_ms)
         minimum = bench.store.min_log_offset
         assert minimum > 0
         bench.model.begins(minimum)

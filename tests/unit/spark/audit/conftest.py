@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import record_epochs
 
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.flush import InlineDisk
@@ -70,7 +71,7 @@ class Group:
         for other, log in self.logs.items():
             if other != name:
                 log.to_replica(NOW_MS)
-                log.record_epochs(self.logs[name].epochs)
+                record_epochs(log, self.logs[name].epochs)
 
     def write(self, count: int, topic: str = "T", **more: Any) -> None:
         """Messages that all have, that are confirmed and acknowledged; some were read."""

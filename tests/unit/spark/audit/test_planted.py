@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.spark.audit.conftest import FILE_SIZE, NOW_MS, Group, Make, claims, only
+from tests.waiting import record_epochs
 
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.flush import InlineDisk
@@ -121,7 +122,7 @@ def test_an_acknowledged_message_is_missing(make: Make) -> None:
     lost = group.send()
     group.elect("b")
     group.logs["a"].truncate(point, 0)
-    group.logs["a"].record_epochs(group.logs["b"].epochs)
+    record_epochs(group.logs["a"], group.logs["b"].epochs)
     group.write(1, queue_id=lost.queue_id, body=b"another one")
     group.stop()
     verdict = only(group.audit(), "acked-survives")
@@ -191,7 +192,7 @@ def test_a_replica_that_would_be_cut_below_what_it_confirmed(make: Make) -> None
     group.logs["c"].to_replica(0)
     group.logs.pop("c")
     group.elect("b", 7)
-    group.logs["a"].record_epochs(Epochs.of([(1, 0)]))
+    record_epochs(group.logs["a"], Epochs.of([(1, 0)]))
     group.send(told=False)
     group.send(told=False)
     group.stop()

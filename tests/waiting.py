@@ -1,0 +1,24 @@
+"""What a store does by disk threads, waited for: by these, tests prepare a log."""
+
+from turbopump.engine.log.epochs import Epochs
+from turbopump.engine.replicated import Replicated
+from turbopump.engine.store import Store
+
+
+def record_epochs(log: Replicated, epochs: Epochs) -> None:
+    """This is the list now, durably. Raises OSError; the old one holds then."""
+    ended = log.record(epochs)
+    if not ended.done:
+        log._steps.finish()
+    if ended.value is not None:
+        raise ended.value
+
+
+def delete_expired(store: Store, now_ms: int) -> int:
+    """Remove log files older than fileReservedTime now; returns how many went. Raises OSError."""
+    went = store.deleting_expired(now_ms)
+    while not went.done:
+        store._retention.turn.finish()
+    if isinstance(went.value, OSError):
+        raise went.value
+    return went.value

@@ -62,7 +62,7 @@ def ready_lane(folder: Path) -> Iterator[Lane]:
     file = store._log._file
     assert file is not None
     file.touch(0, FILE_SIZE)
-    lane.configure(OWN.encode(), b"DefaultRegion", True, HOST, 0)
+    lane.configure(OWN.encode(), b"DefaultRegion", True, HOST, 0, 1, b"")
     lane.serve(TOPIC.encode(), 1)
     try:
         yield lane

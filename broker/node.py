@@ -395,7 +395,6 @@ class BrokerNode:
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_MS / 1000, self._tick)
         context, config = self.context, self._config
-        context.role.tick()
         guarded(lambda: self._store.tick(self._now_ms(), self._steady_ms()), "the store's tick")
         self._reopening.tick(self._store, (self._disk, self._config_disk), self._steady_ms())
         if self._replicating is not None:

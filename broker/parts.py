@@ -102,7 +102,7 @@ def make_broker(
     """The parts of a broker, with their tables loaded. `topics` are loaded already: the store's
     recovery asks for them. Raises ConfigError for a table that cannot be read."""
     files, saver, now_ms = around.files, around.saver, around.wall_ms()
-    role = Role(config.replication, config.broker_id, store, around.steady_ms)
+    role = Role(config.replication, config.broker_id, store)
     groups = GroupTable(config, saver)
     committed = OffsetTable(files, config.consumer_offset_update_version_step)
     statistics, modes = BrokerStatistics(), RequestModes(saver)

@@ -192,7 +192,6 @@ class Replicating:
         role, service = self._context.role, self.service
         service.alterations = membership.alterations
         service.lease = role.holds = membership.holds
-        membership.on_lapse, membership.on_renewed = role.lapse, role.renew
         self._context.membership = membership
 
 

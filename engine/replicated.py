@@ -83,6 +83,8 @@ class Replicated:
         """Called when messages were appended here, once for what a connection's read brought."""
         self.on_flushed: list[Callable[[LogOffset], None]] = []
         """Called with the log offset up to which all is durable."""
+        self.pending = commit.pending
+        """Sends that wait for the disk, and for as many copies as the reign asks for."""
         self._marks = Marks(parts.files, parts.config.root, plain)
         self._steps = InTurn(disk)
         self._incoming = Incoming()
@@ -186,8 +188,8 @@ class Replicated:
     # Roles
 
     def to_replica(self, now_ms: int) -> None:
-        """Take no more messages; sends that wait for the disk fail with SERVICE_NOT_AVAILABLE,
-        because their outcome is unknown."""
+        """Take no more messages; pending sends fail with SERVICE_NOT_AVAILABLE, because their
+        outcome is unknown."""
         self.is_master = False
         self._log.tail.refuse(NOT_MASTER, True)
         self._incoming.forget(sure=self._incoming.sure)
@@ -519,8 +521,7 @@ class Replicated:
         log, commit = self._log, self._commit
         end = self._whole_end()
         if end < log.end:
-            for later in commit.withdraw(end):
-                later.resolve(PutStatus.SERVICE_NOT_AVAILABLE)
+            self.pending.answer(commit.withdraw(end, PutStatus.SERVICE_NOT_AVAILABLE))
             self._check_usable()
             try:
                 log.cut_torn(end)

@@ -83,7 +83,7 @@ class Store:
         self._closed, self._now_ms = False, now_ms
         self.extensions = parts.extensions
         self._commit = GroupCommit(parts.log, parts.config, disk, self._flushed, steady_ms)
-        self.try_again = self._commit.try_again
+        self.try_again, self.pending = self._commit.try_again, self._commit.pending
         self._replicated: Replicated | None = None
         self._first = LogOffset(-1), -1
         self._retention = Retention(
@@ -251,14 +251,14 @@ class Store:
             self._advance(message, offset + len(appended.log_offsets))
         return self._appended(message, appended, now_ms)
 
-    def when_safe(self, appended: Appended) -> Later[PutStatus]:
-        """The status to answer a sender with: at once under ASYNC_FLUSH, after the group commit
-        under SYNC_FLUSH (FLUSH_DISK_TIMEOUT if that fails or takes too long)."""
-        if appended.status is not PutStatus.PUT_OK or not self._is_sync:
-            later: Later[PutStatus] = Later()
-            later.resolve(appended.status)
-            return later
-        return self._commit.wait(appended.end)
+    def when_safe(self, appended: Appended, copies: int = 1) -> Later[PutStatus]:
+        """The status to answer a sender with once so many copies have its message, the group commit
+        included under SYNC_FLUSH; FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT: see PendingSends."""
+        if appended.status is PutStatus.PUT_OK:
+            return self._commit.wait(appended.end, copies)
+        later: Later[PutStatus] = Later()
+        later.resolve(appended.status)
+        return later
 
     def commit(self) -> None:
         """Begin to make durable what was appended, unless that is under way."""
@@ -443,9 +443,8 @@ class Store:
                 self._replicated.grown()
             self._log.look_ahead()
 
-        lane = make_lane(self.config, self._log, self._queues, dispatch, arrived, clock)
+        lane = make_lane(self._log, self._queues, self.pending, dispatch, arrived, clock)
         lane.is_sync, lane.tells = self._is_sync, self._replicated is not None
-        self._commit.hold(lane.held)
         self.statistics.lane = lane
         return lane
 

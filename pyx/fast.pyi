@@ -1,8 +1,8 @@
 from collections.abc import Callable
 from typing import Any, Protocol, Self
 
-from turbopump.pyx.held import Holder
 from turbopump.pyx.lane import Lane
+from turbopump.pyx.pending import Holder
 from turbopump.pyx.pulls import Pulls
 from turbopump.pyx.tls import TlsRecords
 

@@ -33,7 +33,7 @@ from libc.string cimport memcpy, memmove, memset
 from turbopump.pyx.c_traffic cimport *
 from turbopump.pyx.c_pulls cimport LANE_PULL_MAX
 from turbopump.pyx.frame_memory cimport FrameMemory
-from turbopump.pyx.held cimport Holder
+from turbopump.pyx.pending cimport Holder
 from turbopump.pyx.lane cimport Lane
 from turbopump.pyx.pulls cimport Pulls
 from turbopump.pyx.tls cimport TlsRecords

@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from turbopump.pyx.c_lane cimport lane_core
 from turbopump.pyx.c_traffic cimport trf_request
 from turbopump.pyx.dispatch cimport QueueTable
-from turbopump.pyx.held cimport Held, Holder
+from turbopump.pyx.pending cimport Holder, PendingSends
 from turbopump.pyx.tail cimport Tail
 
 
@@ -26,10 +26,9 @@ cdef class Lane:
     cdef uint8_t *scratch         # texts of a header
     cdef uint8_t *out             # answers to the read that is handled
     cdef size_t out_size, out_room
-    cdef readonly Held held       # answers that wait for the disk or for replicas
+    cdef readonly PendingSends pending
     cdef public bint tells        # `dispatch` is called each time that the log has grown
     cdef public bint is_sync      # they wait for the disk, and so do readers
-    cdef int32_t copies           # of a message, that its answer waits for
     cdef bytes refused            # the remark where too few replicas are in sync
     cdef int32_t refused_code
     cdef int64_t asked            # the end of the log at the last call of `dispatch`

@@ -2,7 +2,7 @@ from collections.abc import Callable
 from typing import Self
 
 from turbopump.pyx.dispatch import QueueTable
-from turbopump.pyx.held import Held
+from turbopump.pyx.pending import PendingSends
 from turbopump.pyx.tail import Tail
 
 SCRATCH_SIZE: int
@@ -27,8 +27,8 @@ class Lane:
     """Whether pulls wait for messages."""
 
     @property
-    def held(self) -> Held:
-        """The answers that wait for the disk or for replicas."""
+    def pending(self) -> PendingSends:
+        """Where answers wait for the disk or for replicas, and how many of these they need."""
 
     @property
     def send_count(self) -> int:
@@ -38,6 +38,7 @@ class Lane:
         cls,
         tail: Tail,
         queues: QueueTable,
+        pending: PendingSends,
         max_body: int,
         *,
         dispatch: Callable[[int], None],
@@ -51,9 +52,12 @@ class Lane:
         trace_on: bool,
         store_host: bytes,
         accept_from_ms: int,
+        refused_code: int,
+        refused: bytes,
     ) -> None:
         """What the broker puts into records and answers: its own properties as text, MSG_REGION and
-        TRACE_ON of answers, the packed store host, and when it begins to accept sends."""
+        TRACE_ON of answers, the packed store host, when it begins to accept sends, and the code and
+        remark where too few replicas are in sync: nothing is written then."""
 
     def serve(self, topic: bytes, queue_limit: int) -> None:
         """Sends to this topic are plain, to queue ids below the limit."""
@@ -63,11 +67,6 @@ class Lane:
 
     def forget_all(self) -> None:
         """As `forget` for every topic."""
-
-    def ask_for(self, copies: int | None, code: int, remark: bytes) -> None:
-        """How many copies of a message its answer waits for: 0 and 1 for none, -1 for all.
-        None: there are not enough, a send that waits is answered with this code and remark, and
-        nothing is written."""
 
     def take_totals(self) -> tuple[int, int]:
         """What was put since the last call: messages, bytes."""

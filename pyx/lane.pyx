@@ -13,7 +13,7 @@ from libc.string cimport memset
 from turbopump.pyx.c_lane cimport *
 from turbopump.pyx.c_traffic cimport *
 from turbopump.pyx.dispatch cimport QueueTable
-from turbopump.pyx.held cimport Held, Holder
+from turbopump.pyx.pending cimport Holder, PendingSends
 from turbopump.pyx.tail cimport Tail
 
 cdef extern from "time.h" nogil:
@@ -40,8 +40,8 @@ cdef class Lane:
     """What is served natively, and how. `open` turns it on and off."""
 
     def __cinit__(
-        self, Tail tail not None, QueueTable queues not None, Py_ssize_t max_body, *,
-        dispatch, arrived, clock=None
+        self, Tail tail not None, QueueTable queues not None, PendingSends pending not None,
+        Py_ssize_t max_body, *, dispatch, arrived, clock=None
     ):
         self.tail, self.queues = tail, queues
         self.dispatch, self.arrived, self.clock = dispatch, arrived, clock
@@ -59,10 +59,8 @@ cdef class Lane:
         if (self.core.texts == NULL or self.core.log_offsets == NULL or self.scratch == NULL
                 or self.out == NULL):
             raise MemoryError
-        self.held = Held()
-        self.copies = 1
-        self.refused = b""
-        self.configure(b"", b"", True, b"\x7f\0\0\1\0\0\0\0", 0)
+        self.pending = pending
+        self.configure(b"", b"", True, b"\x7f\0\0\1\0\0\0\0", 0, 0, b"")
 
     def __dealloc__(self):
         PyMem_Free(self.core.topics.keys)
@@ -75,11 +73,12 @@ cdef class Lane:
 
     def configure(
         self, bytes own_properties not None, bytes region not None, bint trace_on,
-        bytes store_host not None, int64_t accept_from_ms
+        bytes store_host not None, int64_t accept_from_ms, int refused_code, bytes refused not None
     ) -> None:
         """What the broker puts into records and answers; see the stub."""
         self.own_properties, self.region, self.store_host = own_properties, region, store_host
         self.trace_on = trace_on
+        self.refused_code, self.refused = refused_code, refused
         self.core.own_properties = text_of(own_properties)
         self.core.store_host = text_of(store_host)
         self.core.accept_from_ms = accept_from_ms
@@ -116,12 +115,6 @@ cdef class Lane:
         """As `forget` for every topic."""
         for number in range(self.core.topics.count):
             self.core.rows[number].plain = False
-
-    def ask_for(self, copies, int code, bytes remark not None) -> None:
-        """How many copies a message needs from now on; see the stub."""
-        self.core.not_enough = copies is None
-        self.copies = 1 if copies is None else copies
-        self.refused_code, self.refused = code, remark
 
     def take_totals(self) -> tuple[int, int]:
         """What was put since the last call: messages, bytes."""
@@ -163,10 +156,12 @@ cdef class Lane:
         """Serve a send; False: it is for the Python handler, and nothing was done."""
         cdef lane_sent sent
         cdef trf_send_answer answer
-        cdef bint holds = self.is_sync or self.copies not in (0, 1)
+        cdef PendingSends pending = self.pending
+        cdef bint holds = self.is_sync or pending.copies not in (0, 1)
         cdef lane_outcome outcome
-        if holds and self.held.is_full():
+        if pending.withheld or (holds and pending.is_full()):
             return False
+        self.core.not_enough = pending.not_enough
         outcome = lane_send(&self.core, &request.send, request.body, text_of(born_host),
                             self.now(), &sent)
         if outcome == LANE_NOT_ENOUGH:
@@ -188,7 +183,7 @@ cdef class Lane:
         answer.region = text_of(self.region)
         answer.trace_on = self.trace_on
         if holds and sent.waits:
-            self.held.add(holder, &answer, sent.end, self.copies)
+            pending.add(holder, &answer, sent.end, pending.copies)
             holder.held_now += 1
             return True
         self.make_room(trf_send_reply_room(&answer))

@@ -1,8 +1,11 @@
-"""A master at work for one reign: its replicas' connections, who is in sync, who may be answered.
+"""A master at work for one reign: its replicas' connections, who is in sync, what is safe.
 
 Owns the machines of the connections and the order in which an acknowledgement takes effect: the
-SyncStateSet, confirmOffset, readers, senders. It must never know a socket, nor a clock, and never
-live longer than its reign: the next one has a new `Leader`, so no acknowledgement of a connection
+SyncStateSet, confirmOffset, readers, senders. To the sends that wait (engine: PendingSends) it
+pushes how many copies one needs and up to where the log has so many; when the reign or its lease
+ends they fail, and are not released: what a set of one member has is not what was promised
+(RocketMQ releases them, and loses them). It must never know a socket, nor a clock, and never live
+longer than its reign: the next one has a new `Leader`, so no acknowledgement of a connection
 of before counts in it. Driven by `service` and by the simulator: times are of the monotonic
 clock; what is written down has its time from `wall_ms`.
 
@@ -24,9 +27,8 @@ from turbopump.broker.ha.ports import (
     Transport,
 )
 from turbopump.broker.replication import Behind, ByteRate, LeaderStatus, ReplicaStatus
-from turbopump.engine.later import Later
 from turbopump.engine.types import Buffer, LogOffset, PutStatus, StoreError
-from turbopump.net.ha.acks import AckRules, Copies, WaitingSends, needed
+from turbopump.net.ha.acks import AckRules, Copies, needed, safe_end
 from turbopump.net.ha.actions import Acked, Action, Close, Send, SendLog
 from turbopump.net.ha.plain import PlainGroup, PlainPrimary
 from turbopump.net.ha.primary import MasterSide, PrimaryConnection, PrimaryOptions
@@ -51,6 +53,8 @@ class LeaderOptions:
     """For each replica; None without haFlowControlEnable."""
     counts_durable: bool = False
     """SYNC_FLUSH."""
+    slave_timeout_ms: int = 3000
+    """For so long a send waits for replicas."""
 
 
 @dataclass(slots=True)
@@ -77,21 +81,26 @@ class Reign(ABC):
         copies: Copies,
         wall_ms: Callable[[], int],
         now_ms: int,
+        holds: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`holds` says whether a lease does: without one nothing is acknowledged, however many have
+        it."""
         self.rules = rules
         self.options = options
         self.links: dict[int, ReplicaLink] = {}
         self.over = False
-        self.on_moved: Callable[[], None] = lambda: None
-        """Called when `need` or `safe_end` may have another answer (role.py)."""
-        self.on_end: Callable[[], None] = lambda: None
-        """Called when it is over."""
         self._log = log
         self._transport = transport
+        self._copies = copies
         self._wall_ms = wall_ms
-        self._waiting = WaitingSends(copies, rules.min_in_sync_replicas)
+        self._holds = holds
+        self._needs: list[int] = []
+        """The numbers of copies that sends of this reign were asked for."""
         self._now_ms = now_ms
         self._quota_at_ms = now_ms
+        self._withhold()
+        log.pending.replica_wait_ms = options.slave_timeout_ms
+        self._push()
         if options.counts_durable:
             log.on_flushed.append(self._on_flushed)
 
@@ -102,35 +111,23 @@ class Reign(ABC):
         """How many copies a message needs that is to be written now, None: not enough replicas
         (IN_SYNC_REPLICAS_NOT_ENOUGH)."""
 
-    def wait(self, log_end: LogOffset, need: int, deadline_ms: int) -> Later[PutStatus]:
-        """PUT_OK once as many copies reach `log_end`, FLUSH_SLAVE_TIMEOUT at the deadline,
-        SERVICE_NOT_AVAILABLE when the reign ends before."""
-        if self.over:
-            ended: Later[PutStatus] = Later()
-            ended.resolve(PutStatus.SERVICE_NOT_AVAILABLE)
-            return ended
-        return self._waiting.add(log_end, need, deadline_ms)
+    def lapse(self) -> None:
+        """The lease is over: pending sends are answered SERVICE_NOT_AVAILABLE, because their
+        outcome is unknown; the reign goes on."""
+        if not self.over:
+            self._withhold()
 
-    def safe_end(self, need: int) -> LogOffset:
-        """Up to where so many copies have the log; -1 if there are not as many, and once the reign
-        is over."""
-        return LogOffset(-1) if self.over else self._waiting.safe_end(need)
-
-    def lease(self, holds: Callable[[], bool]) -> None:
-        """No send is answered while that says no."""
-        self._waiting.may_release = holds
-
-    def fail_waiting(self) -> None:
-        """Pending sends are answered SERVICE_NOT_AVAILABLE; the reign goes on."""
-        self._waiting.fail(PutStatus.SERVICE_NOT_AVAILABLE)
+    def renew(self) -> None:
+        """The lease holds again, or for the first time."""
+        self._settle()
 
     def reconfigure(self, rules: AckRules, options: LeaderOptions) -> None:
         """Other rules and limits from now on; sends that wait keep their number of copies."""
         self.rules, self.options = rules, options
-        self._waiting.min_in_sync_replicas = rules.min_in_sync_replicas
+        self._log.pending.replica_wait_ms = options.slave_timeout_ms
         for link in self.links.values():
             link.machine.options = options.primary
-        self.on_moved()
+        self._push()
 
     def pump(self, now_ms: int) -> None:
         """The log grew: once for all that was appended in one turn of the loop."""
@@ -196,7 +193,6 @@ class Reign(ABC):
             self._do(link, link.machine.on_tick(now_ms), now_ms)
         self._count_time(now_ms)
         self._settle()
-        self._waiting.on_tick(now_ms)
 
     def end(self, status: PutStatus = PutStatus.SERVICE_NOT_AVAILABLE) -> None:
         """The reign is over: connections are cut before the log is touched, sends fail."""
@@ -210,8 +206,7 @@ class Reign(ABC):
             self._transport.close(link.connection)
             self._log.release(link.connection)
         self.links.clear()
-        self._waiting.fail(status)
-        self.on_end()
+        self._withhold(status)
 
     @abstractmethod
     def status(self, address_of: Callable[[int], str], now_ms: int) -> LeaderStatus:
@@ -252,10 +247,27 @@ class Reign(ABC):
         log = self._log
         confirmed = self._confirmed(log.flushed if self.options.counts_durable else log.end)
         moved = confirmed > log.confirm and log.confirm_to(confirmed, self._wall_ms())
-        self._waiting.release()
-        if not self.over:
-            self.on_moved()
+        self._push()
         return moved and not self.over
+
+    def _push(self) -> None:
+        """To the sends that wait: how many copies one needs from now on, and up to where the log
+        has as many as one was ever asked for in this reign. An answer may lead to anything, also to
+        the end of the reign."""
+        pending, need, holds = self._log.pending, self.need(), self._holds()
+        if need is not None and need not in (0, 1) and need not in self._needs:
+            self._needs.append(need)
+        if holds or not pending.withheld:
+            pending.ask_for(need if holds else None)
+        least = self.rules.min_in_sync_replicas
+        for each in tuple(self._needs):
+            if self.over:
+                return
+            pending.replicated_to(each, safe_end(self._copies, each, least) if holds else -1)
+
+    def _withhold(self, status: PutStatus = PutStatus.SERVICE_NOT_AVAILABLE) -> None:
+        """What replicas have counts no more, and pending sends fail."""
+        self._log.pending.withhold(status)
 
     def _do(self, link: ReplicaLink, actions: list[Action], now_ms: int) -> None:
         """The last acknowledgement of a read says what all of them say."""
@@ -322,13 +334,14 @@ class Leader(Reign):
         set_epoch: int,
         epoch_start: LogOffset,
         now_ms: int,
+        holds: Callable[[], bool] = lambda: True,
     ) -> None:
         self.sync = SyncState(sync, members, set_epoch, epoch_start, log.confirm, now_ms)
         self.set_changes = 0
         self._begun = False
         self._alterations = alterations
-        super().__init__(log, rules, options, transport, self.sync, wall_ms, now_ms)
         self.sync.on_log(log.flushed if options.counts_durable else log.end)
+        super().__init__(log, rules, options, transport, self.sync, wall_ms, now_ms, holds)
 
     def need(self) -> int | None:
         return needed(self.rules, self.sync.in_sync_count)
@@ -390,7 +403,7 @@ class Leader(Reign):
     def _confirmed(self, log_end: LogOffset) -> LogOffset:
         self.sync.on_log(log_end)
         # Before its first lease another may be elected who lacks what only this one has.
-        self._begun = self._begun or self._waiting.may_release()
+        self._begun = self._begun or self._holds()
         return self.sync.confirm_offset if self._begun else self._log.confirm
 
     def _propose(self, proposal: Proposal | None) -> None:

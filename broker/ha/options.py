@@ -27,10 +27,10 @@ class HaOptions(ReplicationConfig):
 
     @property
     def rules(self) -> AckRules:
-        """Of sends."""
+        """Of sends. Those of an ASYNC_MASTER of default HA wait for no replica."""
         return AckRules(
             Mode.CONTROLLER if self.switches else Mode.PLAIN,
-            self.in_sync_replicas,
+            self.in_sync_replicas if self.waits else 1,
             self.min_in_sync_replicas,
             self.all_ack,
         )
@@ -44,7 +44,7 @@ class HaOptions(ReplicationConfig):
             self.ha_send_heartbeat_interval_ms,
             self.ha_housekeeping_interval_ms,
         )
-        return LeaderOptions(primary, limit, self.sync_flush)
+        return LeaderOptions(primary, limit, self.sync_flush, self.slave_timeout_ms)
 
     @property
     def sync(self) -> SyncOptions:

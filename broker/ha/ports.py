@@ -14,12 +14,14 @@ from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import Buffer, LogOffset
 from turbopump.engine.upkeep.cutting import Ended
 from turbopump.net.ha.sync_state import Proposal
+from turbopump.pyx.pending import PendingSends
 
 
 class ReplicatedLog(Protocol):
     """engine.replicated.Replicated as it is used here; `now_ms` is the wall clock's."""
 
     on_flushed: list[Callable[[LogOffset], None]]
+    pending: PendingSends
 
     @property
     def min(self) -> LogOffset: ...

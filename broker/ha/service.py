@@ -2,8 +2,7 @@
 
 Owns the order of a role change and the parts that live as long as a role: the follower, the reign.
 It must never know a frame, nor touch a socket or a file. Made, started and stopped by
-replicating.py; notified of appends by the send path, which asks it how many copies a message needs
-and waits for them.
+replicating.py; notified of appends by the log.
 
 A change of role goes like this: connections of the old role are cut, so that nothing of before
 counts any more and no view of the log is on its way when it is cut; sends that wait fail; the log
@@ -32,7 +31,7 @@ from turbopump.broker.replication import FollowerStatus, HaCounters, Replication
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk
 from turbopump.engine.later import Later
-from turbopump.engine.types import LONG_AGO_MS, Buffer, LogOffset, PutStatus, StoreError
+from turbopump.engine.types import LONG_AGO_MS, Buffer, LogOffset, StoreError
 from turbopump.net.ha.plain import PlainReplica
 from turbopump.net.ha.replica import Replica
 
@@ -215,8 +214,8 @@ class HaService:
                 set_epoch=set_epoch,
                 epoch_start=start,
                 now_ms=now_ms,
+                holds=self.lease,
             )
-            self.reign.lease(self.lease)
         else:
             self.reign = PlainLeader(
                 self._log,
@@ -296,10 +295,12 @@ class HaService:
     def lapse(self) -> None:
         """The lease is over: pending sends fail, because their outcome is unknown."""
         if self.reign is not None:
-            self.reign.fail_waiting()
+            self.reign.lapse()
 
     def renew(self) -> None:
         """There is a lease again, or the first one of a reign."""
+        if self.reign is not None:
+            self.reign.renew()
         self.grew()
 
     def elsewhere(self, work: Callable[[], None]) -> Later[OSError | None]:
@@ -385,24 +386,6 @@ class HaService:
             )
 
     # Sends
-
-    def need(self) -> int | None:
-        """How many copies a message needs that is to be written now (up to 1: no wait); None: there
-        are not enough replicas, IN_SYNC_REPLICAS_NOT_ENOUGH."""
-        if self.reign is None or (
-            not self.options.switches and self.options.broker_role is BrokerRole.ASYNC_MASTER
-        ):
-            return 1
-        return self.reign.need()
-
-    def wait(self, log_end: LogOffset, need: int) -> Later[PutStatus]:
-        """What to answer, as far as replicas go: see `Reign.wait`. slaveTimeout counts from now."""
-        if self.reign is None:
-            failed: Later[PutStatus] = Later()
-            failed.resolve(PutStatus.SERVICE_NOT_AVAILABLE)
-            return failed
-        deadline_ms = self._steady_ms() + self.options.slave_timeout_ms
-        return self.reign.wait(log_end, need, deadline_ms)
 
     def grew(self) -> None:
         """The log grew: what all of this turn of the loop append goes out together."""

@@ -11,6 +11,7 @@ from enum import Enum
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.scheduled.half_messages import HALF_TOPIC, QUEUE_ID, add_half_properties
 from turbopump.broker.tables.topics import SCHEDULE_TOPIC
+from turbopump.broker.traffic.role import Put
 from turbopump.engine.types import Appended, Buffer, NewMessage, PutStatus
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.names import DLQ_PREFIX, MAX_RETRY_TOPIC_LENGTH, RETRY_PREFIX
@@ -50,14 +51,14 @@ class Draft:
 
 def put(
     broker: BrokerContext, draft: Draft, now_ms: int, *, must_wait: bool = False
-) -> Appended | Refusal:
+) -> Put | Refusal:
     """Store one message; what is delayed goes to its level's queue (messages.md 0.6, 1.1).
 
     `must_wait`: whatever its WAIT property says, it is to be as safe as any other.
     """
     level = delay_level(draft.properties)
     if level is None or not _is_legal(broker, draft):
-        return Appended(PutStatus.MESSAGE_ILLEGAL)
+        return Put(Appended(PutStatus.MESSAGE_ILLEGAL))
     topic, queue_id = draft.topic, draft.queue_id
     if level > 0:
         for name in _TIMERS:
@@ -74,11 +75,11 @@ def put(
     return append(broker, message, now_ms, waits=must_wait or waits_for_store(draft.properties))
 
 
-def put_half(broker: BrokerContext, draft: Draft, now_ms: int) -> Appended | Refusal:
+def put_half(broker: BrokerContext, draft: Draft, now_ms: int) -> Put | Refusal:
     """Store a message that no consumer gets before its producer commits it. What delays it counts
     from then on (messages.md 3, TransactionalMessageBridge.parseHalfMessageInner)."""
     if delay_level(draft.properties) is None or not _is_legal(broker, draft):
-        return Appended(PutStatus.MESSAGE_ILLEGAL)
+        return Put(Appended(PutStatus.MESSAGE_ILLEGAL))
     if is_timer(draft.properties):
         return Refusal.TIMER_NOT_ENABLED
     if wants_light_queues(draft.topic, draft.properties):
@@ -111,14 +112,14 @@ def append(
     *,
     waits: bool = True,
     batch: bool = False,
-) -> Appended:
+) -> Put:
     """Store.append, or append_batch, where the role allows it; `role.when_safe` is to follow."""
-    refused = broker.role.refusal(waits)
-    if refused is not None:
-        return Appended(refused)
+    permit = broker.role.admit(waits)
+    if isinstance(permit, PutStatus):
+        return Put(Appended(permit))
     if batch:
-        return broker.store.append_batch(message, now_ms)
-    return broker.store.append(message, now_ms)
+        return Put(broker.store.append_batch(message, now_ms), permit)
+    return Put(broker.store.append(message, now_ms), permit)
 
 
 def waits_for_store(properties: dict[str, str]) -> bool:

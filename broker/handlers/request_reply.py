@@ -10,6 +10,7 @@ from typing import Final
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.puts import TRANSACTION_BITS, Draft, Refusal, put
 from turbopump.broker.handlers.send import SendRefused, check_topic
+from turbopump.broker.traffic.role import Put
 from turbopump.engine.later import Later
 from turbopump.engine.types import Appended, PutStatus
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
@@ -49,7 +50,7 @@ def _reply(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> 
     properties[names.MSG_REGION] = broker.config.region_id
     properties[names.TRACE_ON] = "true" if broker.config.trace_on else "false"
     client_id = properties.get(names.REPLY_TO_CLIENT)
-    stored, appended = _store(broker, request, header, peer, properties, now_ms)
+    stored, outcome = _store(broker, request, header, peer, properties, now_ms)
     if client_id is None:
         remark = "push reply message fail, property[REPLY_TO_CLIENT] is null"
         return _answer(broker, request, ResponseCode.SYSTEM_ERROR, remark, stored)
@@ -59,7 +60,7 @@ def _reply(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> 
         return _answer(broker, request, ResponseCode.SYSTEM_ERROR, remark, stored)
     push = _push_request(broker, request, header, peer, properties, now_ms)
     answered: Later[Command | None] = Later()
-    safe = broker.role.when_safe(appended)
+    safe = broker.role.when_safe(*outcome)
 
     def pushed(answer: Command | None) -> None:
         # The answer says where the reply is stored: not before it is.
@@ -77,7 +78,7 @@ def _store(
     peer: Peer,
     properties: dict[str, str],
     now_ms: int,
-) -> tuple[SendMessageResponse, Appended]:
+) -> tuple[SendMessageResponse, Put]:
     queue_id = max(header.queue_id, 0)
     assert not isinstance(request.body, list), "a decoded body is bytes"
     draft = Draft(
@@ -91,13 +92,14 @@ def _store(
         born_host=peer.host,
         reconsume_times=header.reconsume_times or 0,
     )
-    appended = put(broker, draft, now_ms)
-    if isinstance(appended, Refusal):
-        appended = Appended(PutStatus.UNKNOWN_ERROR)
+    outcome = put(broker, draft, now_ms)
+    if isinstance(outcome, Refusal):
+        outcome = Put(Appended(PutStatus.UNKNOWN_ERROR))
+    appended = outcome.appended
     if appended.status is not PutStatus.PUT_OK:
-        return SendMessageResponse("0", queue_id, 0), appended
+        return SendMessageResponse("0", queue_id, 0), outcome
     message_id = encode_message_id(broker.store_host, appended.log_offsets[0])
-    return SendMessageResponse(message_id, queue_id, appended.queue_offset), appended
+    return SendMessageResponse(message_id, queue_id, appended.queue_offset), outcome
 
 
 def _push_request(

@@ -27,6 +27,7 @@ from turbopump.broker.tables.topic_attributes import CLEANUP_POLICY, COMPACTION
 from turbopump.broker.tables.topics import NOT_ALLOWED_SEND_TOPICS
 from turbopump.broker.traffic.fast_lane import MAX_WAITING
 from turbopump.broker.traffic.replies import REJECTED, SEE_FAQ, why_not
+from turbopump.broker.traffic.role import Put
 from turbopump.engine.later import Later
 from turbopump.engine.types import Appended, Buffer, NewMessage, PutStatus
 from turbopump.net.transport.dispatcher import Dispatcher
@@ -119,7 +120,7 @@ class SendHandler:
             return self._reply(request, refused.code, refused.remark)
 
     def _check_service(self, request: Command, now_ms: int) -> None:
-        if self._broker.fast.waiting >= self._max_waiting:
+        if self._broker.store.pending.count >= self._max_waiting:
             raise SendRefused(
                 ResponseCode.SYSTEM_BUSY,
                 "[OVERLOAD]system busy, start flow control for a while",
@@ -166,7 +167,7 @@ class SendHandler:
         outcome = put_half(broker, draft, now_ms) if is_half else put(broker, draft, now_ms)
         if isinstance(outcome, Refusal):
             raise SendRefused(ResponseCode.SYSTEM_ERROR, _NOT_ENABLED[outcome])
-        if is_half and outcome.status is PutStatus.PUT_OK:
+        if is_half and outcome.appended.status is PutStatus.PUT_OK:
             broker.half_counts.prepared(draft.topic, now_ms)
         waits = waits_for_store(properties)
         return self._answer(request, outcome, queue_id, unique_key, now_ms, waits=waits)
@@ -193,9 +194,9 @@ class SendHandler:
             raise _illegal(self._broker)
         if wants_light_queues(header.topic, properties):
             raise _no_light_queues()
-        refused = self._broker.role.refusal()
-        if refused is not None:  # before the elements are looked at (CommitLog.asyncPutMessages)
-            return self._reply_failure(request, Appended(refused))
+        admitted = self._broker.role.admit()
+        if isinstance(admitted, PutStatus):  # before the elements (CommitLog.asyncPutMessages)
+            return self._reply_failure(request, Appended(admitted))
         count = _count_elements(self._broker, request)
         multi_tags = MULTI_TAGS_FLAG if topic.topic_filter_type == MULTI_TAG else 0
         message = NewMessage(
@@ -212,12 +213,12 @@ class SendHandler:
         unique_key = properties.get(names.UNIQ_KEY)
         batch_key = unique_key if self._broker.topics.is_batch(header.topic) else None
         if batch_key is None:
-            appended = append(self._broker, message, now_ms, batch=True)
+            outcome = append(self._broker, message, now_ms, batch=True)
         else:
             self._fill_inner_batch(message, properties, count)
-            appended = append(self._broker, message, now_ms)
+            outcome = append(self._broker, message, now_ms)
         return self._answer(
-            request, appended, message.queue_id, unique_key, now_ms, batch_key=batch_key
+            request, outcome, message.queue_id, unique_key, now_ms, batch_key=batch_key
         )
 
     def _fill_inner_batch(
@@ -305,7 +306,7 @@ class SendHandler:
     def _answer(
         self,
         request: Command,
-        appended: Appended,
+        outcome: Put,
         queue_id: int,
         unique_key: str | None,
         now_ms: int,
@@ -313,22 +314,21 @@ class SendHandler:
         waits: bool = True,
         batch_key: str | None = None,
     ) -> Command | Later[Command | None]:
+        appended = outcome.appended
         if appended.status is not PutStatus.PUT_OK:
             return self._reply_failure(request, appended)
         ids = encode_message_ids(self._broker.store_host, appended.log_offsets)
         header = SendMessageResponse(ids, queue_id, appended.queue_offset, unique_key, batch_key)
         if not waits:
             return self._reply(request, ResponseCode.SUCCESS, header=header)
-        safe = self._broker.role.when_safe(appended)
+        safe = self._broker.role.when_safe(*outcome)
         if safe.done and safe.value in _STORED:
             return self._reply(request, _STORED[safe.value], header=header)
         if safe.done:
             return self._reply_failure(request, Appended(safe.value))
-        self._broker.fast.wait(1)
         told = self._own_fields()  # as they are now: that is what the record says, too
 
         def reply(status: PutStatus) -> Command | None:
-            self._broker.fast.wait(-1)
             if status in _STORED:
                 return response(request, _STORED[status], None, header, fields=told)
             return self._reply_failure(request, Appended(status))

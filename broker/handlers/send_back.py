@@ -121,12 +121,12 @@ def _store_retry(
     outcome = put(broker, draft, now_ms, must_wait=True)
     if isinstance(outcome, Refusal):
         return _reply(request, outcome.value)
-    if outcome.status is not PutStatus.PUT_OK:
-        return _reply(request, outcome.status.value)
+    if outcome.appended.status is not PutStatus.PUT_OK:
+        return _reply(request, outcome.appended.status.value)
     broker.statistics.sent_back(header.group, properties[names.RETRY_TOPIC])
     # The consumer commits its offset after this answer, so the copy must be as safe as the original
     # was (RocketMQ does not wait here).
-    safe = broker.role.when_safe(outcome)
+    safe = broker.role.when_safe(*outcome)
     return safe.map(lambda status: _reply(request, status.value))
 
 

@@ -27,6 +27,7 @@ from turbopump.broker.scheduled.half_messages import (
 from turbopump.broker.scheduled.half_outcomes import HalfOutcome
 from turbopump.broker.scheduled.transactions import Half
 from turbopump.broker.traffic.replies import why_not
+from turbopump.broker.traffic.role import Permit, Put
 from turbopump.engine.later import Later
 from turbopump.engine.types import Appended, LogOffset, PutStatus, QueueOffset
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
@@ -73,12 +74,12 @@ def _end(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> A
 def _end_when_readable(
     broker: BrokerContext, request: Command, header: EndTransactionRequest, now_ms: int
 ) -> Command | Later[Command | None]:
-    refused = broker.role.refusal()
-    if refused is not None:
-        return response(request, *why_not(refused))
+    permit = broker.role.admit()
+    if isinstance(permit, PutStatus):
+        return response(request, *why_not(permit))
     awaited = broker.transactions.awaited(LogOffset(header.commit_log_offset))
     if awaited is None:
-        answer = _end_now(broker, request, header, now_ms)
+        answer = _end_now(broker, request, header, permit, now_ms)
         if answer is not None:
             return answer
         awaited = LogOffset(broker.store.max_log_offset - 1)
@@ -98,7 +99,11 @@ def _end_when_readable(
 
 
 def _end_now(
-    broker: BrokerContext, request: Command, header: EndTransactionRequest, now_ms: int
+    broker: BrokerContext,
+    request: Command,
+    header: EndTransactionRequest,
+    permit: Permit,
+    now_ms: int,
 ) -> Command | Later[Command | None] | None:
     """None: the newest half message of the transaction has to be readable first."""
     transactions = broker.transactions
@@ -122,7 +127,7 @@ def _end_now(
             # As safe as the first answer, which may still be waited for.
             transactions.write_ops(now_ms)
             end = broker.store.max_log_offset
-            return _when_safe(broker, request, Appended(PutStatus.PUT_OK, end=end))
+            return _when_safe(broker, request, Put(Appended(PutStatus.PUT_OK, end=end), permit))
         remark = "The transaction was committed" if not commits else "The transaction is over"
         return response(request, ResponseCode.SYSTEM_ERROR, remark)
     if transactions.is_full:
@@ -134,8 +139,8 @@ def _end_now(
     _count(broker, newest, now_ms, is_committed=False)
     if request.is_oneway:
         return response(request, ResponseCode.SUCCESS)
-    appended = transactions.write_ops(now_ms)
-    return _when_safe(broker, request, appended or Appended(PutStatus.SERVICE_NOT_AVAILABLE))
+    written = transactions.write_ops(now_ms)
+    return _when_safe(broker, request, written or Put(Appended(PutStatus.SERVICE_NOT_AVAILABLE)))
 
 
 def _asked_for(broker: BrokerContext, header: EndTransactionRequest) -> Half | _Problem:
@@ -201,29 +206,30 @@ def _commit(
     outcome = put(broker, draft, now_ms, must_wait=True)
     if isinstance(outcome, Refusal):
         return response(request, ResponseCode.SYSTEM_ERROR, outcome.value)
-    if outcome.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
+    appended = outcome.appended
+    if appended.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
         remark = "The message is illegal, maybe msg body or properties length not matched."
         return response(request, ResponseCode.MESSAGE_ILLEGAL, remark)
-    if outcome.status is not PutStatus.PUT_OK:
-        return response(request, *why_not(outcome.status, outcome.reason))
-    broker.transactions.end_all(half, HalfOutcome.COMMITTED, outcome.end)
+    if appended.status is not PutStatus.PUT_OK:
+        return response(request, *why_not(appended.status, appended.reason))
+    broker.transactions.end_all(half, HalfOutcome.COMMITTED, appended.end)
     _count(broker, half, now_ms, is_committed=True)
     return _when_safe(broker, request, outcome)
 
 
 def _when_safe(
-    broker: BrokerContext, request: Command, appended: Appended
+    broker: BrokerContext, request: Command, written: Put
 ) -> Command | Later[Command | None]:
     def reply(status: PutStatus) -> Command | None:
         if status in _STORED:
             return response(request, _STORED[status])
         return response(request, *why_not(status))
 
-    if appended.status is not PutStatus.PUT_OK:
-        return reply(appended.status) or response(request, ResponseCode.SYSTEM_ERROR)
+    if written.appended.status is not PutStatus.PUT_OK:
+        return reply(written.appended.status) or response(request, ResponseCode.SYSTEM_ERROR)
     if request.is_oneway:
         return response(request, ResponseCode.SUCCESS)  # which is not sent
-    return broker.role.when_safe(appended).map(reply)
+    return broker.role.when_safe(*written).map(reply)
 
 
 def _count(broker: BrokerContext, half: Half, now_ms: int, *, is_committed: bool) -> None:
@@ -236,9 +242,11 @@ def _resume(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -
     """323: a message that was given up is checked again, from the first time on
     (AdminBrokerProcessor.resumeCheckHalfMessage)."""
     header = read_header(ResumeCheckHalfMessageRequest, request.fields)
-    refused = broker.role.refusal()
-    if refused is not None or not broker.transactions.is_ready:
-        return response(request, *why_not(refused or PutStatus.SERVICE_NOT_AVAILABLE))
+    permit = broker.role.admit()
+    if isinstance(permit, PutStatus):
+        return response(request, *why_not(permit))
+    if not broker.transactions.is_ready:
+        return response(request, *why_not(PutStatus.SERVICE_NOT_AVAILABLE))
     try:
         _host, at = decode_message_id(header.msg_id or "")
     except ValueError as error:
@@ -261,4 +269,4 @@ def _resume(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -
     appended = broker.store.append(renewed(half.record, properties), now_ms)
     if appended.status is not PutStatus.PUT_OK:
         return response(request, *why_not(appended.status, appended.reason))
-    return _when_safe(broker, request, appended)
+    return _when_safe(broker, request, Put(appended, permit))

@@ -222,7 +222,7 @@ class DelayedMessages:
         if message is None:
             logger.warning("delayed message at %d names no topic and queue: dropped", log_offset)
             return True
-        if self._role.refusal() is not None:
+        if isinstance(self._role.admit(), PutStatus):
             return False
         appended = self._store.append(message, now_ms)
         if appended.status is PutStatus.PUT_OK:

@@ -94,7 +94,8 @@ class HalfChecks:
                 logger.error("half message %d cannot be read: dropped", at)
                 self._transactions.end(at, HalfOutcome.DONE)
                 continue
-            if self._role.refusal() is not None or not self._settle(half, now_ms):
+            refused = isinstance(self._role.admit(), PutStatus)
+            if refused or not self._settle(half, now_ms):
                 self._at = None  # it is too young, or nothing can be written: the next pass
                 break
             left -= len(half.record.body)

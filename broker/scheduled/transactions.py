@@ -34,9 +34,9 @@ from turbopump.broker.scheduled.half_messages import (
 from turbopump.broker.scheduled.half_outcomes import HalfOutcome, HalfOutcomes
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.topics import SCHEDULE_TOPIC
-from turbopump.broker.traffic.role import Role
+from turbopump.broker.traffic.role import Put, Role
 from turbopump.engine.store import Store
-from turbopump.engine.types import Appended, LogOffset, PutStatus, QueueOffset
+from turbopump.engine.types import LogOffset, PutStatus, QueueOffset
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.properties import decode_properties
 from turbopump.pyx.record import Record, decode
@@ -216,12 +216,13 @@ class Transactions:
         """Whether op messages could not be written for so long that nothing may be ended."""
         return len(self._pending) >= MAX_PENDING or len(self._late) >= MAX_PENDING
 
-    def write_ops(self, now_ms: int) -> Appended | None:
+    def write_ops(self, now_ms: int) -> Put | None:
         """Write what waits for an op message. The last one, None if there was none to be written or
         some could not be: they are tried again."""
-        appended = None
+        put = None
         while self._pending:
-            if self._role.refusal() is not None:
+            permit = self._role.admit()
+            if isinstance(permit, PutStatus):
                 return None
             done = self._pending[: self._count_of_op()]
             appended = self._store.append(op_message(done, now_ms, self._host()), now_ms)
@@ -229,7 +230,8 @@ class Transactions:
                 return None
             del self._pending[: len(done)]
             self.known.note_op(appended.queue_offset, max(done))
-        return appended
+            put = Put(appended, permit)
+        return put
 
     def _write_due(self) -> None:
         self._is_due = False

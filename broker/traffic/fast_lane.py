@@ -16,9 +16,9 @@ from turbopump.broker.tables.statistics import BrokerStatistics
 from turbopump.broker.tables.topic_attributes import CLEANUP_POLICY, COMPACTION
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.broker.traffic.replies import why_not
-from turbopump.broker.traffic.role import ALONE, MASTER_ID, Role
+from turbopump.broker.traffic.role import MASTER_ID, Role
 from turbopump.engine.queues.lookup import Wanted
-from turbopump.engine.types import LogOffset, PutStatus, QueueOffset
+from turbopump.engine.types import PutStatus, QueueOffset
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.headers.pull import SUBSCRIPTION_FLAG, PullMessageRequest
@@ -34,8 +34,9 @@ CARRIED_MS: Final = 60_000
 subscriptions forgets after 10 minutes."""
 
 MAX_WAITING: Final = 10_000
-"""Sends that wait for a group commit (RocketMQ: sendThreadPoolQueueCapacity); one more has to
-come back later. Their bodies are in the log already: what waits is an answer of some 500 bytes."""
+"""Sends that wait for the disk or for replicas (RocketMQ: sendThreadPoolQueueCapacity); one more
+has to come back later. Their bodies are in the log already: what waits is an answer of some 500
+bytes."""
 
 _FOREVER_MS: Final = 1 << 62
 
@@ -61,18 +62,13 @@ class FastLane:
         self._offsets = offsets
         self._statistics = statistics
         self._store_host = b""
-        self._waiting = 0
-        self._need: int | None = ALONE
-        self._ends: dict[int, LogOffset] = {}
-        role.on_moved = self._replicas_moved
         role.on_change.append(self._role_changed)
-        role.on_lapse = self._lapsed
 
     def start(self, store_host: bytes) -> None:
         """Let plain sends be served from now on; records carry this packed host."""
         self._store_host = store_host
         self.reconfigure()
-        self.wait(0)
+        self.lane.pending.limit = MAX_WAITING
         self._role_changed()
         # A record with a CRC of its own is encoded by the store.
         self.lane.open = not self._config.store.enabled_append_prop_crc
@@ -92,15 +88,16 @@ class FastLane:
         }
         self.lane.forget_all()
         self.pulls.forget_all()
-        self._replicas_moved()
-        self.lane.held.replica_wait_ms = config.replication.slave_timeout_ms
-        self.lane.held.configure(config.region_id.encode(), config.trace_on, _told())
+        code, remark = why_not(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
+        self.lane.pending.configure(config.region_id.encode(), config.trace_on, _told())
         self.lane.configure(
             encode_properties(own),
             config.region_id.encode(),
             config.trace_on,
             self._store_host,
             config.start_accept_send_request_timestamp_ms,
+            code,
+            remark.encode(),
         )
 
     def learn(self, topic: TopicConfig) -> None:
@@ -109,45 +106,10 @@ class FastLane:
         if self._is_plain(topic) and self._topics.is_saved(name):
             self.lane.serve(name.encode(), max(topic.write_queue_nums, topic.read_queue_nums))
 
-    @property
-    def waiting(self) -> int:
-        """Sends that wait for the disk or for replicas, natively or not."""
-        return self._waiting + self.lane.held.count
-
-    def wait(self, change: int) -> None:
-        """So many sends more wait that are not served natively, or fewer."""
-        self._waiting += change
-        self.lane.held.limit = MAX_WAITING - self._waiting
-
     def _role_changed(self) -> None:
         """What was plain for a master is not for a replica, and the other way round."""
         self.lane.forget_all()
         self.pulls.forget_all()
-        self._replicas_moved()
-
-    def _lapsed(self) -> None:
-        """The lease is over: handlers say so, and pending sends fail: their outcome is unknown."""
-        self._role_changed()
-        self.lane.held.fail(PutStatus.SERVICE_NOT_AVAILABLE)
-
-    def _replicas_moved(self) -> None:
-        """Replicas have got further, or another number of them is asked for."""
-        role, held = self._role, self.lane.held
-        need = role.need
-        if need != self._need:
-            self._need = need
-            code, remark = why_not(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
-            self.lane.ask_for(need, code, remark.encode())
-        if not held.count:
-            self._ends.clear()
-        if need is not None and need not in (0, ALONE):
-            self._ends.setdefault(need, LogOffset(-1))
-        # Those who wait since before need what was asked for then.
-        for each, before in self._ends.items():
-            end = role.safe_end_of(each)
-            if end != before:
-                self._ends[each] = end
-                held.replicated_to(each, end)
 
     def forget(self, changed: Iterable[str]) -> None:
         """These topics have changed."""

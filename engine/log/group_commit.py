@@ -1,8 +1,9 @@
-"""When appended bytes become durable, and the sends that wait for it.
+"""When appended bytes become durable, and how the sends that wait come to know.
 
-Owns the flushed offset of the commit log, the waiters of SYNC_FLUSH and the rhythm of ASYNC_FLUSH.
-It must never sync on the loop thread, and never take a failed sync as done: the bytes' state is
-unknown then, for good (a second fsync would report success). Called by the store.
+Owns the flushed offset of the commit log, the rhythm of ASYNC_FLUSH, and the list of pending sends,
+to which it pushes how far the disk is and what time it is. It must never sync on the loop thread,
+and never take a failed sync as done: the bytes' state is unknown then, for good (a second fsync
+would report success). Called by the store.
 
 A sync that does not return counts as failed syncTimeoutMs after it began, and as much later as its
 bytes need at SYNC_BYTES_MS: pending sends get an answer, and another broker can lead
@@ -12,9 +13,7 @@ bytes need at SYNC_BYTES_MS: pending sends get an answer, and another broker can
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk import checkpoint as checkpoints
@@ -24,7 +23,7 @@ from turbopump.engine.later import Later
 from turbopump.engine.log.commit_log import SLOW, SYNC_FAILED, CommitLog
 from turbopump.engine.log.watch import WATCH_MS, Found, LogWatch
 from turbopump.engine.types import LONG_AGO_MS, FlushMode, LogOffset, PutStatus
-from turbopump.pyx.held import Held
+from turbopump.pyx.pending import PendingSends
 
 logger = logging.getLogger(__name__)
 
@@ -32,13 +31,6 @@ PAGE_SIZE = 4096
 # A disk that is this far behind does not keep up: seconds of a slow one, and what a power cut may
 # take under ASYNC_FLUSH. More would only make the kernel stop the loop thread at a page fault.
 UNFLUSHED_MAX = 1 << 30
-
-
-@dataclass(slots=True)
-class _Waiter:
-    end: LogOffset
-    deadline_ms: int
-    later: Later[PutStatus]
 
 
 class GroupCommit:
@@ -55,13 +47,14 @@ class GroupCommit:
         self.log = log
         self.failed: OSError | None = None
         """Set when a sync failed: nothing may be acknowledged any more."""
-        self.held: Held | None = None
-        """Answers of the lane, which wait for the same."""
+        self.pending = PendingSends(
+            PutStatus.PUT_OK, PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.FLUSH_DISK_TIMEOUT
+        )
+        """All sends that wait, for the disk and for replicas."""
         self.flushed_timestamp_ms = 0
         """Store time of the last durable record."""
         self._config = config
         self._on_flushed = on_flushed
-        self._waiters: deque[_Waiter] = deque()
         self._lane = DiskLane(disk)
         self._steady_ms = steady_ms
         self._looking = DiskLane(disk)
@@ -74,34 +67,29 @@ class GroupCommit:
         """Counts the cuts of the log: what was seen before one says nothing of the files behind."""
         self._last_check_ms = self._look_ms = LONG_AGO_MS
         self._last_thorough_ms = LONG_AGO_MS
+        self.pending.steady_ms = steady_ms
+        self.pending.disk_wait_ms = config.sync_flush_timeout_ms
+        self._push()
 
-    def wait(self, end: LogOffset) -> Later[PutStatus]:
-        """PUT_OK once all before `end` is durable; FLUSH_DISK_TIMEOUT syncFlushTimeout after the
-        last tick, or after a failed sync (RocketMQ: GroupCommitService)."""
+    def wait(self, end: LogOffset, copies: int) -> Later[PutStatus]:
+        """PUT_OK once all before `end` is as durable as flushDiskType says and has so many copies,
+        see PendingSends; FLUSH_DISK_TIMEOUT syncFlushTimeout after the last tick, or after a failed
+        sync (RocketMQ: GroupCommitService)."""
         later: Later[PutStatus] = Later()
         if self.failed is not None:
             later.resolve(PutStatus.FLUSH_DISK_TIMEOUT)
-        elif end <= self.log.flushed:
-            later.resolve(PutStatus.PUT_OK)
         else:
-            deadline_ms = self._steady_ms + self._config.sync_flush_timeout_ms
-            self._waiters.append(_Waiter(end, deadline_ms, later))
-            self.start()
+            self.pending.wait(end, copies, later.resolve)
         return later
 
     def tick(self, steady_ms: int) -> None:
-        """Give up on waiters whose time is over, and flush in ASYNC_FLUSH's rhythm."""
+        """Give up on sends whose time is over, and flush in ASYNC_FLUSH's rhythm."""
         passed_ms, self._steady_ms = steady_ms - self._steady_ms, steady_ms
         self._watch(passed_ms)
         self._look_at_files(steady_ms)
         self.is_slow()
-        waiters = self._waiters
-        while waiters and waiters[0].deadline_ms <= steady_ms:
-            waiters.popleft().later.resolve(PutStatus.FLUSH_DISK_TIMEOUT)
-        if self.held is not None:
-            slow_disk, slow_replicas = PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.FLUSH_SLAVE_TIMEOUT
-            self.held.disk_wait_ms = self._config.sync_flush_timeout_ms  # it may have changed
-            self.held.expire(steady_ms, slow_replicas, slow_disk)
+        self.pending.disk_wait_ms = self._config.sync_flush_timeout_ms  # it may have changed
+        self.pending.expire(steady_ms)
         if steady_ms - self._last_check_ms < self._config.flush_interval_commit_log_ms:
             return
         self._last_check_ms = steady_ms
@@ -132,11 +120,11 @@ class GroupCommit:
             self.log.tail.refuse(SLOW, log.end - end >= UNFLUSHED_MAX)
             # What came meanwhile is synced while those before it are answered. Under SYNC_FLUSH a
             # message without a waiting send is seen once it is durable, too.
-            if self._waiters or self._config.flush_disk_type is FlushMode.SYNC_FLUSH:
+            if self._is_sync:
                 self.start()
             # Visible first, acknowledged second: a sender that reads back its message finds it.
             self._on_flushed()
-            self._release()
+            self._push()
 
         self._lane.sync(log.unflushed(end), done)
 
@@ -210,25 +198,25 @@ class GroupCommit:
         self._lane.submit(work, done)
         return True
 
-    def withdraw(self, log_end: LogOffset) -> list[Later[PutStatus]]:
-        """The log will be cut there: end the sync that is under way, and hand out those who wait
-        for what is cut, for the caller to tell."""
-        found: list[Later[PutStatus]] = []
+    def withdraw(self, log_end: LogOffset, status: PutStatus) -> list[object]:
+        """The log will be cut there: end the sync that is under way, and hand out the sends that
+        wait for what is cut, for the caller to have them answered (PendingSends.answer)."""
+        found: list[object] = []
         self._cuts += 1
-        if self.held is not None:
-            self.held.fail(PutStatus.FLUSH_DISK_TIMEOUT, log_end)
         while True:
-            found += [waiter.later for waiter in self._waiters if waiter.end > log_end]
-            self._waiters = deque(one for one in self._waiters if one.end <= log_end)
+            found += self.pending.withdraw(status, log_end)
             if not self._lane.busy:
-                return found
-            # A send that is answered now may append again: look at the waiters once more.
+                break
+            # A send that is answered now may append again: look at the list once more.
             self._lane.finish()
+        if self._is_sync:
+            self.pending.flushed_to(min(self.pending.flushed, log_end))
+        return found
 
     def resume(self, flushed_timestamp_ms: int) -> None:
         """The log was cut, and what is left of it is durable."""
         self.flushed_timestamp_ms = flushed_timestamp_ms
-        self._release()
+        self._push()
 
     def fail(self, error: OSError) -> None:
         """The log is not what memory says: nothing is acknowledged any more."""
@@ -238,23 +226,14 @@ class GroupCommit:
         self.close()
 
     def close(self, status: PutStatus = PutStatus.FLUSH_DISK_TIMEOUT) -> None:
-        """Tell those who still wait that it is over."""
-        while self._waiters:
-            self._waiters.popleft().later.resolve(status)
-        if self.held is not None:
-            self.held.fail(status)
+        """It is over for all that still wait."""
+        self.pending.fail(status)
 
-    def _release(self) -> None:
-        waiters = self._waiters
-        while waiters and waiters[0].end <= self.log.flushed:
-            waiters.popleft().later.resolve(PutStatus.PUT_OK)
-        if self.held is not None and self._config.flush_disk_type is FlushMode.SYNC_FLUSH:
-            self.held.flushed_to(self.log.flushed)
+    @property
+    def _is_sync(self) -> bool:
+        return self._config.flush_disk_type is FlushMode.SYNC_FLUSH
 
-    def hold(self, held: Held) -> None:
-        """Answers that are held wait for the same as those who `wait`."""
-        self.held = held
-        held.steady_ms = self._steady_ms
-        held.disk_wait_ms = self._config.sync_flush_timeout_ms
-        if self._config.flush_disk_type is FlushMode.SYNC_FLUSH:
-            held.flushed_to(self.log.flushed)
+    def _push(self) -> None:
+        """Under ASYNC_FLUSH nothing waits for the disk."""
+        if self._is_sync:
+            self.pending.flushed_to(self.log.flushed)

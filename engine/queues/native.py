@@ -11,6 +11,7 @@ from turbopump.engine.log.commit_log import CommitLog
 from turbopump.engine.queues.consume_queue import ConsumeQueues
 from turbopump.engine.queues.lookup import Lookup
 from turbopump.pyx.lane import Lane
+from turbopump.pyx.pending import PendingSends
 from turbopump.pyx.pulls import Pulls
 
 Commit = Callable[[bytes, bytes, int, int, int], None]
@@ -18,9 +19,9 @@ Commit = Callable[[bytes, bytes, int, int, int], None]
 
 
 def make_lane(
-    config: StoreConfig,
     log: CommitLog,
     queues: ConsumeQueues,
+    pending: PendingSends,
     dispatch: Callable[[int], None],
     arrived: Callable[[], None],
     clock: Callable[[], int] | None,
@@ -29,7 +30,8 @@ def make_lane(
     return Lane(
         log.tail,
         queues.table,
-        config.max_message_size,
+        pending,
+        log.config.max_message_size,
         dispatch=dispatch,
         arrived=arrived,
         clock=clock,

@@ -37,7 +37,7 @@ def steps_of_restart(parts: StoreParts, commit: GroupCommit, retention: Retentio
     work on it. The store is an empty one as soon as it is written down that it begins anew. Raises
     OSError, StoreError."""
     files, config = parts.files, parts.config
-    withdrawn = commit.withdraw(LogOffset(-1))
+    withdrawn = commit.withdraw(LogOffset(-1), PutStatus.SERVICE_NOT_AVAILABLE)
     try:
         if commit.failed is not None:
             raise StoreError(f"the log cannot begin anew: {commit.failed}")
@@ -50,8 +50,7 @@ def steps_of_restart(parts: StoreParts, commit: GroupCommit, retention: Retentio
         logger.info("the log begins anew")
         commit.resume(0)
     finally:
-        for later in withdrawn:
-            later.resolve(PutStatus.SERVICE_NOT_AVAILABLE)
+        commit.pending.answer(withdrawn)
 
 
 def _mark(files: Files, config: StoreConfig) -> None:

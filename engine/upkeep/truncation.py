@@ -64,7 +64,7 @@ def steps_of_cut(parts: StoreParts, commit: GroupCommit, log_end: LogOffset, now
     if commit.failed or parts.checkpointer.failed:
         raise StoreError("the log cannot be cut: the store does not take changes now")
     timestamp_ms = last_timestamp_before(parts.log, parts.damage, log_end)
-    withdrawn = commit.withdraw(log_end)
+    withdrawn = commit.withdraw(log_end, PutStatus.FLUSH_DISK_TIMEOUT)
     try:
         if commit.failed is not None:
             raise StoreError(f"the log cannot be cut at {log_end}: {commit.failed}")
@@ -74,8 +74,7 @@ def steps_of_cut(parts: StoreParts, commit: GroupCommit, log_end: LogOffset, now
         commit.fail(error)
         raise StoreError(f"the log cannot be cut at {log_end}: {error}") from error
     finally:
-        for later in withdrawn:
-            later.resolve(PutStatus.FLUSH_DISK_TIMEOUT)
+        commit.pending.answer(withdrawn)
 
 
 def last_timestamp_before(log: CommitLog, damage: LogDamage, log_offset: LogOffset) -> int:

@@ -563,11 +563,11 @@ def compare(
         driven.feed(pending, cut)
         event(f"sends natively: {min(driven.lane.send_count, 9) // 3 * 3} or more")
         event(f"pulls natively: {min(driven.pulled.found_count, 9) // 3 * 3} or more")
-        event(f"answers wait at the end: {min(driven.lane.held.count, 3)}")
+        event(f"answers wait at the end: {min(driven.lane.pending.count, 3)}")
         for each in replicas:
             each.end()
         driven.collect()
-        assert driven.held == driven.lane.held.count == 0
+        assert driven.held == driven.lane.pending.count == 0
         check_same(driven, answers, plan, (one, two))
         assert driven.peer.version == peer.version
         one_count, two_count = counted(native), counted(python)

@@ -14,11 +14,12 @@ import pytest
 from tests.unit.net.ha.logs import FILE_SIZE, MemoryLog, Shell, on_the_wire
 
 from turbopump.engine.types import LogOffset, PutStatus
-from turbopump.net.ha.acks import ALL, WaitingSends
+from turbopump.net.ha.acks import ALL, safe_end
 from turbopump.net.ha.actions import Acked, Action, Close
 from turbopump.net.ha.primary import PrimaryConnection, PrimaryOptions
 from turbopump.net.ha.replica import Replica, ReplicaOptions, State
 from turbopump.net.ha.sync_state import Proposal, SyncOptions, SyncState
+from turbopump.pyx.pending import PendingSends
 
 OPTIONS = PrimaryOptions(transfer_batch_size=60)
 NODES = (1, 2, 3)
@@ -51,8 +52,14 @@ class Reign:
         log.epochs = log.epochs.appended(epoch, start)
         self.state = SyncState(SyncOptions(node), members, set_epoch, start, log.confirm, 0)
         self.state.on_log(start)
-        self.sends = WaitingSends(self.state)
+        self.sends = PendingSends(
+            PutStatus.PUT_OK, PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.FLUSH_DISK_TIMEOUT
+        )
         self.links: dict[int, Link] = {}
+
+    def release(self) -> None:
+        """Answer the sends that all members have now."""
+        self.sends.replicated_to(ALL, safe_end(self.state, ALL, 1))
 
 
 class Group:
@@ -124,14 +131,14 @@ class Group:
                     reign.state.on_refused(proposal.number, self.now_ms)
         if reign is not None and waiting:
             reign.state.on_lost(proposal.number, self.now_ms)
-            reign.sends.release()
+            reign.release()
 
     def notice(self) -> None:
         """A broker asks the controller."""
         node = self.rng.choice(NODES)
         if node in self.reigns and self.reigns[node].epoch == self.epoch:
             self.reigns[node].state.on_agreed(self.members, self.set_epoch, self.now_ms)
-            self.reigns[node].sends.release()
+            self.reigns[node].release()
             return
         self.demote(node)
         shell = self.shells[node]
@@ -193,7 +200,7 @@ class Group:
                 at = action.log_offset
                 proposal = reign.state.on_ack(link.replica, link.number, at, self.now_ms)
                 self.propose(reign, proposal)
-                reign.sends.release()
+                reign.release()
             elif isinstance(action, Close) and link.replica in reign.links:
                 self.cut(reign, link.replica)
         reign.log.confirm = max(reign.log.confirm, reign.state.confirm_offset)
@@ -209,7 +216,6 @@ class Group:
         reign.log.write(self.rng.randbytes(self.rng.randrange(1, 40)))
         end = reign.log.end
         reign.state.on_log(end)
-        later = reign.sends.add(end, ALL, 10**9)
 
         def answered(status: PutStatus) -> None:
             if status is PutStatus.PUT_OK:
@@ -220,7 +226,8 @@ class Group:
                     assert known >= reign.log.min
                     self.acked += reign.log.read(known, end - known)
 
-        later.then(answered)
+        reign.sends.wait(end, ALL, answered)
+        reign.release()
         reign.log.confirm = max(reign.log.confirm, reign.state.confirm_offset)
 
     def expire(self) -> None:
@@ -274,7 +281,7 @@ class Group:
         else:
             for reign in self.reigns.values():
                 self.propose(reign, reign.state.on_tick(self.now_ms))
-                reign.sends.release()
+                reign.release()
 
     def settle(self) -> None:
         """No more trouble: all are one again, and in the set."""
@@ -297,7 +304,7 @@ class Group:
                 elif epoch == master.epoch:
                     master.state.on_refused(proposal.number, self.now_ms)
             master.state.on_agreed(self.members, self.set_epoch, self.now_ms)
-            master.sends.release()
+            master.release()
             ends = {log.end for log in self.logs.values()}
             if len(self.members) == 3 and ends == {master.state.confirm_offset}:
                 break
@@ -307,7 +314,7 @@ class Group:
             assert log.read(start, log.end - start) == master.log.read(start, log.end - start)
             kept, other = log.epochs.without_expired(start), master.log.epochs
             assert kept == other.without_expired(start)
-        assert self.members == frozenset(NODES) and len(master.sends) == 0
+        assert self.members == frozenset(NODES) and master.sends.count == 0
         assert holds(master.log, self.acked)
 
 

@@ -154,7 +154,7 @@ def dispatch_beyond_flushed(patch: Patch) -> None:
 def acknowledged_before_sync(patch: Patch) -> None:
     """A sender under SYNC_FLUSH does not wait."""
 
-    def wait(self: GroupCommit, end: LogOffset) -> Later[PutStatus]:
+    def wait(self: GroupCommit, end: LogOffset, copies: int) -> Later[PutStatus]:
         later: Later[PutStatus] = Later()
         later.resolve(PutStatus.PUT_OK)
         return later

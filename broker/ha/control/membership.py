@@ -26,7 +26,6 @@ RocketMQ, which all keep the wire:
 """
 
 import logging
-from collections.abc import Callable
 
 from turbopump.broker.ha.control import words
 from turbopump.broker.ha.control.abstention import Abstention
@@ -69,10 +68,6 @@ class Membership:
         """What the controllers know this broker by; None until they gave it."""
         self.epoch = NO_ROLE
         """Of the role in force, or of the last one."""
-        self.on_lapse: Callable[[], None] = lambda: None
-        """Called when a master's lease is over."""
-        self.on_renewed: Callable[[], None] = lambda: None
-        """Called when it has one again."""
         self._service, self._log = service, parts.log
         self._wall_ms, self._steady_ms = wall_ms, steady_ms
         self._address = self._ha_address = ""
@@ -236,12 +231,10 @@ class Membership:
             if self._service.is_master:
                 logger.error("no controller renews the lease: nothing is acknowledged")
             self._service.lapse()
-            self.on_lapse()
         else:
             if self._service.is_master:
                 logger.info("epoch %d: the lease holds", self.epoch)
             self._service.renew()
-            self.on_renewed()
 
     def _beat(self) -> None:
         """A master without a lease: heartbeats now, and again before they are due."""
@@ -390,7 +383,6 @@ class Membership:
         self.heartbeats.begin()
         self._lapsed = True
         self._service.lapse()
-        self.on_lapse()
         self._coming, self._coming_since_ms = word, self._steady_ms()
         try:
             later = self._service.to_master(word.epoch, word.members, word.set_epoch)

@@ -75,14 +75,14 @@ async def main(folder: str, number: int, port: int, group_file: str) -> None:
         if count % 20 == 0:
             store.tick(wall_ms(), steady_ms())
             service.tick()
-        while service.is_master and in_flight < IN_FLIGHT:
-            need = service.need()
+        while service.reign is not None and in_flight < IN_FLIGHT:
+            need = service.reign.need()
             name = f"{service.epoch}-{store.max_log_offset}"
             appended = store.append(NewMessage("T", 0, name.encode() * 20), wall_ms())
             if need is None or appended.status is not PutStatus.PUT_OK:
                 break
             in_flight += 1
-            service.wait(appended.end, need).then(partial(answered, name))
+            store.when_safe(appended, need).then(partial(answered, name))
             service.grew()
         await asyncio.sleep(0.001)
     await service.stop()

@@ -89,7 +89,8 @@ class Node:
         return future
 
     def _put(self, body: bytes, future: "asyncio.Future[PutStatus]") -> None:
-        need = self.service.need()
+        assert self.service.reign is not None
+        need = self.service.reign.need()
         assert need is not None
         appended = self.store.append(NewMessage("T", 0, body), wall_ms())
         if appended.status is PutStatus.OS_PAGE_CACHE_BUSY:
@@ -98,7 +99,7 @@ class Node:
         if appended.status is not PutStatus.PUT_OK:
             future.set_result(appended.status)
             return
-        self.service.wait(appended.end, need).then(future.set_result)
+        self.store.when_safe(appended, need).then(future.set_result)
         self.service.grew()
 
     def files(self) -> dict[str, bytes]:

@@ -180,7 +180,8 @@ class GroupBroker(Stands, Broker):
         service.on_role.append(tables.look)
         self.part.on_change.append(self.register)
         self.member = replicating.membership
-        self.member.on_renewed = self._renewed
+        self._renew = service.renew
+        service.renew = self._renewed  # type: ignore[method-assign]
         self.replicated.on_cut.append(tables.cut)
         return service
 
@@ -293,7 +294,6 @@ class GroupBroker(Stands, Broker):
         self._trying = store.try_again(tried)
 
     def _tick(self) -> None:
-        self.part.tick()
         super()._tick()
         if self.up:
             self._try_again()
@@ -340,7 +340,7 @@ class GroupBroker(Stands, Broker):
         if service is not None and service.reign is not None:
             due = self.run_of.journal.due(self, service.epoch)
             self._history.begins(self.number, self.log, log.min, log.end, due)
-        self.part.renew()
+        self._renew()
 
     # The name server
 
@@ -404,9 +404,9 @@ class GroupBroker(Stands, Broker):
         message = NewMessage(topic, queue_id, body, b"KEYS\x01k\x02")
         if not service.is_master:
             self._refuses(store, message)
-        refusal = part.refusal()
-        if refusal is not None:
-            return refusal
+        permit = part.admit()
+        if isinstance(permit, PutStatus):
+            return permit
         self.tables.make_topic(topic)
         appended = store.append(message, self.clock.wall_ms)
         if appended.status is not PutStatus.PUT_OK:
@@ -415,7 +415,7 @@ class GroupBroker(Stands, Broker):
         self.look()
         sent = Sent(
             service.epoch,
-            part.need or 0,
+            permit.copies,
             appended.log_offsets[0],
             appended.end,
             body,
@@ -424,10 +424,10 @@ class GroupBroker(Stands, Broker):
             appended.queue_offset,
         )
         self.run_of.journal.took(self, sent)
-        safe = part.when_safe(appended)
+        safe = part.when_safe(appended, permit)
 
         def told(status: PutStatus) -> None:
-            sent.status[:] = [status, status]
+            sent.status.append(status)
             self._answer(sent)
 
         safe.then(told)

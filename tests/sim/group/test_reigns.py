@@ -47,7 +47,7 @@ def test_a_reign_that_is_over_begins_late_and_does_nothing() -> None:
     assert not late.member.holds()
     story.writes()
     assert late.is_master and late.service.epoch == epoch
-    assert late.part.refusal() is PutStatus.SERVICE_NOT_AVAILABLE
+    assert late.part.admit() is PutStatus.SERVICE_NOT_AVAILABLE
     assert late.send("A", 0, b"for the wrong master") is None
     assert (late.replicated.end, late.replicated.confirm) == (end, confirm)
     other = next(one for one in story.replicas if one is not late)

@@ -98,12 +98,12 @@ class Sent:
     queue_id: int
     queue_offset: int
     status: list[PutStatus] = field(default_factory=list)
-    """Of the disk, of the replicas; what came so far."""
+    """What it was answered, once it was."""
 
     @property
     def acked(self) -> bool:
         """Whether the sender received success."""
-        return self.status == [PutStatus.PUT_OK] * 2
+        return self.status == [PutStatus.PUT_OK]
 
 
 class Broker:
@@ -426,7 +426,8 @@ class Broker:
         if not service.is_master:
             self._refuses(store, message)
             return None
-        need = service.need()
+        assert service.reign is not None, "it is a master"
+        need = service.reign.need()
         if need is None:
             return None
         appended = store.append(message, group.wall_ms)
@@ -442,14 +443,10 @@ class Broker:
 
         def answer(status: PutStatus) -> None:
             sent.status.append(status)
-            if len(sent.status) == 2:
-                self._answer(sent)
+            self._answer(sent)
 
-        store.when_safe(appended).then(answer)
-        if need in (0, 1):
-            answer(PutStatus.PUT_OK)
-        else:
-            service.wait(appended.end, need).then(answer)
+        store.pending.steady_ms = group.now_ms  # here more time passes between two ticks
+        store.when_safe(appended, need).then(answer)
         if self._rng.random() < 0.7:
             self.wire.turn()
         return sent

@@ -11,16 +11,17 @@ import pytest
 
 from tests.sim.ha.broker import Options
 from tests.sim.planted import Plant, truncation_by_position
+from turbopump.broker.ha import leader
+from turbopump.broker.ha.leader import Reign
 from turbopump.engine.disk.flush import DiskLane
 from turbopump.engine.log import epochs
 from turbopump.engine.log.epoch_file import EpochFile, Trust
-from turbopump.engine.log.epochs import Epochs
+from turbopump.engine.log.epochs import LOG_OFFSET_MAX, Epochs
 from turbopump.engine.log.incoming import Incoming
 from turbopump.engine.queues.dispatcher import LogDispatcher
 from turbopump.engine.types import LogOffset, PutStatus
 from turbopump.engine.upkeep import recovery
 from turbopump.net.ha import replica as replicas
-from turbopump.net.ha.acks import WaitingSends
 from turbopump.net.ha.frames import HandshakeReply, ReplicaFramer
 from turbopump.net.ha.replica import Replica
 from turbopump.net.ha.sync_state import SyncState
@@ -150,8 +151,13 @@ def no_consistent_point_without_an_equal_start(patch: Patch) -> None:
 
 def released_when_demoted(patch: Patch) -> None:
     """A deposed master acknowledges its pending sends (observed)."""
-    real = WaitingSends.fail
-    patch.setattr(WaitingSends, "fail", lambda self, status: real(self, PutStatus.PUT_OK))
+    real = Reign._withhold
+    patch.setattr(Reign, "_withhold", lambda self, status=None: real(self, PutStatus.PUT_OK))
+
+
+def acknowledged_before_replicas_have_it(patch: Patch) -> None:
+    """The reign pushes its own log's end to the pending sends, whatever its replicas have."""
+    patch.setattr(leader, "safe_end", lambda copies, need, least: LOG_OFFSET_MAX)
 
 
 def acknowledged_before_durable(patch: Patch) -> None:
@@ -215,6 +221,7 @@ BUGS: list[Plant] = [
     epoch_without_writes_refused,
     no_consistent_point_without_an_equal_start,
     released_when_demoted,
+    acknowledged_before_replicas_have_it,
     acknowledged_before_durable,
     joins_before_it_has_all,
     lost_answer_is_a_refusal,

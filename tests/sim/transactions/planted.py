@@ -17,6 +17,7 @@ from turbopump.broker.scheduled.half_messages import (
 )
 from turbopump.broker.scheduled.half_outcomes import HalfOutcome, HalfOutcomes
 from turbopump.broker.scheduled.transactions import Transactions
+from turbopump.broker.traffic.role import Put
 from turbopump.engine.types import Appended, PutStatus, QueueOffset
 
 Patch = pytest.MonkeyPatch
@@ -74,7 +75,7 @@ def op_message_before_the_commit(patch: Patch) -> None:
     """It says that a half message is done with, and the message itself comes behind it."""
     put = handlers.put
 
-    def late(broker: object, draft: object, now_ms: int, *, must_wait: bool = False) -> Appended:
+    def late(broker: object, draft: object, now_ms: int, *, must_wait: bool = False) -> Put:
         half = broker.store.record(draft.prepared_transaction_offset)
         broker.transactions.end(QueueOffset(half.queue_offset), HalfOutcome.COMMITTED)
         broker.transactions.write_ops(now_ms)
@@ -112,9 +113,9 @@ def repeated_answers_come_too_soon(patch: Patch) -> None:
     """The second one is acknowledged before the first one is safe."""
     when_safe = handlers._when_safe
 
-    def soon(broker: object, request: object, appended: Appended) -> object:
-        if appended.log_offsets:
-            return when_safe(broker, request, appended)
+    def soon(broker: object, request: object, written: Put) -> object:
+        if written.appended.log_offsets:
+            return when_safe(broker, request, written)
         return handlers.response(request, handlers.ResponseCode.SUCCESS)
 
     patch.setattr(handlers, "_when_safe", soon)

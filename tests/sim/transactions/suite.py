@@ -216,7 +216,6 @@ class Run:
     def _tick(self) -> None:
         self.steady_ms += TICK_MS
         broker = self._broker
-        broker.role.tick()
         broker.store.tick(self.now_ms, self.steady_ms)
         for _ in range(3):
             self.work.step()

@@ -212,7 +212,6 @@ class World:
         end_ms = self.now_ms + duration_ms
         while self.now_ms < end_ms:
             self.now_ms = min(self.now_ms + step_ms, end_ms)
-            self.broker.role.tick()
             self.broker.store.tick(self.now_ms)
             for tick in self.ticks:
                 tick(self.steady_ms)

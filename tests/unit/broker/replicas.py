@@ -4,8 +4,9 @@ import struct
 
 from tests.unit.broker.conftest import World
 
-from turbopump.broker.ha.leader import LeaderOptions, PlainLeader
-from turbopump.engine.types import Buffer, FlushMode, PutStatus
+from turbopump.broker.ha.leader import PlainLeader
+from turbopump.broker.replicating import options_of
+from turbopump.engine.types import Buffer, PutStatus
 from turbopump.net.ha.acks import AckRules, Mode
 
 SYNC_MASTER = "brokerRole=SYNC_MASTER\ninSyncReplicas=2\n"
@@ -42,11 +43,11 @@ class Replicas:
         """A reign begins; its replica has nothing yet."""
         world = self.world
         self.log.to_master(NO_EPOCH, world.now_ms)
-        is_sync = world.config.store.flush_disk_type is FlushMode.SYNC_FLUSH
+        options = options_of(world.config)
         self.leader = PlainLeader(
             self.log,
-            AckRules(Mode.PLAIN, 2),
-            LeaderOptions(counts_durable=is_sync),
+            options.rules,
+            options.leader,
             Nowhere(),
             lambda: world.now_ms,
             gap_max=GAP_MAX,

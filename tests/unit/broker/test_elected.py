@@ -57,19 +57,18 @@ class Elected:
             set_epoch=1,
             epoch_start=start,
             now_ms=world.steady_ms,
+            holds=lambda: self.lease,
         )
-        self.leader.lease(lambda: self.lease)
         world.broker.role.begin(self.leader)
         self.leader.pump(world.steady_ms)
 
     def lapse(self) -> None:
         self.lease = False
-        self.leader.fail_waiting()
-        self.world.broker.role.lapse()
+        self.leader.lapse()
 
     def renew(self) -> None:
         self.lease = True
-        self.world.broker.role.renew()
+        self.leader.renew()
 
     def _tick(self, now_ms: int) -> None:
         if hasattr(self, "leader"):

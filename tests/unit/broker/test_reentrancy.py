@@ -261,20 +261,20 @@ def test_an_answer_that_is_given_may_hold_others(driven: Cut, fails: bool) -> No
     waiting = [200, 201] if fails else [200]
     for opaque in waiting:
         send(driven, opaque)
-    held = driven.lane.held
-    assert held.count == len(waiting)
+    pending = driven.lane.pending
+    assert pending.count == len(waiting)
     sends = driven.lane.send_count
     driven.acts["settled"] = lambda: pour(
         driven, b"".join(frame_of(SEND, opaque) for opaque in range(300, 304))
     )
     if fails:
-        held.fail(PutStatus.SERVICE_NOT_AVAILABLE)
-        assert held.count == 4
+        pending.fail(PutStatus.SERVICE_NOT_AVAILABLE)
+        assert pending.count == 4
     driven.world.disk.release()
     assert driven.lane.send_count == sends + 4
     assert [code(driven, opaque) for opaque in waiting] == ([14, 14] if fails else [0])
     assert [code(driven, opaque) for opaque in range(300, 304)] == [0] * 4
-    assert held.count == 0
+    assert pending.count == 0
 
 
 class Growing(frozenset[int]):

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from turbopump.broker.handlers.puts import Draft, put
+from turbopump.broker.handlers.puts import Draft, Put, put
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.later import Later
-from turbopump.engine.types import Appended, PutStatus
+from turbopump.engine.types import PutStatus
 from turbopump.net.wire.queues import MessageQueue
 
 PLAIN = {
@@ -168,8 +168,8 @@ def test_a_deletion_is_answered_when_it_is_durable(admin: Any) -> None:
     assert plain_no_more == ["T"]
     draft = Draft("T", 0, b"late", {}, 0, 0, admin.now_ms, bytes(8))
     refused = put(admin.broker, draft, admin.now_ms)
-    assert isinstance(refused, Appended)
-    assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert isinstance(refused, Put)
+    assert refused.appended.status is PutStatus.SERVICE_NOT_AVAILABLE
     assert admin.broker.topics.get("T") is not None, "its queues are there"
     world.disk.release()
     assert admin.broker.store.topics() == []

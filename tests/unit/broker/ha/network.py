@@ -207,15 +207,20 @@ class Broker:
         message = NewMessage("topic", queue_id, body, b"KEYS\x01k\x02")
         return self.store.append(message, self.network.now_ms)
 
+    def need(self) -> int | None:
+        """Copies that a message needs which is written now."""
+        reign = self.service.reign
+        return 1 if reign is None else reign.need()
+
     def send(self, body: bytes = b"body", queue_id: int = 0) -> list[PutStatus]:
         """As the send path does; what the sender is answered comes into the list."""
         answers: list[PutStatus] = []
-        need = self.service.need()
+        need = self.need()
         assert need is not None, "not enough replicas"
         appended = self.put(body, queue_id)
         if appended.status is not PutStatus.PUT_OK:
             return [appended.status]
-        self.service.wait(appended.end, need).then(answers.append)
+        self.store.when_safe(appended, need).then(answers.append)
         self.service.grew()
         return answers
 

@@ -1,5 +1,7 @@
 """The lease: which master may acknowledge, from when on and until when."""
 
+from collections.abc import Callable
+
 from tests.unit.broker.ha.elected import (
     CODES,
     FOLLOWER,
@@ -11,15 +13,22 @@ from tests.unit.broker.ha.elected import (
     word,
 )
 
+from turbopump.broker.ha.service import HaService
 from turbopump.engine.types import PutStatus
+
+
+def watch(service: HaService, name: str, note: Callable[[], None]) -> None:
+    """Have `note` called before each `lapse` or `renew` of a service."""
+    real = getattr(service, name)
+    setattr(service, name, lambda: (note(), real()))
 
 
 def test_without_a_lease_nothing_is_acknowledged(make: Make) -> None:
     """R27: it has stopped before another can be elected."""
     one, two = pair(make)
     told: list[str] = []
-    one.membership.on_lapse = lambda: told.append("lapse")
-    one.membership.on_renewed = lambda: told.append("renewed")
+    watch(one.broker.service, "lapse", lambda: told.append("lapse"))
+    watch(one.broker.service, "renew", lambda: told.append("renewed"))
     one.script.grants = False
     one.pass_time(LEASE_MS - 1100)
     assert one.membership.holds()
@@ -97,7 +106,7 @@ def test_no_lease_of_before_counts_in_a_reign(make: Make) -> None:
     asked = member.script.take(CODES.BROKER_HEARTBEAT)
     assert asked.request.fields["epoch"] == "1", "asked again at once"
     told: list[int] = []
-    member.membership.on_renewed = lambda: told.append(member.group.network.now_ms)
+    watch(member.broker.service, "renew", lambda: told.append(member.group.network.now_ms))
     member.script.grant(asked)
     assert member.membership.holds()
     assert told == [member.group.network.now_ms], "not with the next tick"

@@ -101,7 +101,7 @@ def test_a_slave_waits_for_its_next_log_file_without_standing_still(
 
 def test_an_asynchronous_master_waits_for_nobody(group: Group) -> None:
     master, _slave = pair(group, broker_role=BrokerRole.ASYNC_MASTER)
-    assert master.service.need() == 1
+    assert master.need() == 1
     assert master.send() == [PutStatus.PUT_OK]
 
 
@@ -121,11 +121,11 @@ def test_without_its_slave_a_synchronous_master_answers_late(group: Group) -> No
 
 def test_what_an_operator_changes_counts_from_then_on(group: Group) -> None:
     master, slave = pair(group)
-    assert master.service.need() == 2
+    assert master.need() == 2
     changes = {"in_sync_replicas": 3, "ha_max_gap_not_in_sync": 1, "ha_housekeeping_interval_ms": 9}
     master.service.reconfigure(replace(MASTER, **changes))  # type: ignore[arg-type]
     slave.service.reconfigure(replace(SLAVE, **changes))  # type: ignore[arg-type]
-    assert master.service.need() == 3
+    assert master.need() == 3
     assert isinstance(master.service.reign, PlainLeader)
     assert master.service.reign.group.gap_max == 1
     assert slave.service.follower is not None

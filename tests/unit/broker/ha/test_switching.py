@@ -256,7 +256,7 @@ def test_a_replica_leaves_the_set_and_joins_again(group: Group) -> None:
     assert waiting == [], "until the controller agrees the replica counts"
     decider.agree()
     assert waiting == [PutStatus.PUT_OK]
-    assert master.service.need() is not None
+    assert master.need() is not None
     group.network.unreachable.clear()
     group.settle(6000)
     assert decider.asked[-1].members == PAIR
@@ -289,7 +289,7 @@ def test_too_few_replicas_are_told_before_anything_is_written(group: Group) -> N
     decider = Decider()
     master = group.add(1, options(1, min_in_sync_replicas=2), decider)
     master.service.to_master(1, frozenset({1}), 1)
-    assert master.service.need() is None
+    assert master.need() is None
 
 
 def test_who_says_to_be_the_master_is_closed(group: Group) -> None:
@@ -351,16 +351,16 @@ def test_flow_control_bounds_what_a_replica_is_sent_in_a_second(group: Group) ->
 
 def test_what_an_operator_changes_counts_from_then_on(group: Group) -> None:
     master, replica = pair(group)
-    assert master.service.need() is not None
+    assert master.need() is not None
     limit = {"ha_flow_control_enable": True, "max_ha_transfer_byte_in_second": 5000}
     times = {"ha_max_time_slave_not_catchup_ms": 700, "ha_housekeeping_interval_ms": 900}
     changed = options(9, min_in_sync_replicas=3, slave_timeout_ms=50, **limit, **times)
     master.service.reconfigure(changed)
     replica.service.reconfigure(changed)
-    assert master.service.need() is None
+    assert master.need() is None
     assert (master.service.options.own_id, replica.service.options.own_id) == (1, 2)
     master.service.reconfigure(options(9, **limit, **times))
-    assert master.service.need() is not None
+    assert master.need() is not None
     group.settle(1000)
     begin = replica.log.end
     for _ in range(20):

@@ -4,8 +4,9 @@ import pytest
 
 from turbopump.engine.later import Later
 from turbopump.engine.types import LogOffset, PutStatus
-from turbopump.net.ha.acks import ALL, AckRules, Mode, WaitingSends, needed
+from turbopump.net.ha.acks import ALL, AckRules, Copies, Mode, needed, safe_end
 from turbopump.net.ha.sync_state import SyncOptions, SyncState
+from turbopump.pyx.pending import PendingSends
 
 OK, TIMEOUT = PutStatus.PUT_OK, PutStatus.FLUSH_SLAVE_TIMEOUT
 CONTROLLER, PLAIN = Mode.CONTROLLER, Mode.PLAIN
@@ -43,6 +44,28 @@ def group(*members: int, acked: dict[int, int] | None = None) -> SyncState:
     return state
 
 
+class Sends:
+    """Pending sends that are pushed, as a reign does, what copies of the log there are."""
+
+    def __init__(self, copies: Copies, min_in_sync_replicas: int = 1) -> None:
+        self.pending = PendingSends(OK, TIMEOUT, PutStatus.FLUSH_DISK_TIMEOUT)
+        self.pending.replica_wait_ms = 3000
+        self._copies, self._least = copies, min_in_sync_replicas
+        self.release()
+
+    def __len__(self) -> int:
+        return self.pending.count
+
+    def add(self, log_end: LogOffset, need: int) -> Later[PutStatus]:
+        later: Later[PutStatus] = Later()
+        self.pending.wait(log_end, need, later.resolve)
+        return later
+
+    def release(self) -> None:
+        for need in (ALL, 2, 3):
+            self.pending.replicated_to(need, safe_end(self._copies, need, self._least))
+
+
 def status(later: Later[PutStatus]) -> PutStatus | None:
     return later.value if later.done else None
 
@@ -68,24 +91,24 @@ def status(later: Later[PutStatus]) -> PutStatus | None:
 def test_when_a_send_has_its_copies(
     need: int, acked: dict[int, int], expected: PutStatus | None
 ) -> None:
-    sends = WaitingSends(group(1, 2, 3, acked=acked))
-    later = sends.add(LogOffset(124), need, 3000)
+    sends = Sends(group(1, 2, 3, acked=acked))
+    later = sends.add(LogOffset(124), need)
     assert status(later) == expected
-    sends.on_tick(2999)
+    sends.pending.expire(2999)
     assert status(later) == expected
-    sends.on_tick(3000)
+    sends.pending.expire(3000)
     assert status(later) == (expected or TIMEOUT)
     assert len(sends) == 0
 
 
 def test_a_set_of_one_answers_at_once() -> None:
-    assert status(WaitingSends(group(1)).add(LogOffset(124), ALL, 3000)) is OK
+    assert status(Sends(group(1)).add(LogOffset(124), ALL)) is OK
 
 
 def test_acknowledgements_release_in_order() -> None:
     state = group(1, 2, acked={2: 0})
-    sends = WaitingSends(state)
-    laters = [sends.add(LogOffset(end), ALL, 3000) for end in (100, 200, 200, 300)]
+    sends = Sends(state)
+    laters = [sends.add(LogOffset(end), ALL) for end in (100, 200, 200, 300)]
     state.on_ack(2, 2, LogOffset(200), 1)
     sends.release()
     assert [status(later) for later in laters] == [OK, OK, OK, None]
@@ -94,8 +117,8 @@ def test_acknowledgements_release_in_order() -> None:
 def test_i6_the_minimum_holds_when_the_send_is_answered_too() -> None:
     """The set shrank below it between writing and answering."""
     state = group(1, 2, acked={2: 0})
-    sends = WaitingSends(state, min_in_sync_replicas=2)
-    later = sends.add(LogOffset(100), ALL, 3000)
+    sends = Sends(state, min_in_sync_replicas=2)
+    later = sends.add(LogOffset(100), ALL)
     state.on_disconnected(2, 2, 1)
     state.on_agreed(frozenset({1}), 2, 2)
     sends.release()
@@ -105,9 +128,9 @@ def test_i6_the_minimum_holds_when_the_send_is_answered_too() -> None:
 def test_an_answer_may_demote_the_master() -> None:
     """What is done with an answer may lead to anything, also to the end of the reign."""
     state = group(1, 2, acked={2: 0})
-    sends = WaitingSends(state)
-    laters = [sends.add(LogOffset(100), ALL, 3000) for _ in range(3)]
-    laters[0].then(lambda _status: sends.fail(PutStatus.SERVICE_NOT_AVAILABLE))
+    sends = Sends(state)
+    laters = [sends.add(LogOffset(100), ALL) for _ in range(3)]
+    laters[0].then(lambda _status: sends.pending.fail(PutStatus.SERVICE_NOT_AVAILABLE))
     state.on_ack(2, 2, LogOffset(100), 1)
     sends.release()
     refused = PutStatus.SERVICE_NOT_AVAILABLE
@@ -116,17 +139,17 @@ def test_an_answer_may_demote_the_master() -> None:
 
 def test_a_master_that_is_demoted_fails_what_waits() -> None:
     """RocketMQ clears the set and releases them as done: two acknowledged messages were lost."""
-    sends = WaitingSends(group(1, 2, acked={2: 0}))
-    laters = [sends.add(LogOffset(100), ALL, 3000) for _ in range(3)]
-    sends.fail(PutStatus.FLUSH_SLAVE_TIMEOUT)
+    sends = Sends(group(1, 2, acked={2: 0}))
+    laters = [sends.add(LogOffset(100), ALL) for _ in range(3)]
+    sends.pending.fail(PutStatus.FLUSH_SLAVE_TIMEOUT)
     assert [status(later) for later in laters] == [TIMEOUT] * 3 and len(sends) == 0
 
 
 def test_what_the_master_does_not_count_yet_is_not_safe_alone_either() -> None:
     """Its disk is slower than a replica that joins meanwhile: that one must have it, too."""
     state = group(1)
-    sends = WaitingSends(state)
-    later = sends.add(LogOffset(1500), ALL, 9000)
+    sends = Sends(state)
+    later = sends.add(LogOffset(1500), ALL)
     assert not later.done
     state.on_connected(2, 2, False, 0)
     state.on_ack(2, 2, LogOffset(1000), 0)

@@ -1,13 +1,15 @@
 # cython: auto_pickle=False
-"""Answers to sends that wait until their records are safe: on the disk, and with the replicas.
+"""The one list of sends that wait until their records are safe: on the disk, and with the replicas.
 
-Owns the answers' bytes and their order, which is the log's. It must never decide what is safe: the
-group commit says what is durable (engine/log/group_commit.py), the broker what the replicas have
-(broker/traffic/fast_lane.py). Filled by the lane; an answer is given to its connection, many in one
-write, as bytes of its own: a connection that gets one may add others, which moves the texts.
+Owns their order, which is the log's, how far the log is safe, and the bytes of native answers. It
+must never find out what is safe: that is pushed, how far the log is durable by the group commit
+(engine/log/group_commit.py), how far the replicas have it and how many of them a send needs by the
+reign (broker/ha/leader.py). Filled by the lane, with answers, and by the store for handlers, with
+what is called; given to one connection, many in one write, as bytes of their own: what is answered
+may add others, which moves the texts.
 
-    texts    | answer | answer | answer | ...          in the order of their records
-    ring     | end, need, connection, size | ...       an entry for each
+    texts    | answer | answer |   | answer | ...      in the order of their records
+    ring     | end, need, holder, size | ...           an entry for each; a handler's has size 0
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -21,8 +23,10 @@ from turbopump.pyx.c_traffic cimport *
 cdef extern from "bytes.h" nogil:
     void be_put_i32(uint8_t *at, int32_t value)
 
-NEED_MAX = HELD_NEEDS - 2
+NEED_MAX = NEEDS - 2
 """Copies that may be asked for; a group has three or five."""
+PENDING_MAX = 1_000_000
+"""Sends that wait at once; at 1 KB each this is what a replica behind by 1 GB leaves waiting."""
 
 cdef enum:
     FIRST_RING = 1024
@@ -36,23 +40,25 @@ cdef class Holder:
     """A connection whose answers are held."""
 
     cdef int give(self, bytes answers, Py_ssize_t count) except -1:
-        """Write them; nobody is there any more where the connection is closed."""
+        """Write them; they are dropped where the connection is closed."""
         raise NotImplementedError
 
 
-cdef class Held:
+cdef class PendingSends:
     """See the stub."""
 
-    def __cinit__(self):
-        self.ring = <held_answer *>PyMem_Malloc(FIRST_RING * sizeof(held_answer))
+    def __cinit__(self, ok, late_replicas, late_disk):
+        self.ok, self.late_replicas, self.late_disk = ok, late_replicas, late_disk
+        self.ring = <pending_send *>PyMem_Malloc(FIRST_RING * sizeof(pending_send))
         self.texts = <uint8_t *>PyMem_Malloc(FIRST_TEXTS)
         if self.ring == NULL or self.texts == NULL:
             raise MemoryError
         self.ring_room, self.room = FIRST_RING, FIRST_TEXTS
-        for need in range(HELD_NEEDS):
+        for need in range(NEEDS):
             self.safe[need] = -1
         self.safe[0 + 1] = self.safe[1 + 1] = INT64_MAX
         self.flushed = INT64_MAX
+        self.copies = 1
         self.limit = 0
         self.statuses = {}
         self.region = b""
@@ -71,34 +77,79 @@ cdef class Held:
 
     @property
     def count(self) -> int:
-        """Answers that wait."""
+        """How many wait."""
         return self.waiting
+
+    def wait(self, int64_t end, int32_t need, callback not None) -> None:
+        """Call back with the status; see the stub."""
+        cdef const pending_send *last
+        if not -1 <= need <= NEEDS - 2:
+            raise ValueError(f"{need} copies")
+        if end <= self.flushed and end <= self.safe_of(need):
+            callback(self.ok)
+        elif <Py_ssize_t>self.waiting >= <Py_ssize_t>PENDING_MAX:
+            callback(self.late_replicas if end > self.safe_of(need) else self.late_disk)
+        else:
+            self.grow(0)
+            if self.waiting:
+                # What was appended together is reported in any order, and answered together, too.
+                last = &self.ring[(self.first + self.waiting - 1) & (self.ring_room - 1)]
+                end = max(end, last.end)
+            self.enter(<void *>callback, end, need).size = 0
 
     def flushed_to(self, int64_t end) -> None:
         """All before that log offset is durable."""
         self.flushed = end
         self.sweep()
 
+    def ask_for(self, copies) -> None:
+        """How many copies a send needs from now on; see the stub."""
+        cdef int32_t wanted = 1 if copies is None else copies
+        if not -1 <= wanted <= NEEDS - 2:
+            raise ValueError(f"{wanted} copies")
+        self.copies, self.not_enough, self.withheld = wanted, copies is None, False
+
     def replicated_to(self, int32_t need, int64_t end) -> None:
         """So many copies reach that log offset."""
-        if -1 <= need <= HELD_NEEDS - 2:
+        if not -1 <= need <= NEEDS - 2:
+            raise ValueError(f"{need} copies")
+        if need not in (0, 1) and self.safe[need + 1] != end:
             self.safe[need + 1] = end
             self.sweep()
 
+    def safe_end(self, int32_t need) -> int:
+        """Up to where so many copies reach."""
+        if not -1 <= need <= NEEDS - 2:
+            raise ValueError(f"{need} copies")
+        return self.safe_of(need)
+
+    def withhold(self, status) -> None:
+        """The replicas count no more; see the stub."""
+        for need in range(NEEDS):
+            if need not in (0 + 1, 1 + 1):
+                self.safe[need] = -1
+        self.withheld = True
+        self.fail(status)
+
     def sweep(self) -> None:
-        """Give the answers whose records are safe, side by side for the same connection at once."""
-        cdef held_answer one
-        cdef held_answer *next_one
+        """Answer what is safe, native answers side by side for the same connection at once."""
+        cdef pending_send one
+        cdef pending_send *next_one
         cdef size_t size, begin
         cdef Py_ssize_t count
         cdef bytes answers
         while self.waiting and self.is_safe(&self.ring[self.first]):
             begin = self.begin
             one = self.take()
+            if not one.size:
+                self.tell(one, self.ok)
+                continue
             size, count = one.size, 1
             while self.waiting:
                 next_one = &self.ring[self.first]
-                if next_one.holder != one.holder or not self.is_safe(next_one):
+                if next_one.holder != one.holder or not next_one.size:
+                    break
+                if not self.is_safe(next_one):
                     break
                 size += next_one.size
                 count += 1
@@ -108,44 +159,57 @@ cdef class Held:
             answers = PyBytes_FromStringAndSize(<char *>self.texts + begin, <Py_ssize_t>size)
             holder.give(answers, count)
 
-    def expire(self, int64_t steady_ms, late_replicas, late_disk) -> None:
-        """Time has passed: whoever has waited long enough is told so."""
-        cdef held_answer *one
+    def expire(self, int64_t steady_ms) -> None:
+        """Time has passed; see the stub."""
+        cdef pending_send *one
         self.steady_ms = steady_ms
         while self.waiting:
             one = &self.ring[self.first]
-            if one.end > self.safe_end(one.need):
+            if one.end > self.safe_of(one.need):
                 if steady_ms - one.since_ms < self.replica_wait_ms:
                     return
-                self.tell(self.take(), late_replicas)
+                self.tell(self.take(), self.late_replicas)
             elif one.end > self.flushed:
                 if steady_ms - one.since_ms < self.disk_wait_ms:
                     return
-                self.tell(self.take(), late_disk)
+                self.tell(self.take(), self.late_disk)
             else:
                 self.sweep()
 
-    def fail(self, status, int64_t after=-1) -> None:
-        """Whoever waits for a record that ends behind `after` is told that status."""
-        cdef held_answer one
-        cdef list told = []
+    def withdraw(self, status, int64_t after) -> list:
+        """Take out what waits for a record that ends behind `after`; see the stub."""
+        cdef pending_send one
+        cdef list withdrawn = []
         # The last ones first, so that those that stay are where they were; each is out of the ring
-        # before its connection hears of it.
+        # before its holder hears of it.
         while self.waiting:
             one = self.ring[(self.first + self.waiting - 1) & (self.ring_room - 1)]
             if one.end <= after:
                 break
-            told.append((<Holder>one.holder, self.refusal(one, status, self.end - one.size)))
+            answer = self.refusal(one, status, self.end - one.size) if one.size else None
+            withdrawn.append((<object>one.holder, answer, status))
             Py_DECREF(<object>one.holder)
             self.waiting -= 1
             self.end -= one.size
-        for holder, answer in reversed(told):
-            (<Holder>holder).give(answer, 1)
+        withdrawn.reverse()
+        return withdrawn
 
-    cdef bint is_safe(self, const held_answer *one):
-        return one.end <= self.flushed and one.end <= self.safe_end(one.need)
+    def answer(self, list withdrawn not None) -> None:
+        """Give what was withdrawn its status."""
+        for holder, answer, status in withdrawn:
+            if answer is None:
+                holder(status)
+            else:
+                (<Holder?>holder).give(answer, 1)
 
-    cdef int64_t safe_end(self, int32_t need):
+    def fail(self, status, int64_t after=-1) -> None:
+        """What waits for a record that ends behind `after` gets that status."""
+        self.answer(self.withdraw(status, after))
+
+    cdef bint is_safe(self, const pending_send *one):
+        return one.end <= self.flushed and one.end <= self.safe_of(one.need)
+
+    cdef int64_t safe_of(self, int32_t need):
         return self.safe[need + 1]
 
     cdef bint is_full(self):
@@ -154,28 +218,33 @@ cdef class Held:
     cdef int add(self, Holder holder, const trf_send_answer *answer, int64_t end,
                  int32_t need) except -1:
         """Hold an answer until its record is safe."""
-        cdef held_answer *one
+        cdef pending_send *one
         self.grow(trf_send_reply_room(answer))
-        one = &self.ring[(self.first + self.waiting) & (self.ring_room - 1)]
+        one = self.enter(<void *>holder, end, need)
         one.size = trf_send_reply(self.texts + self.end, self.room - self.end, answer)
-        one.end, one.need, one.opaque = end, need, answer.opaque
-        one.since_ms = self.steady_ms
-        one.holder = <void *>holder
-        Py_INCREF(holder)
+        one.opaque = answer.opaque
         self.end += one.size
-        self.waiting += 1
         return 0
+
+    cdef pending_send *enter(self, void *holder, int64_t end, int32_t need):
+        """The entry behind the last one; there is room, and its size is to follow."""
+        cdef pending_send *one
+        one = &self.ring[(self.first + self.waiting) & (self.ring_room - 1)]
+        one.end, one.need, one.since_ms, one.holder = end, need, self.steady_ms, holder
+        Py_INCREF(<object>holder)
+        self.waiting += 1
+        return one
 
     cdef int grow(self, size_t size) except -1:
         """Room for one more, with so many bytes."""
         cdef size_t wanted, room = self.room
-        cdef held_answer *ring
+        cdef pending_send *ring
         cdef void *texts
         if not self.waiting:
             self.begin = self.end = 0
         wanted = self.end - self.begin + size
         if self.waiting == self.ring_room:
-            ring = <held_answer *>PyMem_Malloc(2 * self.ring_room * sizeof(held_answer))
+            ring = <pending_send *>PyMem_Malloc(2 * self.ring_room * sizeof(pending_send))
             if ring == NULL:
                 raise MemoryError
             for number in range(self.waiting):
@@ -197,23 +266,26 @@ cdef class Held:
             self.texts, self.room = <uint8_t *>texts, room
         return 0
 
-    cdef held_answer take(self):
+    cdef pending_send take(self):
         """The first one, whose reference is the caller's now; its text stays until the next
         `add`."""
-        cdef held_answer one = self.ring[self.first]
+        cdef pending_send one = self.ring[self.first]
         self.first = (self.first + 1) & (self.ring_room - 1)
         self.waiting -= 1
         self.begin += one.size
         return one
 
-    cdef int tell(self, held_answer one, object status) except -1:
-        """Tell the one that was just taken that its record is not safe."""
-        holder = <Holder>one.holder
+    cdef int tell(self, pending_send one, object status) except -1:
+        """Give the one that was just taken its status; of a native answer no good one."""
+        holder = <object>one.holder
         Py_DECREF(<object>one.holder)
-        holder.give(self.refusal(one, status, self.begin - one.size), 1)
+        if one.size:
+            (<Holder?>holder).give(self.refusal(one, status, self.begin - one.size), 1)
+        else:
+            holder(status)
         return 0
 
-    cdef bytes refusal(self, held_answer one, object status, size_t at):
+    cdef bytes refusal(self, pending_send one, object status, size_t at):
         """The answer whose text is at `at`, made into one that says that status."""
         cdef trf_refusal refusal
         cdef bytes remark, answer, made

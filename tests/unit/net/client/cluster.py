@@ -17,13 +17,13 @@ from turbopump.net.transport.errors import CallTimeout, ConnectError, RemotingEr
 from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.wire.bodies import as_object, dump, load_object
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.command import Body, Command, response
 from turbopump.net.wire.headers.pull import PullMessageResponse
 from turbopump.net.wire.headers.send import SendMessageResponse
 from turbopump.net.wire.heartbeat import HeartbeatData
 from turbopump.net.wire.hosts import pack
 from turbopump.net.wire.queues import MessageQueue
-from turbopump.net.wire.route import BrokerData, QueueData, TopicRouteData
+from turbopump.net.wire.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from turbopump.pyx import record
 from turbopump.pyx.region import Region
 
@@ -116,6 +116,8 @@ class ScriptedBroker:
                 client_id = HeartbeatData.decode(request.body).client_id
                 if client_id not in self.members:
                     self.members.append(client_id)
+            case RequestCode.UNREGISTER_CLIENT:
+                self.members = [one for one in self.members if one != fields["clientID"]]
             case RequestCode.GET_CONSUMER_LIST_BY_GROUP:
                 done.body = dump({"consumerIdList": self.members})
             case RequestCode.SEND_MESSAGE_V2:
@@ -268,6 +270,7 @@ class ScriptedCluster:
     routes: dict[str, TopicRouteData] = field(default_factory=dict)
     down: set[str] = field(default_factory=set)
     faults: dict[tuple[str, int], list[Fault]] = field(default_factory=dict)
+    answers: dict[tuple[str, int], Body | ResponseCode] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
     dispatcher: Dispatcher | None = None
     open: int = 0
@@ -295,6 +298,11 @@ class ScriptedCluster:
         """These happen to the next requests of that code to a broker, or to an address."""
         address = name if ":" in name else self.named(name).address
         self.faults.setdefault((address, code), []).extend(faults)
+
+    def says(self, name: str, code: int, answer: Body | ResponseCode) -> None:
+        """What a broker, or an address, answers to all requests of that code from now on: a body,
+        or an error code."""
+        self.answers[name if ":" in name else self.named(name).address, code] = answer
 
     def made(self, code: int) -> list[Call]:
         """The requests of one code so far."""
@@ -346,11 +354,28 @@ class ScriptedCluster:
             raise CallTimeout(f"{address} does not answer") from None
 
     async def _answer(self, address: str, request: Command) -> Command:
+        answer = self.answers.get((address, request.code))
+        if isinstance(answer, ResponseCode):
+            return response(request, answer, "scripted")
+        if answer is not None:
+            return response(request, ResponseCode.SUCCESS, body=answer)
         if address in self.brokers:
             return await self.brokers[address].answer(request)
         if address not in (NAME_SERVER, OTHER_NAME_SERVER):
             raise RemotingError(f"there is nothing at {address}")
+        if request.code == RequestCode.GET_BROKER_CLUSTER_INFO:
+            return response(request, ResponseCode.SUCCESS, body=self._cluster_info().encode())
+        if request.code == RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER:
+            body = dump({"topicList": list(self.routes)})
+            return response(request, ResponseCode.SUCCESS, body=body)
+        if request.code != RequestCode.GET_ROUTEINFO_BY_TOPIC:
+            return response(request, ResponseCode.SUCCESS)
         route = self.routes.get(request.fields["topic"])
         if route is None:
             return response(request, ResponseCode.TOPIC_NOT_EXIST, "no route")
         return response(request, ResponseCode.SUCCESS, body=route.encode())
+
+    def _cluster_info(self) -> ClusterInfo:
+        data = [BrokerData("C", one.name, {0: one.address}) for one in self.brokers.values()]
+        names = [one.broker_name for one in data]
+        return ClusterInfo({one.broker_name: one for one in data}, {"C": names})

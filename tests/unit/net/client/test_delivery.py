@@ -22,7 +22,6 @@ from turbopump.net.client.consuming.process_queue import FlowLimits
 from turbopump.net.client.errors import ClientClosed, ClientError
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ConsumeFrom, ConsumerOptions, MessageModel, Outcome
-from turbopump.net.transport.errors import ConnectError
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 
 RETRY = "%RETRY%G"
@@ -218,26 +217,6 @@ def test_offsets_are_committed_every_five_seconds_up_to_the_oldest_in_work(
         if call.request.fields["topic"] == TOPIC
     ]
     assert rows == [(5_000, 1), (10_000, 3), (15_000, 4)]
-
-
-def test_a_commit_that_fails_is_made_up_for_by_the_next(one: ScriptedCluster) -> None:
-    broker = fill(one, 1)
-    one.fail("a", COMMIT, ConnectError("gone"), ConnectError("gone"))
-
-    async def story() -> None:
-        await asyncio.sleep(7)
-        broker.put(b"1")
-
-    async def whole(made: Consumer) -> None:
-        made.subscribe(TOPIC)
-        made.on_message(lambda message: asyncio.sleep(0))
-        async with made:
-            await story()
-            await asyncio.sleep(4)
-
-    made = Consumer("G", NAME_SERVER, client_options=options(instance_name="unit"))
-    play(whole(made))
-    assert broker.committed["G", TOPIC, 0] == 2
 
 
 def test_pulling_pauses_while_too_much_waits(one: ScriptedCluster) -> None:

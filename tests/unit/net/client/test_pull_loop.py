@@ -17,6 +17,7 @@ from tests.unit.net.client.cluster import (
 
 from turbopump.net.client.consuming.consumer import Consumer
 from turbopump.net.client.errors import BrokerError
+from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ConsumeFrom, ConsumerOptions
 from turbopump.net.transport.errors import ConnectError
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -47,6 +48,10 @@ def consumer(**more: Any) -> Consumer:
     )
     made.subscribe(TOPIC)
     return made
+
+
+async def take(message: ReceivedMessage) -> None:
+    """A handler that acknowledges; a plain function would run in a thread, in real time."""
 
 
 def pulls(cluster: ScriptedCluster) -> list[tuple[int, int]]:
@@ -181,7 +186,7 @@ def test_a_pull_brings_the_commit_along(one: ScriptedCluster) -> None:
 
     async def story() -> None:
         made = consumer(consume_from=ConsumeFrom.FIRST, pull_batch=5, persist_ms=1_000_000)
-        made.on_message(lambda message: asyncio.sleep(0))
+        made.on_message(take)
         async with made:
             await asyncio.sleep(1)
             broker.put(b"110")

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from turbopump.broker.assignment.assignments import Assignments
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.replication import GroupMembership, Replication
 from turbopump.broker.scheduled.delay import DelayedMessages
@@ -46,7 +47,7 @@ class BrokerContext:
     `steady_ms` is the monotonic clock, for leases, waits and signs of life: a wall clock put
     forward an hour must not close every client, nor one put back hold a lock for an hour. `ha` is
     None in a group of one, `membership` where no controllers elect; `ha_address` is where replicas
-    find this broker.
+    find this broker. `assignments` is set by parts.py, which has what it needs.
     """
 
     config: BrokerConfig
@@ -80,6 +81,7 @@ class BrokerContext:
     ha: Replication | None = None
     ha_address: str = ""
     membership: GroupMembership | None = None
+    assignments: Assignments = field(init=False)
     lags: ConsumerLags = field(init=False)
 
     def __post_init__(self) -> None:

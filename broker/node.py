@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
+from turbopump.broker.assignment.history import lines_of
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.config.config_file import write_back
 from turbopump.broker.context import BrokerContext
@@ -44,6 +45,7 @@ from turbopump.engine.disk.config_files import ConfigFiles, pieces_of
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import DiskThreads
 from turbopump.engine.disk.kept_table import Content
+from turbopump.engine.disk.line_files import LineFiles
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.later import Later
 from turbopump.engine.store import Store
@@ -68,6 +70,9 @@ TICK_MS = 100
 """Pace of the store's policy, the deadlines of long polls and the delay levels."""
 DELAY_PAUSE_MS = 2
 """Between two steps of a backlog of delayed messages: sends and pulls come in between."""
+HISTORY_FOLDER = "rebalance"
+"""Of the store: histories of assignments."""
+HISTORY_INTERVAL_MS, UNUSED_INTERVAL_MS = 1_000, 60_000
 SAVER_TICK_MS = 1_000
 """So soon a table is saved again after a failure (a full disk), of which the request for the
 change learnt at once."""
@@ -102,6 +107,8 @@ class BrokerNode:
         self._reopening = Reopening(self._begin, self._end)
         self._runs = False
         self._client: Client
+        self._calls: Calls
+        self._history_files: LineFiles
         self._saving: set[str]
         self._unsaved: set[str]
         self._reports: Reports
@@ -147,6 +154,7 @@ class BrokerNode:
         self._loop = asyncio.get_running_loop()
         self._saving, self._unsaved, self._due_ms = set(), set(), {}
         self._client = Client(self._now_ms, options=RemotingOptions(tls=self._config.client_tls))
+        self._calls = Calls(self._client, renews=True)
         if not self._config.broker_ip1:
             self._config.broker_ip1 = local_ip()
         self._ip = await ip_of(self._config.broker_ip1)
@@ -209,6 +217,7 @@ class BrokerNode:
                 await self._server.stop()
                 await self._stop_replication()
                 await self._name_servers.stop()
+                await self._calls.stop()
                 await self._client.close()  # controllers see now that another is to be elected
             finally:
                 if self._timer is not None:
@@ -300,6 +309,10 @@ class BrokerNode:
             soon=self._soon,
             register_topics=self._register_topics,
             save_config=self._save_config,
+            call=self._calls,
+        )
+        self._history_files = LineFiles(
+            self._files, f"{self._config.store.root}/{HISTORY_FOLDER}", "rebalance"
         )
         self.context = make_broker(self._config, self._store, self._topics, around)
 
@@ -413,6 +426,9 @@ class BrokerNode:
         guarded(self._save_delay, "the saving of the delay levels")
         self._every("halves", config.transaction_metric_flush_interval_ms, self._save_half_counts)
         guarded(context.lags.tick, "the walk over the consumer groups")
+        guarded(context.assignments.tick, "the assignments' tick")
+        self._every("assignments", UNUSED_INTERVAL_MS, context.assignments.forget_unused)
+        self._every("histories", HISTORY_INTERVAL_MS, self._write_history)
         self._every("saves", SAVER_TICK_MS, self._saver.tick)
 
     def _every(self, name: str, interval_ms: int, work: Callable[[], object]) -> None:
@@ -428,6 +444,23 @@ class BrokerNode:
     def _housekeep(self) -> None:
         clients.housekeeping(self.context)
         self.context.filters.clean(self._now_ms())
+
+    def _write_history(self) -> None:
+        history, size_max = self.context.assignments.history, self._config.rebalance_history_bytes
+        changes = [] if HISTORY_FOLDER in self._saving else history.take()
+        if not changes:
+            return
+        self._saving.add(HISTORY_FOLDER)
+
+        def done(result: OSError | None) -> None:
+            self._saving.discard(HISTORY_FOLDER)
+            if isinstance(result, OSError):
+                logger.warning("histories of %d assignments are lost: %s", len(changes), result)
+
+        def write() -> None:
+            self._history_files.append(lines_of(changes), size_max)
+
+        self._config_disk.submit(write, done)
 
     def _sample(self) -> None:
         stored = self._store.statistics
@@ -507,6 +540,8 @@ class BrokerNode:
             self._replicating.service.reconfigure(options_of(config))
         self._name_servers.reconfigure(config.register_broker_timeout_ms)
         context.fast.reconfigure()
+        context.assignments.reconfigure()
+        clients.send_notices(context)
         if config.path:
             work = partial(write_back, self._files, config.path, changed)
             self._config_disk.submit(work, saved.resolve)

@@ -10,10 +10,14 @@ a test's world describe themselves in `Surroundings`. Called by these, with a st
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from turbopump.broker.assignment.assignments import Assignments
+from turbopump.broker.assignment.routes import Call, GroupCoordinator, TopicRoutes
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers import (
+    assignment,
     clients,
     ha,
     locks,
@@ -37,6 +41,7 @@ from turbopump.broker.tables.consumers import ConsumerTable
 from turbopump.broker.tables.filters import FilterTable
 from turbopump.broker.tables.groups import GroupTable
 from turbopump.broker.tables.half_counts import HalfCounts
+from turbopump.broker.tables.kept_shares import KeptShares
 from turbopump.broker.tables.locks import QueueLocks
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.producers import ProducerTable
@@ -63,6 +68,7 @@ _FAMILIES = (
     pull,
     offsets,
     clients,
+    assignment,
     locks,
     query,
     relays,
@@ -81,7 +87,7 @@ class Surroundings:
     `wall_ms` is the wall clock and `steady_ms` the monotonic one; `native_clock` is the wall clock
     of native code, None: the system's. `soon` has work done behind the turn of the loop that is
     under way, on the loop's thread; it drops the work where the store is another thread's by then.
-    For the others see BrokerContext.
+    `call` asks another node. For the others see BrokerContext.
     """
 
     files: ConfigFiles
@@ -93,6 +99,7 @@ class Surroundings:
     soon: Callable[[Callable[[], None]], None]
     register_topics: Callable[[Sequence[str]], Later[None]]
     save_config: Callable[[Sequence[Property]], Later[OSError | None]]
+    call: Call
     native_clock: Callable[[], int] | None = None
 
 
@@ -116,7 +123,8 @@ def make_broker(
     groups.load(now_ms)
     filters.load(now_ms)
     producers, half_counts = ProducerTable(), HalfCounts(files)
-    for table in (committed, delay, modes, half_counts):
+    kept = KeptShares(saver, now_ms)
+    for table in (committed, delay, modes, half_counts, kept):
         table.load()
     ends = Transactions(
         store,
@@ -155,6 +163,7 @@ def make_broker(
         save_config=around.save_config,
         steady_ms=around.steady_ms,
     )
+    context.assignments = _assignments(context, kept, around)
     _tie(context, around.wall_ms)
     return context
 
@@ -165,6 +174,34 @@ def request_table(context: BrokerContext) -> Dispatcher:
     for family in _FAMILIES:
         family.register(table, context)
     return table
+
+
+def _assignments(context: BrokerContext, kept: KeptShares, around: Surroundings) -> Assignments:
+    """Who consumes which queues, with the routes that it is decided by."""
+    config = context.config
+
+    def me() -> GroupCoordinator:
+        return GroupCoordinator(config.broker_name, context.role.broker_id, context.address)
+
+    routes = TopicRoutes(
+        around.call,
+        lambda: config.namesrv_addr,
+        lambda topic: (context.topics.get(topic), me()),
+        around.steady_ms,
+    )
+    return Assignments(
+        config,
+        context.consumers,
+        context.request_modes,
+        kept,
+        routes,
+        around.call,
+        me,
+        around.steady_ms,
+        around.wall_ms,
+        context.saver.elsewhere,
+        around.soon,
+    )
 
 
 def _fast_lane(
@@ -205,16 +242,21 @@ def _fast_lane(
 def _tie(context: BrokerContext, wall_ms: Callable[[], int]) -> None:
     """The calls between the parts: what was found plain once is looked up again after a change, and
     pulls wait for what arrives."""
-    fast, holds = context.fast, context.holds
+    fast, holds, assignments = context.fast, context.holds, context.assignments
 
     def reset(topic: str, queue_id: int) -> None:
         fast.forget_readers()
         holds.touch(topic, queue_id)
 
+    def replaced(names: list[str]) -> None:
+        fast.forget(names)
+        assignments.topics_changed(names)
+
     def consumers_changed(group: str) -> None:
         fast.forget_group(group)
         if context.consumers.group(group) is None:
             context.filters.unregister(group, wall_ms())
+        assignments.group_changed(group)
 
     def watch(watched: bool) -> None:
         fast.lane.watched = watched
@@ -223,10 +265,11 @@ def _tie(context: BrokerContext, wall_ms: Callable[[], int]) -> None:
     context.offsets.on_reset = reset
     context.offsets.collect = fast.collect_offsets
     context.statistics.collect = fast.collect_got
-    context.topics.on_replace = fast.forget
+    context.topics.on_replace = replaced
     context.consumers.on_change = consumers_changed
     context.filters.on_change = fast.forget_group
     context.groups.on_change = fast.forget_groups
+    assignments.on_notices = partial(clients.send_again, context)
     holds.watch = watch
     if context.store.extensions is not None:
         context.store.extensions.bit_map = context.filters.bit_map

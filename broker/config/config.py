@@ -13,6 +13,10 @@ from turbopump.broker.config.kinds import (
     METRICS,
     NAME,
     NAME_SERVERS,
+    REBALANCE_MODE,
+    REQUEST_MODE,
+    ROOMS,
+    STRATEGY,
     MetricsExporterType,
     parse_delay_levels,
 )
@@ -23,6 +27,7 @@ from turbopump.engine.keys import (
     ANY,
     BOOLEAN,
     COUNT,
+    INT32_MAX,
     INT64_MAX,
     OURS,
     PORT,
@@ -31,6 +36,7 @@ from turbopump.engine.keys import (
     key,
     section,
 )
+from turbopump.net.allocation.shares import MachineRooms
 from turbopump.net.config.node_config import NodeConfig
 from turbopump.net.transport.options import CLIENT_TLS_KEYS, SERVER_TLS_KEYS
 from turbopump.net.wire.java_properties import ConfigError, parse_properties
@@ -204,6 +210,67 @@ class BrokerConfig(NodeConfig):
         True,
         "Whether consumers are notified when one of their group comes or goes.",
         live=True,
+    )
+    server_load_balancer_enable: bool = key(
+        "serverLoadBalancerEnable",
+        BOOLEAN,
+        True,
+        "Whether a consumer that asks gets its share of the queues, or all of them.",
+        live=True,
+    )
+    default_message_request_mode: str = key(
+        "defaultMessageRequestMode",
+        REQUEST_MODE,
+        "PULL",
+        "How groups get messages of which setConsumeMode said nothing.",
+        live=True,
+    )
+    default_pop_share_queue_num: int = key(
+        "defaultPopShareQueueNum",
+        between(-INT32_MAX - 1, INT32_MAX),
+        -1,
+        "Members behind it from which a popping one takes queues besides its own; 0 or less: all.",
+        live=True,
+    )
+    rebalance_mode: str = key(
+        "rebalanceMode",
+        REBALANCE_MODE,
+        "BROKER",
+        "Who shares out the queues of consumers that ask: one broker, or each as if by itself.",
+        live=True,
+        rocketmq=OURS,
+    )
+    rebalance_strategy: str = key(
+        "rebalanceStrategy",
+        STRATEGY,
+        "",
+        "By which strategy, as STICKY; empty: the one that consumers name.",
+        live=True,
+        rocketmq=OURS,
+    )
+    rebalance_handover_ms: int = key(
+        "rebalanceHandoverTime",
+        between(0, 600_000),
+        1_500,
+        "For how long (ms) a queue waits for its former owner before the next one gets it.",
+        live=True,
+        rocketmq=OURS,
+    )
+    rebalance_history_bytes: int = key(
+        "rebalanceHistorySize",
+        between(0, 2**40),
+        64 << 20,
+        "Bytes of the histories of assignments in the store's folder rebalance; 0: none.",
+        live=True,
+        rocketmq=OURS,
+    )
+    machine_rooms: MachineRooms = key(
+        "machineRooms",
+        ROOMS,
+        MachineRooms(),
+        "Which clients and brokers are in which room, by prefixes of their names.",
+        live=True,
+        rocketmq=OURS,
     )
     validate_system_topic_when_update_topic: bool = key(
         "validateSystemTopicWhenUpdateTopic",

@@ -9,11 +9,15 @@ from enum import Enum
 from typing import Final
 
 from turbopump.engine.keys import Kind
+from turbopump.net.allocation.shares import MachineRooms
+from turbopump.net.allocation.strategies import is_strategy
 
 _UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DELAY: Final = re.compile(r"(\d{1,9})([smhd])")
 _MAX_DELAY_LEVELS: Final = 64
 """One queue of SCHEDULE_TOPIC_XXXX each; RocketMQ's default has 18."""
+_MAX_ROOM_PREFIXES: Final = 200
+"""Each is compared with each member and broker of a group."""
 
 
 class MetricsExporterType(Enum):
@@ -70,9 +74,44 @@ def _delay_levels(value: str) -> str:
     return value
 
 
+def _word(*words: str) -> Kind[str]:
+    expected = " or ".join(words)
+
+    def parse(value: str) -> str:
+        if value not in words:
+            raise ValueError(expected)
+        return value
+
+    return Kind(expected, parse)
+
+
+def _strategy(value: str) -> str:
+    if value and not is_strategy(value):
+        raise ValueError("a strategy as AVG or STICKY, or nothing")
+    return value
+
+
+def _machine_rooms(value: str) -> MachineRooms:
+    pairs = []
+    for part in filter(None, (part.strip() for part in value.split(";"))):
+        room, _, prefixes = part.partition(":")
+        found = [prefix.strip() for prefix in prefixes.split(",") if prefix.strip()]
+        if not room.strip() or not found:
+            raise ValueError("room:prefix,prefix of clients and brokers, rooms separated by ;")
+        pairs += [(prefix, room.strip()) for prefix in found]
+    if len(pairs) > _MAX_ROOM_PREFIXES:
+        raise ValueError(f"at most {_MAX_ROOM_PREFIXES} prefixes")
+    return MachineRooms(tuple(pairs))
+
+
 NAME: Final = Kind("1 to 127 letters, digits and % | _ - .", _name)
 ADDRESS: Final = Kind("host:port", _address)
 NAME_SERVERS: Final = Kind("host:port, several separated by ;", _addresses, ";".join)
 CONTROLLERS: Final = Kind(NAME_SERVERS.expected, lambda value: tuple(_addresses(value)), ";".join)
 METRICS: Final = Kind("DISABLE or PROM", _metrics_exporter, lambda kind: kind.name)
 DELAYS: Final = Kind(f"1 to {_MAX_DELAY_LEVELS} delays such as 1s 5m 2h 1d", _delay_levels)
+REQUEST_MODE: Final = _word("PULL")
+"""POP is refused: groups of this broker pull."""
+REBALANCE_MODE: Final = _word("BROKER", "CLIENT")
+STRATEGY: Final = Kind("a strategy as AVG or STICKY, or nothing", _strategy)
+ROOMS: Final = Kind("room:prefix,prefix, rooms separated by ;", _machine_rooms)

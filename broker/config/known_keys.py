@@ -98,8 +98,6 @@ _OF_RELEASE: Final = """
     dLegerSelfId String -
     dataReadAheadEnable boolean true
     debugLockEnable boolean false
-    defaultMessageRequestMode String PULL
-    defaultPopShareQueueNum int -1
     defaultQueryMaxNum int 32
     deleteCommitLogFilesInterval int 100
     deleteConsumeQueueFilesInterval int 100
@@ -307,7 +305,6 @@ _OF_RELEASE: Final = """
     sendHeartbeatTimeoutMillis int 1000
     sendMessageThreadPoolNums int 2
     sendThreadPoolQueueCapacity int 10000
-    serverLoadBalancerEnable boolean true
     sharedByteBufferNum int 16
     skipPreOnline boolean false
     skipWhenCKRePutReachMaxTimes boolean false

@@ -1,9 +1,8 @@
 """Clients of the broker: heartbeats, leaving, who is connected, and change notices.
 
 Owns HEART_BEAT (34), UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38), CHECK_CLIENT_CONFIG
-(46), the connection lists (203, 204, 328), message request modes (400-402) and the housekeeping of
-connections. It must never keep state: that is consumers.py and producers.py. Called by the
-dispatcher, and by node.py every 10 s.
+(46), the connection lists (203, 204, 328) and the housekeeping of connections. It must never keep
+state: that is consumers.py and producers.py. Called by the dispatcher, and by node.py every 10 s.
 """
 
 from collections.abc import Mapping
@@ -60,8 +59,6 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     table.add(RequestCode.GET_CONSUMER_CONNECTION_LIST, partial(_consumer_connections, broker))
     table.add(RequestCode.GET_PRODUCER_CONNECTION_LIST, partial(_producer_connections, broker))
     table.add(RequestCode.GET_ALL_PRODUCER_INFO, partial(_all_producers, broker))
-    table.add(RequestCode.SET_MESSAGE_REQUEST_MODE, _set_request_mode)
-    table.add(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, partial(_all_request_modes, broker))
 
 
 def housekeeping(broker: BrokerContext) -> None:
@@ -84,6 +81,18 @@ def send_notices(broker: BrokerContext) -> None:
     if broker.config.notify_consumer_ids_changed_enable:
         for peer, group in notices:
             _notify(peer, group)
+
+
+def send_again(broker: BrokerContext, notices: list[tuple[str, set[str]]]) -> None:
+    """Have members of groups ask for their queues again (40)."""
+    for name, client_ids in notices:
+        group = broker.consumers.group(name)
+        if group is None or not group.notifies:
+            continue
+        if broker.config.notify_consumer_ids_changed_enable:
+            for peer, member in group.members.items():
+                if member.client_id in client_ids:
+                    _notify(peer, name)
 
 
 def _notify(peer: Peer, group: str) -> None:
@@ -287,24 +296,3 @@ def _all_producers(
 
     table = Lazy(broker.producers.all(), lambda members: LazyItems(members.items(), bean))
     return (yield from answer_in_steps(request, {"data": table}))
-
-
-def _set_request_mode(request: Command, _peer: Peer, _now_ms: int) -> Command:
-    """401: every group pulls, so PULL changes nothing and POP cannot be promised."""
-    members = bodies.small_object(request.body)
-    if bodies.text(members, "topic").startswith(RETRY_PREFIX):
-        remark = "retry topic is not allowed to set mode"
-        return response(request, ResponseCode.NO_PERMISSION, remark)
-    mode = bodies.text(members, "mode")
-    if mode == "PULL":
-        return response(request, ResponseCode.SUCCESS)
-    remark = f"message request mode {mode} is not supported, groups of this broker pull"
-    return response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
-
-
-def _all_request_modes(
-    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
-) -> Command:
-    """402: what was set at a RocketMQ master of this broker's group, for its next replica."""
-    body = bodies.dump(broker.request_modes.to_json())
-    return response(request, ResponseCode.SUCCESS, body=body)

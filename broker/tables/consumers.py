@@ -63,7 +63,8 @@ class ConsumerGroup:
 
     `notifies` is the group's own switch for change notices; `fingerprint` that of its newest
     heartbeat of the second version, None before the first one that carried subscriptions; `size`
-    the bytes of its subscriptions.
+    the bytes of its subscriptions. `generation` is another number, never one of before, whenever
+    connections have come or gone.
     """
 
     name: str
@@ -72,9 +73,14 @@ class ConsumerGroup:
     consume_from_where: str
     notifies: bool = True
     fingerprint: int | None = None
+    generation: int = 0
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     members: dict[Peer, ConsumerConnection] = field(default_factory=dict)
     size: int = 0
+
+    def client_ids(self) -> set[str]:
+        """The members; one over two connections counts once."""
+        return {member.client_id for member in self.members.values()}
 
     def find(self, client_id: str) -> Peer | None:
         """The connection of a client; the newest one if it has several."""
@@ -102,6 +108,7 @@ class ConsumerTable:
         """Bytes of groups and their members."""
         self.compensated_size = 0
         self._size = 0
+        self._generations = 0
 
     def register(
         self,
@@ -133,6 +140,8 @@ class ConsumerTable:
         group.consume_from_where = data.consume_from_where
         group.notifies = notifies
         changed = peer not in group.members
+        if changed or group.members[peer].client_id != client_id:
+            self._renumber(group)
         # Popped first so that the newest connection of a client comes last.
         former = group.members.pop(peer, None)
         self.members_size += member.size - (0 if former is None else former.size)
@@ -249,6 +258,15 @@ class ConsumerTable:
             for peer in group.members
         ]
 
+    def mark_changed(self, group_name: str) -> None:
+        """What the members of a group have to do is another than before: they get a notice."""
+        if group_name in self._groups:
+            self._changed[group_name] = None
+
+    def _renumber(self, group: ConsumerGroup) -> None:
+        self._generations += 1
+        group.generation = self._generations
+
     def _drop_compensated(self, pair: tuple[str, str]) -> None:
         known = self._compensated.pop(pair, None)
         if known is not None:
@@ -256,6 +274,7 @@ class ConsumerTable:
 
     def _leave(self, group: ConsumerGroup, peer: Peer) -> None:
         self.members_size -= group.members.pop(peer).size
+        self._renumber(group)
         groups_of_peer = self._groups_of.get(peer)
         if groups_of_peer is not None:
             groups_of_peer.discard(group.name)

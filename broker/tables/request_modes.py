@@ -1,23 +1,53 @@
-"""Which groups of which topics pop instead of pulling: messageRequestMode.json.
+"""How groups get their messages and their queues, by topic: messageRequestMode.json.
 
-Owns RocketMQ's table of them, unread: groups of this broker pull. It is there so that what a
-RocketMQ master was given is not lost while this broker is its replica, or the master. It must never
-decide how a group consumes. Called by the handler of 402 and broker/ha/metadata/pulling.py.
+Owns RocketMQ's table of modes, and our members beside RocketMQ's: whether brokers or members share
+the queues, by which strategy, and the queues of CONFIG. A RocketMQ broker passes over these. It
+must never decide anything. Called by the handlers of 400 to 402 and broker/ha/metadata/pulling.py.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
 from turbopump.broker.tables.saving import Saver
 from turbopump.engine.disk.config_files import pieces_of
 from turbopump.engine.disk.kept_table import Content
-from turbopump.net.wire.bodies import BadBody, as_object, dump, table
+from turbopump.net.allocation.shares import Shares
+from turbopump.net.allocation.strategies import is_strategy
+from turbopump.net.wire.bodies import BadBody, as_object, as_text, dump, int32, items, table, text
 from turbopump.net.wire.java_properties import ConfigError
+from turbopump.net.wire.names import check_lengths
+from turbopump.net.wire.queues import MessageQueue
 
 FILE_NAME: Final = "messageRequestMode.json"
 MAP: Final = "messageRequestModeMap"
 MAX_SIZE: Final = 4 << 20
 """Bytes of the table, some 40,000 groups; a larger one is not taken over."""
+
+PULL, POP = "PULL", "POP"
+BY_BROKER, BY_CLIENT = "BROKER", "CLIENT"
+"""Who shares the queues: the group's coordinator, or each member as if it were alone to decide."""
+ALL_TOPICS: Final = "*"
+"""Holds for every topic of the group that has no entry of its own. Ours alone."""
+
+_MEMBERS: Final[tuple[str, ...]] = ("topic", "consumerGroup", "mode", "popShareQueueNum")
+_OURS: Final[tuple[str, ...]] = ("rebalance", "strategyName", "queues")
+
+
+class FullTable(Exception):
+    """The table has no room for another entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMode:
+    """What holds for a topic of a group; "" and None: nothing was said of it."""
+
+    mode: str = ""
+    pop_share_queue_num: int | None = None
+    rebalance: str = ""
+    strategy: str = ""
+    fixed: Shares = field(default_factory=dict)
 
 
 class RequestModes:
@@ -26,6 +56,7 @@ class RequestModes:
     def __init__(self, saver: Saver) -> None:
         self._saver = saver
         self._modes: dict[str, Any] = {}
+        self._read: dict[tuple[str, str], GroupMode] = {}
 
     def load(self) -> None:
         """Read the file, RocketMQ's or ours; raises ConfigError."""
@@ -43,12 +74,94 @@ class RequestModes:
             return
         if len(dump(modes)) > MAX_SIZE:
             raise BadBody(f"{MAP} has over {MAX_SIZE} bytes")
+        self._replace(modes)
+
+    def get(self, topic: str, group: str) -> GroupMode:
+        """What holds for the topic: of its own entry, else of the one for all topics."""
+        key = topic, group
+        found = self._read.get(key)
+        if found is None:
+            own, all_topics = self._entry(topic, group), self._entry(ALL_TOPICS, group)
+            found = _mode_of(topic, {**all_topics, **own})
+            if len(self._read) >= 10_000:
+                self._read.clear()
+            self._read[key] = found
+        return found
+
+    def put(self, members: Mapping[str, Any]) -> None:
+        """Have what a request 401 says; what it does not name of our members stays. Raises BadBody
+        for members that cannot be, FullTable."""
+        entry = {name: members[name] for name in (*_MEMBERS, *_OURS) if name in members}
+        topic, group = text(entry, "topic"), text(entry, "consumerGroup")
+        _check(topic, entry)
+        known = self._entry(topic, group)
+        ours = {name: known[name] for name in _OURS if name in known}
+        if topic == ALL_TOPICS:
+            ours = known
+        groups = as_object(self._modes.get(topic, {}))
+        modes = {**self._modes, topic: {**groups, group: {**ours, **entry}}}
+        if len(dump(modes)) > MAX_SIZE:
+            raise FullTable(f"the modes of all groups take over {MAX_SIZE} bytes")
+        self._replace(modes)
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of the file, which is also the answer to 402."""
+        return {MAP: self._modes}
+
+    def _entry(self, topic: str, group: str) -> dict[str, Any]:
+        groups = self._modes.get(topic)
+        entry = groups.get(group) if isinstance(groups, dict) else None
+        return entry if isinstance(entry, dict) else {}
+
+    def _replace(self, modes: dict[str, Any]) -> None:
         self._modes = modes
+        self._read.clear()
         self._saver.changed(FILE_NAME, self._take)
 
     def _take(self) -> Content:
         return partial(pieces_of, self.to_json())
 
-    def to_json(self) -> dict[str, Any]:
-        """The content of the file, which is also the answer to 402."""
-        return {MAP: self._modes}
+
+def _mode_of(topic: str, entry: dict[str, Any]) -> GroupMode:
+    """An entry as far as it can be read: a RocketMQ broker may have written anything."""
+    try:
+        share = int32(entry, "popShareQueueNum") if "popShareQueueNum" in entry else None
+        _check(topic, entry)
+        return GroupMode(
+            text(entry, "mode"),
+            share,
+            text(entry, "rebalance"),
+            text(entry, "strategyName"),
+            _fixed(topic, entry),
+        )
+    except BadBody:
+        return GroupMode()
+
+
+def _check(topic: str, entry: dict[str, Any]) -> None:
+    mode, rebalance = text(entry, "mode"), text(entry, "rebalance")
+    if mode not in ("", PULL, POP):
+        raise BadBody(f"mode {mode[:100]} is neither {PULL} nor {POP}")
+    if rebalance not in ("", BY_BROKER, BY_CLIENT):
+        raise BadBody(f"rebalance {rebalance[:100]} is neither {BY_BROKER} nor {BY_CLIENT}")
+    strategy = text(entry, "strategyName")
+    if strategy and not is_strategy(strategy):
+        raise BadBody(f"there is no strategy {strategy[:100]}")
+    int32(entry, "popShareQueueNum")
+    _fixed(topic, entry)
+
+
+def _fixed(topic: str, entry: dict[str, Any]) -> Shares:
+    """The queues of CONFIG: client id to texts `broker:queue id`."""
+    shares: Shares = {}
+    for client_id, names in table(
+        entry, "queues", lambda names: items({"": names}, "", as_text)
+    ).items():
+        shares[client_id] = []
+        for name in names:
+            broker, _, queue_id = name.rpartition(":")
+            wrong = check_lengths(client=client_id, broker=broker)
+            if wrong or not broker or not queue_id.isdecimal() or len(queue_id) > 9:
+                raise BadBody(wrong or f"{name[:100]} is no broker:queue")
+            shares[client_id].append(MessageQueue(topic, broker, int(queue_id)))
+    return shares

@@ -5,7 +5,7 @@ never ask a node anything. Called by the strategies beside it and the client's
 rebalance.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -43,6 +43,13 @@ class MachineRooms:
         """The room, "" if it is not known."""
         return self.of_client(broker_name) or named_room(broker_name)
 
+    def __str__(self) -> str:
+        """As the configuration has it: `room:prefix,prefix;room:prefix`."""
+        rooms: dict[str, list[str]] = {}
+        for prefix, room in self.prefixes:
+            rooms.setdefault(room, []).append(prefix)
+        return ";".join(f"{room}:{','.join(found)}" for room, found in rooms.items())
+
     @property
     def names(self) -> frozenset[str]:
         """All rooms that have a prefix."""
@@ -77,7 +84,7 @@ def sharing_of(
     AllocateMessageQueueAveragely does, leaves the share of the second without a consumer.
     """
     return Sharing(
-        tuple(sorted(set(members), key=java_order)),
+        tuple(sorted_names(set(members))),
         tuple(sorted_queues(set(queues))),
         previous or {},
         fixed or {},
@@ -96,26 +103,32 @@ def java_order(text: str) -> bytes:
     return text.encode("utf-16-be", "surrogatepass")
 
 
+def sorted_names(names: Collection[str]) -> list[str]:
+    """Names in Java's order. That of ASCII is Python's, too."""
+    return sorted(names) if all(map(str.isascii, names)) else sorted(names, key=java_order)
+
+
 def sorted_queues(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
     """Queues in the order every member agrees on (common/message/MessageQueue.compareTo)."""
+    found = list(queues)
+    if all(queue.broker_name.isascii() and queue.topic.isascii() for queue in found):
+        return sorted(found)
     return sorted(
-        queues,
+        found,
         key=lambda queue: (java_order(queue.topic), java_order(queue.broker_name), queue.queue_id),
     )
 
 
-def readable_queues(topic: str, data: TopicRouteData) -> tuple[MessageQueue, ...]:
-    """The queues of a route that can be read, sorted, QUEUES_MAX at most
+def readable_counts(data: TopicRouteData) -> tuple[tuple[str, int], ...]:
+    """How many queues of a route can be read on each broker, sorted
     (MQClientInstance.topicRouteData2TopicSubscribeInfo)."""
     known = {broker.broker_name for broker in data.broker_datas if broker.broker_addrs}
-    return queues_of(
-        topic,
-        (
-            (queues.broker_name, queues.read_queue_nums)
-            for queues in data.queue_datas
-            if queues.perm & PERM_READ and queues.broker_name in known
-        ),
-    )
+    counts = {
+        queues.broker_name: queues.read_queue_nums
+        for queues in data.queue_datas
+        if queues.perm & PERM_READ and queues.broker_name in known
+    }
+    return tuple(sorted(counts.items()))
 
 
 def queues_of(topic: str, counts: Iterable[tuple[str, int]]) -> tuple[MessageQueue, ...]:

@@ -13,33 +13,36 @@ fewer queues of members that are still there: step 2 fills the smallest first, s
 what balance cannot do without.
 """
 
+from collections.abc import Mapping
 from heapq import heapify, heapreplace
 
-from turbopump.net.allocation.shares import Shares, Sharing, sorted_queues
+from turbopump.net.allocation.shares import Shares, Sharing
 from turbopump.net.wire.queues import MessageQueue
 
 
 def sticky(group: Sharing) -> Shares:
     """STICKY. A queue that two members had stays with the one of the smaller client id."""
-    kept = _kept(group)
+    ranks = {queue: rank for rank, queue in enumerate(group.queues)}
+    kept = _kept(group, ranks)
     if group.members:
         _give_free(group, kept)
         _level(kept)
-    return {
-        member: sorted_queues(queues) for member, queues in zip(group.members, kept, strict=True)
-    }
+    for queues in kept:
+        queues.sort(key=ranks.__getitem__)
+    return dict(zip(group.members, kept, strict=True))
 
 
-def _kept(group: Sharing) -> list[list[MessageQueue]]:
-    free = dict.fromkeys(group.queues)
+def _kept(group: Sharing, ranks: Mapping[MessageQueue, int]) -> list[list[MessageQueue]]:
+    free = set(group.queues)
     kept: list[list[MessageQueue]] = []
     for member in group.members:
         mine = []
         for queue in group.previous.get(member, ()):
             if queue in free:
-                del free[queue]
+                free.remove(queue)
                 mine.append(queue)
-        kept.append(sorted_queues(mine))
+        mine.sort(key=ranks.__getitem__)
+        kept.append(mine)
     return kept
 
 

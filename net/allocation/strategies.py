@@ -21,6 +21,7 @@ NEARBY: Final = "MACHINE_ROOM_NEARBY"
 
 STICKY: Final = "STICKY"
 AVG: Final = "AVG"
+CONFIG: Final = "CONFIG"
 
 
 def averagely(group: Sharing) -> Shares:
@@ -98,11 +99,16 @@ def nearby(inner: Strategy, group: Sharing) -> Shares:
 STRATEGIES: Final[dict[str, Strategy]] = {
     AVG: averagely,
     "AVG_BY_CIRCLE": by_circle,
-    "CONFIG": configured,
+    CONFIG: configured,
     "MACHINE_ROOM": by_machine_room,
     "CONSISTENT_HASH": consistent_hash,
     STICKY: sticky,
 }
+
+
+def is_strategy(name: str) -> bool:
+    """Whether `allocate` knows it."""
+    return name.removeprefix(f"{NEARBY}-") in STRATEGIES or name == NEARBY
 
 
 def allocate(name: str, group: Sharing) -> Shares:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from turbopump.net.allocation.shares import queues_of, readable_queues
+from turbopump.net.allocation.shares import queues_of, readable_counts
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.route import TopicRouteData
 from turbopump.net.wire.topics import PERM_WRITE
@@ -37,7 +37,7 @@ class TopicRoute:
 def interpret(topic: str, data: TopicRouteData) -> TopicRoute:
     """The route of `topic` out of a name server's answer."""
     brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas}
-    subscribe = readable_queues(topic, data)
+    subscribe = queues_of(topic, readable_counts(data))
     ordered = bool(data.order_topic_conf)
     if ordered:
         publish = queues_of(topic, _ordered_queues(data.order_topic_conf or ""))

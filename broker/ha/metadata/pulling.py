@@ -25,12 +25,14 @@ from typing import Any, Final, Protocol
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.metadata import answers as answers
 from turbopump.broker.scheduled.delay import read_progress
+from turbopump.broker.tables.kept_shares import VERSION, KeptShare, read_shares
 from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
 from turbopump.broker.tables.offsets import Offsets
 from turbopump.broker.tables.versions import Versions, is_older
 from turbopump.engine.later import Later
 from turbopump.engine.queues.queue_counts import Counts
 from turbopump.engine.types import LONG_AGO_MS, LogOffset, StoreError
+from turbopump.net.wire import bodies
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
@@ -86,6 +88,8 @@ class Following:
     topics: answers.Table | None = None
     groups: answers.Table | None = None
     offsets: Offsets | None = None
+    shares: str = ""
+    """The version of the last assignments that it gave."""
     counts_from: int = -1
     """Where the log began for which it was asked how far idle queues have counted."""
     failures: int = 0
@@ -291,6 +295,7 @@ class MetadataFollower:
             now.due_ms = steady_ms + wait_ms
             # Another process may answer there next: what this one said before says nothing of it.
             now.topics = now.groups = now.offsets = None
+            now.shares = ""
         now.again = False
 
     def _saved(self, now: Following, at_ms: int, error: OSError | None) -> None:
@@ -426,10 +431,14 @@ class MetadataFollower:
         delay.adopt(progress, version, end)
 
     def _modes(self, now: Following) -> answers.Steps[None]:
-        """402: which groups pop instead of pulling. Here all pull; what the master's others do is
-        kept for the day a RocketMQ broker is master again."""
-        answer = yield new_request(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
-        self._broker.request_modes.adopt(answers.checked(answer))
+        """402: how groups get their messages and queues, and who had which queues last."""
+        request = new_request(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+        request.fields[VERSION] = now.shares
+        members, shares = yield from answers.read((yield request), _read_modes)
+        self._broker.request_modes.adopt(members)
+        if VERSION in members:
+            self._broker.assignments.kept.adopt(shares)
+            now.shares = bodies.text(members, VERSION)
 
     # Deleted topics
 
@@ -456,6 +465,11 @@ class MetadataFollower:
             self._deletions_due_ms = self._steady_ms + DELETE_AGAIN_MS
         elif self._broker.role.is_master:
             self._add_stored(self._now_ms)  # its next life, of which nothing was known yet
+
+
+def _read_modes(value: Any) -> tuple[dict[str, Any], dict[str, KeptShare]]:
+    members = bodies.as_object(value)
+    return members, read_shares(members)
 
 
 def _taken(now: Following, mine: DataVersion, theirs: DataVersion) -> DataVersion:

@@ -18,6 +18,7 @@ from turbopump.net.client.admin.results import (
     BrokerLine,
     BrokerStatus,
     ClusterList,
+    ConsumeMode,
     ConsumerProgress,
     DeletedTopic,
     FoundMessage,
@@ -39,7 +40,7 @@ from turbopump.net.client.errors import BrokerError, ClientError
 from turbopump.net.client.instance import Instance
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.sending import DEFAULT_TOPIC, check_group, check_topic
-from turbopump.net.wire.bodies import load_object
+from turbopump.net.wire.bodies import dump, load_object
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.headers.admin import (
@@ -431,6 +432,38 @@ class Admin:
         for address in addresses:
             await self._calls.ask(address, code, body=config.encode())
         return UpdatedGroup(group, addresses, config.to_json())
+
+    async def set_consume_mode(
+        self,
+        group: str,
+        topic: str,
+        *,
+        broker: str | None = None,
+        cluster: str | None = None,
+        mode: str | None = None,
+        pop_share_queue_num: int = 0,
+        rebalance: str | None = None,
+        strategy: str | None = None,
+    ) -> ConsumeMode:
+        """setConsumeMode at one broker address or at every master of a cluster.
+
+        `mode` is PULL or POP. `rebalance` (BROKER or CLIENT: who shares out the queues) and
+        `strategy` are understood by Turbopump alone, and topic `*`, for all topics of the group,
+        too. What is None stays as it is.
+        """
+        check_group(group)
+        body: dict[str, Any] = {"consumerGroup": group, "topic": topic}
+        if mode is not None:
+            body |= {"mode": mode, "popShareQueueNum": pop_share_queue_num}
+        if rebalance is not None:
+            body["rebalance"] = rebalance
+        if strategy is not None:
+            body["strategyName"] = strategy
+        addresses = await self._calls.brokers(broker, cluster, masters_only=True)
+        for address in addresses:
+            code = RequestCode.SET_MESSAGE_REQUEST_MODE
+            await self._calls.ask(address, code, body=dump(body))
+        return ConsumeMode(group, topic, addresses, body)
 
     async def reset_offset_by_time(
         self,

@@ -396,6 +396,16 @@ class UpdatedGroup(Result):
 
 
 @dataclass(frozen=True, slots=True)
+class ConsumeMode(Result):
+    """The answer of setConsumeMode: what was asked of each broker (the request's member names)."""
+
+    group: str
+    topic: str
+    addresses: list[str]
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class ResetQueue(Result):
     """One queue that resetOffsetByTime moved; `queue_offset` is the next message to consume."""
 

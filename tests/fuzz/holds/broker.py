@@ -337,6 +337,21 @@ def _config(_walk: BrokerWalk, _run: str) -> list[Case]:
     return [Case("unknown keys", names, lines), Case("a key often", names, known)]
 
 
+def _asked(**more: object) -> dict[str, object]:
+    return {"topic": _WIDE, "consumerGroup": _CROWD, "clientId": "client 7", **more}
+
+
+def _assignment(walk: BrokerWalk, run: str) -> list[Case]:
+    """Of a topic with 60,000 queues: for a crowd, for one, for each."""
+    walk.broker.consumers.register(connect(), "client 7", ConsumerData(f"one{run}"), 1)
+    return [
+        _json("a crowd, sticky", _asked(strategyName="STICKY")),
+        _json("a crowd, another strategy", _asked(strategyName="CONSISTENT_HASH")),
+        _json("one member", _asked(consumerGroup=f"one{run}")),
+        _json("broadcast", _asked(messageModel="BROADCASTING")),
+    ]
+
+
 def _query(_walk: BrokerWalk, _run: str) -> list[Case]:
     fields = fields_of(_SMALL, _GROUP, key="k", maxNum=64, endTimestamp=2**62)
     return [Case("64 of 5,000", fields), Case("none", fields | {"key": "absent"})]
@@ -399,8 +414,13 @@ _LARGE: dict[RequestCode, Made] = {
     RequestCode.GET_CONSUMER_CONNECTION_LIST: _header(f"group of {MEMBERS}", group=_CROWD),
     RequestCode.GET_PRODUCER_CONNECTION_LIST: _header(f"group of {MEMBERS}", group=_CROWD),
     RequestCode.GET_ALL_PRODUCER_INFO: _header(f"{20 * MEMBERS} groups"),
-    RequestCode.SET_MESSAGE_REQUEST_MODE: _none,
-    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: _none,
+    RequestCode.QUERY_ASSIGNMENT: _assignment,
+    RequestCode.SET_MESSAGE_REQUEST_MODE: lambda walk, run: [
+        _json("3,000 queues", _asked(mode="PULL", queues={"c": ["broker:1"] * 3_000})),
+    ],
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: lambda walk, run: [
+        Case("an assignment of all queues", fields_of(_WIDE, _CROWD, assignmentsVersion="")),
+    ],
     RequestCode.LOCK_BATCH_MQ: _locks,
     RequestCode.UNLOCK_BATCH_MQ: _locks,
     RequestCode.SEND_REPLY_MESSAGE: _send,

@@ -322,6 +322,17 @@ def test_a_group_is_configured(admin: Admin, refused: Callable[..., str]) -> Non
     refused(1, "updateSubGroup", "-c", "NoCluster", "-g", "G")
 
 
+def test_a_groups_mode_is_set(admin: Admin, refused: Callable[..., str]) -> None:
+    where = ("-c", "DefaultCluster", "-g", "Configured")
+    ours = ("--rebalance", "CLIENT", "--strategy", "STICKY")
+    done = admin("setConsumeMode", *where, "-t", "*", *ours, "--json")
+    assert done.json[0]["config"]["strategyName"] == "STICKY"
+    done = admin("setConsumeMode", *where, "-t", "TBW102", "-m", "PULL")
+    assert "success. topic : TBW102, groupName : Configured" in done.out
+    assert "BOTH" in refused(1, "setConsumeMode", *where, "-t", "*", "--rebalance", "BOTH")
+    refused(1, "setConsumeMode", *where, "-t", "no-such-topic", "-m", "PULL")
+
+
 def test_nobody_answers(cli: Cli) -> None:
     done = cli("admin", "topicList", "-n", "127.0.0.1:1")
     assert (done.code, done.out) == (1, "")

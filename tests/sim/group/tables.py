@@ -79,6 +79,7 @@ class Tables:
                 soon=broker.wire.soon,
                 register_topics=lambda names: _done(),
                 save_config=lambda _changed: Later(),
+                call=broker.endpoint.call,
             ),
         )
         self.context.address = broker.endpoint.address

@@ -117,7 +117,15 @@ class World:
         self.save_error: OSError | None = None
         self.soon: Callable[[Callable[[], None]], object] = lambda _work: None
         """What the end of a loop's turn does; a test without connections needs none of it."""
+        self.called: list[tuple[str, Command, Later[Command | str]]] = []
+        """What was asked of other nodes: (address, request, the answer to come)."""
         self.open()
+
+    def call(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
+        """Ask another node; the test gives the answer."""
+        later: Later[Command | str] = Later()
+        self.called.append((address, request, later))
+        return later
 
     def open(self) -> None:
         """Start the broker (again)."""
@@ -151,6 +159,7 @@ class World:
             soon=lambda work: self.soon(work),
             register_topics=lambda names: Later(),
             save_config=self.save_config,
+            call=lambda address, request, timeout_ms: self.call(address, request, timeout_ms),
         )
 
     def save_config(self, changed: Sequence[Property]) -> Later[OSError | None]:
@@ -216,6 +225,7 @@ class World:
             for tick in self.ticks:
                 tick(self.steady_ms)
             self.broker.holds.tick(self.steady_ms)
+            self.broker.assignments.tick()
             while self.broker.delay.step(self.now_ms):
                 pass
             while self.broker.half_checks.step(self.now_ms):

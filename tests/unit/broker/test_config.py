@@ -47,6 +47,37 @@ def test_keys_of_broker_store_and_tls() -> None:
     assert config.delay_levels_ms == [1_000, 172_800_000]
 
 
+def test_keys_of_assignments() -> None:
+    config, warnings = load_config(
+        "machineRooms=hz:10.0.1.,broker-a ; sh:10.0.2.\n"
+        "rebalanceStrategy=MACHINE_ROOM_NEARBY-STICKY\n"
+        "rebalanceMode=CLIENT\nrebalanceHandoverTime=0\nrebalanceHistorySize=0\n"
+        "serverLoadBalancerEnable=false\ndefaultPopShareQueueNum=-1\ndefaultMessageRequestMode=PULL\n"
+    )
+    assert not warnings
+    assert config.machine_rooms.of_client("10.0.2.7@DEFAULT") == "sh"
+    assert config.machine_rooms.of_broker("broker-a") == "hz"
+    shown = config.values()
+    assert shown["machineRooms"] == "hz:10.0.1.,broker-a;sh:10.0.2."
+    assert (
+        load_config(f"machineRooms={shown['machineRooms']}")[0].machine_rooms
+        == config.machine_rooms
+    )
+    for wrong in (
+        "machineRooms=hz",
+        "machineRooms=hz:",
+        "machineRooms=" + ";".join(f"r{number}:p" for number in range(201)),
+        "rebalanceMode=BOTH",
+        "rebalanceStrategy=RANDOM",
+        "rebalanceHandoverTime=-1",
+        "rebalanceHistorySize=-1",
+        "defaultMessageRequestMode=POP",
+        "defaultPopShareQueueNum=x",
+    ):
+        with pytest.raises(ConfigError):
+            load_config(wrong)
+
+
 def test_unknown_key_is_named_with_its_line() -> None:
     _, warnings = load_config("# a comment\n\nbrokerNmae=b1\n")
     assert warnings == ["unknown key brokerNmae ignored (line 3)"]

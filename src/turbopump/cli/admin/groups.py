@@ -1,4 +1,4 @@
-"""`admin consumerProgress`, `updateSubGroup` and `resetOffsetByTime`.
+"""`admin consumerProgress`, `updateSubGroup`, `setConsumeMode` and `resetOffsetByTime`.
 
 Owns their options and columns (RocketMQ: tools/command/consumer and offset). The asking is done by
 net/client/admin/client.py.
@@ -50,6 +50,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the group."""
     app.command("consumerProgress")(consumer_progress)
     app.command("updateSubGroup")(update_group)
+    app.command("setConsumeMode")(set_consume_mode)
     app.command("resetOffsetByTime")(reset_offset)
 
 
@@ -214,6 +215,56 @@ def update_group(
         ),
     )
     _show_group(done, as_json)
+
+
+def set_consume_mode(
+    group: GroupName,
+    topic: Annotated[
+        str, typer.Option("-t", "--topicName", help="The topic; '*' for all, if Turbopump's.")
+    ],
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    broker: Annotated[
+        str | None, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="At one broker.")
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option("-c", "--clusterName", help="At every master of a cluster.")
+    ] = None,
+    mode: Annotated[
+        str | None, typer.Option("-m", "--mode", metavar="PULL|POP", help="How messages come.")
+    ] = None,
+    pop_share_queue_num: Annotated[
+        int,
+        typer.Option("-q", "--popShareQueueNum", help="Members that pop a queue besides its own."),
+    ] = 0,
+    rebalance: Annotated[
+        str | None,
+        typer.Option("--rebalance", metavar="BROKER|CLIENT", help="Who shares out the queues."),
+    ] = None,
+    strategy: Annotated[
+        str | None, typer.Option("--strategy", help="By which strategy, as AVG or STICKY.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """How a running group gets its messages and its queues; its members follow at once."""
+    one_place(broker, cluster)
+    done = ask(
+        namesrv,
+        lambda admin: admin.set_consume_mode(
+            group,
+            topic,
+            broker=broker,
+            cluster=cluster,
+            mode=mode,
+            pop_share_queue_num=pop_share_queue_num,
+            rebalance=rebalance,
+            strategy=strategy,
+        ),
+    )
+    if as_json:
+        print_json(done.to_json())
+    else:
+        end = f"success. topic : {topic}, groupName : {group}"
+        print_lines([f"set consume mode to {address} {end}" for address in done.addresses])
 
 
 def _show_group(done: "UpdatedGroup", as_json: bool) -> None:

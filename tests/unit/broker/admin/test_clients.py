@@ -313,12 +313,3 @@ def test_the_connections_of_producers(admin: Any) -> None:
     assert (answer.code, answer.remark) == (1, "the producer group[absent] not exist")
     info = {**line, "lastUpdateTimestamp": admin.now_ms, "remoteIP": f"/{peer.address}"}
     assert admin.json(328) == {"data": {"pg": [info], "other": [info]}}
-
-
-def test_request_modes(admin: Any) -> None:
-    assert admin.json(402) == {"messageRequestModeMap": {}}
-    body = {"consumerGroup": "g", "mode": "PULL", "popShareQueueNum": 0, "topic": "T"}
-    assert admin.ask(401, body).code == 0
-    assert admin.ask(401, {**body, "mode": "POP"}).code == 3
-    assert admin.ask(401, {**body, "topic": "%RETRY%g"}).code == 16
-    assert admin.ask(400, {"topic": "T"}).code == 3

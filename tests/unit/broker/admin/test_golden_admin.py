@@ -18,7 +18,7 @@ from turbopump.engine import fastjson
 from turbopump.engine.later import Later
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, decode
-from turbopump.net.wire.heartbeat import HeartbeatData
+from turbopump.net.wire.heartbeat import ConsumerData, HeartbeatData
 from turbopump.net.wire.java_properties import parse_properties
 
 FRAMES = next(
@@ -55,7 +55,15 @@ NOT_SHOWN_THERE = {
     "vipPortEnable",
 }
 """Two names of setters, what is null there, and what has another name there."""
-OURS = {"haMaxTimeSendsWait", "syncTimeoutMs"}
+OURS = {
+    "haMaxTimeSendsWait",
+    "machineRooms",
+    "rebalanceHandoverTime",
+    "rebalanceHistorySize",
+    "rebalanceMode",
+    "rebalanceStrategy",
+    "syncTimeoutMs",
+}
 """Keys that only Turbopump has."""
 NOT_SHOWN_HERE = {
     "authConfigPath",
@@ -127,7 +135,6 @@ COMPARED = frozenset(
 DIFFERENT = {
     # POP was asked for.
     (401, 0, 3),
-    (400, 0, 3),
 }
 """(request code, their code, our code) where ours is another one on purpose."""
 
@@ -187,6 +194,10 @@ class Replay:
             if truth["from"] == "broker" and request.code not in (21, 43, 45, 201, 402):
                 continue
             peer = self.peer(truth["connection"], request)
+            if request.code == RequestCode.QUERY_ASSIGNMENT:
+                # The heartbeat before it is one of many alike, which were not kept.
+                asked = json.loads(bytes(request.body))
+                self.admin.heartbeat(peer, asked["clientId"], ConsumerData(asked["consumerGroup"]))
             ours = self.admin.world.table.dispatch(request, peer, self.admin.now_ms)
             peer.context["wire"].flush()
             self.answer_calls()

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turbopump.net.allocation.pop_shares import ANY_QUEUE, pop_share
 from turbopump.net.allocation.ring import _hash
 from turbopump.net.allocation.shares import (
     AllocationError,
@@ -20,6 +21,8 @@ from turbopump.net.allocation.strategies import (
     STICKY,
     STRATEGIES,
     allocate,
+    averagely,
+    is_strategy,
 )
 from turbopump.net.wire.queues import MessageQueue
 
@@ -114,6 +117,13 @@ def test_config_is_what_the_user_says() -> None:
 def test_a_strategy_that_does_not_exist() -> None:
     with pytest.raises(AllocationError, match="no strategy NONE: AVG, "):
         allocate("NONE", sharing_of(clients(2), queues(8)))
+    assert [is_strategy(one) for one in ("AVG", NEARBY, f"{NEARBY}-AVG", f"{NEARBY}-X", "")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 GROUPS = st.tuples(
@@ -200,3 +210,20 @@ def test_the_vectors_of_the_proposal() -> None:
     twelve = allocate(STICKY, sharing_of(["C1", "C2", "C3"], queues(12)))
     fewer = allocate(STICKY, sharing_of(["C2", "C3"], queues(12), twelve))
     assert numbers(fewer) == {"C2": [1, 2, 5, 7, 8, 11], "C3": [3, 4, 6, 9, 10, 12]}
+
+
+@pytest.mark.parametrize("count", [1, 3, 8, 12])
+@pytest.mark.parametrize("members", [1, 2, 4, 9])
+@pytest.mark.parametrize("share_number", [-1, 0, 1, 2, 7])
+def test_sizes_of_pop_shares(count, members, share_number) -> None:
+    group = sharing_of(clients(members), queues(count))
+    shares = averagely(group)
+    for client in group.members:
+        found = pop_share(group, shares, client, share_number)
+        if share_number <= 0 or share_number >= members - 1:
+            assert found == [MessageQueue("TopicA", "broker-a", ANY_QUEUE)]
+        elif count < members:
+            assert len(found) == 1
+        elif count % members == 0:
+            assert len(found) == count // members * (share_number + 1)
+    assert pop_share(group, shares, "stranger", share_number) == []

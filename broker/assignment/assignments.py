@@ -1,0 +1,422 @@
+"""What a member of a group that asks for its queues is answered, and which broker decides it.
+
+Owns the way of a question: the topic's route, the broker that coordinates the group, the question
+passed on to that, and the answer of this broker where it is the one. It must never open a
+connection or read a clock: it is given both. Called by the handlers of 400 and 401, by consumers.py
+when members come and go, and ticked by node.py (RocketMQ: QueryAssignmentProcessor).
+
+    one view     the coordinator is the broker with the smallest name and id on the topic's route;
+                 each other one passes questions on, with what it keeps of the last assignment
+    one owner    settling.py: a queue goes to another member when its former one knows of it
+    two modes    BROKER: as above. CLIENT: what each member would find by itself, from the members
+                 that this broker knows; a coordinator's mode is that of all brokers
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, TypeVar
+
+from turbopump.broker.assignment.coordinated import (
+    Computed,
+    CoordinatedTopic,
+    CoordinatedTopics,
+    Elsewhere,
+    compute,
+)
+from turbopump.broker.assignment.history import AssignmentHistory
+from turbopump.broker.assignment.routes import Call, GroupCoordinator, KnownRoute, TopicRoutes
+from turbopump.broker.config.config import BrokerConfig
+from turbopump.broker.tables.consumers import ConsumerGroup, ConsumerTable
+from turbopump.broker.tables.kept_shares import KeptShare, KeptShares
+from turbopump.broker.tables.request_modes import BY_CLIENT, POP, PULL, GroupMode, RequestModes
+from turbopump.engine.later import Later
+from turbopump.net.allocation.pop_shares import pop_share
+from turbopump.net.allocation.shares import AllocationError, Shares, sharing_of
+from turbopump.net.allocation.strategies import AVG, CONFIG, STICKY, is_strategy
+from turbopump.net.wire.bodies import BadBody, as_object, dump, load_object
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.names import RETRY_PREFIX
+from turbopump.net.wire.queues import MessageQueue
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+FORWARD_TIMEOUT_MS: Final = 800
+"""Of a question that is passed on: a Java client waits 1 s for its first answer."""
+UNUSED_MS: Final = 600_000
+"""An assignment that no member asked for so long is forgotten, but for what is kept on the disk."""
+ALIKE_MAX: Final = 1_000
+"""Answers of mode CLIENT that are kept, each for a topic of a group."""
+KEPT_MAX: Final = 64 << 10
+"""Bytes of a kept assignment that goes from one broker to another with a question."""
+TRUSTED_GENERATION: Final = 2**53
+"""A generation that another broker names may be no higher: it only counts assignments."""
+
+FORWARDED, GENERATION = "forwardedBy", "keptGeneration"
+"""Fields of a question that was passed on: by which broker, and what it keeps."""
+WANTS_KEPT, HAS_KEPT = "wantsKept", "hasKept"
+"""Fields of its answer: the coordinator has something older, or something newer, in its body."""
+KEPT: Final = "kept"
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentQuery:
+    """A member's question. `body` is that of its request; `kept` and `generation` what another
+    broker keeps that passes it on, which is `forwarded_by`."""
+
+    group: str
+    topic: str
+    client_id: str
+    strategy: str
+    is_broadcast: bool
+    body: bytes
+    forwarded_by: str = ""
+    generation: int = -1
+    kept: KeptShare | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentAnswer:
+    """`code` is another than SUCCESS only for a broker that passed the question on to one which is
+    not the coordinator."""
+
+    body: bytes
+    fields: dict[str, str] = field(default_factory=dict)
+    code: int = ResponseCode.SUCCESS
+    remark: str | None = None
+
+
+def encode_assignment(queues: Sequence[MessageQueue] | None, mode: str) -> bytes:
+    """The body of an answer to 400; None: the member keeps what it has
+    (protocol/body/QueryAssignmentResponseBody)."""
+    if queues is None:
+        return b"{}"
+    beans = [{"messageQueue": queue.to_json(), "mode": mode} for queue in queues]
+    return dump({"messageQueueAssignments": beans})
+
+
+class Assignments:
+    """See the module. Loop thread only."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        consumers: ConsumerTable,
+        modes: RequestModes,
+        kept: KeptShares,
+        routes: TopicRoutes,
+        call: Call,
+        me: Callable[[], GroupCoordinator],
+        steady_ms: Callable[[], int],
+        wall_ms: Callable[[], int],
+        elsewhere: Elsewhere,
+        soon: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self.on_notices: Callable[[list[tuple[str, set[str]]]], None] = lambda notices: None
+        """Notified of groups and their members that are to ask again."""
+        self.history = AssignmentHistory()
+        self.kept = kept
+        self._config = config
+        self._consumers = consumers
+        self._modes = modes
+        self._routes = routes
+        self._call = call
+        self._me = me
+        self._soon = soon
+        self._topics = CoordinatedTopics(kept, self.history, steady_ms, wall_ms, elsewhere)
+        self._topics.on_awaited = self._awaited
+        self._alike: dict[tuple[str, str], tuple[tuple[int, int, str], Shares]] = {}
+        self._notices: dict[str, set[str]] = {}
+        self._generations: dict[str, int] = {}
+        routes.on_change = self._route_changed
+        self.reconfigure()
+
+    def reconfigure(self) -> None:
+        """The configuration has changed: members ask again, for all may be another."""
+        config, topics = self._config, self._topics
+        topics.handover_ms = config.rebalance_handover_ms
+        topics.writes_history = config.rebalance_history_bytes > 0
+        for group in list(self._generations):
+            self._consumers.mark_changed(group)
+
+    def answer(self, query: AssignmentQuery) -> Later[AssignmentAnswer]:
+        """The queues of a member; comes within a second or so."""
+        return _chain(self._routes.get(query.topic), partial(self._routed, query))
+
+    def group_changed(self, name: str) -> None:
+        """Members of a group may have come or gone."""
+        if name not in self._generations:
+            return
+        group = self._consumers.group(name)
+        generation = group.generation if group is not None else 0
+        if generation == self._generations[name]:
+            return
+        self._generations[name] = generation
+        for entry in self._topics.of_group(name):
+            self._topics.members_changed(entry, group)
+        if group is None:
+            del self._generations[name]
+
+    def topics_changed(self, names: Sequence[str]) -> None:
+        """Topics of this broker have other queues, or none any more."""
+        self._routes.changed(names)
+
+    def tick(self) -> None:
+        """Time passed; every 100 ms or so."""
+        self._routes.tick()
+        self._topics.tick()
+        self._send_notices()
+
+    def forget_unused(self) -> None:
+        """Drop what no member asked for in a long time; every minute or so."""
+        self._topics.forget_unused(UNUSED_MS)
+        for name in [name for name in self._generations if self._consumers.group(name) is None]:
+            del self._generations[name]
+
+    # The way of a question
+
+    def _routed(self, query: AssignmentQuery, route: KnownRoute | None) -> Later[AssignmentAnswer]:
+        mode = self._modes.get(query.topic, query.group)
+        if route is None:
+            return _now(_nothing(f"topic {query.topic} has no route"))
+        kind = self._kind_of(query.topic, mode)
+        if query.is_broadcast or not self._config.server_load_balancer_enable:
+            return self._encoded(lambda: route.queues, kind, route.size)
+        who, me = route.coordinator(), self._me()
+        if who is not None and who.address != me.address:
+            self._topics.drop(query.group, query.topic)
+            if query.forwarded_by:
+                return _now(_refusal(query, who, me))
+            return self._forward(query, route, who)
+        group = self._consumers.group(query.group)
+        if group is None:
+            return _now(_nothing(f"no consumer of {query.group} is connected"))
+        if query.generation > self._generation(query) and query.generation <= TRUSTED_GENERATION:
+            if query.kept is None:
+                return _now(AssignmentAnswer(b"{}", {WANTS_KEPT: "true"}))
+            self._topics.drop(query.group, query.topic)
+            self.kept.adopt({query.kept.name: query.kept})
+        if self._is_by_client(mode):
+            return self._alone(query, route, group, kind)
+        return self._coordinate(query, route, group, mode)
+
+    def _generation(self, query: AssignmentQuery) -> int:
+        kept = self.kept.get(query.group, query.topic)
+        return -1 if kept is None else kept.generation
+
+    def _kind_of(self, topic: str, mode: GroupMode) -> str:
+        if mode.mode:
+            return mode.mode
+        return PULL if topic.startswith(RETRY_PREFIX) else self._config.default_message_request_mode
+
+    def _is_by_client(self, mode: GroupMode) -> bool:
+        return (mode.rebalance or self._config.rebalance_mode) == BY_CLIENT
+
+    # Another broker decides
+
+    def _forward(
+        self,
+        query: AssignmentQuery,
+        route: KnownRoute,
+        who: GroupCoordinator,
+        kept: KeptShare | None = None,
+    ) -> Later[AssignmentAnswer]:
+        fields = {
+            FORWARDED: self._me().broker_name,
+            GENERATION: str(self._generation(query)),
+        }
+        body = query.body
+        if kept is not None:
+            body = dump({**load_object(body), KEPT: kept.to_json()})
+        request = new_request(RequestCode.QUERY_ASSIGNMENT, None, body, fields=fields)
+        answered = self._call(who.address, request, FORWARD_TIMEOUT_MS)
+        return _chain(answered, partial(self._forwarded, query, route, who, kept is None))
+
+    def _forwarded(
+        self,
+        query: AssignmentQuery,
+        route: KnownRoute,
+        who: GroupCoordinator,
+        may_repeat: bool,
+        answer: Command | str,
+    ) -> Later[AssignmentAnswer]:
+        if isinstance(answer, str) or answer.code != ResponseCode.SUCCESS:
+            self._routes.hasten(query.topic)
+            reason = answer if isinstance(answer, str) else answer.remark
+            mode = self._modes.get(query.topic, query.group)
+            group = self._consumers.group(query.group)
+            if self._is_by_client(mode) and group is not None:
+                kind = self._kind_of(query.topic, mode)
+                return self._alone(query, route, group, kind)
+            return _now(_nothing(f"{who.broker_name} coordinates: {reason}", who))
+        if answer.fields.get(WANTS_KEPT) and may_repeat:
+            kept = self.kept.get(query.group, query.topic)
+            if kept is not None:
+                return self._forward(query, route, who, kept)
+        body = bytes(answer.body) if not isinstance(answer.body, list) else b"".join(answer.body)
+        if answer.fields.get(HAS_KEPT):
+            try:
+                members = load_object(body)
+                row = KeptShare.from_json(
+                    f"{query.topic}@{query.group}", as_object(members.pop(KEPT, {}))
+                )
+                if row.generation <= TRUSTED_GENERATION:
+                    self.kept.adopt({row.name: row})
+            except BadBody as error:
+                return _now(_nothing(f"{who.broker_name} coordinates: {error}", who))
+            body = dump(members)
+        return _now(AssignmentAnswer(body))
+
+    # This broker decides
+
+    def _coordinate(
+        self, query: AssignmentQuery, route: KnownRoute, group: ConsumerGroup, mode: GroupMode
+    ) -> Later[AssignmentAnswer]:
+        _, held = self._alike.pop((query.group, query.topic), (None, None))
+        chosen = mode.strategy or self._config.rebalance_strategy
+        named = query.strategy or AVG
+        if not chosen and (not is_strategy(named) or (named == CONFIG and not mode.fixed)):
+            return _now(_nothing(f"there is no strategy {named} here"))
+        entry = self._topics.get(group, query.topic, held)
+        self._generations[query.group] = group.generation
+        entry.strategy = chosen or _named_by_members(entry, query.client_id, named)
+        rooms, pops = self._config.machine_rooms, self._kind_of(query.topic, mode) == POP
+        ready = self._topics.up_to_date(entry, group, route, mode, rooms, pops)
+        return _chain(ready, lambda _: self._answered(entry, query, mode, pops))
+
+    def _answered(
+        self, entry: CoordinatedTopic, query: AssignmentQuery, mode: GroupMode, pops: bool
+    ) -> Later[AssignmentAnswer]:
+        if entry.error or not self._topics.is_ready(entry):
+            return _now(_nothing(entry.error or "the assignment is under way"))
+        if pops:
+            number = mode.pop_share_queue_num
+            number = self._config.default_pop_share_queue_num if number is None else number
+            shares = entry.settling.shares
+            work = partial(pop_share, entry.sharing, shares, query.client_id, number)
+            return self._encoded(work, POP, len(entry.sharing.queues))
+        body = self._topics.ask(entry, query.client_id, partial(encode_assignment, mode=PULL))
+        return body.map(partial(self._with_kept, entry, query))
+
+    def _encoded(
+        self, queues: Callable[[], Sequence[MessageQueue]], kind: str, weight: int
+    ) -> Later[AssignmentAnswer]:
+        body = self._topics.run(lambda: encode_assignment(queues(), kind), weight)
+        return body.map(AssignmentAnswer)
+
+    def _with_kept(
+        self, entry: CoordinatedTopic, query: AssignmentQuery, body: bytes
+    ) -> AssignmentAnswer:
+        """For a broker that passed the question on and does not have the assignment yet."""
+        kept = self.kept.get(query.group, query.topic)
+        is_news = bool(query.forwarded_by) and query.generation < entry.generation
+        if not is_news or kept is None or len(kept.row()) + len(body) > KEPT_MAX:
+            return AssignmentAnswer(body)
+        members = {**load_object(body), KEPT: kept.to_json()}
+        return AssignmentAnswer(dump(members), {HAS_KEPT: "true"})
+
+    def _alone(
+        self, query: AssignmentQuery, route: KnownRoute, group: ConsumerGroup, kind: str
+    ) -> Later[AssignmentAnswer]:
+        """CLIENT: what the member would compute from this broker's list of members."""
+        key = query.group, query.topic
+        self._topics.drop(*key)
+        self._generations[query.group] = group.generation
+        strategy = query.strategy or AVG
+        if strategy == STICKY:
+            return _now(_nothing("STICKY needs the mode BROKER: it begins with what members had"))
+        basis = group.generation, route.version, strategy
+        known, shares = self._alike.get(key, (None, {}))
+        if known == basis:
+            share = shares.get(query.client_id, [])
+            return self._encoded(lambda: share, kind, len(share))
+        members, rooms = group.client_ids(), self._config.machine_rooms
+
+        def work() -> Computed:
+            return compute(strategy, sharing_of(members, route.queues, rooms=rooms))
+
+        def take(result: Computed) -> Later[AssignmentAnswer]:
+            if isinstance(result, AllocationError):
+                return _now(_nothing(str(result)))
+            while len(self._alike) >= ALIKE_MAX:
+                del self._alike[next(iter(self._alike))]
+            self._alike[key] = basis, result[0]
+            share = result[0].get(query.client_id, [])
+            return self._encoded(lambda: share, kind, len(share))
+
+        return _chain(self._topics.run(work, len(members) + route.size), take)
+
+    # Notices
+
+    def _route_changed(self, topic: str) -> None:
+        for name in self._generations:
+            if any(entry.topic == topic for entry in self._topics.of_group(name)):
+                self._awaited(name, None)
+
+    def _awaited(self, name: str, members: Collection[str] | None) -> None:
+        if members is None:
+            group = self._consumers.group(name)
+            members = group.client_ids() if group is not None else ()
+        if members:
+            if not self._notices:
+                self._soon(self._send_notices)
+            self._notices.setdefault(name, set()).update(members)
+
+    def _send_notices(self) -> None:
+        notices, self._notices = self._notices, {}
+        if notices:
+            self.on_notices(list(notices.items()))
+
+
+def _named_by_members(entry: CoordinatedTopic, client_id: str, strategy: str) -> str:
+    """The strategy of the member with the smallest id: while members are restarted with another
+    one, two of them must not set each other off again and again."""
+    shares, named = entry.settling.shares, entry.named
+    if client_id in shares and named.get(client_id) != strategy:
+        named[client_id] = strategy
+        for member in named.keys() - shares.keys():
+            del named[member]
+    return named[min(named)] if named else strategy
+
+
+def _chain(later: Later[A], go_on: Callable[[A], Later[B]]) -> Later[B]:
+    """What `go_on` makes of a later value, which comes later, too."""
+    if later.done:
+        return go_on(later.value)
+    result: Later[B] = Later()
+    later.then(lambda value: go_on(value).then(result.resolve))
+    return result
+
+
+def _now(value: A) -> Later[A]:
+    later: Later[A] = Later()
+    later.resolve(value)
+    return later
+
+
+def _nothing(why: str, who: GroupCoordinator | None = None) -> AssignmentAnswer:
+    """A success that says nothing: the member keeps what it has, and asks again in a second. An
+    error would make a Java member that starts compute its share itself for ever."""
+    return AssignmentAnswer(b"{}", _named(who), remark=why)
+
+
+def _refusal(
+    query: AssignmentQuery, who: GroupCoordinator, me: GroupCoordinator
+) -> AssignmentAnswer:
+    remark = (
+        f"{me.broker_name} does not coordinate {query.group} for {query.topic}:"
+        f" {who.broker_name} ({who.broker_id}) at {who.address} does"
+    )
+    return AssignmentAnswer(b"", _named(who), ResponseCode.SYSTEM_ERROR, remark)
+
+
+def _named(who: GroupCoordinator | None) -> dict[str, str]:
+    if who is None:
+        return {}
+    return {
+        "coordinatorName": who.broker_name,
+        "coordinatorId": str(who.broker_id),
+        "coordinatorAddr": who.address,
+    }

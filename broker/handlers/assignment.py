@@ -1,0 +1,130 @@
+"""Who consumes which queues: members ask, operators choose how it is decided.
+
+Owns QUERY_ASSIGNMENT (400), SET_MESSAGE_REQUEST_MODE (401) and GET_ALL_MESSAGE_REQUEST_MODE (402)
+(RocketMQ: QueryAssignmentProcessor). It must never decide anything: broker/assignment does. Called
+by the dispatcher.
+"""
+
+from functools import partial
+from typing import Final
+
+from turbopump.broker.assignment.assignments import (
+    FORWARDED,
+    GENERATION,
+    KEPT,
+    KEPT_MAX,
+    AssignmentAnswer,
+    AssignmentQuery,
+    encode_assignment,
+)
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.handlers.clients import send_notices
+from turbopump.broker.handlers.shapes import answer_in_steps
+from turbopump.broker.tables.kept_shares import VERSION, KeptShare
+from turbopump.broker.tables.request_modes import ALL_TOPICS, POP, FullTable
+from turbopump.engine.json_steps import Bounds
+from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.transport.turns import Steps
+from turbopump.net.wire import bodies
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.heartbeat import BROADCASTING, CLUSTERING
+from turbopump.net.wire.names import RETRY_PREFIX, name_member
+
+FORWARDED_BODY: Final = Bounds(2 * KEPT_MAX, 40_000, 200_000)
+"""Of a question that another broker passes on, with what it keeps."""
+
+
+def register(table: Dispatcher, broker: BrokerContext) -> None:
+    """Add the handlers of this family."""
+    table.add(RequestCode.QUERY_ASSIGNMENT, partial(_query, broker))
+    table.add(RequestCode.SET_MESSAGE_REQUEST_MODE, partial(_set_request_mode, broker, table))
+    table.add(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, partial(_all_request_modes, broker))
+
+
+def _query(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Answer:
+    """400: the queues of one member. A topic that is not here has no answer, which is a success;
+    what is no question at all is an error."""
+    forwarded_by = request.fields.get(FORWARDED, "")
+    if forwarded_by:
+        members = bodies.as_object(bodies.load(request.body, FORWARDED_BODY))
+    else:
+        members = bodies.small_object(request.body)
+    topic, group = name_member(members, "topic"), name_member(members, "consumerGroup")
+    client_id = name_member(members, "clientId")
+    model = bodies.text(members, "messageModel", CLUSTERING)
+    if not topic or not group or not client_id or model not in (CLUSTERING, BROADCASTING):
+        raise bodies.BadBody("topic, consumerGroup, clientId or messageModel is missing or wrong")
+    broker.saver.promise_nothing()
+    if broker.topics.get(topic) is None:
+        return response(request, ResponseCode.SUCCESS, body=encode_assignment(None, ""))
+    generation, kept = -1, None
+    if forwarded_by:
+        generation = bodies.as_int(request.fields.get(GENERATION, "-1"), GENERATION)
+        if KEPT in members:
+            kept = KeptShare.from_json(f"{topic}@{group}", members[KEPT])
+            generation = kept.generation
+    query = AssignmentQuery(
+        group,
+        topic,
+        client_id,
+        name_member(members, "strategyName"),
+        model == BROADCASTING,
+        bytes(request.body) if not isinstance(request.body, list) else b"".join(request.body),
+        forwarded_by,
+        generation,
+        kept,
+    )
+    later = broker.assignments.answer(query)
+    # What it has changed on the way, if anything, is not promised by the answer.
+    broker.saver.promise_nothing()
+    if later.done:
+        return _answered(request, later.value)
+    return later.map(partial(_answered, request))
+
+
+def _answered(request: Command, answer: AssignmentAnswer) -> Command:
+    return response(
+        request, answer.code, answer.remark, body=answer.body, fields=answer.fields or None
+    )
+
+
+def _set_request_mode(
+    broker: BrokerContext, table: Dispatcher, request: Command, _peer: Peer, now_ms: int
+) -> Command:
+    """401: how a group gets a topic's messages, and who shares out its queues. Its members get
+    a notice, and follow at once."""
+    members = bodies.small_object(request.body)
+    topic, group = name_member(members, "topic"), name_member(members, "consumerGroup")
+    if topic.startswith(RETRY_PREFIX):
+        remark = "retry topic is not allowed to set mode"
+        return response(request, ResponseCode.NO_PERMISSION, remark)
+    if topic != ALL_TOPICS and broker.topics.get(topic) is None:
+        remark = f"topic[{topic}] not exist"
+        return response(request, ResponseCode.TOPIC_NOT_EXIST, remark)
+    if broker.groups.find(group, now_ms) is None:
+        remark = f"subscription group[{group}] not exist"
+        return response(request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+    if members.get("mode") == POP and RequestCode.POP_MESSAGE not in table.codes:
+        remark = "message request mode POP is not supported, groups of this broker pull"
+        return response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+    try:
+        broker.request_modes.put(members)
+    except FullTable as error:
+        return response(request, ResponseCode.SYSTEM_ERROR, str(error))
+    broker.consumers.mark_changed(group)
+    send_notices(broker)
+    return response(request, ResponseCode.SUCCESS)
+
+
+def _all_request_modes(
+    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
+) -> Steps[Command]:
+    """402: the modes, for a replica; and to one that names another version of it than there is,
+    the last assignments."""
+    body = broker.request_modes.to_json()
+    kept = broker.assignments.kept
+    if VERSION in request.fields and request.fields[VERSION] != kept.version:
+        body |= kept.to_json()
+    return (yield from answer_in_steps(request, body))

@@ -37,7 +37,7 @@ _COMMITTED = 0x8
 _INT = re.compile(r"[0-9]{1,9}", re.ASCII)
 _QUEUE_OFFSET = re.compile(rb"[0-9]{1,18}")
 _SECONDS = re.compile(r"[0-9]{1,12}", re.ASCII)
-_OP_PROPERTIES = encode_properties({names.TAGS: DONE_TAG, names.WAIT: "true"})
+_OP_PROPERTIES = encode_properties({names.WAIT: "true", names.TAGS: DONE_TAG})
 _FRAME_ROOM = 8
 
 

@@ -162,7 +162,7 @@ class Transactions:
         known = self.known.get(half.queue_offset)
         if known in _FINAL:
             return known, half
-        if known is HalfOutcome.OPEN and half.log_offset >= self.known_from:
+        if known is HalfOutcome.OPEN and not self._is_old(half):
             return known, half
         if self._has_copy(half):
             self._end_open([half, *self._halves(half)], HalfOutcome.COMMITTED)
@@ -172,18 +172,24 @@ class Transactions:
         if newest is None:
             return None
         known = self.known.get(newest.queue_offset)
-        if known not in (HalfOutcome.DONE, None):
+        is_open = known is HalfOutcome.OPEN
+        if known not in (HalfOutcome.DONE, None) and not (is_open and self._is_old(newest)):
             return known, newest
-        # One that op messages name was ended, unless the last thing of it is that it was given up.
+        # The last thing of it may be that it was given up. Else, if op messages name it, it ended.
         last = max(half.log_offset, newest.log_offset)
-        is_given_up = any(at >= last for at, _ in self._found(GIVEN_UP_TOPIC, half))
-        return (HalfOutcome.GIVEN_UP if is_given_up else HalfOutcome.DONE), half
+        if any(at >= last for at, _ in self._found(GIVEN_UP_TOPIC, half)):
+            return HalfOutcome.GIVEN_UP, newest
+        return (HalfOutcome.OPEN, newest) if is_open else (HalfOutcome.DONE, half)
+
+    def _is_old(self, half: Half) -> bool:
+        """Whether a reign before may have ended it, and its op message is lost."""
+        return half.log_offset < self.known_from
 
     def end_all(self, half: Half, outcome: HalfOutcome, end: LogOffset) -> None:
         """A transaction is ended, by a record that ends there: its newest half message, and older
         ones that a crash left open, or that are not remembered."""
         is_known = self.known.get(half.queue_offset) is not None
-        if is_known and half.log_offset >= self.known_from:
+        if is_known and not self._is_old(half):
             self.end(half.queue_offset, outcome)
             return
         self._end_open([half, *self._halves(half)], outcome)

@@ -11,10 +11,10 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, Protocol
 
-from turbopump.engine.types import LONG_AGO_MS
+from turbopump.engine.types import LONG_AGO_MS, Buffer
 from turbopump.net.client.errors import BrokerError, ClientClosed, ClientError, InvalidArgument
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.routes import BrokerTable, TopicRoute, interpret, provisional
@@ -25,6 +25,7 @@ from turbopump.net.transport.dispatcher import Answer, Dispatcher, Handler
 from turbopump.net.transport.errors import RemotingError
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import hosts
+from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Body, Command, new_request, response
 from turbopump.net.wire.header import read_header
@@ -34,6 +35,7 @@ from turbopump.net.wire.headers.clients import (
 )
 from turbopump.net.wire.headers.routes import GetRouteInfoRequest
 from turbopump.net.wire.heartbeat import ConsumerData, HeartbeatData, ProducerData
+from turbopump.net.wire.message import MessageView, decode_messages
 from turbopump.net.wire.route import TopicRouteData
 
 logger = logging.getLogger(__name__)
@@ -94,6 +96,10 @@ class GroupMember(Protocol):
         """Answer 220, 221, 307 or 309 from a broker."""
 
 
+Checker = Callable[[Command, MessageView, Peer], None]
+"""(a broker's request, the message as it would be committed, the broker)."""
+
+
 class _Topic:
     """A cached route; the lock lets one request at a time ask for it.
 
@@ -136,6 +142,8 @@ class Instance:
         self._topics: dict[str, _Topic] = {}
         self._producers: dict[str, int] = {}
         self._members: dict[str, GroupMember] = {}
+        self.checkers: dict[str, Checker] = {}
+        """By producer group: whom brokers ask how a transaction ended."""
 
     def now_ms(self) -> int:
         """Epoch milliseconds of the client's clock."""
@@ -340,6 +348,7 @@ class Instance:
         self.client_id = f"{self.ip}@{name}"
         dispatcher = Dispatcher()
         dispatcher.add(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._on_ids_changed)
+        dispatcher.add(RequestCode.CHECK_TRANSACTION_STATE, self._on_check)
         for code, name_of_group in (
             (RequestCode.RESET_CONSUMER_CLIENT_OFFSET, "group"),
             (RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, "group"),
@@ -433,6 +442,13 @@ class Instance:
         if member is not None:
             member.wake()
 
+    def _on_check(self, request: Command, peer: Peer, _now_ms: int) -> None:
+        """39: the producer of the message's group is to say how its transaction ended."""
+        for view in decode_messages(_flat(request)):
+            checker = self.checkers.get(view.properties.get(names.PGROUP, ""))
+            if checker is not None:
+                checker(request, view, peer)
+
     def _forward(self, name_of_group: str) -> Handler:
         def forward(request: Command, _peer: Peer, now_ms: int) -> Answer:
             group = request.fields.get(name_of_group, "")
@@ -443,6 +459,11 @@ class Instance:
             return member.answer(request, now_ms)
 
         return forward
+
+
+def _flat(request: Command) -> Buffer:
+    assert not isinstance(request.body, list), "a decoded body is one buffer"
+    return request.body
 
 
 def _addresses(namesrv: str | Sequence[str]) -> list[str]:

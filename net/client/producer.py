@@ -7,7 +7,7 @@ encode a header; sending.py does. Called by programs and the CLI.
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -166,6 +166,19 @@ class Producer:
         target = queue or choose
         return await self._send(message.topic, target, request, unique_id, timeout_ms)
 
+    async def send_half(
+        self, message: Message, half: Mapping[str, str], *, timeout_ms: int = 0
+    ) -> SendResult:
+        """As `send`, with the properties that make the message the first half of a transaction: no
+        consumer gets it (transactions.py)."""
+        unique_id = self._next_id()
+        choose = partial(choose_by_key, key=message.sharding_key) if message.sharding_key else None
+
+        def request(target: MessageQueue) -> Command:
+            return self._request(message, target, unique_id, half=half)
+
+        return await self._send(message.topic, choose, request, unique_id, timeout_ms)
+
     async def send_batch(
         self,
         messages: Sequence[Message],
@@ -205,7 +218,13 @@ class Producer:
         return unique_id
 
     def _request(
-        self, message: Message, queue: MessageQueue, unique_id: str, *, oneway: bool = False
+        self,
+        message: Message,
+        queue: MessageQueue,
+        unique_id: str,
+        *,
+        oneway: bool = False,
+        half: Mapping[str, str] | None = None,
     ) -> Command:
         return send_request(
             message,
@@ -215,6 +234,7 @@ class Producer:
             self._instance.now_ms(),
             compress_over=self._options.compress_over,
             oneway=oneway,
+            half=half,
         )
 
     async def _send(

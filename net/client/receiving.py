@@ -63,6 +63,11 @@ def received_each(body: Buffer, broker_name: str, group: str) -> Received:
     return received
 
 
+def received_alone(view: MessageView, broker_name: str) -> ReceivedMessage:
+    """A message that no pull brought."""
+    return _received(view, broker_name, "")
+
+
 def _received(view: MessageView, broker_name: str, retry_topic: str) -> ReceivedMessage:
     properties = view.properties
     topic = view.topic

@@ -7,7 +7,7 @@ consumer.
 
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from turbopump.net.client.errors import BrokerError, InvalidArgument, NoWritableQueue
@@ -18,7 +18,7 @@ from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.send import SendMessageRequestV2, SendMessageResponse, write_send
-from turbopump.net.wire.message import encode_batch
+from turbopump.net.wire.message import TRANSACTION_PREPARED, encode_batch
 from turbopump.net.wire.queues import MessageQueue
 
 DEFAULT_TOPIC: Final = "TBW102"
@@ -132,11 +132,16 @@ def send_request(
     *,
     compress_over: int = COMPRESS_OVER,
     oneway: bool = False,
+    half: Mapping[str, str] | None = None,
 ) -> Command:
-    """SEND_MESSAGE_V2 for one message. `compress_over` 0 never compresses."""
+    """SEND_MESSAGE_V2 for one message. `compress_over` 0 never compresses; `half` are the
+    properties that make it the first half of a transaction."""
     body, sys_flag = bytes(message.body), 0
     if 0 < compress_over <= len(body):
         body, sys_flag = zlib.compress(body, COMPRESSION_LEVEL), _COMPRESSED_ZLIB
+    properties = properties_of(message, unique_id)
+    if half is not None:
+        properties, sys_flag = {**properties, **half}, sys_flag | TRANSACTION_PREPARED
     header = SendMessageRequestV2(
         producer_group=group,
         topic=queue.topic,
@@ -146,7 +151,7 @@ def send_request(
         sys_flag=sys_flag,
         born_timestamp=now_ms,
         flag=message.flag,
-        properties=encoded_properties(properties_of(message, unique_id)).decode(),
+        properties=encoded_properties(properties).decode(),
         reconsume_times=0,
         unit_mode=False,
         batch=False,

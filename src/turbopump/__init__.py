@@ -32,6 +32,11 @@ if TYPE_CHECKING:
         Outcome,
     )
     from turbopump.net.client.producer import Producer, ProducerOptions
+    from turbopump.net.client.transactions import (
+        TransactionEnd,
+        TransactionProducer,
+        TransactionResult,
+    )
     from turbopump.net.transport.errors import (
         CallTimeout,
         ConnectError,
@@ -81,6 +86,9 @@ __all__ = [
     "StoreError",
     "TlsError",
     "TooManyCalls",
+    "TransactionEnd",
+    "TransactionProducer",
+    "TransactionResult",
     "__version__",
 ]
 
@@ -120,6 +128,9 @@ _HOMES = {
     "StoreError": "turbopump.engine.types",
     "TlsError": "turbopump.net.transport.tls",
     "TooManyCalls": "turbopump.net.transport.errors",
+    "TransactionEnd": "turbopump.net.client.transactions",
+    "TransactionProducer": "turbopump.net.client.transactions",
+    "TransactionResult": "turbopump.net.client.transactions",
 }
 
 

@@ -15,6 +15,7 @@ NAMESRV = "127.0.0.1:9876"
 SNIPPETS = readme.blocks("python")
 SHOWN = {
     "def test_my_service": "",
+    "TransactionProducer(": "the local transaction",
     "Producer(": "Orders new one",
     "on_message": "noted ",
     "Cluster(data=": "BrokerAddress(name='broker-a'",

@@ -122,7 +122,7 @@ def test_committed_message_is_stored_as_rocketmq_does(fast: Any) -> None:
     assert not {"REAL_TOPIC", "REAL_QID"} & properties.keys()
     assert ops(fast) == [b"0,"]
     (op,) = records(fast, OP_TOPIC)
-    assert op.properties == b"TAGS\x01d\x02WAIT\x01true\x02"
+    assert op.properties == b"WAIT\x01true\x02TAGS\x01d\x02"
 
 
 def test_rolled_back_message_is_never_shown(fast: Any) -> None:

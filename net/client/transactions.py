@@ -1,0 +1,252 @@
+"""The producer of transactions: messages that are shown once a local transaction has ended.
+
+Owns the order half message, local transaction, end, and the answers to brokers that ask how it
+ended. It must never guess: what it does not know it leaves to the next check. Called by programs.
+
+    send_in_transaction: half message -> execute(message, id) -> commit or roll back
+    a broker that did not hear of the end asks (39) -> check(message) -> commit or roll back
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum
+from types import TracebackType
+from typing import Final
+
+from turbopump.net.client.errors import BrokerError, ClientError, InvalidArgument
+from turbopump.net.client.instance import Instance
+from turbopump.net.client.messages import Message, ReceivedMessage, SendResult, SendStatus
+from turbopump.net.client.options import ClientOptions
+from turbopump.net.client.producer import Producer, ProducerOptions
+from turbopump.net.client.receiving import received_alone
+from turbopump.net.client.sending import check_message
+from turbopump.net.transport.errors import RemotingError
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.transactions import (
+    CheckTransactionStateRequest,
+    EndTransactionRequest,
+)
+from turbopump.net.wire.message import (
+    TRANSACTION_COMMIT,
+    TRANSACTION_ROLLBACK,
+    MessageView,
+)
+from turbopump.net.wire.message_id import decode_message_id
+
+logger = logging.getLogger(__name__)
+
+MAX_CHECKS: Final = 2_000
+"""Checks that are under way, or wait (TransactionMQProducer.checkRequestHoldMax); a broker asks
+again what is dropped beyond it."""
+CONCURRENT_CHECKS: Final = 20
+
+
+class TransactionEnd(Enum):
+    """How a local transaction ended (client/producer/LocalTransactionState)."""
+
+    COMMIT = TRANSACTION_COMMIT
+    ROLL_BACK = TRANSACTION_ROLLBACK
+    UNKNOWN = 0
+    """It has not ended, or that is not known: the broker asks later."""
+
+
+Execute = Callable[[Message, str], Awaitable[TransactionEnd]]
+"""The local transaction: (message, message id) -> how it ended."""
+Check = Callable[[ReceivedMessage], Awaitable[TransactionEnd]]
+"""How the local transaction of a message ended, which may be another process's."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionResult:
+    """`sent` is where the half message went, `end` how the local transaction ended. `is_told`:
+    whether the broker has acknowledged the end; else it asks."""
+
+    sent: SendResult
+    end: TransactionEnd
+    is_told: bool
+
+
+class TransactionProducer:
+    """Sends messages in transactions; use as `async with TransactionProducer("group", namesrv,
+    check=check) as producer`. All producers of a group must be able to answer `check` for any
+    message of the group.
+
+    Args:
+        group: the producer group, which brokers ask.
+        namesrv: addresses "host:port", or one text with ";" between; not needed with `instance`.
+        check: says how the local transaction of a message ended.
+        options: time-out, tries, compression.
+        instance: a client to share with other producers and consumers.
+        client_options: intervals and timeouts of an own client.
+        immunity_s: seconds after a message's birth in which brokers do not ask
+            (CHECK_IMMUNITY_TIME_IN_SECONDS); 0 for the broker's transactionTimeOut.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] = (),
+        *,
+        check: Check,
+        options: ProducerOptions | None = None,
+        instance: Instance | None = None,
+        client_options: ClientOptions | None = None,
+        immunity_s: int = 0,
+    ) -> None:
+        self._instance = instance or Instance(namesrv, client_options)
+        self._producer = Producer(group, options=options, instance=self._instance)
+        self._options = options or ProducerOptions()
+        self._check = check
+        self._half = {names.TRAN_MSG: "true", names.PGROUP: group}
+        if immunity_s:
+            self._half[names.CHECK_IMMUNITY_TIME] = str(immunity_s)
+        self._known: set[str] = set()
+        """Brokers that have heard of the group."""
+        self._checks = 0
+        self._turns = asyncio.Semaphore(CONCURRENT_CHECKS)
+
+    @property
+    def group(self) -> str:
+        """The producer group."""
+        return self._producer.group
+
+    async def start(self) -> None:
+        """Make the producer ready."""
+        await self._producer.start()
+        self._instance.checkers[self.group] = self._asked
+
+    async def close(self) -> None:
+        """Leave the brokers and close the connections. Closing twice does nothing. What has not
+        ended is asked of other producers of the group."""
+        self._instance.checkers.pop(self.group, None)
+        await self._producer.close()
+
+    async def __aenter__(self) -> "TransactionProducer":
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def send_in_transaction(
+        self, message: Message, execute: Execute, *, timeout_ms: int = 0
+    ) -> TransactionResult:
+        """Store a message that no consumer gets yet, run the local transaction, and end it.
+
+        Where the message was stored less safely than asked for it is rolled back and `execute` is
+        not called, as in RocketMQ. What `execute` raises is raised; the end is unknown then, and
+        the broker asks. Raises as `Producer.send` does where nothing was stored.
+        """
+        sent = await self._send_half(message, timeout_ms)
+        end = TransactionEnd.ROLL_BACK
+        if sent.status is SendStatus.SEND_OK:
+            end = await execute(message, sent.message_id)
+        return TransactionResult(sent, end, await self._end(sent, end))
+
+    @asynccontextmanager
+    async def transaction(
+        self, message: Message, *, timeout_ms: int = 0
+    ) -> AsyncIterator[SendResult]:
+        """`async with producer.transaction(message): ...`: the block is the local transaction; the
+        message is committed behind it, and rolled back where it raises.
+
+        Raises ClientError if the half message was stored less safely than asked for.
+        """
+        sent = await self._send_half(message, timeout_ms)
+        if sent.status is not SendStatus.SEND_OK:
+            await self._end(sent, TransactionEnd.ROLL_BACK)
+            raise ClientError(f"the half message is not safe: {sent.status.value}")
+        try:
+            yield sent
+        except Exception:
+            await self._end(sent, TransactionEnd.ROLL_BACK)
+            raise
+        await self._end(sent, TransactionEnd.COMMIT)
+
+    async def _send_half(self, message: Message, timeout_ms: int) -> SendResult:
+        check_message(message)
+        if message.delay_level:
+            raise InvalidArgument("a message of a transaction cannot be delayed")
+        sent = await self._producer.send_half(message, self._half, timeout_ms=timeout_ms)
+        address = self._instance.brokers.master(sent.queue.broker_name)
+        if address is not None and address not in self._known:
+            self._known.add(address)
+            await self._instance.heartbeat([address])  # else it learns of the group in 30 s
+        return sent
+
+    async def _end(self, sent: SendResult, end: TransactionEnd) -> bool:
+        """Whether the broker has acknowledged it. A failure is logged: the broker asks."""
+        if end is TransactionEnd.UNKNOWN:
+            return False
+        header = EndTransactionRequest(
+            producer_group=self.group,
+            tran_state_table_offset=sent.queue_offset,
+            commit_log_offset=decode_message_id(sent.offset_message_id)[1],
+            commit_or_rollback=end.value,
+            msg_id=sent.message_id,
+            from_transaction_check=False,
+            transaction_id=sent.message_id,
+            topic=sent.queue.topic,
+            broker_name=sent.queue.broker_name,
+        )
+        address = self._instance.brokers.master(sent.queue.broker_name)
+        try:
+            if address is None:
+                raise ClientError(f"broker {sent.queue.broker_name} has no master for the moment")
+            await self._instance.ask(
+                address,
+                RequestCode.END_TRANSACTION,
+                header,
+                timeout_ms=self._options.timeout_ms,
+            )
+        except (BrokerError, ClientError, RemotingError) as error:
+            logger.warning("the end of transaction %s is not known: %s", sent.message_id, error)
+            return False
+        return True
+
+    # What brokers ask.
+
+    def _asked(self, request: Command, view: MessageView, peer: Peer) -> None:
+        asked = read_header(CheckTransactionStateRequest, request.fields)
+        message = received_alone(view, asked.broker_name or "")
+        if self._checks >= MAX_CHECKS:
+            logger.warning("a check of %s is dropped: %d wait", message.message_id, self._checks)
+            return
+        self._checks += 1
+        work = self._answer(asked, message, peer)
+        self._instance.tasks.spawn(work, "the check of a transaction")
+
+    async def _answer(
+        self, asked: CheckTransactionStateRequest, message: ReceivedMessage, peer: Peer
+    ) -> None:
+        try:
+            async with self._turns:
+                end = await self._check(message)
+        finally:
+            self._checks -= 1
+        if end is TransactionEnd.UNKNOWN:
+            return
+        header = EndTransactionRequest(
+            producer_group=self.group,
+            tran_state_table_offset=asked.tran_state_table_offset,
+            commit_log_offset=asked.commit_log_offset,
+            commit_or_rollback=end.value,
+            msg_id=asked.msg_id or message.message_id,
+            from_transaction_check=True,
+            transaction_id=asked.transaction_id,
+            topic=message.topic,
+            broker_name=asked.broker_name,
+        )
+        peer.notify(new_request(RequestCode.END_TRANSACTION, header, oneway=True))

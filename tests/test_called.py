@@ -39,6 +39,7 @@ CLIENTS: Final = {
     "seek_to_time",
     "poll",
     "send_oneway",
+    "send_in_transaction",
     "turbopump_cluster",
 }
 """What users call: the Python clients and the pytest fixture."""

@@ -29,6 +29,7 @@ var scenarios = map[string]scenario{
 	"retry-dlq":      retryThenDeadLetter,
 	"delay":          delay,
 	"pull":           pull,
+	"transactions":   transactions,
 	"through-kills":  throughKills,
 }
 

@@ -143,7 +143,7 @@ class Instance:
         self._producers: dict[str, int] = {}
         self._members: dict[str, GroupMember] = {}
         self.checkers: dict[str, Checker] = {}
-        """By producer group: whom brokers ask how a transaction ended."""
+        """By producer group: what answers brokers that ask how a transaction ended."""
 
     def now_ms(self) -> int:
         """Epoch milliseconds of the client's clock."""

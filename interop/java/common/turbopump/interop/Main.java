@@ -36,6 +36,9 @@ public final class Main {
         SCENARIOS.put("offsets", Pulling::offsets);
         SCENARIOS.put("query", Looking::query);
         SCENARIOS.put("chinese", Looking::chinese);
+        SCENARIOS.put("transactions", Transacting::all);
+        SCENARIOS.put("transactions-leave", Transacting::leave);
+        SCENARIOS.put("transactions-answer", Transacting::answer);
         SCENARIOS.put("linger", Pushing::linger);
         SCENARIOS.put("through-kills", Enduring::throughKills);
         SCENARIOS.put("exchange-write", Exchange::write);

@@ -1,0 +1,219 @@
+package turbopump.interop;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.client.producer.TransactionSendResult;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+
+/** Producers of transactions, and the brokers' questions to them. */
+final class Transacting {
+    private static final int KINDS = 6;
+    private static final long QUIET_MS = 5_000;
+
+    private Transacting() {
+    }
+
+    /** Number i of a topic ends as i % 6 says: at once, or when asked once or twice. */
+    private static final class Numbered implements TransactionListener {
+        final Map<Integer, Integer> asked = new ConcurrentHashMap<>();
+
+        @Override
+        public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
+            switch (Letters.number(message) % KINDS) {
+                case 0:
+                case 5:
+                    return LocalTransactionState.COMMIT_MESSAGE;
+                case 1:
+                    return LocalTransactionState.ROLLBACK_MESSAGE;
+                default:
+                    return LocalTransactionState.UNKNOW;
+            }
+        }
+
+        @Override
+        public LocalTransactionState checkLocalTransaction(MessageExt message) {
+            int number = Letters.number(message);
+            int times = asked.merge(number, 1, Integer::sum);
+            switch (number % KINDS) {
+                case 2:
+                    return LocalTransactionState.COMMIT_MESSAGE;
+                case 3:
+                    return LocalTransactionState.ROLLBACK_MESSAGE;
+                case 4:
+                    return times < 2 ? LocalTransactionState.UNKNOW
+                            : LocalTransactionState.COMMIT_MESSAGE;
+                default:
+                    return LocalTransactionState.ROLLBACK_MESSAGE; // none of these is asked about
+            }
+        }
+    }
+
+    private static TransactionMQProducer producer(Bench bench, String group,
+            TransactionListener listener) throws MQClientException {
+        TransactionMQProducer made = new TransactionMQProducer(bench.name(group));
+        bench.configure(made, group);
+        made.setSendMsgTimeout(10_000);
+        made.setTransactionListener(listener);
+        made.start();
+        return made;
+    }
+
+    /** Commit, roll back, and all ways of not knowing. */
+    static void all(Bench bench, Report report, String... arguments) throws Exception {
+        String topic = bench.topic("transactions", 2);
+        Numbered listener = new Numbered();
+        TransactionMQProducer producer = producer(bench, "tx-group", listener);
+        int count = 8 * KINDS;
+        List<String> wrong = new ArrayList<>();
+        for (int number = 0; number < count; number++) {
+            TransactionSendResult sent =
+                    producer.sendMessageInTransaction(Letters.letter(topic, number), null);
+            if (sent.getTransactionId() == null || sent.getMsgId() == null
+                    || !sent.getTransactionId().equals(sent.getMsgId())) {
+                wrong.add(sent.toString());
+            }
+        }
+        report.none("each half message has its id as transaction id", wrong);
+        List<MessageExt> got = bench.readUntil(topic, 4 * count / KINDS);
+        Bench.within(20_000, () -> listener.asked.values().stream().filter(n -> n > 1).count() >= 8);
+        Thread.sleep(QUIET_MS);
+        got = bench.readAll(topic);
+        report.none("what is to be shown is there once", without(topic, count, got));
+        report.none("content is as sent", Letters.flaws(topic, got));
+        wrong.clear();
+        for (MessageExt message : got) {
+            if (message.getTransactionId() == null
+                    || (message.getSysFlag() & 12) != 8
+                    || message.getPreparedTransactionOffset() < 0) {
+                wrong.add(message.toString());
+            }
+        }
+        report.none("it is marked as committed", wrong);
+        wrong.clear();
+        for (int number = 0; number < count; number++) {
+            int times = listener.asked.getOrDefault(number, 0);
+            int kind = number % KINDS;
+            boolean right = kind == 4 ? times == 2 : kind == 2 || kind == 3 ? times == 1 : times == 0;
+            if (!right) {
+                wrong.add(number + " was asked about " + times + " times");
+            }
+        }
+        report.none("only what is not known is asked about, until it is", wrong);
+        producer.shutdown();
+    }
+
+    private static List<String> without(String topic, int count, List<MessageExt> got) {
+        List<String> flaws = new ArrayList<>();
+        int[] times = new int[count];
+        for (MessageExt message : got) {
+            times[Letters.number(message)]++;
+        }
+        for (int number = 0; number < count; number++) {
+            int kind = number % KINDS;
+            int wanted = kind == 1 || kind == 3 ? 0 : 1;
+            if (times[number] != wanted) {
+                flaws.add(number + " came " + times[number] + " times");
+            }
+        }
+        return flaws;
+    }
+
+    private static final class Open implements TransactionListener {
+        private final int last;
+
+        Open(int last) {
+            this.last = last;
+        }
+
+        @Override
+        public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
+            if (Letters.number(message) == last) {
+                System.out.flush();
+                Runtime.getRuntime().halt(3); // the process is gone within its transaction
+            }
+            return Letters.number(message) % 4 == 3 ? LocalTransactionState.COMMIT_MESSAGE
+                    : LocalTransactionState.UNKNOW;
+        }
+
+        @Override
+        public LocalTransactionState checkLocalTransaction(MessageExt message) {
+            return LocalTransactionState.UNKNOW;
+        }
+    }
+
+    /** Leaves COUNT transactions, every fourth one committed, and dies within the last one. */
+    static void leave(Bench bench, Report report, String... arguments) throws Exception {
+        int count = Integer.parseInt(arguments[0]);
+        String topic = bench.topic("left", 2);
+        TransactionMQProducer producer = producer(bench, "left-group", new Open(count - 1));
+        report.check("the topic is there", true, "");
+        for (int number = 0; number < count; number++) {
+            producer.sendMessageInTransaction(Letters.letter(topic, number), null);
+        }
+    }
+
+    private static final class Answering implements TransactionListener {
+        final Map<Integer, Integer> asked = new ConcurrentHashMap<>();
+
+        @Override
+        public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
+            return LocalTransactionState.COMMIT_MESSAGE;
+        }
+
+        @Override
+        public LocalTransactionState checkLocalTransaction(MessageExt message) {
+            asked.merge(Letters.number(message), 1, Integer::sum);
+            return Letters.number(message) % 2 == 0 ? LocalTransactionState.COMMIT_MESSAGE
+                    : LocalTransactionState.ROLLBACK_MESSAGE;
+        }
+    }
+
+    /** Another process of the group answers for what was left: even numbers are committed. */
+    static void answer(Bench bench, Report report, String... arguments) throws Exception {
+        int count = Integer.parseInt(arguments[0]);
+        String topic = bench.name("left");
+        Bench.await("the route of " + topic, 15_000, () -> !bench.queues(topic).isEmpty());
+        Answering listener = new Answering();
+        TransactionMQProducer producer = producer(bench, "left-group", listener);
+        producer.fetchPublishMessageQueues(topic); // else no broker hears of the group
+        int shown = 0;
+        for (int number = 0; number < count; number++) {
+            shown += isShown(number, count) ? 1 : 0;
+        }
+        int wanted = shown;
+        bench.readUntil(topic, wanted);
+        Thread.sleep(QUIET_MS);
+        List<String> wrong = new ArrayList<>();
+        int[] times = new int[count];
+        for (MessageExt message : bench.readAll(topic)) {
+            times[Letters.number(message)]++;
+        }
+        for (int number = 0; number < count; number++) {
+            if (times[number] != (isShown(number, count) ? 1 : 0)) {
+                wrong.add(number + " came " + times[number] + " times");
+            }
+        }
+        report.none("what was left ends as the other process says, once", wrong);
+        wrong.clear();
+        for (int number = 0; number < count; number++) {
+            boolean open = number == count - 1 || number % 4 != 3;
+            if (listener.asked.containsKey(number) != open) {
+                wrong.add(number + " was asked about: " + !open);
+            }
+        }
+        report.none("what was left is asked about, and nothing else", wrong);
+        producer.shutdown();
+    }
+
+    private static boolean isShown(int number, int count) {
+        boolean committed = number % 4 == 3 && number != count - 1;
+        return committed || number % 2 == 0;
+    }
+}

@@ -1,0 +1,84 @@
+"""Transactions of each client, and open ones on a store that goes from broker to broker."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from interop.support import groups, toolchain
+from interop.support.groups import Group, Kind, Ports, RocketMQ, Turbopump
+from interop.support.processes import Process
+from interop.support.suites import java_client, parse
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+# RocketMQ asks about what it has not written down yet where it writes later than it asks.
+SETTINGS = {
+    "transactionTimeOut": "1500",
+    "transactionCheckInterval": "2000",
+    "transactionOpBatchInterval": "200",
+    "transactionCheckMax": "100",
+    "messageIndexSafe": "true",
+}
+COUNT = 41
+STEP_TIMEOUT_S = 120
+DIED = 3
+"""The exit code of a client that dies within a transaction."""
+KINDS: dict[str, Kind] = {"rocketmq": RocketMQ(), "turbopump": Turbopump()}
+ENDINGS: dict[str, Callable[[Group], None]] = {"stopped": Group.stop, "killed": Group.kill}
+
+
+def client(suite: str, ports: Ports, folder: Path, scenario: str) -> Process:
+    """Runs one scenario of a client to its end."""
+    if suite == "go":
+        command = [str(toolchain.CACHE / "go-client"), ports.namesrv_address, ports.broker_address]
+        process = Process(
+            "client", [*command, "tx", scenario], folder, environment={"HOME": str(folder)}
+        )
+    else:
+        arguments = [ports.namesrv_address, "tx", scenario]
+        process = java_client(suite.replace("java", "client"), arguments, folder)
+    process.wait(STEP_TIMEOUT_S)
+    return process
+
+
+def judge(process: Process, scenario: str) -> None:
+    """All of its checks hold."""
+    checks = parse(process.out.read_text(), [scenario])[scenario]
+    assert checks.ended and not checks.failed, "\n".join([*checks.failed, process.tail()])
+
+
+@pytest.mark.parametrize("suite", ["java-5.5", "java-4.9", "go"])
+def test_each_way_to_end_one(kind: Kind, built: None, work: Path, suite: str) -> None:
+    folder = work / f"transactions-{suite}"
+    group = groups.start(kind, Ports.free(), folder, folder / "store", SETTINGS)
+    try:
+        judge(client(suite, group.ports, folder / "client", "transactions"), "transactions")
+    finally:
+        group.stop()
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [("turbopump", "turbopump"), ("turbopump", "rocketmq"), ("rocketmq", "turbopump")],
+)
+def test_open_ones_go_from_broker_to_broker(
+    kind: Kind, built: None, work: Path, first: str, then: str, ending: str
+) -> None:
+    """A producer dies within its transaction, its broker is stopped or killed; another broker goes
+    on with the store, and another producer of the group answers what it asks."""
+    if kind.name == "rocketmq":
+        first = then = "rocketmq"
+    folder, ports = work / f"open-{first}-{then}-{ending}", Ports.free()
+    group = groups.start(KINDS[first], ports, folder / "first", folder / "store", SETTINGS)
+    try:
+        left = client("java-5.5", ports, folder / "leave", f"transactions-leave:{COUNT}")
+        assert left.child.returncode == DIED, left.tail()
+    finally:
+        ENDINGS[ending](group)
+    group = groups.start(KINDS[then], ports, folder / "then", folder / "store", SETTINGS)
+    try:
+        spec = f"transactions-answer:{COUNT}"
+        judge(client("java-5.5", ports, folder / "answer", spec), "transactions-answer")
+    finally:
+        group.stop()

@@ -54,7 +54,7 @@ attacks: $(VENV)/.dev ## a broker under hostile peers: its memory and an honest 
 	$(BIN)/python -m tests.fuzz.attacks $(ARGS)
 
 lint: $(VENV)/.dev ## ruff, and the arrows between the rooms
-	$(BIN)/ruff check . && $(BIN)/lint-imports
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports
 
 types: $(VENV)/.dev ## mypy, strict
 	$(BIN)/mypy -p turbopump && $(BIN)/mypy --explicit-package-bases bench interop

@@ -44,6 +44,10 @@ def test_ruff_finds_nothing() -> None:
     run(str(BIN / "ruff"), "check", "--no-cache", ".")
 
 
+def test_the_formatter_decides_how_lines_break() -> None:
+    run(str(BIN / "ruff"), "format", "--check", "--no-cache", ".")
+
+
 @pytest.mark.timeout(600)
 def test_types_are_strict() -> None:
     run(str(BIN / "mypy"), "-p", "turbopump")

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from tests.sim.ha import suite as ha_suite
-from tests.sim.ha.broker import ROOT, Broker, Sent
+from tests.sim.ha.broker import Broker
 from tests.sim.ha.checkers import BODY_AT, BODY_SIZE_AT, PHYSICAL_AT, History, Key
+from tests.sim.ha.settings import ROOT, Sent
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.replicated import Replicated
 from turbopump.engine.types import LogOffset

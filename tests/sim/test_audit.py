@@ -4,9 +4,7 @@ What the suites know of a run is not used here, but what its clients received an
 disks: the checkers of the replication suite are taken away before a bug is planted.
 """
 
-import logging
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +44,6 @@ BUGS: list[tuple[Plant, str, int]] = [
     (joins_before_it_has_all, "replicas-equal", 387),
 ]
 """Each with a verdict that it breaks, and the seed that is played first."""
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Trouble makes brokers talkative."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def whole(suite: Any, seeds: range, folder: Path) -> Counter[tuple[str, str]]:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from tests.sim.group.calls import Clock, Endpoint
 from tests.sim.group.machines import CALL_TIMEOUT_MS, CLUSTER, GROUP, NAMES_ADDRESS
 from tests.sim.group.tables import Kept, Tables
-from tests.sim.ha.broker import ROOT, Broker, Options, Sent, Settings, finish
+from tests.sim.ha.broker import Broker, finish
 from tests.sim.ha.checkers import History
 from tests.sim.ha.net import Network
 from tests.sim.ha.oracle import Role as Known
-from tests.sim.ha.suite import store_config
+from tests.sim.ha.seed import store_config
+from tests.sim.ha.settings import ROOT, Options, Sent, Settings
 from tests.sim.work import Stands
 from turbopump.broker.config.replication_config import BrokerRole
 from turbopump.broker.ha.control import last_life

@@ -10,8 +10,8 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tests.sim.ha.broker import Sent
 from tests.sim.ha.checkers import common
+from tests.sim.ha.settings import Sent
 from turbopump.net.ha.acks import ALL
 
 if TYPE_CHECKING:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.sim.group import test_hand_over as hand_over
+from tests.sim.group import test_lost_state as lost_state
 from tests.sim.group import test_stories as stories
 from tests.sim.ha.planted import (
     acknowledged_before_durable,
@@ -224,9 +226,9 @@ OF_STORIES: dict[Plant, Callable[[], None]] = {
     no_lease: stories.test_r27_a_master_apart_from_all_stops_before_another_is_elected,
     any_set_is_agreed_to: stories.test_k5_sets_that_are_not_the_masters_next_one_are_refused,
     unclean_restarts_do_not_matter: (
-        lambda: stories.test_f38_who_lost_its_page_cache_is_not_elected(0)
+        lambda: lost_state.test_f38_who_lost_its_page_cache_is_not_elected(0)
     ),
-    stops_with_its_lead: stories.test_f15_a_master_that_is_stopped_hands_its_lead_over_first,
+    stops_with_its_lead: hand_over.test_f15_a_master_that_is_stopped_hands_its_lead_over_first,
     no_snapshots: stories.test_r35_a_log_of_controllers_does_not_grow_for_ever,
 }
 """What costs no message, but time or space: a story tells."""

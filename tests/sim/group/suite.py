@@ -24,11 +24,12 @@ from tests.sim.group.disks import DISK_FAULTS, Backup, draw
 from tests.sim.group.faults import FAULTS, Nemesis
 from tests.sim.group.machines import Admin, Client, Names, Process
 from tests.sim.group.tables import Clerk
-from tests.sim.ha.broker import Sent
 from tests.sim.ha.checkers import History, check_reads, check_same
 from tests.sim.ha.net import Network
-from tests.sim.ha.suite import SIZES, TOPICS, Played
-from tests.sim.store_suite import START_MS
+from tests.sim.ha.seed import Played
+from tests.sim.ha.settings import Sent
+from tests.sim.ha.work import SIZES, TOPICS
+from tests.sim.store_seed import START_MS
 from tests.sim.work import Stands
 from turbopump.engine.types import StoreError
 from turbopump.net.ha.acks import ALL

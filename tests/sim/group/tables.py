@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tests.sim.group.controller import addresses
 from tests.sim.group.machines import CLUSTER, GROUP, SEND_CODES, Client
-from tests.sim.ha.broker import ROOT
+from tests.sim.ha.settings import ROOT
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.config.replication_config import ReplicationConfig
 from turbopump.broker.parts import Surroundings, make_broker, request_table

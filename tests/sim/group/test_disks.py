@@ -1,8 +1,5 @@
 """Slow machines of a simulated group: time that syncs take, and controllers that stand still."""
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
 from tests.sim.disk import SimDisk
@@ -17,14 +14,6 @@ from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
 
 STOPPED_MS, RUNS_MS = 1100, 150
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Trouble makes nodes talkative."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def stutter(story: Story, leader: Controller, rounds: int) -> bool:

@@ -1,7 +1,5 @@
 """Groups with controllers: a reign that begins when it is over already, and one that should not."""
 
-import logging
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -10,14 +8,6 @@ from tests.sim.group.broker import GroupBroker
 from tests.sim.group.stories import Story
 from turbopump.broker.ha.control.words import Word
 from turbopump.engine.types import PutStatus
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Trouble makes nodes talkative."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def notice(story: Story, master: GroupBroker, epoch: int) -> Word:

@@ -2,9 +2,6 @@
 and the proof that the suite has teeth.
 """
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
 from tests.sim.group import suite as group_suite
@@ -24,14 +21,6 @@ REGRESSIONS = {
 }
 # So that the processes of a parallel run share them.
 PARTS = 4
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Trouble makes nodes talkative."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("part", range(PARTS))

@@ -1,35 +1,12 @@
 """Groups with controllers: past failures one by one, by their ids in docs/INVARIANTS.md."""
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
-from tests.sim.group.broker import GroupBroker
 from tests.sim.group.machines import GROUP
 from tests.sim.group.stories import Story
-from turbopump.broker.ha.heir import HAND_OVER_MS
 from turbopump.engine.types import PutStatus
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.controller import SyncStateSet
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Trouble makes nodes talkative."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-
-
-def left_with_one_replica(story: Story) -> GroupBroker:
-    """The only member that is left beside the master; both have what is acknowledged."""
-    left, other = story.replicas
-    other.crash(power=False)
-    story.alone(2)
-    for _ in range(4):
-        story.writes()
-    return left
 
 
 def test_r01_the_answer_to_a_new_set_is_lost() -> None:
@@ -320,209 +297,48 @@ def test_k5_sets_that_are_not_the_masters_next_one_are_refused() -> None:
     role = story.journal.role
     living, master = role.members, role.master
     cases = [
-        (master, role.epoch, living | {first}, role.set_epoch,
-         ResponseCode.CONTROLLER_BROKER_NOT_ALIVE),
+        (
+            master,
+            role.epoch,
+            living | {first},
+            role.set_epoch,
+            ResponseCode.CONTROLLER_BROKER_NOT_ALIVE,
+        ),
         (first, epoch, {first}, role.set_epoch, ResponseCode.CONTROLLER_INVALID_MASTER),
         (master, epoch, {master}, role.set_epoch, ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH),
-        (master, role.epoch, {master}, role.set_epoch - 1,
-         ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH),
-        (master, role.epoch, {99, master}, role.set_epoch,
-         ResponseCode.CONTROLLER_INVALID_REPLICAS),
-        (master, role.epoch, living - {master}, role.set_epoch,
-         ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED),
-    ]  # fmt: skip
+        (
+            master,
+            role.epoch,
+            {master},
+            role.set_epoch - 1,
+            ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
+        ),
+        (
+            master,
+            role.epoch,
+            {99, master},
+            role.set_epoch,
+            ResponseCode.CONTROLLER_INVALID_REPLICAS,
+        ),
+        (
+            master,
+            role.epoch,
+            living - {master},
+            role.set_epoch,
+            ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
+        ),
+    ]
     for asking, master_epoch, members, set_epoch, code in cases:
         fields = {
-            "brokerName": GROUP, "masterBrokerId": str(asking), "masterEpoch": str(master_epoch),
-        }  # fmt: skip
+            "brokerName": GROUP,
+            "masterBrokerId": str(asking),
+            "masterEpoch": str(master_epoch),
+        }
         body = SyncStateSet(frozenset(members), set_epoch).encode()
         story.admin.tell(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, fields, body)
         story.go(300)
         assert story.admin.codes[-1] == code, f"{sorted(members)}: {story.admin.codes[-1]}"
         assert story.journal.role == role
-    story.end()
-
-
-def test_f15_one_after_the_other_is_another_version() -> None:
-    """Messages are written all the time, at whatever mixture."""
-    story = Story.whole(timeout_ms=1000)
-    for server in [*story.controllers, story.names, *story.brokers]:
-        server.crash(power=False)
-        server.endpoint.is_later = True
-        story.start(server)
-        story.writes()
-        story.until(story.is_whole, 30_000, "not whole")
-    story.end()
-
-
-def test_f15_a_master_that_is_stopped_hands_its_lead_over_first() -> None:
-    """It serves until another one was elected, and follows no master then; it is started again
-    while it stops."""
-    story = Story.whole()
-    old, epoch, ends = story.master, story.journal.role.epoch, story.ends
-    old.stop()
-    assert old.up and old.is_master
-    story.start(old)
-    assert story.elected(epoch) < 100
-    assert (old.up, story.ends) == (True, ends), "it ends behind the election"
-    story.until(lambda: story.ends > ends, 200, "it does not end")
-    story.alone(3)
-    assert old.up and story.master is not old
-    assert story.journal.role.epoch == epoch + 1
-    story.end()
-
-
-def test_f15_a_master_without_an_heir_stops_at_once() -> None:
-    story = Story.whole()
-    for replica in story.replicas:
-        replica.stop()
-        assert not replica.up
-    story.alone(1)
-    story.writes()
-    story.master.stop()
-    assert not story.master.up
-    story.end()
-
-
-def test_f15_a_stop_waits_for_no_controller_for_long() -> None:
-    """The master has its lease still, and none of them answers: it is stopped all the same."""
-    story = Story.whole(timeout_ms=10_000)
-    old = story.master
-    story.apart(story.controllers, story.rest(*story.controllers))
-    old.stop()
-    story.go(HAND_OVER_MS - 200)
-    assert old.up and old.is_master
-    story.until(lambda: not old.up, 400, "it does not end")
-    story.net.heal()
-    story.end()
-
-
-def test_f26_a_replica_comes_back_with_an_empty_disk() -> None:
-    """It has another id, has all in the end, and who it was is in no set."""
-    story = Story.whole(timeout_ms=1000)
-    lost, former = story.replicas[0], story.replicas[0].controller_id
-    lost.crash(power=True)
-    lost.lose_disk()
-    story.start(lost)
-    story.until(story.is_whole, 30_000, "not whole")
-    assert lost.controller_id not in (0, former)
-    assert former not in story.journal.members
-    dead, epoch = story.master, story.journal.role.epoch
-    dead.crash(power=False)
-    story.elected(epoch)
-    story.writes()
-    story.start(dead)
-    story.end()
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_f38_who_lost_its_page_cache_is_not_elected(seed: int) -> None:
-    """The last member but the master loses its power under ASYNC_FLUSH, and the master dies before
-    that one could catch up: none is elected until the master is back (KIP-966).
-
-    The master is apart from the controllers too: it would take that one out of the set at times."""
-    story = Story.whole(seed, timeout_ms=1000, sync=False)
-    unclean = left_with_one_replica(story)
-    master, epoch, broker_id = story.master, story.journal.role.epoch, unclean.controller_id
-    unclean.crash(power=True)
-    story.apart([master], story.rest(master))
-    assert broker_id in story.journal.role.candidates, "it left the set before it was back"
-    story.start(unclean)
-    story.until(lambda: story.is_known(unclean), 10_000, "it does not register")
-    master.crash(power=False)
-    story.go(4000)
-    role = story.journal.role
-    assert role.epoch == epoch or role.master is None, f"elected is {role.master}"
-    story.net.heal()
-    story.start(master)
-    story.elected(epoch)
-    assert story.master is master
-    story.end()
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_f38_who_lost_its_page_cache_is_not_elected_before_it_says_so(seed: int) -> None:
-    """Nor by a controller that begins to lead while the registration was not heard by any yet
-    (group seed 195912)."""
-    story = Story.whole(seed, timeout_ms=3000, sync=False)
-    unclean = left_with_one_replica(story)
-    master, leader, epoch = story.master, story.leader, story.journal.role.epoch
-    unclean.crash(power=True)
-    story.go(1300)  # what its last life reported is not fresh any more
-    story.apart([unclean], [master, leader])
-    master.crash(power=False)
-    story.start(unclean)
-    story.go(500)
-    leader.crash(power=False)
-    story.until(lambda: any(one.is_leader for one in story.controllers), 10_000, "none leads")
-    story.go(2000)
-    role = story.journal.role
-    assert role.epoch == epoch or role.master is None, f"elected is {role.master}"
-    story.net.heal()
-    for one in (master, leader):
-        story.start(one)
-    story.elected(epoch)
-    assert story.master is master
-    story.end()
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_f38_whoever_is_elected_for_what_its_last_life_told_gives_way(seed: int) -> None:
-    """Power fails at the last member but the master, and the master is killed before any missed
-    that one, which is elected. It comes back without its page cache: the set is it alone, but
-    nothing was acknowledged in its reign."""
-    story = Story.whole(seed, timeout_ms=3000, sync=False)
-    unclean = left_with_one_replica(story)
-    master, epoch = story.master, story.journal.role.epoch
-    unclean.crash(power=True)
-    master.crash(power=False)
-    story.elected(epoch)
-    assert story.master is unclean
-    story.start(unclean)
-    story.until(lambda: bool(story.journal.role.unfit), 10_000, "it does not register")
-    story.go(4000)
-    assert story.journal.role.master is None, story.journal.role
-    story.start(master)
-    story.elected(epoch + 1)
-    assert story.master is master
-    story.end()
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_f26_a_member_that_is_elected_after_its_disk_was_lost(seed: int) -> None:
-    """No controller missed it yet when the master was killed. Once its silence counts the former
-    master is elected again, and no administrator is needed (group seed 157)."""
-    story = Story.whole(seed, timeout_ms=3000)
-    lost = left_with_one_replica(story)
-    master, epoch, broker_id = story.master, story.journal.role.epoch, lost.controller_id
-    lost.crash(power=True)
-    master.crash(power=False)
-    story.elected(epoch)
-    assert story.journal.role.master == broker_id
-    lost.lose_disk()
-    for one in story.brokers:
-        story.start(one)
-    story.end()
-
-
-@pytest.mark.parametrize("unheard", [False, True])
-@pytest.mark.parametrize("seed", range(3))
-def test_f38_a_master_that_lost_its_page_cache_is_not_elected_again(
-    seed: int, unheard: bool
-) -> None:
-    """Nor if it was killed once more before a controller heard of it (group seed 104368)."""
-    story = Story.whole(seed, sync=False)
-    master, epoch = story.master, story.journal.role.epoch
-    master.crash(power=True)
-    if unheard:
-        story.apart([master], story.rest(master))
-        story.start(master)
-        story.go(200)
-        master.crash(power=False)
-        story.net.heal()
-    story.start(master)
-    story.elected(epoch)
-    assert story.master is not master
     story.end()
 
 

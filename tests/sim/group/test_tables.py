@@ -2,7 +2,6 @@
 bugs that these stories must find.
 """
 
-import logging
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -18,14 +17,6 @@ Patch = pytest.MonkeyPatch
 WHERE = ("A", "one", 0)
 ROUND_MS = 4000
 """In which a replica has asked for all tables once."""
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Trouble makes nodes talkative."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def whole() -> Story:

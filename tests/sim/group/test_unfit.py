@@ -1,24 +1,12 @@
 """Groups with controllers in which a store takes no messages, though its broker lives."""
 
 import errno
-import logging
-from collections.abc import Iterator
-
-import pytest
 
 from tests.sim.group.broker import GroupBroker
 from tests.sim.group.stories import Story
 from turbopump.engine.types import Fitness
 
 SOON_MS = 1_000
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Trouble makes nodes talkative."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def sync_fails(broker: GroupBroker) -> None:

@@ -1,123 +1,56 @@
 """One broker of a simulated group: a disk, and while it is up a process with the real store, the
 real drivers of replication and what stands for the rest of a broker: its role, its clients.
 
-After everything that happens to it `look` compares what it says with what it said before and with
-the group's history. It never tells the others anything but by the network.
+After everything that happens to it `look` (seen.py) compares what it says with what it said before
+and with the group's history. It never tells the others anything but by the network.
 """
 
 import random
-from bisect import bisect_right
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tests.sim.disk import PowerCut, SimDisk
-from tests.sim.ha.checkers import (
-    ALIKE_MAX,
-    BLANK,
-    History,
-    LogFiles,
-    check_zeros,
-    show_some,
-)
+from tests.sim.disk import PowerCut
+from tests.sim.ha.checkers import show_some
 from tests.sim.ha.net import Link, Wire
 from tests.sim.ha.oracle import Role
+from tests.sim.ha.seen import SeenBroker
+from tests.sim.ha.settings import ROOT, Sent, Settings
 from tests.sim.work import QueuedDisk
 from tests.waiting import delete_expired
 from turbopump.broker.config.replication_config import BrokerRole
-from turbopump.broker.ha.leader import Leader, LeaderOptions
-from turbopump.broker.ha.options import HaOptions
+from turbopump.broker.ha.leader import Leader
 from turbopump.broker.ha.ports import Answer
 from turbopump.broker.ha.service import HaService, Overtaken
-from turbopump.engine.config import StoreConfig
 from turbopump.engine.later import Later
 from turbopump.engine.log.epoch_file import BACKUP, EPOCH_FILE
 from turbopump.engine.store import Store
-from turbopump.engine.types import FlushMode, NewMessage, PutStatus, StoreError
+from turbopump.engine.types import NewMessage, PutStatus, StoreError
 from turbopump.engine.upkeep.restart import MARK_FILE as RESTART
 from turbopump.net.ha.acks import ALL
-from turbopump.net.ha.replica import ReplicaOptions, State
+from turbopump.net.ha.replica import State
 from turbopump.net.ha.sync_state import Proposal
 from turbopump.pyx.record import V1, record_size
 
 if TYPE_CHECKING:
     from tests.sim.ha.suite import Run
 
-ROOT = "/store"
 WALK_SECTOR = 512
 PROPERTIES = (b"KEYS\x01k\x02", b"KEYS\x01k\x02NOTE\x01\0")
 """One ends in a zero, as a record does whose last bytes did not come."""
 
 
-@dataclass(slots=True, frozen=True)
-class Options(HaOptions):
-    """What a seed sets beside RocketMQ's keys."""
-
-    in_flight_max: int = 1 << 20
-    may_lose: bool = False
-    """Whether the oracle may elect one that has less than was confirmed."""
-
-    @property
-    def leader(self) -> LeaderOptions:
-        options = HaOptions.leader.__get__(self)
-        return replace(options, primary=replace(options.primary, in_flight_max=self.in_flight_max))
-
-    @property
-    def replica(self) -> ReplicaOptions:
-        options = HaOptions.replica.__get__(self)
-        return replace(options, cut_confirmed=options.cut_confirmed or self.may_lose)
-
-
-@dataclass(slots=True, frozen=True)
-class Settings:
-    """What a seed's brokers have in common."""
-
-    store: StoreConfig
-    ha: Options
-
-    @property
-    def is_sync(self) -> bool:
-        return self.store.flush_disk_type is FlushMode.SYNC_FLUSH
-
-    @property
-    def safe(self) -> bool:
-        """Whether what is confirmed and acknowledged stays."""
-        return self.ha.switches and self.ha.all_ack
-
-
-@dataclass(slots=True)
-class Sent:
-    """A message that a master took."""
-
-    epoch: int
-    need: int
-    start: int
-    end: int
-    body: bytes
-    topic: str
-    queue_id: int
-    queue_offset: int
-    status: list[PutStatus] = field(default_factory=list)
-    """What it was answered, once it was."""
-
-    @property
-    def acked(self) -> bool:
-        """Whether the sender received success."""
-        return self.status == [PutStatus.PUT_OK]
-
-
-class Broker:
+class Broker(SeenBroker):
     """See the module. Everything that runs its code goes through `run`, which knows its end."""
 
     def __init__(
         self, group: "Run", number: int, settings: Settings, *, learner: bool, last_file: bool
     ) -> None:
+        super().__init__(group, number, settings)
         self.name = f"broker-{number}"
-        self.number = number
         self.paused = False
         """Its process does not run for a while."""
         self.learner = learner
-        self.settings = settings
         self.options = replace(
             settings.ha, own_id=number, async_learner=learner, sync_from_last_file=last_file
         )
@@ -125,12 +58,6 @@ class Broker:
             self.options = replace(
                 self.options, broker_role=BrokerRole.SLAVE, ha_master_address="broker-1"
             )
-        self.disk = SimDisk(group.rng, lambda: group.wall_ms)
-        self.log = LogFiles(
-            self.disk, settings.store.log_folder, settings.store.mapped_file_size_commit_log
-        )
-        self.store: Store | None = None
-        self.replicated: Any = None
         self._counts: Any = None
         self.service: HaService | None = None
         self.wire: Wire
@@ -139,19 +66,11 @@ class Broker:
         """The last one it took."""
         self.is_lossy = False
         """Its last life ended, and may have taken what it had acknowledged."""
-        self.epochs_damaged = self._cut_for_damage = False
         self.lives = 0
-        self._group = group
         self._rng: random.Random = group.rng
-        self._history: History = group.history
-        self._base = self._end = self._confirm = self._told = 0
-        self._bytes = bytearray()
-        self._bounds = [0]
         self._failed_before = 0
         self._kept = 0
         """Where its log ended when it was killed."""
-        self._cut: tuple[int, bytes] = (-1, b"")
-        """Where it cut its log last, and the first bytes that went."""
 
     # Its life
 
@@ -211,10 +130,15 @@ class Broker:
         group, plain = self._group, not self.options.switches
         self.replicated = store.replicated(group.wall_ms, plain=plain)
         service = HaService(
-            self.options, self.replicated, self.disk, self.work,
-            lambda: group.wall_ms, lambda: group.now_ms, alterations=self,
+            self.options,
+            self.replicated,
+            self.disk,
+            self.work,
+            lambda: group.wall_ms,
+            lambda: group.now_ms,
+            alterations=self,
             shell=lambda events: self.wire,
-        )  # fmt: skip
+        )
         self.replicated.on_appended.append(service.grew)
         return service
 
@@ -437,9 +361,15 @@ class Broker:
         self.look()
         start = appended.log_offsets[0]
         sent = Sent(
-            self.role.epoch, need, start, appended.end, body, topic, queue_id,
+            self.role.epoch,
+            need,
+            start,
+            appended.end,
+            body,
+            topic,
+            queue_id,
             appended.queue_offset,
-        )  # fmt: skip
+        )
 
         def answer(status: PutStatus) -> None:
             sent.status.append(status)
@@ -483,102 +413,6 @@ class Broker:
         """A reader gets a record."""
         if self.settings.safe and not self._is_of_before:
             self._history.show(self.number, key, record)
-
-    # What is seen of it
-
-    def look(self) -> None:
-        """Compare what it says with what it said."""
-        log, store = self.replicated, self.store
-        if log is None or store is None:
-            return
-        if log.is_being_cut:
-            # Nothing is said of it before it is durable; it may be in the set again by then.
-            self._cut_for_damage = self._cut_for_damage or self.epochs_damaged
-            return
-        end, confirm = log.end, log.confirm
-        if end < self._end or log.min > self._end:
-            self._was_cut(log.min, end)
-        if end > self._end:
-            if not self._bytes and self._base != log.min:
-                self._base = self._end = log.min
-                self._bounds = [log.min]
-            self._bytes += self.log.read(self._end, end)
-            self._end = end
-            self._find_bounds()
-        sure = log.flushed if self.settings.is_sync and self.is_master else end
-        assert confirm <= sure, f"broker {self.number} confirms {confirm} of {sure}"
-        if confirm != self._confirm:
-            rounded = self._rounded(confirm)
-            before = self._rounded(self._confirm)
-            assert rounded >= before, f"broker {self.number} confirms {confirm} after {before}"
-            self._confirm = confirm
-            self._tell(rounded, "confirmed")
-        if self.settings.safe:
-            shown = store.dispatched_log_offset
-            assert shown <= max(confirm, log.min), (
-                f"broker {self.number} shows {shown}, confirmed is {confirm}"
-            )
-
-    def _tell(self, log_end: int, why: str) -> None:
-        if self.settings.safe and log_end > self._told and not self._is_of_before:
-            if self.replicated.min > len(self._history.log):
-                return  # a learner that has the last file alone
-            start = min(max(self._told, self.replicated.min), len(self._history.log))
-            self._history.tell(self.number, self.log, start, log_end, why)
-            if self.is_master:
-                self._group.confirmed(self, start, log_end)
-            self._told = log_end
-
-    @property
-    def _is_of_before(self) -> bool:
-        """Whether it has not heard of an election that may have lost what it knows; it may go on
-        telling of that for a while (group seed 132921)."""
-        known: int = self.replicated.epochs.last_epoch
-        return known < self._history.anew_in_epoch
-
-    def _was_cut(self, minimum: int, end: int) -> None:
-        whole = end <= self._base or minimum > self._end
-        is_damaged = self.epochs_damaged or self._cut_for_damage
-        self._cut_for_damage = False
-        if self.settings.safe and not is_damaged and not self.settings.ha.may_lose:
-            cut_at = self._base if whole else end
-            # Half a record at the end is no message: its sender sends it again.
-            is_half = cut_at >= self._bounds[-1]
-            gone = b"" if is_half else bytes(self._bytes[cut_at - self._base :])
-            if not whole or not self._group.retention:
-                confirm = self._rounded(self._confirm)
-                self._history.cuts(self.number, cut_at, confirm, gone, self.log.file_size)
-        self._cut = (-1, b"")
-        if whole:
-            self._base = self._end = minimum
-            self._bytes.clear()
-            self._bounds = [minimum]
-        else:
-            self._cut = (end, bytes(self._bytes[end - self._base :][:ALIKE_MAX]))
-            check_zeros(self.number, self.log, end)
-            del self._bytes[end - self._base :]
-            self._end = end
-            while self._bounds[-1] > end:
-                self._bounds.pop()
-        self._confirm, self._told = min(self._confirm, end), min(self._told, end)
-
-    def _find_bounds(self) -> None:
-        """Where records end in what was added."""
-        data, base, file_size = self._bytes, self._base, self.log.file_size
-        at = self._bounds[-1]
-        while at + 8 <= self._end:
-            size = int.from_bytes(data[at - base : at - base + 4])
-            if int.from_bytes(data[at - base + 4 : at - base + 8]) == BLANK:
-                size = file_size - at % file_size
-            if size <= 0 or at + size > self._end:
-                return
-            at += size
-            self._bounds.append(at)
-
-    def _rounded(self, log_offset: int) -> int:
-        """The last end of a record up to there."""
-        number = bisect_right(self._bounds, log_offset)
-        return self._bounds[number - 1] if number else 0
 
 
 def finish(work: Coroutine[Any, Any, None]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.sim.ha.broker import Options
+from tests.sim.ha.settings import Options
 from tests.sim.planted import Plant, truncation_by_position
 from turbopump.broker.ha import leader
 from turbopump.broker.ha.leader import Reign

@@ -2,9 +2,7 @@
 that the suite has teeth: each planted bug is found in seeds that find nothing without it.
 """
 
-import logging
 import random
-from collections.abc import Iterator
 
 import pytest
 
@@ -20,14 +18,6 @@ SEEDS = range(240)
 THEMED_SEEDS = range(120)
 # So that the processes of a parallel run share them.
 PARTS = 4
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Trouble makes brokers talkative."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("part", range(PARTS))

@@ -2,9 +2,6 @@
 that the suite has teeth: each planted bug is found in seeds that find nothing without it.
 """
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
 from tests.sim.planted import Plant
@@ -21,14 +18,6 @@ THEMED_SEEDS = range(300)
 SLOW_SEEDS = range(100)
 # So that the processes of a parallel run share them.
 PARTS = 2
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Trouble makes members talkative."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("part", range(PARTS))

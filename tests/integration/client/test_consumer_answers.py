@@ -1,26 +1,18 @@
-"""How the client reacts to every answer a broker may give, healthy or not."""
+"""How a consumer reacts to every answer a broker may give, and to what a broker asks it."""
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.integration.client.scripted import (
-    ScriptedBroker,
-    pulled,
-    record_bytes,
-    route_of,
-    stored,
-)
+from tests.integration.client.scripted import ScriptedBroker, pulled, record_bytes, stored
 
 from turbopump.engine import fastjson
 from turbopump.net.client.consuming.consumer import Consumer
 from turbopump.net.client.consuming.process_queue import FlowLimits
-from turbopump.net.client.errors import BrokerError, ClientError, RouteNotFound
-from turbopump.net.client.messages import Message, ReceivedMessage, SendStatus
-from turbopump.net.client.options import ClientOptions, ConsumerOptions, Outcome
-from turbopump.net.client.producer import Producer, ProducerOptions
-from turbopump.net.transport.errors import CallTimeout
+from turbopump.net.client.errors import BrokerError, ClientError
+from turbopump.net.client.messages import ReceivedMessage
+from turbopump.net.client.options import ConsumerOptions, Outcome
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.properties import decode_properties
@@ -28,207 +20,19 @@ from turbopump.net.wire.properties import decode_properties
 pytestmark = pytest.mark.integration
 
 Until = Callable[..., Awaitable[None]]
-SEND = RequestCode.SEND_MESSAGE_V2
 PULL = RequestCode.PULL_MESSAGE
-MESSAGE = Message("T", b"x")
-
-
-# The producer.
-
-
-@pytest.mark.parametrize("code", [1, 2, 14, 16, 17, 204, 205])
-def test_send_is_tried_again_after_these_codes(code: int) -> None:
-    async def scenario() -> None:
-        async with ScriptedBroker() as broker, Producer("pg", [broker.address]) as producer:
-            broker.answers[SEND] = stored
-            broker.fail(SEND, code, times=1)
-            assert (await producer.send(MESSAGE)).status is SendStatus.SEND_OK
-            assert len(broker.of(SEND)) == 2
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("code", [13, 29, 215])
-def test_send_is_given_up_after_others(code: int) -> None:
-    async def scenario() -> None:
-        async with ScriptedBroker() as broker, Producer("pg", [broker.address]) as producer:
-            broker.fail(SEND, code, "because")
-            with pytest.raises(BrokerError, match="because") as caught:
-                await producer.send(MESSAGE)
-            assert (caught.value.code, caught.value.address) == (code, broker.address)
-            assert len(broker.of(SEND)) == 1
-
-    asyncio.run(scenario())
-
-
-def test_tries_are_bounded() -> None:
-    async def scenario() -> None:
-        async with ScriptedBroker() as broker, Producer("pg", [broker.address]) as producer:
-            broker.fail(SEND, ResponseCode.SYSTEM_BUSY)
-            with pytest.raises(BrokerError):
-                await producer.send(Message("T", b"x"))
-            assert len(broker.of(SEND)) == 3
-            with pytest.raises(BrokerError):
-                await producer.send(Message("T", b"x", sharding_key="k"))
-            assert len(broker.of(SEND)) == 4
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [
-        (10, SendStatus.FLUSH_DISK_TIMEOUT),
-        (11, SendStatus.SLAVE_NOT_AVAILABLE),
-        (12, SendStatus.FLUSH_SLAVE_TIMEOUT),
-    ],
-)
-def test_stored_less_safely_is_a_success(code: int, status: SendStatus) -> None:
-    async def scenario() -> None:
-        def answer(request: Command) -> Command:
-            done = stored(request, 41)
-            done.code = code
-            return done
-
-        async with ScriptedBroker() as broker, Producer("pg", [broker.address]) as producer:
-            broker.answers[SEND] = answer
-            result = await producer.send(MESSAGE)
-            assert (result.status, result.queue_offset) == (status, 41)
-
-    asyncio.run(scenario())
-
-
-def test_another_broker_is_tried_and_the_failed_one_avoided() -> None:
-    async def scenario() -> None:
-        async with ScriptedBroker("broker-a") as bad, ScriptedBroker("broker-b") as good:
-            bad.routes["T"] = route_of(bad, good)
-            bad.fail(SEND, ResponseCode.SYSTEM_BUSY)
-            good.answers[SEND] = stored
-            async with Producer("pg", [bad.address]) as producer:
-                results = [await producer.send(MESSAGE) for _ in range(6)]
-            assert {result.queue.broker_name for result in results} == {"broker-b"}
-            assert (len(bad.of(SEND)), len(good.of(SEND))) == (1, 6)
-
-    asyncio.run(scenario())
-
-
-def test_master_that_moved_is_found_by_asking_at_once() -> None:
-    async def scenario() -> None:
-        async with ScriptedBroker() as names, ScriptedBroker() as new:
-            old = ScriptedBroker()
-            async with old:
-                old.answers[SEND] = new.answers[SEND] = stored
-                names.routes["T"] = route_of(old)
-                async with Producer("pg", [names.address]) as producer:
-                    await producer.send(MESSAGE)
-                    await old.__aexit__()
-                    names.routes["T"] = route_of(new)
-                    async with asyncio.timeout(1.5):
-                        await producer.send(MESSAGE)
-            assert len(new.of(SEND)) == 1
-
-    asyncio.run(scenario())
-
-
-def test_silent_broker_is_a_timeout() -> None:
-    async def scenario() -> None:
-        options = ProducerOptions(timeout_ms=200)
-        async with (
-            ScriptedBroker() as broker,
-            Producer("pg", [broker.address], options=options) as producer,
-        ):
-            broker.answers[SEND] = lambda request: None
-            with pytest.raises(CallTimeout):
-                await producer.send(MESSAGE)
-
-    asyncio.run(scenario())
-
-
-def test_unknown_topic_borrows_the_route_of_the_default_topic() -> None:
-    async def scenario() -> None:
-        async with ScriptedBroker(queues=8) as broker:
-
-            def route(request: Command) -> Command:
-                if request.fields["topic"] == "TBW102":
-                    return response(request, 0, body=route_of(broker).encode())
-                return response(request, ResponseCode.TOPIC_NOT_EXIST, "No topic route info")
-
-            broker.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = route
-            broker.answers[SEND] = stored
-            async with Producer("pg", [broker.address]) as producer:
-                assert [queue.queue_id for queue in await producer.queues("New")] == [0, 1, 2, 3]
-                await producer.send(Message("New", b"x"))
-            [request] = broker.of(SEND)
-            assert [request.fields[key] for key in "bcd"] == ["New", "TBW102", "4"]
-
-    asyncio.run(scenario())
-
-
-def test_no_route_at_all_is_said_at_once() -> None:
-    async def scenario() -> None:
-        async with ScriptedBroker() as broker, Producer("pg", [broker.address]) as producer:
-            broker.fail(RequestCode.GET_ROUTEINFO_BY_TOPIC, ResponseCode.TOPIC_NOT_EXIST)
-            with pytest.raises(RouteNotFound, match="T"):
-                await producer.send(MESSAGE)
-
-    asyncio.run(scenario())
-
-
-def test_next_name_server_is_asked_when_the_first_is_gone() -> None:
-    async def scenario() -> None:
-        async with ScriptedBroker() as broker:
-            broker.answers[SEND] = stored
-            async with Producer("pg", ["127.0.0.1:1", broker.address]) as producer:
-                await producer.send(MESSAGE)
-                assert producer._instance.namesrv[0] == broker.address
-
-    asyncio.run(scenario())
-
-
-def test_waiting_senders_share_one_answer_about_a_route() -> None:
-    async def scenario() -> None:
-        async with ScriptedBroker() as broker, Producer("pg", broker.address) as producer:
-            broker.answers[SEND] = stored
-            await asyncio.gather(*(producer.send(MESSAGE) for _ in range(50)))
-            assert len(broker.of(RequestCode.GET_ROUTEINFO_BY_TOPIC)) == 1
-            broker.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda request: None
-            options = ProducerOptions(timeout_ms=10_000)
-            patience = ClientOptions(timeout_ms=300)
-            other = Producer("pg", broker.address, options=options, client_options=patience)
-            async with other, asyncio.timeout(10):  # one by one: 15 s
-                failures = await asyncio.gather(
-                    *(other.queues("U") for _ in range(50)), return_exceptions=True
-                )
-            assert {type(failure) for failure in failures} == {CallTimeout}
-
-    asyncio.run(scenario())
-
-
-def test_producer_is_announced_and_leaves() -> None:
-    async def scenario() -> None:
-        async with ScriptedBroker() as broker:
-            broker.answers[SEND] = stored
-            options = ClientOptions(heartbeat_ms=20, instance_name="me")
-            async with Producer("pg", [broker.address], client_options=options) as producer:
-                await producer.send(MESSAGE)
-                async with asyncio.timeout(60):
-                    while not broker.client_ids:
-                        await asyncio.sleep(0.01)
-            assert broker.client_ids == ["127.0.0.1@me"]
-            [leaving] = broker.of(RequestCode.UNREGISTER_CLIENT)
-            assert leaving.fields == {"clientID": "127.0.0.1@me", "producerGroup": "pg"}
-
-    asyncio.run(scenario())
-
-
-# The consumer.
+SEND = RequestCode.SEND_MESSAGE_V2
 
 
 class Consuming:
     """A consumer of topic T with a handler that does what the test says."""
 
-    def __init__(self, broker: ScriptedBroker, options: ConsumerOptions | None = None,
-                 outcome: Outcome = Outcome.ACK) -> None:  # fmt: skip
+    def __init__(
+        self,
+        broker: ScriptedBroker,
+        options: ConsumerOptions | None = None,
+        outcome: Outcome = Outcome.ACK,
+    ) -> None:
         self.messages: list[ReceivedMessage] = []
         self.consumer = Consumer("g", [broker.address], options=options)
         self.consumer.subscribe("T")
@@ -363,15 +167,24 @@ def test_failed_message_is_sent_back_and_where_that_fails_sent_anew(until: Until
                 await until(lambda: bool(broker.of(SEND)))
             [back] = broker.of(RequestCode.CONSUMER_SEND_MSG_BACK)
             assert back.fields == {
-                "offset": "7000", "group": "g", "delayLevel": "0", "originMsgId": "U",
-                "originTopic": "T", "unitMode": "false", "maxReconsumeTimes": "16",
+                "offset": "7000",
+                "group": "g",
+                "delayLevel": "0",
+                "originMsgId": "U",
+                "originTopic": "T",
+                "unitMode": "false",
+                "maxReconsumeTimes": "16",
                 "bname": "broker-a",
-            }  # fmt: skip
+            }
             [anew] = broker.of(SEND)
             assert anew.body == b"bad"
             assert {key: anew.fields[key] for key in "abhjl"} == {
-                "a": "CLIENT_INNER_PRODUCER", "b": "%RETRY%g", "h": "7", "j": "3", "l": "16",
-            }  # fmt: skip
+                "a": "CLIENT_INNER_PRODUCER",
+                "b": "%RETRY%g",
+                "h": "7",
+                "j": "3",
+                "l": "16",
+            }
             sent = decode_properties(anew.fields["i"])
             assert (sent["RETRY_TOPIC"], sent["DELAY"], sent["TAGS"]) == ("T", "5", "A")
             assert sent["ORIGIN_MESSAGE_ID"] == consuming.messages[0].offset_message_id
@@ -471,11 +284,12 @@ def test_ordered_consumer_takes_only_what_it_can_lock(until: Until) -> None:
                 assert isinstance(request.body, bytes)
                 asked = json.loads(request.body)["mqSet"]
                 return response(
-                    request, 0,
+                    request,
+                    0,
                     body=json.dumps(
                         {"lockOKMQSet": [queue for queue in asked if queue["queueId"] in free]}
                     ).encode(),
-                )  # fmt: skip
+                )
 
             broker.answers[RequestCode.LOCK_BATCH_MQ] = lock
             async with Consuming(broker, ConsumerOptions(ordered=True)) as consuming:
@@ -512,8 +326,9 @@ def test_operators_requests_are_answered(until: Until) -> None:
                 await until(lambda: len(pulls_of(broker)) == 2)
                 [info] = await broker.ask_clients(
                     RequestCode.GET_CONSUMER_RUNNING_INFO,
-                    {"consumerGroup": "g", "clientId": consuming.consumer.client_id}, b"",
-                )  # fmt: skip
+                    {"consumerGroup": "g", "clientId": consuming.consumer.client_id},
+                    b"",
+                )
                 table = fastjson.loads(bytes(info.body))
                 queue = '{"brokerName":"broker-a","queueId":0,"topic":"T"}'
                 assert table["mqTable"][queue]["commitOffset"] == 5

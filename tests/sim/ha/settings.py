@@ -1,0 +1,73 @@
+"""What a seed's brokers are configured with, and what a sender learns of its message."""
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from turbopump.broker.ha.leader import LeaderOptions
+from turbopump.broker.ha.options import HaOptions
+from turbopump.engine.config import StoreConfig
+from turbopump.engine.types import FlushMode, PutStatus
+from turbopump.net.ha.replica import ReplicaOptions
+
+if TYPE_CHECKING:
+    pass
+
+
+ROOT = "/store"
+
+
+@dataclass(slots=True, frozen=True)
+class Options(HaOptions):
+    """What a seed sets beside RocketMQ's keys."""
+
+    in_flight_max: int = 1 << 20
+    may_lose: bool = False
+    """Whether the oracle may elect one that has less than was confirmed."""
+
+    @property
+    def leader(self) -> LeaderOptions:
+        options = HaOptions.leader.__get__(self)
+        return replace(options, primary=replace(options.primary, in_flight_max=self.in_flight_max))
+
+    @property
+    def replica(self) -> ReplicaOptions:
+        options = HaOptions.replica.__get__(self)
+        return replace(options, cut_confirmed=options.cut_confirmed or self.may_lose)
+
+
+@dataclass(slots=True, frozen=True)
+class Settings:
+    """What a seed's brokers have in common."""
+
+    store: StoreConfig
+    ha: Options
+
+    @property
+    def is_sync(self) -> bool:
+        return self.store.flush_disk_type is FlushMode.SYNC_FLUSH
+
+    @property
+    def safe(self) -> bool:
+        """Whether what is confirmed and acknowledged stays."""
+        return self.ha.switches and self.ha.all_ack
+
+
+@dataclass(slots=True)
+class Sent:
+    """A message that a master took."""
+
+    epoch: int
+    need: int
+    start: int
+    end: int
+    body: bytes
+    topic: str
+    queue_id: int
+    queue_offset: int
+    status: list[PutStatus] = field(default_factory=list)
+    """What it was answered, once it was."""
+
+    @property
+    def acked(self) -> bool:
+        """Whether the sender received success."""
+        return self.status == [PutStatus.PUT_OK]

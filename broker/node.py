@@ -15,7 +15,6 @@ from typing import TypeVar
 
 from turbopump.broker.assignment.history import lines_of
 from turbopump.broker.config.config import BrokerConfig
-from turbopump.broker.config.config_file import write_back
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.control import last_life
 from turbopump.broker.ha.control.identity import IdentityError
@@ -50,6 +49,7 @@ from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.later import Later
 from turbopump.engine.store import Store
 from turbopump.engine.types import Progress
+from turbopump.net.config.config_file import write_back
 from turbopump.net.transport.calls import Calls
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.hub import Gate
@@ -130,11 +130,6 @@ class BrokerNode:
         self._server: Server
         self._metrics: MetricsExporter
         self.context: BrokerContext
-
-    @property
-    def metrics_address(self) -> str:
-        """`host:port` of the metrics; empty unless metricsExporterType=PROM."""
-        return self._metrics.address
 
     @property
     def address(self) -> str:

@@ -22,12 +22,12 @@ from turbopump.controller.raft.core import Raft
 from turbopump.controller.raft.options import RaftOptions
 from turbopump.controller.raft.storage import RaftStorage
 from turbopump.controller.suspects import Probed
-from turbopump.engine.disk.config_files import replace_file
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import DiskThreads
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.later import Later
 from turbopump.engine.types import StoreError
+from turbopump.net.config.config_file import write_back
 from turbopump.net.transport.calls import Calls
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Dispatcher
@@ -36,7 +36,7 @@ from turbopump.net.transport.options import RemotingOptions, ServerOptions
 from turbopump.net.transport.server import Server
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.hosts import join, split
-from turbopump.net.wire.java_properties import ConfigError, Property, updated_properties
+from turbopump.net.wire.java_properties import ConfigError, Property
 
 logger = logging.getLogger(__name__)
 
@@ -277,14 +277,10 @@ class ControllerNode:
         return later
 
     def _write_config(self, changed: list[Property]) -> None:
-        """On a disk thread. Only what was changed: another node may have its keys there."""
-        if not self._config.config_store_path:
-            return
-        path = str(Path(self._config.config_store_path).expanduser())
-        before = self._files.read(path) if self._files.exists(path) else b""
-        values = {item.key: item.value for item in changed}
-        text = updated_properties(before.decode("utf-8", "replace"), values)
-        replace_file(self._files, path, text.encode())
+        """On a disk thread."""
+        if self._config.config_store_path:
+            path = str(Path(self._config.config_store_path).expanduser())
+            write_back(self._files, path, changed)
 
 
 def raft_options(config: ControllerConfig, members: dict[str, str]) -> RaftOptions:

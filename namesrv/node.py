@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from turbopump.engine.disk.config_files import ConfigFiles, replace_file
+from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import DiskThreads
 from turbopump.engine.disk.real_files import RealFiles
@@ -25,6 +25,7 @@ from turbopump.namesrv.route_rows import Notice
 from turbopump.namesrv.routes import (
     RouteTable,
 )
+from turbopump.net.config.config_file import write_back
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.errors import RemotingError
@@ -36,7 +37,7 @@ from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import new_request
 from turbopump.net.wire.headers.routes import NotifyMinBrokerIdChangeRequest
 from turbopump.net.wire.hosts import join, split
-from turbopump.net.wire.java_properties import ConfigError, Property, updated_properties
+from turbopump.net.wire.java_properties import ConfigError, Property
 
 logger = logging.getLogger(__name__)
 
@@ -241,13 +242,8 @@ class NameServerNode:
     def _save_config(self, properties: list[Property]) -> Later[OSError | None]:
         return self._elsewhere(lambda: self._write_config(properties))
 
-    def _write_config(self, properties: list[Property]) -> None:
-        """On the disk's thread. Only what was changed: the other lines are the operator's, or a
-        controller's of this process. RocketMQ writes every key."""
-        if not self._config.config_store_path:
-            return
-        path = str(Path(self._config.config_store_path).expanduser())
-        before = self._files.read(path) if self._files.exists(path) else b""
-        values = {item.key: item.value for item in properties}
-        changed = updated_properties(before.decode("utf-8", "replace"), values)
-        replace_file(self._files, path, changed.encode())
+    def _write_config(self, changed: list[Property]) -> None:
+        """On a disk thread."""
+        if self._config.config_store_path:
+            path = str(Path(self._config.config_store_path).expanduser())
+            write_back(self._files, path, changed)

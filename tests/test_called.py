@@ -43,8 +43,6 @@ CLIENTS: Final = {
     "turbopump_cluster",
 }
 """What users call: the Python clients and the pytest fixture."""
-WATCHED: Final = {"metrics_address"}
-"""What integration tests ask a node in their own process for."""
 COMMANDS: Final = "command", "callback"
 """Decorators that hand a function to the command line."""
 
@@ -71,7 +69,7 @@ def test_every_function_is_called() -> None:
     texts = (*(ROOT / "pyx").glob("*.pyx"), *(ROOT / "bench").rglob("*.py"))
     others = "".join(path.read_text() for path in texts)
     found = {one.rpartition(" ")[2]: one for one in uncalled(list(modules()), others)}
-    known = PROTOCOLS | DATA_SOURCE | CLIENTS | WATCHED
+    known = PROTOCOLS | DATA_SOURCE | CLIENTS
     assert [found[name] for name in sorted(found.keys() - known)] == []
 
 

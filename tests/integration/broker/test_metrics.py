@@ -36,14 +36,14 @@ def test_metrics_count_what_is_served_natively_too(serve: Callable[..., Any]) ->
             for number in range(5):
                 assert (await caller.send(b"%d" % number, UNIQ_KEY=f"{number:032X}")).code == 0
             assert len(await caller.read()) == 5
-            found = await scrape(node.metrics_address)
+            found = await scrape(node._metrics.address)
             assert found["rocketmq_messages_in_total"] == 5
             assert found["rocketmq_messages_out_total"] == 5
             assert found["turbopump_ha_is_master"] == 1
             assert found["turbopump_ha_confirm_gap_bytes"] == 0
             assert found["process_resident_memory_bytes"] > 0
         with pytest.raises(OSError):
-            await scrape(node.metrics_address)
+            await scrape(node._metrics.address)
 
     uvloop.run(run())
 
@@ -51,7 +51,7 @@ def test_metrics_count_what_is_served_natively_too(serve: Callable[..., Any]) ->
 def test_by_default_there_are_none(serve: Callable[..., Any]) -> None:
     async def run() -> None:
         async with serve() as (node, _):
-            assert node.metrics_address == ""
+            assert node._metrics.address == ""
 
     uvloop.run(run())
 

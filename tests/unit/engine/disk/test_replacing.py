@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from turbopump.broker.config.config_file import write_back
 from turbopump.broker.ha.control.identity import Applied, IdentityFiles
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk import replacing
@@ -14,6 +13,7 @@ from turbopump.engine.log.epoch_file import EpochFile
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import LogOffset
 from turbopump.engine.upkeep import restart
+from turbopump.net.config.config_file import write_back
 from turbopump.net.wire.java_properties import Property
 
 TABLES = ["topics.json", "consumerOffset.json", "subscriptionGroup.json", "delayOffset.json"]

@@ -36,6 +36,7 @@ from turbopump.net.client.admin.results import (
     UpdatedTopic,
     time_behind,
 )
+from turbopump.net.client.admin.trace import TRACE_TOPIC, MessageTrace, trace_of
 from turbopump.net.client.errors import BrokerError, ClientError
 from turbopump.net.client.instance import Instance
 from turbopump.net.client.options import ClientOptions
@@ -330,6 +331,25 @@ class Admin:
             if message.properties.get(UNIQ_KEY) == unique_key and message.stored_topic == topic:
                 return FoundMessage(message, await self._calls.tracks(message))
         raise ClientError(f"no message {unique_key} in topic {topic}")
+
+    async def query_message_trace(
+        self,
+        key: str,
+        *,
+        trace_topic: str = TRACE_TOPIC,
+        begin_ms: int = 0,
+        end_ms: int = END_OF_TIME_MS,
+        max_count: int = 64,
+    ) -> MessageTrace:
+        """queryMsgTraceById: the steps of a message, by the client's message id, or of all messages
+        with a key, as clients with traces wrote them.
+
+        `max_count` bounds the trace messages that each broker answers.
+        """
+        found = await self.query_message_by_key(
+            trace_topic, key, begin_ms=begin_ms, end_ms=end_ms, max_count=max_count
+        )
+        return MessageTrace(trace_topic, key, trace_of(key, found.messages))
 
     async def broker_status(
         self, *, broker: str | None = None, cluster: str | None = None

@@ -28,7 +28,8 @@ from turbopump.net.client.consuming.process_queue import FlowLimits
 from turbopump.net.client.consuming.pulling import Puller
 from turbopump.net.client.consuming.retry import Retries
 from turbopump.net.client.consuming.running_info import consumer_status, running_info
-from turbopump.net.client.errors import ClientClosed, ClientError, InvalidArgument
+from turbopump.net.client.consuming.subscribing import subscription_of
+from turbopump.net.client.errors import ClientClosed, ClientError
 from turbopump.net.client.instance import Instance
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions, ConsumerOptions, Outcome
@@ -126,21 +127,20 @@ class Consumer:
         """The queues this member consumes now, sorted; the retry topic's included."""
         return self._balancer.queues
 
-    def subscribe(self, topic: str, expression: str = ALL, kind: str = TAG) -> None:
+    def subscribe(self, topic: str, expression: str = ALL, *, sql: str | None = None) -> None:
         """Consume a topic; a later call for the same topic replaces the expression.
 
         Args:
             topic: its name.
-            expression: "*", or tags joined by "||"; SQL text for kind "SQL92".
-            kind: "TAG" or "SQL92" (the broker must have enablePropertyFilter).
+            expression: "*", or tags joined by "||".
+            sql: instead of it a condition on properties in RocketMQ's SQL92, such as
+                `price > 10 AND region IN ('north', 'south')`; `start` raises BrokerError if a
+                broker refuses it.
 
-        Raises InvalidArgument for a name or an expression that cannot be.
+        Raises InvalidArgument for a name or an expression that cannot be, and for both kinds of it.
         """
         check_topic(topic)
-        try:
-            data = parse_subscription(topic, expression, kind, self._instance.now_ms())
-        except ValueError as error:
-            raise InvalidArgument(str(error)) from None
+        data = subscription_of(topic, expression, sql, self._instance.now_ms())
         self._membership.subscriptions[topic] = data
         self._changed()
 
@@ -189,6 +189,7 @@ class Consumer:
                 await self._instance.refresh(topic)
             await self._check_expressions()
         except BaseException:
+            self._closed = True
             await self._leave()
             raise
         await self._instance.heartbeat()

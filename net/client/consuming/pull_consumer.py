@@ -17,11 +17,11 @@ from turbopump.net.client import backoff
 from turbopump.net.client.consuming.offsets import BrokerOffsets, QueueOffsets
 from turbopump.net.client.consuming.pulling import Puller, PullStatus
 from turbopump.net.client.consuming.queue_runner import FAILURES
+from turbopump.net.client.consuming.subscribing import subscription_of
 from turbopump.net.client.errors import (
     BrokerError,
     ClientClosed,
     ClientError,
-    InvalidArgument,
     RouteNotFound,
 )
 from turbopump.net.client.instance import Instance
@@ -34,7 +34,7 @@ from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.heartbeat import CONSUME_ACTIVELY, ConsumerData
 from turbopump.net.wire.queues import MessageQueue
-from turbopump.net.wire.subscription import ALL, TAG, SubscriptionData, parse_subscription
+from turbopump.net.wire.subscription import ALL, SubscriptionData
 
 logger = logging.getLogger(__name__)
 
@@ -165,20 +165,18 @@ class PullConsumer:
         return list(route.subscribe)
 
     async def assign(
-        self, queues: Collection[MessageQueue], expression: str = ALL, kind: str = TAG
+        self, queues: Collection[MessageQueue], expression: str = ALL, *, sql: str | None = None
     ) -> None:
         """Read these queues and no others; those kept keep their position.
 
-        `expression` is "*", tags joined by "||", or SQL text for kind "SQL92". Raises
-        InvalidArgument for an expression that cannot be, RouteNotFound for an unknown topic.
+        `expression` is "*" or tags joined by "||"; `sql` instead of it a condition on properties in
+        RocketMQ's SQL92. Raises InvalidArgument for an expression that cannot be, RouteNotFound for
+        an unknown topic; `poll` raises BrokerError if a broker refuses the condition.
         """
         self._check_running()
         for topic in {queue.topic for queue in queues}:
             await self.queues(topic)
-            try:
-                data = parse_subscription(topic, expression, kind, self._instance.now_ms())
-            except ValueError as error:
-                raise InvalidArgument(str(error)) from None
+            data = subscription_of(topic, expression, sql, self._instance.now_ms())
             self._subscriptions[topic] = data
         for queue in [queue for queue in self._assigned if queue not in queues]:
             await self._stop(queue)

@@ -38,6 +38,10 @@ def consume(
     expression: Annotated[
         str, typer.Option("-e", "--expression", metavar="TAGS", help="Tags joined by '||'.")
     ] = "*",
+    sql: Annotated[
+        str | None,
+        typer.Option(metavar="CONDITION", help="A condition on properties, instead of tags."),
+    ] = None,
     begin: Annotated[
         Begin, typer.Option("--from", help="Where a new group begins; last is now.")
     ] = Begin.FIRST,
@@ -74,7 +78,7 @@ def consume(
             loop.add_signal_handler(number, stop.set)
         instance = Instance(addresses, connecting)
         consumer = Consumer(group, options=options, instance=instance)
-        consumer.subscribe(topic, expression)
+        consumer.subscribe(topic, expression, sql=sql)
         await instance.acquire()
         try:
             if await instance.route(topic) is None:

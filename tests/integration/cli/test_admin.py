@@ -341,3 +341,41 @@ def test_nobody_answers(cli: Cli) -> None:
         done = cli("admin", "topicList", "-n", address)
         assert done.code == 2
         assert done.err.count("\n") == 1
+
+
+def test_a_condition_and_a_trace(
+    admin: Admin, cli: Cli, cluster: RunningCluster, refused: Callable[..., str]
+) -> None:
+    fields = (
+        "Pub",
+        "1700000000000",
+        "R",
+        "PG",
+        "T",
+        "ID9",
+        "",
+        "k9",
+        "h",
+        "5",
+        "3",
+        "0",
+        "O",
+        "true",
+    )
+    trace = Message("Traces", ("\x01".join(fields) + "\x02").encode(), keys=["ID9", "k9"])
+    send(
+        cluster, trace, *(Message("Priced", b"%d" % n, properties={"n": str(n)}) for n in range(9))
+    )
+    for name in ("queryMsgTrace", "queryMsgTraceById"):
+        head, line = admin(name, "-i", "ID9", "-t", "Traces").out.splitlines()
+        assert words(head)[:2] == ["#Type", "#Group"]
+        assert words(line)[:2] == ["Pub", "PG"]
+        assert words(line)[-2:] == ["3ms", "SUCCESS"]
+    (record,) = admin("queryMsgTrace", "-i", "k9", "-t", "Traces", "--json").json[0]["records"]
+    assert (record["message_id"], record["is_success"]) == ("ID9", True)
+    assert "RMQ_SYS_TRACE_TOPIC" in refused(1, "queryMsgTrace", "-i", "ID9")
+    options = ("-n", cluster.namesrv, "-t", "Priced", "--count", "2", "--timeout", "20", "--json")
+    done = cli("consume", *options, "-g", "cheap", "--sql", "n BETWEEN 3 AND 4")
+    assert (done.code, sorted(one["body"] for one in done.json)) == (0, ["3", "4"])
+    done = cli("consume", *options, "-g", "cheap", "--sql", "n >")
+    assert (done.code, "It ends too early" in done.err) == (1, True)

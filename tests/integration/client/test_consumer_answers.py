@@ -396,7 +396,7 @@ def test_refused_expression_is_raised_by_start() -> None:
         async with ScriptedBroker() as broker:
             broker.fail(RequestCode.CHECK_CLIENT_CONFIG, 23, "bad expression")
             consumer = Consumer("g", [broker.address])
-            consumer.subscribe("T", "a >", "SQL92")
+            consumer.subscribe("T", sql="a >")
             with pytest.raises(BrokerError, match="bad expression"):
                 await consumer.start()
             with pytest.raises(ClientError, match="once"):

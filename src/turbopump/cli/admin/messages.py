@@ -1,4 +1,4 @@
-"""`admin queryMsgById`, `queryMsgByKey` and `queryMsgByUniqueKey`.
+"""`admin queryMsgById`, `queryMsgByKey`, `queryMsgByUniqueKey` and `queryMsgTrace`.
 
 Owns their options and columns (RocketMQ: tools/command/message). The asking is done by
 net/client/admin/client.py.
@@ -25,9 +25,19 @@ from turbopump.cli.running import ask
 if TYPE_CHECKING:
     from turbopump.net.client.admin.client import Admin
     from turbopump.net.client.admin.results import FoundMessage
+    from turbopump.net.client.admin.trace import TraceRecord
     from turbopump.net.client.messages import ReceivedMessage
 
 FOUND = "{:<50} {:>4} {:>40}"
+STEP = "{:<14} {:<20} {:<22} {:<23} {:>9} {}"
+Begin = Annotated[
+    int,
+    typer.Option("-b", "--beginTimestamp", min=0, max=INT64_MAX, help="Not older, milliseconds."),
+]
+End = Annotated[
+    int,
+    typer.Option("-e", "--endTimestamp", min=0, max=INT64_MAX, help="Not newer, milliseconds."),
+]
 BodyFolder = Annotated[
     Path | None,
     typer.Option("--body-dir", metavar="DIR", help="Write the body to a file of this folder."),
@@ -39,6 +49,8 @@ def register(app: typer.Typer) -> None:
     app.command("queryMsgById")(by_id)
     app.command("queryMsgByKey")(by_key)
     app.command("queryMsgByUniqueKey")(by_unique_key)
+    app.command("queryMsgTrace")(trace)
+    app.command("queryMsgTraceById", hidden=True)(trace)  # RocketMQ's name for it
 
 
 def by_id(
@@ -80,16 +92,8 @@ def by_key(
     topic: Topic,
     key: Annotated[str, typer.Option("-k", "--msgKey", help="One of the message's keys.")],
     namesrv: Namesrv = DEFAULT_NAMESRV,
-    begin_ms: Annotated[
-        int,
-        typer.Option(
-            "-b", "--beginTimestamp", min=0, max=INT64_MAX, help="Not older, milliseconds."
-        ),
-    ] = 0,
-    end_ms: Annotated[
-        int,
-        typer.Option("-e", "--endTimestamp", min=0, max=INT64_MAX, help="Not newer, milliseconds."),
-    ] = INT64_MAX,
+    begin_ms: Begin = 0,
+    end_ms: End = INT64_MAX,
     max_count: Annotated[
         int,
         typer.Option("-m", "--maxNum", min=1, max=INT32_MAX, help="At most so many of a broker."),
@@ -108,6 +112,52 @@ def by_key(
         return
     rows = ((one.message_id, one.queue_id, one.queue_offset) for one in found.messages)
     print_lines(table(FOUND, ("#Message ID", "#QID", "#Offset"), rows))
+
+
+def trace(
+    message_id: Annotated[
+        str, typer.Option("-i", "--msgId", help="The client's message id, or a key.")
+    ],
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    trace_topic: Annotated[
+        str, typer.Option("-t", "--traceTopic", help="Where clients write their traces.")
+    ] = "RMQ_SYS_TRACE_TOPIC",
+    begin_ms: Begin = 0,
+    end_ms: End = INT64_MAX,
+    max_count: Annotated[
+        int,
+        typer.Option("-c", "--maxNum", min=1, max=INT32_MAX, help="At most so many of a broker."),
+    ] = 64,
+    as_json: Json = False,
+) -> None:
+    """What clients wrote of a message: its send, each delivery, the end of its transaction."""
+    found = ask(
+        namesrv,
+        lambda admin: admin.query_message_trace(
+            message_id,
+            trace_topic=trace_topic,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+            max_count=max_count,
+        ),
+    )
+    if as_json:
+        print_json(found.to_json())
+        return
+    heads = ("#Type", "#Group", "#ClientHost", "#Time", "#CostTime", "#Status")
+    print_lines(table(STEP, heads, map(_step, found.records)))
+
+
+def _step(record: "TraceRecord") -> tuple[object, ...]:
+    when = "-" if record.timestamp_ms is None else local_time(record.timestamp_ms)
+    cost = "-" if record.cost_ms is None else f"{record.cost_ms}ms"
+    if record.transaction_state:
+        status = record.transaction_state + (" by check" if record.from_check else "")
+    elif record.is_success is None:
+        status = f"try {(record.retry_times or 0) + 1}"
+    else:
+        status = record.outcome or ("SUCCESS" if record.is_success else "FAILED")
+    return record.kind, record.group or "-", record.client_host or "-", when, cost, status
 
 
 def _show(

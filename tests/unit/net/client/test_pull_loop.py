@@ -261,7 +261,7 @@ def test_sql_that_the_broker_does_not_do_is_a_refusal_before_the_start(
 
     async def story() -> None:
         made = consumer()
-        made.subscribe(TOPIC, "a > 1", "SQL92")
+        made.subscribe(TOPIC, sql="a > 1")
         with pytest.raises(BrokerError):
             await made.start()
 

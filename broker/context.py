@@ -13,6 +13,7 @@ from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.replication import GroupMembership, Replication
 from turbopump.broker.scheduled.delay import DelayedMessages
 from turbopump.broker.scheduled.half_checks import HalfChecks
+from turbopump.broker.scheduled.timers import Timers
 from turbopump.broker.scheduled.transactions import Transactions
 from turbopump.broker.tables.consumers import ConsumerTable
 from turbopump.broker.tables.filters import FilterTable
@@ -64,6 +65,7 @@ class BrokerContext:
     transactions: Transactions
     half_checks: HalfChecks
     half_counts: HalfCounts
+    timers: Timers
     request_modes: RequestModes
     filters: FilterTable
     saver: Saver

@@ -48,7 +48,9 @@ from turbopump.engine.disk.line_files import LineFiles
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.later import Later
 from turbopump.engine.store import Store
-from turbopump.engine.types import Progress
+from turbopump.engine.timer.timer_files import TIMER_TOPIC
+from turbopump.engine.timer.timer_metrics import FILE_NAME as TIMER_METRICS_FILE
+from turbopump.engine.types import Progress, QueueOffset
 from turbopump.net.config.config_file import write_back
 from turbopump.net.transport.calls import Calls
 from turbopump.net.transport.client import Client
@@ -114,6 +116,7 @@ class BrokerNode:
         self._reports: Reports
         self._due_ms: dict[str, int]
         self._timer: asyncio.TimerHandle | None = None
+        self._timers_due: asyncio.TimerHandle | None = None
         self._address = ""
         self._port = 0
         self._ip = ""
@@ -217,6 +220,7 @@ class BrokerNode:
             finally:
                 if self._timer is not None:
                     self._timer.cancel()
+                self._stop_timers()
                 await self._stop_store(self._write_down)
         logger.info("broker %s stopped", self._config.broker_name)
 
@@ -233,6 +237,7 @@ class BrokerNode:
             # After the store: a progress must not be ahead of the deliveries behind it.
             self.context.delay.save()
             self.context.half_counts.save(self._now_ms())
+            self.context.timers.close()
         finally:
             self._disk.finish()
             self.context.filters.save()
@@ -295,6 +300,8 @@ class BrokerNode:
         ip = pack_ip(self._ip, 0)[:-4]
         around = Surroundings(
             files=self._config_files,
+            store_files=self._files,
+            disk=self._disk,
             saver=self._saver,
             random=self._random,
             unique_ids=UniqueIds(ip, os.getpid(), self._random.getrandbits(32), self._now_ms),
@@ -310,6 +317,8 @@ class BrokerNode:
             self._files, f"{self._config.store.root}/{HISTORY_FOLDER}", "rebalance"
         )
         self.context = make_broker(self._config, self._store, self._topics, around)
+        self._store.on_arrival(self._timer_arrived)
+        self.context.timers.on_ready = self._hurry_timers
 
     async def _replicate(self) -> None:
         """Take the role in the group, if there is one; raises StartError, StoreError."""
@@ -413,6 +422,7 @@ class BrokerNode:
         guarded(lambda: context.holds.tick(self._steady_ms()), "the long polls' tick")
         guarded(self._deliver_delayed, "the delivery of delayed messages")
         guarded(self._check_halves, "the check of half messages")
+        guarded(self._deliver_timers, "the delivery of timers")
         guarded(self._name_servers.tick, "the registration")
         self._every("housekeeping", clients.HOUSEKEEPING_INTERVAL_MS, self._housekeep)
         self._every("statistics", SAMPLE_INTERVAL_MS, self._sample)
@@ -420,6 +430,7 @@ class BrokerNode:
         self._every("delay", config.flush_delay_offset_interval_ms, context.delay.begin_save)
         guarded(self._save_delay, "the saving of the delay levels")
         self._every("halves", config.transaction_metric_flush_interval_ms, self._save_half_counts)
+        self._every("timers", config.flush_delay_offset_interval_ms, self._save_timer_metrics)
         guarded(context.lags.tick, "the walk over the consumer groups")
         guarded(context.assignments.tick, "the assignments' tick")
         self._every("assignments", UNUSED_INTERVAL_MS, context.assignments.forget_unused)
@@ -484,6 +495,44 @@ class BrokerNode:
             if counts is not None:
                 failed = self.context.half_counts.save_failed
                 self._save(HALVES_FILE, partial(pieces_of, counts), failed)
+
+    def _deliver_timers(self) -> None:
+        """Again when the next one is due: a timer is due at a millisecond, not at a tick."""
+        self._stop_timers()
+        wait_ms = self.context.timers.step(self._now_ms(), self._steady_ms())
+        if wait_ms is not None:
+            self._timers_in(max(wait_ms, DELAY_PAUSE_MS))
+
+    def _timers_in(self, wait_ms: int) -> None:
+        if not self.context.shutting_down:
+            self._timers_due = self._loop.call_later(wait_ms / 1000, self._timers_now)
+
+    def _timers_now(self) -> None:
+        if not self.context.shutting_down:
+            guarded(self._deliver_timers, "the delivery of timers")
+
+    def _timer_arrived(self, topic: str, _queue_id: int, _end: QueueOffset) -> None:
+        if topic == TIMER_TOPIC:
+            self._hurry_timers()
+
+    def _hurry_timers(self) -> None:
+        """Soon, for all that one turn of the loop brings."""
+        due = self._timers_due
+        if due is None or due.when() > self._loop.time() + DELAY_PAUSE_MS / 1000:
+            self._stop_timers()
+            self._timers_in(DELAY_PAUSE_MS)
+
+    def _stop_timers(self) -> None:
+        due, self._timers_due = self._timers_due, None
+        if due is not None:
+            due.cancel()
+
+    def _save_timer_metrics(self) -> None:
+        if TIMER_METRICS_FILE not in self._saving:
+            metrics = self.context.timers.take_metrics()
+            if metrics is not None:
+                content = partial(pieces_of, metrics)
+                self._save(TIMER_METRICS_FILE, content, self.context.timers.metrics_failed)
 
     def _save_offsets(self) -> None:
         if OFFSETS_FILE not in self._saving:

@@ -28,6 +28,7 @@ from turbopump.broker.handlers import (
     request_reply,
     send,
     send_back,
+    timers,
     transactions,
 )
 from turbopump.broker.handlers.admin import broker as admin_broker
@@ -36,6 +37,7 @@ from turbopump.broker.handlers.admin import offsets as admin_offsets
 from turbopump.broker.handlers.admin import topics as admin_topics
 from turbopump.broker.scheduled.delay import DelayedMessages
 from turbopump.broker.scheduled.half_checks import HalfChecks
+from turbopump.broker.scheduled.timers import Timers
 from turbopump.broker.scheduled.transactions import Transactions
 from turbopump.broker.tables.consumers import ConsumerTable
 from turbopump.broker.tables.filters import FilterTable
@@ -53,8 +55,11 @@ from turbopump.broker.tables.topics import TopicTable
 from turbopump.broker.traffic.fast_lane import FastLane
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.disk.config_files import ConfigFiles
+from turbopump.engine.disk.files import Files
+from turbopump.engine.disk.flush import Disk
 from turbopump.engine.later import Later
 from turbopump.engine.store import Store
+from turbopump.engine.timer.timer_files import SLOTS_TOTAL, TimerFiles
 from turbopump.engine.types import QueueOffset
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.wire.java_properties import Property
@@ -67,6 +72,7 @@ _FAMILIES = (
     request_reply,
     pull,
     offsets,
+    timers,
     clients,
     assignment,
     locks,
@@ -87,10 +93,13 @@ class Surroundings:
     `wall_ms` is the wall clock and `steady_ms` the monotonic one; `native_clock` is the wall clock
     of native code, None: the system's. `soon` has work done behind the turn of the loop that is
     under way, on the loop's thread; it drops the work where the store is another thread's by then.
-    `call` asks another node. For the others see BrokerContext.
+    `call` asks another node, `disk` makes and syncs what lies beside the log. For the others see
+    BrokerContext.
     """
 
     files: ConfigFiles
+    store_files: Files
+    disk: Disk
     saver: Saver
     random: random.Random
     unique_ids: UniqueIds
@@ -101,6 +110,7 @@ class Surroundings:
     save_config: Callable[[Sequence[Property]], Later[OSError | None]]
     call: Call
     native_clock: Callable[[], int] | None = None
+    timer_slots: int = 2 * SLOTS_TOTAL
 
 
 def make_broker(
@@ -115,6 +125,8 @@ def make_broker(
     statistics, modes = BrokerStatistics(), RequestModes(saver)
     version_step = config.delay_offset_update_version_step
     delay = DelayedMessages(store, role, files, config.delay_levels_ms, version_step)
+    timer_files = TimerFiles(store, around.store_files, around.disk, around.timer_slots)
+    timers = Timers(store, role, timer_files, files, config)
     topics.add_boot_topics(now_ms)
     topics.add_stored(
         lambda: {name: max(store.queue_ids(name)) + 1 for name in store.topics()}, now_ms
@@ -124,7 +136,7 @@ def make_broker(
     filters.load(now_ms)
     producers, half_counts = ProducerTable(), HalfCounts(files)
     kept = KeptShares(saver, now_ms)
-    for table in (committed, delay, modes, half_counts, kept):
+    for table in (committed, delay, modes, half_counts, kept, timers):
         table.load()
     ends = Transactions(
         store,
@@ -151,6 +163,7 @@ def make_broker(
         transactions=ends,
         half_checks=HalfChecks(ends, store, role, topics, producers, config, around.steady_ms),
         half_counts=half_counts,
+        timers=timers,
         request_modes=modes,
         filters=filters,
         saver=saver,

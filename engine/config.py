@@ -290,6 +290,24 @@ class StoreConfig:
         False,
         "Keep files beside consume queues for what does not fit into a unit.",
     )
+    mapped_file_size_timer_log: int = key(
+        "mappedFileSizeTimerLog",
+        between(68, INT32_MAX),  # a unit and a filler
+        100 << 20,
+        "Bytes of a file of the timers' log; of files that are there already theirs count.",
+    )
+    timer_precision_ms: int = key(
+        "timerPrecisionMs",
+        COUNT,
+        1_000,
+        "Milliseconds of a slot of the timer wheel. Timers are delivered to the millisecond.",
+    )
+    timer_roll_window_slot: int = key(
+        "timerRollWindowSlot",
+        ANY,
+        2 * 24 * 3600,
+        "Slots from now on beyond which a timer waits in parts; 2 to 604740, else 604740.",
+    )
 
     def __post_init__(self) -> None:
         for attribute, one in keys_of(StoreConfig).items():

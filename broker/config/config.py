@@ -343,6 +343,50 @@ class BrokerConfig(NodeConfig):
         200,
         "Deliveries after which the version of that is counted up.",
     )
+    timer_wheel_enable: bool = key(
+        "timerWheelEnable", BOOLEAN, True, "Whether messages may ask for delivery at a time."
+    )
+    timer_max_delay_sec: int = key(
+        "timerMaxDelaySec",
+        COUNT,
+        3 * 24 * 3600,
+        "Seconds from now at which that may be, at most.",
+        live=True,
+    )
+    timer_congest_num_each_slot: int = key(
+        "timerCongestNumEachSlot",
+        COUNT,
+        INT32_MAX,
+        "Timers of a slot from which on more of them are refused; at twice as many all.",
+        live=True,
+    )
+    timer_flush_interval_ms: int = key(
+        "timerFlushIntervalMs",
+        COUNT,
+        1_000,
+        "Milliseconds between two writes of how far timers were delivered.",
+        live=True,
+    )
+    timer_stop_enqueue: bool = key(
+        "timerStopEnqueue",
+        BOOLEAN,
+        False,
+        "Leave timers in their queue, and deliver only those that are in the wheel.",
+        live=True,
+    )
+    timer_stop_dequeue: bool = key(
+        "timerStopDequeue", BOOLEAN, False, "Deliver no timers for now.", live=True
+    )
+    recall_message_enable: bool = key(
+        "recallMessageEnable", BOOLEAN, False, "Whether producers may recall timers.", live=True
+    )
+    allow_recall_when_broker_not_writeable: bool = key(
+        "allowRecallWhenBrokerNotWriteable",
+        BOOLEAN,
+        True,
+        "Whether they may without the permission to write.",
+        live=True,
+    )
     reject_transaction_message: bool = key(
         "rejectTransactionMessage",
         BOOLEAN,

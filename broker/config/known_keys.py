@@ -26,7 +26,6 @@ _OF_RELEASE: Final = """
     aclEnable boolean false refused rights are not checked here
     adminBrokerThreadPoolNums int 16
     adminBrokerThreadPoolQueueCapacity int 10000
-    allowRecallWhenBrokerNotWriteable boolean true
     appendAckAsync boolean false
     appendCkAsync boolean false
     appendTopicForTimerDeleteKey boolean false
@@ -206,7 +205,6 @@ _OF_RELEASE: Final = """
     logicQueueSwapMapInterval long 3600000
     logicQueueSwapMapReserveFileNum int 20
     logicalDiskSpaceCleanForciblyThreshold double 0.8
-    mappedFileSizeTimerLog int 104857600
     mappedFileSwapEnable boolean true
     maxAsyncPutMessageRequests int 5000
     maxBatchDeleteFilesNum int 50
@@ -279,7 +277,6 @@ _OF_RELEASE: Final = """
     readUnCommitted boolean false
     realTimeNotifyConsumerChange boolean true
     realTimePersistRocksDBConfig boolean true
-    recallMessageEnable boolean false
     recheckReputOffsetFromCq boolean false
     recoverConcurrently boolean false
     recoverThreadPoolNums int 32
@@ -323,16 +320,12 @@ _OF_RELEASE: Final = """
     syncMasterFlushOffsetWhenStartup boolean false
     timerCheckMetricsWhen String 05
     timerColdDataCheckIntervalMs int 60000
-    timerCongestNumEachSlot int 2147483647
     timerEnableCheckMetrics boolean true
     timerEnableDisruptor boolean false
     timerEnableRetryUntilSuccess boolean false
-    timerFlushIntervalMs int 1000
     timerGetMessageThreadNum int 3
     timerInterceptDelayLevel boolean false
-    timerMaxDelaySec int 259200
     timerMetricSmallThreshold int 1000000
-    timerPrecisionMs int 1000
     timerProgressLogIntervalMs int 10000
     timerPutMessageThreadNum int 3
     timerRecallToTimeWheelEnable boolean true
@@ -347,12 +340,8 @@ _OF_RELEASE: Final = """
     timerRocksDBRollRangeHours int 2
     timerRocksDBStopScan boolean false
     timerRocksDBTimeExpiredMaxTps double 200000.0
-    timerRollWindowSlot int 172800
     timerSkipUnknownError boolean false
-    timerStopDequeue boolean false
-    timerStopEnqueue boolean false
     timerWarmEnable boolean false
-    timerWheelEnable boolean true here false
     timerWheelSnapshotFlush boolean false
     timerWheelSnapshotIntervalMs int 10000
     topicQueueLockNum int 32

@@ -10,8 +10,15 @@ from enum import Enum
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.scheduled.half_messages import HALF_TOPIC, QUEUE_ID, add_half_properties
+from turbopump.broker.scheduled.timer_messages import (
+    TIMER_PROPERTIES,
+    TimerRefusal,
+    is_timer,
+    slot_of,
+)
 from turbopump.broker.tables.topics import SCHEDULE_TOPIC
 from turbopump.broker.traffic.role import Put
+from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import Appended, Buffer, NewMessage, PutStatus
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.names import DLQ_PREFIX, MAX_RETRY_TOPIC_LENGTH, RETRY_PREFIX
@@ -21,13 +28,11 @@ INNER_BATCH_FLAGS = 0x40 | 0x80  # NEED_UNWRAP and INNER_BATCH of MessageSysFlag
 TRANSACTION_BITS = 0x4 | 0x8
 MULTI_TAGS_FLAG = 0x2
 _MAX_V1_TOPIC = 127
-_TIMERS = (names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS)
 
 
 class Refusal(Enum):
     """Why a message was not given to the store, where PutStatus has no word for it."""
 
-    TIMER_NOT_ENABLED = "WHEEL_TIMER_NOT_ENABLE"
     LIGHT_QUEUES_NOT_ENABLED = "LMQ_NOT_ENABLE"
 
 
@@ -51,8 +56,9 @@ class Draft:
 
 def put(
     broker: BrokerContext, draft: Draft, now_ms: int, *, must_wait: bool = False
-) -> Put | Refusal:
-    """Store one message; what is delayed goes to its level's queue (messages.md 0.6, 1.1).
+) -> Put | Refusal | TimerRefusal:
+    """Store one message; what is delayed goes to its level's queue, or that of timers (messages.md
+    0.6, 1.1, 2.2).
 
     `must_wait`: whatever its WAIT property says, it is to be as safe as any other.
     """
@@ -61,13 +67,18 @@ def put(
         return Put(Appended(PutStatus.MESSAGE_ILLEGAL))
     topic, queue_id = draft.topic, draft.queue_id
     if level > 0:
-        for name in _TIMERS:
+        for name in TIMER_PROPERTIES:
             draft.properties.pop(name, None)
-        draft.properties[names.REAL_TOPIC] = topic
-        draft.properties[names.REAL_QID] = str(queue_id)
+        _remember_target(draft)
         topic, queue_id = SCHEDULE_TOPIC, min(level, len(broker.config.delay_levels_ms)) - 1
     elif is_timer(draft.properties):
-        return Refusal.TIMER_NOT_ENABLED
+        slot_ms = _timer_slot(broker, draft.properties, now_ms)
+        if isinstance(slot_ms, TimerRefusal):
+            return slot_ms
+        if slot_ms is not None:
+            draft.properties[names.TIMER_OUT_MS] = str(slot_ms)
+            _remember_target(draft)
+            topic, queue_id = TIMER_TOPIC, 0
     if wants_light_queues(draft.topic, draft.properties):
         return Refusal.LIGHT_QUEUES_NOT_ENABLED
     message = _message(broker, draft, topic, queue_id)
@@ -75,13 +86,15 @@ def put(
     return append(broker, message, now_ms, waits=must_wait or waits_for_store(draft.properties))
 
 
-def put_half(broker: BrokerContext, draft: Draft, now_ms: int) -> Put | Refusal:
+def put_half(broker: BrokerContext, draft: Draft, now_ms: int) -> Put | Refusal | TimerRefusal:
     """Store a message that no consumer gets before its producer commits it. What delays it counts
     from then on (messages.md 3, TransactionalMessageBridge.parseHalfMessageInner)."""
     if delay_level(draft.properties) is None or not _is_legal(broker, draft):
         return Put(Appended(PutStatus.MESSAGE_ILLEGAL))
     if is_timer(draft.properties):
-        return Refusal.TIMER_NOT_ENABLED
+        slot_ms = _timer_slot(broker, draft.properties, now_ms)
+        if isinstance(slot_ms, TimerRefusal):
+            return slot_ms
     if wants_light_queues(draft.topic, draft.properties):
         return Refusal.LIGHT_QUEUES_NOT_ENABLED
     add_half_properties(draft.properties, draft.topic, draft.queue_id)
@@ -103,6 +116,29 @@ def _message(broker: BrokerContext, draft: Draft, topic: str, queue_id: int) -> 
         reconsume_times=draft.reconsume_times,
         prepared_transaction_offset=draft.prepared_transaction_offset,
     )
+
+
+def _remember_target(draft: Draft) -> None:
+    draft.properties[names.REAL_TOPIC] = draft.topic
+    draft.properties[names.REAL_QID] = str(draft.queue_id)
+
+
+def _timer_slot(
+    broker: BrokerContext, properties: dict[str, str], now_ms: int
+) -> int | TimerRefusal | None:
+    """See `slot_of`. A slot that has too many takes fewer and fewer, at twice as many none
+    (TimerMessageStore.isReject; its dice are the wrong way round)."""
+    config = broker.config
+    if not config.timer_wheel_enable:
+        return TimerRefusal.NOT_ENABLED
+    precision_ms = broker.store.config.timer_precision_ms
+    slot_ms = slot_of(properties, now_ms, config.timer_max_delay_sec * 1_000, precision_ms)
+    if isinstance(slot_ms, int):
+        most = config.timer_congest_num_each_slot
+        beyond = broker.timers.count_at(slot_ms) - most
+        if beyond > 0 and broker.random.randrange(most) < beyond:
+            return TimerRefusal.FLOW_CONTROL
+    return slot_ms
 
 
 def append(
@@ -145,11 +181,6 @@ def wants_light_queues(topic: str, properties: dict[str, str]) -> bool:
     stored before, for another delivery, are not."""
     asked = properties.get(names.INNER_MULTI_DISPATCH, "").strip()
     return bool(asked) and not topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
-
-
-def is_timer(properties: dict[str, str]) -> bool:
-    """Whether the message asks for delivery at a time (HookUtils.checkIfTimerMessage)."""
-    return names.TIMER_OUT_MS not in properties and any(name in properties for name in _TIMERS)
 
 
 def _is_legal(broker: BrokerContext, draft: Draft) -> bool:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.handlers.puts import TRANSACTION_BITS, Draft, Refusal, put
+from turbopump.broker.handlers.puts import TRANSACTION_BITS, Draft, put
 from turbopump.broker.handlers.send import SendRefused, check_topic
 from turbopump.broker.traffic.role import Put
 from turbopump.engine.later import Later
@@ -93,7 +93,7 @@ def _store(
         reconsume_times=header.reconsume_times or 0,
     )
     outcome = put(broker, draft, now_ms)
-    if isinstance(outcome, Refusal):
+    if not isinstance(outcome, Put):
         outcome = Put(Appended(PutStatus.UNKNOWN_ERROR))
     appended = outcome.appended
     if appended.status is not PutStatus.PUT_OK:

@@ -4,6 +4,7 @@ Owns the order of checks and the answers of RocketMQ's SendMessageProcessor. It 
 file or know what makes a message safe: it waits for `Role.when_safe`. Called by the dispatch table.
 """
 
+import re
 from collections.abc import Generator
 from datetime import datetime
 from typing import Final
@@ -23,6 +24,7 @@ from turbopump.broker.handlers.puts import (
     wants_light_queues,
 )
 from turbopump.broker.scheduled.half_messages import is_prepared
+from turbopump.broker.scheduled.timer_messages import TimerRefusal
 from turbopump.broker.tables.topic_attributes import CLEANUP_POLICY, COMPACTION
 from turbopump.broker.tables.topics import NOT_ALLOWED_SEND_TOPICS
 from turbopump.broker.traffic.fast_lane import MAX_WAITING
@@ -38,7 +40,7 @@ from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.headers.send import SendMessageRequest, SendMessageResponse, read_send
 from turbopump.net.wire.message import decode_batch
-from turbopump.net.wire.message_id import encode_message_ids
+from turbopump.net.wire.message_id import RecallHandle, encode_message_ids
 from turbopump.net.wire.names import DLQ_PREFIX, MAX_TOPIC_LENGTH, RETRY_PREFIX, validate_topic_name
 from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.net.wire.topics import MULTI_TAG, PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
@@ -58,12 +60,10 @@ ELEMENTS_OF_STEP: Final = 2_000
 """Elements of a batch whose properties are read in one step: each takes some 2 us."""
 
 _LIGHT_QUEUES = names.INNER_MULTI_DISPATCH.encode()
+_SLOT_MS = re.compile(r"[0-9]{1,18}", re.ASCII)
 _Sent = Command | Later[Command | None]
 
-_NOT_ENABLED = {
-    Refusal.TIMER_NOT_ENABLED: "accurate timer message is not enabled, timerWheelEnable is false",
-    Refusal.LIGHT_QUEUES_NOT_ENABLED: "light message queues are not enabled, enableLmq is false",
-}
+_NO_LIGHT_QUEUES = "light message queues are not enabled, enableLmq is false"
 
 
 class SendRefused(Exception):
@@ -165,12 +165,17 @@ class SendHandler:
         unique_key = properties.get(names.UNIQ_KEY) or broker.unique_ids.next()
         properties[names.UNIQ_KEY] = unique_key
         outcome = put_half(broker, draft, now_ms) if is_half else put(broker, draft, now_ms)
+        if isinstance(outcome, TimerRefusal):
+            raise _refused_timer(broker, outcome)
         if isinstance(outcome, Refusal):
-            raise SendRefused(ResponseCode.SYSTEM_ERROR, _NOT_ENABLED[outcome])
+            raise _no_light_queues()
         if is_half and outcome.appended.status is PutStatus.PUT_OK:
             broker.half_counts.prepared(draft.topic, now_ms)
         waits = waits_for_store(properties)
-        return self._answer(request, outcome, queue_id, unique_key, now_ms, waits=waits)
+        handle = _recall_handle(broker, properties)
+        return self._answer(
+            request, outcome, queue_id, unique_key, now_ms, waits=waits, handle=handle
+        )
 
     def _send_batch(
         self,
@@ -313,12 +318,15 @@ class SendHandler:
         *,
         waits: bool = True,
         batch_key: str | None = None,
+        handle: str | None = None,
     ) -> Command | Later[Command | None]:
         appended = outcome.appended
         if appended.status is not PutStatus.PUT_OK:
             return self._reply_failure(request, appended)
         ids = encode_message_ids(self._broker.store_host, appended.log_offsets)
-        header = SendMessageResponse(ids, queue_id, appended.queue_offset, unique_key, batch_key)
+        header = SendMessageResponse(
+            ids, queue_id, appended.queue_offset, unique_key, batch_key, handle
+        )
         if not waits:
             return self._reply(request, ResponseCode.SUCCESS, header=header)
         safe = self._broker.role.when_safe(*outcome)
@@ -440,7 +448,40 @@ def _count_elements(broker: BrokerContext, request: Command) -> int:
 
 
 def _no_light_queues() -> SendRefused:
-    return SendRefused(ResponseCode.SYSTEM_ERROR, _NOT_ENABLED[Refusal.LIGHT_QUEUES_NOT_ENABLED])
+    return SendRefused(ResponseCode.SYSTEM_ERROR, _NO_LIGHT_QUEUES)
+
+
+def _refused_timer(broker: BrokerContext, refusal: TimerRefusal) -> SendRefused:
+    """The texts of RocketMQ's SendMessageProcessor."""
+    config = broker.config
+    if refusal is TimerRefusal.ILLEGAL:
+        return SendRefused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "timer message illegal, the delay time should not be bigger than the max delay"
+            f" {config.timer_max_delay_sec * 1_000}ms; or if set del msg, the delay time should be"
+            " bigger than the current time",
+        )
+    most = config.timer_congest_num_each_slot
+    if refusal is TimerRefusal.FLOW_CONTROL:
+        return SendRefused(
+            ResponseCode.SYSTEM_ERROR,
+            f"timer message is under flow control, max num limit is {2 * most} or the current value"
+            f" is greater than {most} and less than {2 * most}, trigger random flow control",
+        )
+    remark = "accurate timer message is not enabled, timerWheelEnable is false"
+    return SendRefused(ResponseCode.SYSTEM_ERROR, remark)
+
+
+def _recall_handle(broker: BrokerContext, properties: dict[str, str]) -> str | None:
+    """By which the producer may recall a timer (SendMessageProcessor.attachRecallHandle): a time of
+    the timer's slot, which begins a millisecond before."""
+    out, topic = properties.get(names.TIMER_OUT_MS), properties.get(names.REAL_TOPIC)
+    if out is None or topic is None or not _SLOT_MS.fullmatch(out):
+        return None
+    if topic.startswith(RETRY_PREFIX):
+        return None
+    key = properties[names.UNIQ_KEY]
+    return RecallHandle(topic, broker.config.broker_name, str(int(out) + 1), key).encode()
 
 
 def _flat(request: Command) -> Buffer:

@@ -6,6 +6,7 @@ itself for the delay: delay.py delivers. Called by the dispatch table.
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.puts import Draft, Refusal, put
+from turbopump.broker.scheduled.timer_messages import TimerRefusal
 from turbopump.broker.traffic.replies import REJECTED, SEE_FAQ
 from turbopump.engine.later import Later
 from turbopump.engine.types import LogOffset, PutStatus
@@ -119,7 +120,7 @@ def _store_retry(
         reconsume_times=record.reconsume_times + 1,
     )
     outcome = put(broker, draft, now_ms, must_wait=True)
-    if isinstance(outcome, Refusal):
+    if isinstance(outcome, Refusal | TimerRefusal):
         return _reply(request, outcome.value)
     if outcome.appended.status is not PutStatus.PUT_OK:
         return _reply(request, outcome.appended.status.value)

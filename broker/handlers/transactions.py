@@ -25,6 +25,7 @@ from turbopump.broker.scheduled.half_messages import (
     unique_key,
 )
 from turbopump.broker.scheduled.half_outcomes import HalfOutcome
+from turbopump.broker.scheduled.timer_messages import TimerRefusal
 from turbopump.broker.scheduled.transactions import Half
 from turbopump.broker.traffic.replies import why_not
 from turbopump.broker.traffic.role import Permit, Put
@@ -204,7 +205,7 @@ def _commit(
         prepared_transaction_offset=half.log_offset,
     )
     outcome = put(broker, draft, now_ms, must_wait=True)
-    if isinstance(outcome, Refusal):
+    if isinstance(outcome, Refusal | TimerRefusal):
         return response(request, ResponseCode.SYSTEM_ERROR, outcome.value)
     appended = outcome.appended
     if appended.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):

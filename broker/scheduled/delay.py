@@ -1,8 +1,7 @@
 """Delay levels: messages that wait in SCHEDULE_TOPIC_XXXX until their time, then get delivered.
 
 Owns how far each level was delivered (delayOffset.json). It must never deliver before the time in
-the queue's tags code, nor save or tell a progress that is ahead of what the disk, or the replicas,
-have of the deliveries: after any crash and any change of role a message is delivered at least once.
+the queue's tags code; what it may say of its progress is progress.py's.
 Called by node.py every tick and by broker/ha/metadata/pulling.py.
 """
 
@@ -10,8 +9,9 @@ import logging
 import re
 from typing import Any
 
+from turbopump.broker.scheduled.progress import SafeProgress
 from turbopump.broker.tables.topics import SCHEDULE_TOPIC
-from turbopump.broker.tables.versions import Versions, is_older
+from turbopump.broker.tables.versions import Versions
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.fastjson import RawKeys
@@ -34,6 +34,9 @@ MAX_LEVELS = 1_000
 """Of an answer; messageDelayLevel has 18, and no queue id of its topic can be over 65,535."""
 _INT = re.compile(r"[0-9]{1,9}", re.ASCII)  # of a queue id
 
+Levels = dict[int, QueueOffset]
+"""Level to the queue offset to deliver next."""
+
 
 class DelayedMessages:
     """Delivers what is due, level by level (RocketMQ: ScheduleMessageService). Loop thread only.
@@ -54,16 +57,8 @@ class DelayedMessages:
         self._files = files
         self._delays_ms = delays_ms
         self._version_step = version_step
-        self._progress: dict[int, QueueOffset] = {}
-        self._safe: dict[int, QueueOffset] = {}
-        """The newest progress whose deliveries no crash and no other master takes back."""
-        self._saved: dict[int, QueueOffset] | None = {}
-        """What the file says; None if that is not known."""
-        self._candidate: tuple[dict[int, QueueOffset], LogOffset] | None = None
-        self._coming: tuple[dict[int, QueueOffset], DataVersion, LogOffset] | None = None
         self._steps = 0
-        self.data_version = DataVersion()
-        self.versions = Versions()
+        self._kept: SafeProgress[Levels] = SafeProgress(store, role, {})
 
     def load(self) -> None:
         """Read delayOffset.json, ours or RocketMQ's; a level it does not name starts at its first
@@ -72,56 +67,61 @@ class DelayedMessages:
         if saved is None:
             return
         try:
-            self._progress, self.data_version = read_progress(saved)
+            self._kept.load(*read_progress(saved))
         except BadBody as error:
             raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
-        self._safe = self._saved = dict(self._progress)
+
+    @property
+    def data_version(self) -> DataVersion:
+        """Of the progress."""
+        return self._kept.data_version
+
+    @property
+    def versions(self) -> Versions:
+        """What makes new ones."""
+        return self._kept.versions
+
+    @versions.setter
+    def versions(self, versions: Versions) -> None:
+        self._kept.versions = versions
+
+    def bump_version(self, now_ms: int) -> None:
+        """A new version of the same progress: from here on it is of another reign."""
+        self._kept.bump_version(now_ms)
 
     def progress(self) -> dict[int, QueueOffset]:
         """Level to the queue offset to deliver next; levels that had messages only."""
-        return dict(self._progress)
+        return dict(self._kept.current)
 
     def safe_progress(self) -> dict[int, QueueOffset]:
         """As `progress`, less what a replica could lack of the deliveries; for replicas."""
         self.begin_save()
-        self._settle()
-        return dict(self._safe)
+        self._kept.settle()
+        return dict(self._kept.safe)
 
     def follow(self) -> None:
-        """The master delivers from here on. What it may not have of our deliveries did not
-        happen."""
-        self._settle()
-        self._progress, self._candidate = dict(self._safe), None
+        """The master delivers from here on, see SafeProgress."""
+        self._kept.follow()
 
     def adopt(
         self, progress: dict[int, QueueOffset], version: DataVersion, log_end: LogOffset
     ) -> None:
-        """The master had this progress when its log did not go beyond `log_end`: it is ours once
-        our log has as much, confirmed. Before that we may not have the deliveries behind it."""
-        if self._coming is None:  # one that is waited for comes sooner than a newer one
-            self._coming = (progress, version, log_end)
-        self._take_coming(self._store.confirm_log_offset)
+        """The master had this progress, see SafeProgress."""
+        self._kept.adopt(progress, version, log_end)
 
     def lead(self) -> None:
-        """This broker delivers from here on, from the progress whose deliveries its log has, which
-        can no longer be cut."""
-        self._take_coming(self._store.max_log_offset)
-        self._coming = None
+        """This broker delivers from here on, see SafeProgress."""
+        self._kept.lead()
 
     def forget_coming(self) -> None:
         """The master whose progress is waited for is not followed any more."""
-        self._coming = None
-
-    def bump_version(self, now_ms: int) -> None:
-        """A new version of the same progress: from here on it is of another reign."""
-        self.data_version = self.versions.next(self.data_version, now_ms)
-        self._saved = None
+        self._kept.forget_coming()
 
     def step(self, now_ms: int) -> bool:
         """Deliver what is due, at most MAX_PER_STEP; True if there may be more. A replica has them
         delivered by its master."""
         if not self._role.is_master:
-            self._take_coming(self._store.confirm_log_offset)
+            self._kept.take_coming()
             return False
         budget = MAX_PER_STEP
         for level in range(1, len(self._delays_ms) + 1):
@@ -131,49 +131,28 @@ class DelayedMessages:
         return False
 
     def begin_save(self) -> None:
-        """Remember the progress now; it is saved once the deliveries behind it are on disk and with
-        the replicas that a message needs: they take over the progress."""
-        if self._candidate is None and self._progress != self._saved:
-            self._candidate = (dict(self._progress), self._store.max_log_offset)
+        """Remember the progress now, to be saved once it is safe."""
+        self._kept.begin()
 
     def take_save(self) -> dict[str, Any] | None:
         """What to write to FILE_NAME, once; None if nothing new is safe to write."""
-        self._settle()
-        if self._candidate is not None or self._safe == self._saved:
+        safe = self._kept.unsaved
+        if safe is None:
             return None
-        self._saved = self._safe
-        return self._to_json(self._safe)
+        self._kept.saved = safe
+        return self._to_json(safe)
 
     def save_failed(self) -> None:
         """What `take_save` gave is not on disk: the next interval tries again."""
-        self._saved = None
+        self._kept.saved = None
 
     def save(self) -> None:
         """Write the progress now; the caller has flushed the store (a clean stop)."""
-        store = self._store
-        self._candidate = self._candidate or (dict(self._progress), store.max_log_offset)
-        self._settle()
-        if min(store.confirm_log_offset, self._role.safe_end()) >= store.max_log_offset:
-            self._safe = dict(self._progress)
-        if self._safe != self._saved:
-            self._saved = self._safe
-            self._files.save(FILE_NAME, self._to_json(self._safe))
-
-    def _settle(self) -> None:
-        """Whether the deliveries behind a progress that waits for it are safe by now."""
-        store = self._store
-        safe = min(store.flushed_log_offset, store.confirm_log_offset, self._role.safe_end())
-        if self._candidate is not None and safe >= self._candidate[1]:
-            self._safe, self._candidate = self._candidate[0], None
-
-    def _take_coming(self, ours: LogOffset) -> None:
-        if self._coming is None:
-            return
-        progress, version, log_end = self._coming
-        if ours >= log_end:
-            self._progress, self._coming = dict(progress), None
-            if not is_older(version, self.data_version):
-                self.data_version = version
+        kept = self._kept
+        kept.settle_last()
+        if kept.safe != kept.saved:
+            kept.saved = kept.safe
+            self._files.save(FILE_NAME, self._to_json(kept.safe))
 
     def _to_json(self, progress: dict[int, QueueOffset]) -> dict[str, Any]:
         return {
@@ -185,7 +164,7 @@ class DelayedMessages:
         """Deliver one level's due messages; returns how many were looked at."""
         queue_id = level - 1
         high = self._store.max_queue_offset(SCHEDULE_TOPIC, queue_id)
-        known = self._progress.get(level)
+        known = self._kept.current.get(level)
         if known == high or (known is None and high == 0):
             return 0
         low = self._store.min_queue_offset(SCHEDULE_TOPIC, queue_id)
@@ -204,11 +183,11 @@ class DelayedMessages:
         return done
 
     def _advance(self, level: int, at: QueueOffset, done: int, now_ms: int) -> None:
-        self._progress[level] = at
+        self._kept.current = self._kept.current | {level: at}
         before = self._steps // self._version_step
         self._steps += done
         if self._steps // self._version_step > before:
-            self.data_version = self.versions.next(self.data_version, now_ms)
+            self._kept.data_version = self.versions.next(self.data_version, now_ms)
 
     def _deliver(self, unit: QueueUnit, now_ms: int) -> bool:
         """Append the waiting message where it belongs; False to try again later."""

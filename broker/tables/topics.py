@@ -17,6 +17,7 @@ from turbopump.broker.tables.versions import ONLY_HERE, Versions, read_only_here
 from turbopump.engine import fastjson, json_steps
 from turbopump.engine.disk import config_changes
 from turbopump.engine.disk.kept_table import Content, KeptTable
+from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.topics import (
@@ -69,9 +70,11 @@ NOT_ALLOWED_SEND_TOPICS = frozenset(
         "TRANS_CHECK_MAX_TIME_TOPIC",
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
+        TIMER_TOPIC,
     }
 )
-"""Topics no client may send to (RocketMQ: TopicValidator.isNotAllowedSendTopic)."""
+"""Topics no client may send to (RocketMQ: TopicValidator.isNotAllowedSendTopic). RocketMQ lets
+clients send to TIMER_TOPIC, and so to any topic, past all checks of that."""
 
 DELETED_TOPICS = "deletedTopics"
 """With this field in a request 21 our answer has this member: topic to the end of the log when it
@@ -383,6 +386,8 @@ class TopicTable:
         add(name, 1, automatic if config.broker_topic_enable else PERM_INHERIT)
         add("OFFSET_MOVED_EVENT", 1)
         add(SCHEDULE_TOPIC, len(config.delay_levels_ms))
+        if config.timer_wheel_enable:
+            add(TIMER_TOPIC, 1)
         if config.trace_topic_enable:
             add(config.msg_trace_topic_name, 1)
         add(f"{cluster}_REPLY_TOPIC", 1)

@@ -1,15 +1,26 @@
-"""The two ids of a message: the broker's (where it lies) and the client's (who made it when).
+"""The two ids of a message: the broker's (where it lies) and the client's (who made it when); and
+the handle by which a timer can be recalled (RocketMQ: common/producer/RecallMessageHandle).
 
 Owns their text forms. It must never read a clock of its own. Called by the broker's send and query
 handlers, by producers and by the admin client. Both have 32 or 56 digits: length does not
 distinguish them.
 """
 
+import base64
+import binascii
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from turbopump.engine.types import LogOffset
 from turbopump.net.wire.hosts import PACKED_V4_SIZE, PACKED_V6_SIZE
+
+HANDLE_VERSION: Final = "v1"
+MAX_HANDLE: Final = 4_096
+"""Characters; the longest names make some 600."""
+INVALID: Final = "recall handle is invalid"
+"""RocketMQ's remark."""
 
 
 def encode_message_id(store_host: bytes, log_offset: LogOffset) -> str:
@@ -67,3 +78,33 @@ class UniqueIds:
         end = datetime(now.year + now.month // 12, now.month % 12 + 1, 1)
         self._month_begin_ms = int(begin.timestamp() * 1000)
         self._month_end_ms = int(end.timestamp() * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class RecallHandle:
+    """URL-safe Base64 of `v1 topic brokerName timestamp messageId`; `timestamp` is a text of epoch
+    milliseconds, as it came."""
+
+    topic: str
+    broker_name: str
+    timestamp: str
+    message_id: str
+
+    def encode(self) -> str:
+        """The text."""
+        parts = (HANDLE_VERSION, self.topic, self.broker_name, self.timestamp, self.message_id)
+        return base64.urlsafe_b64encode(" ".join(parts).encode()).decode()
+
+
+def decode_handle(text: str) -> RecallHandle:
+    """Raises ValueError with RocketMQ's remark for what is none."""
+    if len(text) > MAX_HANDLE or not text.isascii():
+        raise ValueError(INVALID)
+    try:
+        padded = text + "=" * (-len(text) % 4)
+        parts = base64.b64decode(padded, altchars=b"-_", validate=True).decode().split(" ")
+    except (binascii.Error, UnicodeDecodeError):
+        raise ValueError(INVALID) from None
+    if len(parts) < 5 or parts[0] != HANDLE_VERSION:
+        raise ValueError(INVALID)
+    return RecallHandle(*parts[1:5])

@@ -26,6 +26,7 @@ from turbopump.broker.tables.versions import is_older
 from turbopump.engine.disk.store_paths import is_folder_name
 from turbopump.engine.later import Later
 from turbopump.engine.queues.queue_counts import Counts, read_counts
+from turbopump.engine.timer.timer_check import TimerCheckpoint, decode
 from turbopump.engine.types import LogOffset
 from turbopump.net.wire import bodies
 from turbopump.net.wire.bodies import BadBody, as_int, as_object
@@ -70,6 +71,8 @@ MAX_STARTS: Final = 3
 """A table that changes between two pages is begun again so often, then at the next round."""
 MAX_NAMED: Final = 5
 """Refused entries that are named in the log."""
+MAX_CLOCK_AHEAD_MS: Final = 7 * 24 * 3_600_000
+"""Of a clock of the master; as far as a timer wheel reaches."""
 MAX_GROUP_NAME: Final = 255
 """A group that was made before names were limited to 120."""
 
@@ -175,6 +178,19 @@ def log_end() -> Steps[LogOffset]:
     if end < 0:
         raise BadBody("the master does not say where its log ends")
     return LogOffset(end)
+
+
+def timer_checkpoint(answer: Command, now_ms: int) -> TimerCheckpoint:
+    """The master's progress with its timers. Raises BadBody; also for a time that no clock of a
+    master can show: a broker that believed it would deliver nothing before."""
+    body = answer.body
+    try:
+        found = decode(b"".join(body) if isinstance(body, list) else body)
+    except ValueError as error:
+        raise BadBody(str(error)) from None
+    if found.read_ms > now_ms + MAX_CLOCK_AHEAD_MS:
+        raise BadBody(f"timers up to {found.read_ms} were delivered, and it is {now_ms}")
+    return found
 
 
 def topics_of(table: Table) -> dict[str, TopicConfig]:

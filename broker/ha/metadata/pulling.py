@@ -34,7 +34,7 @@ from turbopump.engine.queues.queue_counts import Counts
 from turbopump.engine.types import LONG_AGO_MS, LogOffset, StoreError
 from turbopump.net.wire import bodies
 from turbopump.net.wire.bodies import BadBody
-from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.topics import DataVersion, TopicConfig
@@ -63,7 +63,9 @@ class Versioned(Protocol):
     """A table of this broker."""
 
     versions: Versions
-    data_version: DataVersion
+
+    @property
+    def data_version(self) -> DataVersion: ...
 
     def bump_version(self, now_ms: int) -> None:
         """A new version of the same content."""
@@ -147,12 +149,14 @@ class MetadataFollower:
         if not self._versions.following:
             self._versions.following = True
             self._broker.delay.follow()
+            self._broker.timers.follow()
         now = self._following
         if now is not None and (now.address, now.epoch) == (address, epoch):
             return
         self._following = None
         self._deletions.clear()
         self._broker.delay.forget_coming()
+        self._broker.timers.forget_coming()
         if address and address != self._broker.address:
             self._following = Following(address, epoch, due_ms=steady_ms)
 
@@ -175,6 +179,7 @@ class MetadataFollower:
         versions.following = False
         versions.epoch = max(versions.epoch, epoch)
         broker.delay.lead()
+        broker.timers.lead()
         self._add_stored(now_ms)
         set_back = self._clamp(now_ms)
         for table in self._tables():
@@ -197,6 +202,7 @@ class MetadataFollower:
         do not count as set back: what the master says of them is right, and who still takes this
         broker for its master must not set back its own."""
         self._deletions.clear()
+        self._broker.timers.truncated()
         if self._following is not None:
             self._following.offsets = None  # all of what it says is news again
             self._following.cuts += 1
@@ -213,7 +219,7 @@ class MetadataFollower:
 
     def _tables(self) -> list[Versioned]:
         broker = self._broker
-        return [broker.topics, broker.groups, broker.offsets, broker.delay]
+        return [broker.topics, broker.groups, broker.offsets, broker.delay, broker.timers]
 
     # Rhythm
 
@@ -306,7 +312,15 @@ class MetadataFollower:
 
     def _round(self, now: Following) -> answers.Steps[None]:
         """One part that fails does not keep the others from being followed."""
-        for part in (self._topics, self._offsets, self._delay, self._groups, self._modes):
+        parts = (
+            self._topics,
+            self._offsets,
+            self._delay,
+            self._timers,
+            self._groups,
+            self._modes,
+        )
+        for part in parts:
             try:
                 yield from part(now)
             except (BadBody, StoreError) as error:
@@ -429,6 +443,19 @@ class MetadataFollower:
         if progress != delay.progress():
             end = yield from answers.log_end()
         delay.adopt(progress, version, end)
+
+    def _timers(self, now: Following) -> answers.Steps[None]:
+        """60 and 61; a RocketMQ broker without timers answers neither."""
+        timers = self._broker.timers
+        answer = yield new_request(RequestCode.GET_TIMER_CHECK_POINT)
+        if answer.code != ResponseCode.SUCCESS:
+            return
+        theirs = answers.timer_checkpoint(answer, self._now_ms)
+        if timers.needs(theirs):
+            end = yield from answers.log_end()
+            timers.adopt(theirs, end)
+        answer = yield new_request(RequestCode.GET_TIMER_METRICS)
+        timers.metrics.take(answers.checked(answer))
 
     def _modes(self, now: Following) -> answers.Steps[None]:
         """402: how groups get their messages and queues, and who had which queues last."""

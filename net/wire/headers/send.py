@@ -1,8 +1,8 @@
 """Headers of the send path: send in both spellings, its answer, and the send-back of consumers.
 
-Owns the fields of RocketMQ's SendMessageRequestHeader (V1 and V2), SendMessageResponseHeader and
-ConsumerSendMsgBackRequestHeader. It must never check their meaning. Called by the broker's send
-handlers and by producers.
+Owns the fields of RocketMQ's SendMessageRequestHeader (V1 and V2), SendMessageResponseHeader,
+ConsumerSendMsgBackRequestHeader and those of recalls. It must never check their meaning. Called by
+the broker's send handlers and by producers.
 """
 
 from dataclasses import dataclass, field, fields
@@ -80,6 +80,23 @@ class SendMessageResponse:
     transaction_id: str | None = None
     batch_uniq_id: str | None = None
     recall_handle: str | None = None
+
+
+@dataclass(slots=True)
+class RecallMessageRequest:
+    """RecallMessageRequestHeader; see net/wire/message_id.py."""
+
+    topic: str
+    recall_handle: str
+    producer_group: str | None = None
+    broker_name: str | None = field(default=None, metadata={"key": "bname"})
+
+
+@dataclass(slots=True)
+class RecallMessageResponse:
+    """RecallMessageResponseHeader; `msg_id` is the unique key of the message."""
+
+    msg_id: str
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from turbopump.broker.tables.groups import FORBIDDEN_READ
 from turbopump.cli.collecting import Collecting
 from turbopump.engine import fastjson
 from turbopump.engine.later import Later
+from turbopump.engine.timer.timer_metrics import MAX_TOPICS
 from turbopump.engine.types import NewMessage, QueueOffset
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.groups import SubscriptionGroupConfig
@@ -387,6 +388,13 @@ def _replicas(_walk: BrokerWalk, _run: str) -> list[Case]:
 
 _stats = _header("a topic", statsName="TOPIC_PUT_NUMS", statsKey=_SMALL)
 
+
+def _timers(walk: "BrokerWalk", _run: str) -> list[Case]:
+    for topic in _named("T", MAX_TOPICS):
+        walk.broker.timers.metrics.add(topic, 1, walk.world.now_ms)
+    return [Case("as many topics as are counted", {})]
+
+
 _LARGE: dict[RequestCode, Made] = {
     RequestCode.SEND_MESSAGE: _send,
     RequestCode.SEND_MESSAGE_V2: _send_batch,
@@ -466,6 +474,9 @@ _LARGE: dict[RequestCode, Made] = {
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: _reset,
     RequestCode.GET_ALL_CONSUMER_OFFSET: _header("180,000 queues"),
     RequestCode.GET_ALL_DELAY_OFFSET: _none,
+    RequestCode.GET_TIMER_CHECK_POINT: _none,
+    RequestCode.GET_TIMER_METRICS: _timers,
+    RequestCode.RECALL_MESSAGE: _header("a handle", topic=_SMALL, recallHandle="A" * 4_096),
     RequestCode.UPDATE_BROKER_CONFIG: _config,
     RequestCode.GET_BROKER_CONFIG: _none,
     RequestCode.GET_BROKER_RUNTIME_INFO: _none,

@@ -70,6 +70,9 @@ class Tables:
             topics,
             Surroundings(
                 files=files,
+                store_files=broker.disk,
+                disk=work,
+                timer_slots=8_000,
                 saver=saver,
                 random=broker.run_of.rng,
                 unique_ids=UniqueIds(b"\x7f\0\0\1", 1, 2, lambda: clock.wall_ms),

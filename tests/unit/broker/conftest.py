@@ -150,12 +150,15 @@ class World:
     def _around(self, saver: Saver) -> Surroundings:
         return Surroundings(
             files=self.files,
+            store_files=RealFiles(),
+            disk=self.disk,
             saver=saver,
             random=random.Random(1),
             unique_ids=UniqueIds(b"\x7f\0\0\1", 1, 2, lambda: self.now_ms),
             wall_ms=lambda: self.now_ms,
             steady_ms=lambda: self.steady_ms,
             native_clock=lambda: self.now_ms,
+            timer_slots=40_000,  # 11 hours: RocketMQ's wheel has 38 MB
             soon=lambda work: self.soon(work),
             register_topics=lambda names: Later(),
             save_config=self.save_config,
@@ -230,6 +233,12 @@ class World:
                 pass
             while self.broker.half_checks.step(self.now_ms):
                 pass
+            self.run_timers()
+
+    def run_timers(self) -> None:
+        """All that is due now."""
+        while self.broker.timers.step(self.now_ms, self.steady_ms) == 0:
+            pass
 
     def close(self) -> None:
         """A clean stop."""
@@ -237,6 +246,7 @@ class World:
         self.broker.store.close(self.now_ms)
         self.broker.delay.save()
         self.broker.half_counts.save(self.now_ms)
+        self.broker.timers.close()
         self.broker.offsets.save()
 
 

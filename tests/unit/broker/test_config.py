@@ -192,7 +192,7 @@ def test_all_keys_are_shown_with_what_is_in_force() -> None:
         if default and not is_secret(key):
             assert key in shown, key
     assert never.isdisjoint(shown)
-    assert shown["enableCompaction"] == shown["timerWheelEnable"] == "false"
+    assert shown["enableCompaction"] == "false"
     assert shown["rejectTransactionMessage"] == "false"
     assert shown["putMessageTimeout"] == "8000"
     assert shown["useTLS"] == "false"

@@ -83,6 +83,7 @@ def test_topics_of_the_start(files: ConfigFiles) -> None:
         "b": (1, 7),
         "OFFSET_MOVED_EVENT": (1, 6),
         "SCHEDULE_TOPIC_XXXX": (18, 6),
+        "rmq_sys_wheel_timer": (1, 6),
         "C_REPLY_TOPIC": (1, 6),
         "rmq_sys_REVIVE_LOG_C": (8, 6),
         "rmq_sys_SYNC_BROKER_MEMBER_b": (1, 1),
@@ -219,7 +220,7 @@ def test_default_topic_of_an_older_start_does_not_create(files: ConfigFiles) -> 
 
 
 def test_tables_are_bounded(files: ConfigFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics_module, "MAX_TOPICS", 13)
+    monkeypatch.setattr(topics_module, "MAX_TOPICS", 14)
     table = topic_table(files)
     assert table.create_internal("%RETRY%A", 1, 6, 2) is not None
     assert table.create_internal("%RETRY%B", 1, 6, 2) is None

@@ -73,7 +73,7 @@ def test_others_have_the_loop_between_two_steps(group: SteppedGroup) -> None:
     assert group.link.codes == [21, 43], "one round at a time"
     assert group.pauses.end_all() >= len(GROUPS) - 1
     assert group.offsets == [5, 5, 5]
-    assert group.link.codes == [21, 43, 45, 201, 402]
+    assert group.link.codes == [21, 43, 45, 60, 61, 201, 402]
     assert group.follower.synced_ms == group.replica.steady_ms
 
 

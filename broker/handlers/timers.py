@@ -1,0 +1,135 @@
+"""Timers as replicas, operators and producers ask for them.
+
+Owns GET_TIMER_CHECK_POINT (60), GET_TIMER_METRICS (61) and RECALL_MESSAGE (370). It must never
+deliver or count a timer: broker/scheduled/timers.py does. Called by the dispatch table.
+"""
+
+import re
+from functools import partial
+from typing import Final
+
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.handlers.puts import Draft, put
+from turbopump.broker.handlers.shapes import answer_in_steps
+from turbopump.broker.traffic.role import Put
+from turbopump.engine.later import Later
+from turbopump.engine.types import PutStatus
+from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.transport.turns import Steps
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.send import RecallMessageRequest, RecallMessageResponse
+from turbopump.net.wire.message_id import RecallHandle, decode_handle
+
+RECALL_TAG: Final = "_RECALL_TAG_"
+NOT_NOW: Final = "recall failed, broker service not available"
+NOT_DONE: Final = "recall failed, execute error"
+_STORED = (
+    PutStatus.PUT_OK,
+    PutStatus.FLUSH_DISK_TIMEOUT,
+    PutStatus.FLUSH_SLAVE_TIMEOUT,
+    PutStatus.SLAVE_NOT_AVAILABLE,
+)
+_MS = re.compile(r"[0-9]{1,18}", re.ASCII)
+
+
+def register(table: Dispatcher, broker: BrokerContext) -> None:
+    """Add the handlers of this family."""
+    table.add(RequestCode.GET_TIMER_CHECK_POINT, partial(_check_point, broker))
+    table.add(RequestCode.GET_TIMER_METRICS, partial(_metrics, broker))
+    table.add(RequestCode.RECALL_MESSAGE, partial(_recall, broker))
+
+
+def _check_point(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    """60: for replicas, what they cannot lack the deliveries of."""
+    if not broker.config.timer_wheel_enable:
+        return response(request, ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
+    return response(request, ResponseCode.SUCCESS, body=broker.timers.told().encode())
+
+
+def _metrics(
+    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
+) -> Command | Steps[Command]:
+    """61: how many timers of each topic wait."""
+    if not broker.config.timer_wheel_enable:
+        return response(request, ResponseCode.SYSTEM_ERROR, "The timerMessageStore is null")
+    return answer_in_steps(request, broker.timers.metrics_json())
+
+
+def _recall(
+    broker: BrokerContext, request: Command, peer: Peer, now_ms: int
+) -> Command | Later[Command | None]:
+    """370: a message beside the one that is recalled, in its slot, so that neither is delivered
+    (RecallMessageProcessor)."""
+    header = read_header(RecallMessageRequest, request.fields)
+    region = {names.MSG_REGION: broker.config.region_id}
+    refused = _refusal(broker, header, now_ms)
+    if isinstance(refused, tuple):
+        return response(request, *refused, fields=region)
+    outcome = put(broker, _draft(header, refused, peer, now_ms), now_ms, must_wait=True)
+    if not isinstance(outcome, Put):
+        return response(request, ResponseCode.SYSTEM_ERROR, NOT_DONE, fields=region)
+
+    def reply(status: PutStatus) -> Command | None:
+        if status not in _STORED:
+            return response(request, ResponseCode.SYSTEM_ERROR, NOT_DONE, fields=region)
+        told = RecallMessageResponse(refused.message_id)
+        return response(request, ResponseCode.SUCCESS, None, told, fields=region)
+
+    return broker.role.when_safe(*outcome).map(reply)
+
+
+def _refusal(
+    broker: BrokerContext, header: RecallMessageRequest, now_ms: int
+) -> tuple[ResponseCode, str] | RecallHandle:
+    """Code and remark, or what the handle says."""
+    config = broker.config
+    if not config.recall_message_enable:
+        return ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden"
+    if not broker.role.is_master:
+        return ResponseCode.SLAVE_NOT_AVAILABLE, NOT_NOW
+    is_closed = not (config.writable or config.allow_recall_when_broker_not_writeable)
+    if is_closed or now_ms < config.start_accept_send_request_timestamp_ms:
+        return ResponseCode.SERVICE_NOT_AVAILABLE, NOT_NOW
+    if broker.topics.get(header.topic) is None:
+        return (
+            ResponseCode.TOPIC_NOT_EXIST,
+            f"recall failed, the topic[{header.topic[:255]}] not exist",
+        )
+    try:
+        handle = decode_handle(header.recall_handle)
+    except ValueError as error:
+        return ResponseCode.ILLEGAL_OPERATION, str(error)
+    if handle.topic != header.topic:
+        return ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match"
+    if handle.broker_name != config.broker_name:
+        return ResponseCode.ILLEGAL_OPERATION, NOT_NOW
+    due_ms = int(handle.timestamp) if _MS.fullmatch(handle.timestamp) else -1
+    if not 0 < due_ms - now_ms < config.timer_max_delay_sec * 1_000:
+        return ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid"
+    return handle
+
+
+def _draft(header: RecallMessageRequest, handle: RecallHandle, peer: Peer, now_ms: int) -> Draft:
+    properties = {
+        names.TAGS: RECALL_TAG,
+        names.TIMER_DEL_UNIQKEY: handle.message_id,
+        names.UNIQ_KEY: handle.message_id,
+        names.TIMER_DELIVER_MS: handle.timestamp,
+        names.BORN_TIMESTAMP: str(now_ms),
+    }
+    if header.producer_group:
+        properties[names.PGROUP] = header.producer_group
+    return Draft(
+        topic=handle.topic,
+        queue_id=0,
+        body=b"0",
+        properties=properties,
+        flag=0,
+        sys_flag=0,
+        born_timestamp_ms=now_ms,
+        born_host=peer.host,
+    )

@@ -1,0 +1,255 @@
+"""The slots of timers that are read: which one is next, and what of it is due at which millisecond.
+
+Owns the cursor over the wheel, the units that were taken out of slots and wait for their
+millisecond, and what the clock does to both. It must never deliver, nor read the clock. Called by
+timers.py.
+
+    slots     ... delivered | cursor ... scanned | in the wheel alone ...
+                              ^ units of these are in the heap (of a very full slot a part)
+
+A slot holds what is due behind its time, up to the next slot's: RocketMQ delivers it when the next
+one begins, this at each unit's own millisecond. It is taken out half a second before it begins.
+
+Where the clock is set back the cursor goes back with it, for what comes now may be due before what
+was delivered already. What was delivered is not read again: slots below `high` count from the
+position on that the log had at that time (`_floors`).
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from turbopump.engine.timer.timer_files import TimerFiles
+from turbopump.engine.types import LogOffset
+from turbopump.pyx import timer as kernel
+from turbopump.pyx.timer import DueHeap, SlotWalk
+
+logger = logging.getLogger(__name__)
+
+ROOM: Final = 1 << 17
+"""Units in the heap at which no more are taken out of slots, some 7 MB. Of a slot that has more
+they come in the order in which they were written, one part after the other."""
+SLOTS_MAX: Final = 64
+"""Slots that are taken out at once: of a backlog they are few anyway, or small."""
+LOADED_PER_STEP: Final = 512
+"""Units that are looked at for their millisecond by one step, some 2 ms."""
+SCANNED_PER_STEP: Final = 1 << 16
+"""Slots looked at for units by one step, less than a millisecond."""
+AHEAD_MS: Final = 500
+RECALLS_MAX: Final = kernel.RECALLS
+"""Of one slot: beyond that a message is delivered although it was recalled."""
+MAX_FLOORS: Final = 64
+"""Steps back of the clock that are remembered at once. With more of them something may be delivered
+twice."""
+
+
+class Due(NamedTuple):
+    """A unit whose time has come."""
+
+    due_ms: int
+    position: int
+    log_offset: LogOffset
+    write_ms: int
+    tick: int
+    magic: int
+
+
+@dataclass(slots=True)
+class _Loading:
+    """A slot on its way into the heap."""
+
+    tick: int
+    walk: SlotWalk
+    done: int = 0
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no part of the slot is left behind this one."""
+        return self.walk.count == len(self.walk)
+
+
+class DueSlots:
+    """See the module. Ticks are times divided by the precision."""
+
+    def __init__(
+        self,
+        files: TimerFiles,
+        precision_ms: int,
+        due_of: Callable[[LogOffset], int | None],
+        recall_of: Callable[[LogOffset], str | None],
+    ) -> None:
+        """`due_of` reads the millisecond of a message, `recall_of` what it recalls; None where it
+        is not there any more."""
+        self._files = files
+        self._precision_ms = precision_ms
+        self._due_of, self._recall_of = due_of, recall_of
+        self._heap = DueHeap()
+        self._loading: _Loading | None = None
+        self._waiting: dict[int, int] = {}
+        """Tick to units of it in the heap; of slots from the cursor on, also those with none."""
+        self._parts: dict[int, int] = {}
+        """Tick to the position from which on the rest of a slot is to be taken out."""
+        self._recalls: dict[int, set[str]] = {}
+        self._floors: list[tuple[int, int]] = []
+        self.cursor = self.high = self._scanned = 0
+
+    def begin(self, read_tick: int, now_tick: int) -> None:
+        """All slots before `read_tick` were delivered."""
+        self.stop()
+        self.cursor = self.high = self._scanned = read_tick
+        self.watch_clock(now_tick)
+
+    def stop(self) -> None:
+        """Another broker delivers."""
+        self._heap.clear()
+        self._loading = None
+        for table in (self._waiting, self._parts, self._recalls):
+            table.clear()
+        self._floors.clear()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether units that are due soon may be added."""
+        return len(self._heap) < ROOM
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the clock was set back: slots are read anew."""
+        return self.cursor < self.high
+
+    def watch_clock(self, now_tick: int) -> None:
+        """It may have been set back."""
+        if now_tick >= self.cursor:
+            return
+        if len(self._floors) < MAX_FLOORS:
+            self._floors.append((self.cursor, self._files.log_end))
+        self.high = max(self.high, self.cursor)
+        self.cursor = self._scanned = now_tick
+
+    def added(self, due: Due) -> None:
+        """A unit was added to a slot: what is read already has it, too."""
+        if due.tick >= self._scanned and due.tick not in self._waiting:
+            return
+        if due.magic & (kernel.DELETE | kernel.ROLL) == kernel.DELETE:
+            self._recall(due.tick, due.log_offset)
+        elif due.tick not in self._parts:
+            self._push(due)
+
+    def _push(self, due: Due) -> None:
+        self._heap.push(*due)
+        self._waiting[due.tick] = self._waiting.get(due.tick, 0) + 1
+
+    def _recall(self, tick: int, log_offset: LogOffset) -> None:
+        key = self._recall_of(log_offset)
+        self._waiting.setdefault(tick, 0)
+        recalls = self._recalls.setdefault(tick, set())
+        if key is not None and len(recalls) < RECALLS_MAX:
+            recalls.add(key)
+
+    # Taking out of slots
+
+    def load(self, now_ms: int) -> None:
+        """Take out what is due soon, as much as one step may."""
+        ahead_ms = max(AHEAD_MS, self._precision_ms // 2)
+        until = (now_ms + ahead_ms) // self._precision_ms + 1
+        budget = LOADED_PER_STEP
+        for tick in [tick for tick in self._parts if not self._waiting.get(tick)]:
+            if self._loading is None:
+                self._begin(tick)
+        while budget > 0:
+            if self._loading is not None:
+                budget -= self._load_more(budget)
+            elif not self._find(until):
+                break
+        if self._loading is None and not self._heap:
+            self._heap.clear()
+
+    def _find(self, until: int) -> bool:
+        """Begin with the next slot that has units; False if there is none yet."""
+        if len(self._heap) >= ROOM // 2 or len(self._waiting) >= SLOTS_MAX:
+            return False
+        until = min(until, self._scanned + SCANNED_PER_STEP)
+        while self._scanned < until:
+            tick = self._files.next_tick(self._scanned, until)
+            self._scanned = min(tick + 1, until)
+            if tick < until and tick not in self._waiting:
+                self._begin(tick)
+                return True
+        return False
+
+    def _begin(self, tick: int) -> None:
+        floor = self._parts.pop(tick, None)
+        is_first = floor is None
+        walk = self._files.walk(tick, self._floor(tick) if floor is None else floor, ROOM)
+        self._waiting.setdefault(tick, 0)
+        self._loading = _Loading(tick, walk)
+        for log_offset in walk.recalls if is_first else ():
+            self._recall(tick, LogOffset(log_offset))
+        if is_first and walk.recall_count > RECALLS_MAX:
+            logger.error("%d recalls are due at once, some are passed over", walk.recall_count)
+        if not self._loading.is_last:
+            last_position, *_ = walk.entry(len(walk) - 1)
+            self._parts[tick] = last_position + 1
+
+    def _floor(self, tick: int) -> int:
+        for until, position in reversed(self._floors):
+            if tick < until:
+                return position
+        return 0
+
+    def _load_more(self, budget: int) -> int:
+        loading = self._loading
+        assert loading is not None
+        walk, tick = loading.walk, loading.tick
+        stop = min(len(walk), loading.done + budget)
+        for number in range(loading.done, stop):
+            position, log_offset, magic, write_ms = walk.entry(number)
+            due_ms = tick * self._precision_ms
+            if not magic & kernel.ROLL:
+                found = self._due_of(LogOffset(log_offset))
+                due_ms = due_ms if found is None else min(found, due_ms + self._precision_ms)
+            self._push(Due(due_ms, position, LogOffset(log_offset), write_ms, tick, magic))
+        count, loading.done = stop - loading.done, stop
+        if stop == len(walk):
+            self._loading = None
+        return max(1, count)
+
+    # Delivering
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When something is due, None if nothing is known to be."""
+        return self._heap.due_ms
+
+    def pop(self) -> Due:
+        """What is due first. `done` or `put_back` is to follow."""
+        return Due(*self._heap.pop())  # type: ignore[arg-type]
+
+    def put_back(self, due: Due) -> None:
+        """It could not be delivered now."""
+        self._heap.push(*due)
+
+    def done(self, due: Due) -> None:
+        """It was delivered, or never will be."""
+        self._waiting[due.tick] -= 1
+
+    def is_recalled(self, due: Due, keys: tuple[str, ...]) -> bool:
+        """Whether its slot has a recall of one of these keys."""
+        recalls = self._recalls.get(due.tick)
+        return recalls is not None and not recalls.isdisjoint(keys)
+
+    def advance(self, now_tick: int) -> None:
+        """The cursor moves on to the first slot that is not over, or of which something waits."""
+        loading = self._loading.tick if self._loading is not None else self._scanned
+        busy = [tick for tick, count in self._waiting.items() if count]
+        cursor = min(now_tick, self._scanned, loading, *busy, *self._parts)
+        if cursor <= self.cursor:
+            return
+        self.cursor = cursor
+        for tick in [tick for tick in self._waiting if tick < cursor]:
+            del self._waiting[tick]
+            self._recalls.pop(tick, None)
+        while self._floors and self._floors[-1][0] <= cursor:
+            self._floors.pop()
+        self.high = max(self.high, cursor)

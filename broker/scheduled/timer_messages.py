@@ -1,0 +1,162 @@
+"""Timer messages as texts: which message asks for a time, when it is due, and what is delivered.
+
+Owns RocketMQ's rules (HookUtils, TimerMessageStore.convert) about the properties of a timer. It
+must never store or read anything. Called by handlers/puts.py before a message is stored, and by
+timers.py.
+"""
+
+import re
+from enum import Enum
+from typing import Final, NamedTuple
+
+from turbopump.engine.timer.timer_files import TIMER_TOPIC
+from turbopump.engine.types import NewMessage
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.properties import decode_properties, encode_properties
+from turbopump.pyx.record import Record
+from turbopump.pyx.timer import read_facts
+
+TIMER_PROPERTIES: Final = (
+    names.TIMER_DELAY_SEC,
+    names.TIMER_DELAY_MS,
+    names.TIMER_DELIVER_MS,
+)
+"""In the order in which they count."""
+FAR_MS: Final = 1 << 53
+"""No time of a message is behind this: some 285,000 years."""
+_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+_INT64 = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_QUEUE_ID = re.compile(r"[0-9]{1,9}", re.ASCII)
+
+
+class TimerRefusal(Enum):
+    """Why a timer is not stored (RocketMQ: PutMessageStatus)."""
+
+    ILLEGAL = "WHEEL_TIMER_MSG_ILLEGAL"
+    FLOW_CONTROL = "WHEEL_TIMER_FLOW_CONTROL"
+    NOT_ENABLED = "WHEEL_TIMER_NOT_ENABLE"
+
+
+class TimerFacts(NamedTuple):
+    """What a stored timer message says; `due_ms` is its millisecond."""
+
+    out_ms: int
+    due_ms: int
+    topic: bytes
+    topic_hash: int
+    is_recall: bool
+
+
+def is_timer(properties: dict[str, str]) -> bool:
+    """Whether the message asks for delivery at a time (HookUtils.checkIfTimerMessage)."""
+    return names.TIMER_OUT_MS not in properties and any(
+        name in properties for name in TIMER_PROPERTIES
+    )
+
+
+def slot_of(
+    properties: dict[str, str], now_ms: int, max_delay_ms: int, precision_ms: int
+) -> int | TimerRefusal | None:
+    """The time of the slot that a timer belongs to, TIMER_OUT_MS; None: it is due, and an ordinary
+    message.
+
+    The slot is the last multiple of the precision before the time, so what is in it is never early
+    for whom reads it when the next one begins. A number that Java would have overflow is ILLEGAL
+    here: RocketMQ delivers it at once.
+    """
+    deliver_ms = _deliver_ms(properties, now_ms)
+    if deliver_ms is None:
+        return TimerRefusal.ILLEGAL
+    if deliver_ms <= now_ms:
+        return TimerRefusal.ILLEGAL if names.TIMER_DEL_UNIQKEY in properties else None
+    if deliver_ms - now_ms > max_delay_ms:
+        return TimerRefusal.ILLEGAL
+    return (deliver_ms - 1) // precision_ms * precision_ms
+
+
+def _deliver_ms(properties: dict[str, str], now_ms: int) -> int | None:
+    for name in TIMER_PROPERTIES:
+        text = properties.get(name)
+        if text is None:
+            continue
+        if not _INT64.fullmatch(text) or not -(1 << 63) <= int(text) < 1 << 63:
+            return None
+        number = int(text)
+        if name == names.TIMER_DELAY_SEC:
+            number *= 1_000
+        return number if name == names.TIMER_DELIVER_MS else now_ms + number
+    return None
+
+
+def read_waiting(record: Record, precision_ms: int) -> TimerFacts | None:
+    """What a record of TIMER_TOPIC says; None if it is none that can be delivered."""
+    out_ms, delay_ms, deliver_ms, topic, topic_hash, is_recall = read_facts(record.properties)
+    if not 0 <= out_ms < FAR_MS or not topic or record.topic != _TOPIC_BYTES:
+        return None
+    # A delay counts from when the message was stored, or from a millisecond before.
+    exact_ms = record.store_timestamp_ms + delay_ms if delay_ms >= 0 else deliver_ms
+    last_ms = out_ms + precision_ms
+    due_ms = exact_ms if out_ms < exact_ms < last_ms else last_ms
+    return TimerFacts(out_ms, due_ms, topic, topic_hash, is_recall)
+
+
+def recall_key(record: Record) -> str | None:
+    """Which message a recall is for."""
+    return decode_properties(record.properties).get(names.TIMER_DEL_UNIQKEY)
+
+
+def keys_of(properties: dict[str, str]) -> tuple[str, ...]:
+    """What a recall of this message may say: its unique key or, of a RocketMQ with
+    appendTopicForTimerDeleteKey, topic and key."""
+    key = properties.get(names.UNIQ_KEY)
+    if key is None:
+        return ()
+    return key, f"{properties.get(names.REAL_TOPIC, '')}+{key}"
+
+
+def delivered(
+    record: Record, properties: dict[str, str], write_ms: int, now_ms: int
+) -> NewMessage | None:
+    """The message as its consumers get it; None if it has no target. REAL_TOPIC, REAL_QID and the
+    timer's properties stay, as consumers of RocketMQ see them."""
+    topic, queue = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
+    if not topic or topic in (_HALF_TOPIC, TIMER_TOPIC) or not _QUEUE_ID.fullmatch(queue):
+        return None
+    return _again(record, properties, topic, int(queue), write_ms, now_ms)
+
+
+def rolled(record: Record, properties: dict[str, str], write_ms: int, now_ms: int) -> NewMessage:
+    """The message for the second part of its wait."""
+    times = properties.get(names.TIMER_ROLL_TIMES, "")
+    count = int(times) if _QUEUE_ID.fullmatch(times) else 0
+    properties[names.TIMER_ROLL_TIMES] = str(count + 1)
+    return _again(record, properties, TIMER_TOPIC, 0, write_ms, now_ms)
+
+
+def _again(
+    record: Record,
+    properties: dict[str, str],
+    topic: str,
+    queue_id: int,
+    write_ms: int,
+    now_ms: int,
+) -> NewMessage:
+    properties.pop(names.CRC32, None)
+    properties[names.TIMER_ENQUEUE_MS] = str(write_ms)
+    properties[names.TIMER_DEQUEUE_MS] = str(now_ms)
+    return NewMessage(
+        topic=topic,
+        queue_id=queue_id,
+        body=record.body,
+        properties=encode_properties(properties),
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp_ms=record.born_timestamp_ms,
+        born_host=record.born_host,
+        store_host=record.store_host,
+        reconsume_times=record.reconsume_times,
+        prepared_transaction_offset=record.prepared_transaction_offset,
+    )
+
+
+_TOPIC_BYTES: Final = TIMER_TOPIC.encode()

@@ -1,0 +1,147 @@
+/* The timer wheel and the timer log of RocketMQ (store/timer: TimerWheel, Slot, TimerLog).
+ *
+ * A unit of the timer log, big endian; units of one slot are a chain that runs backwards:
+ *
+ *     0        4                 12       16                24       28                36       40
+ *     +--------+-----------------+--------+-----------------+--------+-----------------+--------+--+
+ *     | 52     | prevPos         | magic  | currWriteTimeMs | delay  | logOffset       | size   |  |
+ *     +--------+-----------------+--------+-----------------+--------+-----------------+--------+--+
+ *     40 hash of the real topic (int32)    44 reserved, 0 (int64)
+ *
+ * The slot's time is currWriteTimeMs + delay. A file that has no room for a unit and a filler ends
+ * with the filler: int32 what is left, int64 0, int32 0xCBD43194.
+ *
+ * A slot of the wheel, 32 bytes: tick (time / precision) 0, firstPos 8, lastPos 16, num 24 (int32),
+ * magic 28 (int32). The slot of a tick is number tick mod slots, and is its only if it says so: a
+ * wheel that went round once leaves the slots of the former round as they are.
+ *
+ * Positions inside a buffer are checked by the caller; what lies there is not believed.
+ */
+#ifndef TURBOPUMP_TIMER_H
+#define TURBOPUMP_TIMER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    TMR_SIZE_AT = 0,
+    TMR_PREV_AT = TMR_SIZE_AT + 4,
+    TMR_MAGIC_AT = TMR_PREV_AT + 8,
+    TMR_WRITE_MS_AT = TMR_MAGIC_AT + 4,
+    TMR_DELAY_AT = TMR_WRITE_MS_AT + 8,
+    TMR_LOG_OFFSET_AT = TMR_DELAY_AT + 4,
+    TMR_RECORD_SIZE_AT = TMR_LOG_OFFSET_AT + 8,
+    TMR_HASH_AT = TMR_RECORD_SIZE_AT + 4,
+    TMR_RESERVED_AT = TMR_HASH_AT + 4,
+    TMR_UNIT = TMR_RESERVED_AT + 8,
+    TMR_FILLER = 4 + 8 + 4,
+    TMR_SLOT = 32,
+    TMR_DEFAULT = 1,
+    TMR_ROLL = 2,
+    TMR_DELETE = 4
+};
+_Static_assert(TMR_UNIT == 52, "TimerLog.UNIT_SIZE");
+#define TMR_BLANK_MAGIC ((int32_t)0xCBD43194)
+#define TMR_NONE ((int64_t)-1)
+
+struct tmr_unit {
+    int64_t prev;
+    int64_t write_ms;
+    int64_t log_offset;
+    int32_t magic;
+    int32_t delay_ms;
+    int32_t size;
+    int32_t topic_hash;
+};
+struct tmr_slot {
+    int64_t first, last;
+    int32_t num, magic;
+};
+struct tmr_wheel {
+    uint8_t *memory;
+    int64_t slots;
+    int64_t precision_ms;
+};
+
+/* A unit at `position` of the whole log: 1, or 0 where none is (zeros, a filler, damage). */
+int tmr_get(const uint8_t *at, int64_t position, struct tmr_unit *unit);
+void tmr_put(uint8_t *at, const struct tmr_unit *unit);
+
+/* Fill what is left of a file with its filler; `left` is TMR_FILLER or more. */
+void tmr_put_filler(uint8_t *at, int32_t left);
+
+/* The slot of a tick; one that is another tick's, or was never used, is empty: -1, -1, 0. */
+struct tmr_slot tmr_slot_get(const struct tmr_wheel *wheel, int64_t tick);
+void tmr_slot_put(const struct tmr_wheel *wheel, int64_t tick, struct tmr_slot slot);
+
+/* The tick of a unit. */
+int64_t tmr_tick(const struct tmr_wheel *wheel, const struct tmr_unit *unit);
+
+/* The first tick of [from, until) whose slot is not empty, `until` if none is. */
+int64_t tmr_next_tick(const struct tmr_wheel *wheel, int64_t from, int64_t until);
+
+/* Sum of num over the slots of [from, until). */
+int64_t tmr_count(const struct tmr_wheel *wheel, int64_t from, int64_t until);
+
+/* Write a unit at buf[at], which is byte `position` of the log, as the last of its slot; its `prev`
+ * is filled in. */
+void tmr_add(const struct tmr_wheel *wheel, uint8_t *buf, int64_t position, struct tmr_unit *unit);
+
+/* Enter the units of buf[at:end), a part of one file whose first byte is byte `base` of the log,
+ * into the slots of ticks from `from_tick` on, as they were when they were added. Stops at the
+ * first bytes that are no unit, and gives where. */
+size_t tmr_replay(const struct tmr_wheel *wheel, const uint8_t *buf, size_t at, size_t end,
+                  int64_t base, int64_t from_tick);
+
+/* Where the units of buf[at:end) end, without a wheel. */
+size_t tmr_find_end(const uint8_t *buf, size_t at, size_t end, int64_t base);
+
+/* Take the units of buf[at:end) out of their slots, the last one first: the opposite of adding. */
+void tmr_undo(const struct tmr_wheel *wheel, const uint8_t *buf, size_t at, size_t end,
+              int64_t base);
+
+/* A unit on its way to delivery. */
+struct tmr_entry {
+    int64_t due_ms;
+    int64_t position;
+    int64_t log_offset;
+    int64_t write_ms;
+    int64_t tick;
+    int32_t size;
+    int32_t magic;
+};
+
+/* A walk along a slot's chain, from its last unit back. Entries go into ring[0:room), so that the
+ * oldest units are there in the end; recalls that are not to be rolled, log offsets, into
+ * recalls[0:recall_room). The counts are of all that was passed. */
+struct tmr_walk {
+    struct tmr_entry *ring;
+    int64_t *recalls;
+    size_t room, count, recall_room, recall_count;
+    int64_t tick;
+    int64_t position; /* of the next unit, TMR_NONE at the end of the chain */
+};
+
+/* On through buf, a file from byte `base` on, as far as the chain stays in it and at or above
+ * `floor`. Returns 0 where the chain is broken. */
+int tmr_follow(const struct tmr_wheel *wheel, const uint8_t *buf, size_t size, int64_t base,
+               int64_t floor, struct tmr_walk *walk);
+
+/* A heap of entries, the first due (then the first written) on top; memory is the caller's. */
+void tmr_heap_push(struct tmr_entry *heap, size_t count, struct tmr_entry entry);
+struct tmr_entry tmr_heap_pop(struct tmr_entry *heap, size_t count);
+
+/* What the properties of a timer message say; numbers that are none, or beyond an int64, are
+ * TMR_NONE. */
+struct tmr_facts {
+    int64_t out_ms;     /* TIMER_OUT_MS */
+    int64_t delay_ms;   /* TIMER_DELAY_SEC * 1000, or else TIMER_DELAY_MS */
+    int64_t deliver_ms; /* TIMER_DELIVER_MS */
+    int32_t topic_hash; /* Java's of REAL_TOPIC, 0 without */
+    int is_delete;      /* TIMER_DEL_UNIQKEY is there */
+    const uint8_t *topic;
+    size_t topic_size; /* 0: there is no REAL_TOPIC */
+};
+void tmr_read_facts(const uint8_t *properties, size_t size, struct tmr_facts *facts);
+
+#endif

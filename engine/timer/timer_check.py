@@ -1,0 +1,93 @@
+"""The timers' checkpoint: what has been delivered, and how far the queue is in the wheel.
+
+Owns the file `config/timercheck` and its layout. It must never decide what is safe to say. Called
+by timer_files.py; its bytes are also the answer to GET_TIMER_CHECK_POINT (60).
+
+Layout, big endian, one page (RocketMQ: store/timer/TimerCheckpoint); ours lie behind it:
+
+    0 lastReadTimeMs    8 lastTimerLogFlushPos    16 lastTimerQueueOffset
+    24 masterTimerQueueOffset    32 stateVersion    40 timestamp    48 counter
+    2048 magic    2056 milliseconds of a slot    2064 CRC-32 of bytes 0-55
+
+Ours say that the wheel is whole, as after a clean stop. A broker of RocketMQ that used the store
+since has changed the numbers and left ours, so they do not fit any more.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+from turbopump.engine.disk.files import Files, sync_above
+from turbopump.engine.types import QueueOffset
+from turbopump.pyx.crc32 import crc32
+
+FILE_NAME: Final = "timercheck"
+SIZE: Final = 4096
+_NUMBERS: Final = struct.Struct(">7q")
+_OLD_SIZE: Final = 32
+"""Of a broker before the version was added."""
+_OURS_AT: Final = 2048
+_OURS: Final = struct.Struct(">qqI")
+_MAGIC: Final = 0x5475_7262_6F70_0002
+
+
+class TimerCheckpoint(NamedTuple):
+    """What the file says. A timer whose queue offset is below `master_queue_offset` and whose slot
+    is before `read_ms` was delivered; units before `log_position` are those of the messages before
+    `queue_offset`."""
+
+    read_ms: int = 0
+    log_position: int = 0
+    queue_offset: QueueOffset = QueueOffset(0)
+    master_queue_offset: QueueOffset = QueueOffset(0)
+    state_version: int = 0
+    timestamp_ms: int = 0
+    counter: int = 0
+
+    def encode(self) -> bytes:
+        """The 56 bytes."""
+        return _NUMBERS.pack(*self)
+
+
+def decode(data: bytes | bytearray | memoryview) -> TimerCheckpoint:
+    """From the file's bytes or an answer; ValueError for what is none."""
+    if len(data) < _OLD_SIZE:
+        raise ValueError(f"{len(data)} bytes are no checkpoint of timers")
+    padded = bytes(data[: _NUMBERS.size]).ljust(_NUMBERS.size, b"\0")
+    read_ms, position, queued, master, *version = _NUMBERS.unpack(padded)
+    if min(read_ms, position, queued, master, *version) < 0:
+        raise ValueError("a negative number in a checkpoint of timers")
+    return TimerCheckpoint(read_ms, position, QueueOffset(queued), QueueOffset(master), *version)
+
+
+def load(files: Files, root: str, precision_ms: int) -> tuple[TimerCheckpoint, bool]:
+    """(the store's checkpoint, whether the wheel is whole); zeros if there is none or it is
+    damaged. Raises OSError."""
+    path = f"{root}/config/{FILE_NAME}"
+    if not files.exists(path):
+        return TimerCheckpoint(), False
+    data = files.read(path)
+    try:
+        found = decode(data)
+    except ValueError:
+        return TimerCheckpoint(), False
+    return found, data[_OURS_AT : _OURS_AT + _OURS.size] == _mark(found, precision_ms)
+
+
+def save(files: Files, root: str, checkpoint: TimerCheckpoint, whole_ms: int = 0) -> None:
+    """Write the page and make it durable; with the precision in `whole_ms` it says that the wheel
+    is whole. Raises OSError."""
+    folder = f"{root}/config"
+    path = f"{folder}/{FILE_NAME}"
+    is_new = not files.exists(path)
+    if is_new:
+        files.make_folders(folder)
+    ours = _mark(checkpoint, whole_ms) if whole_ms else b""
+    page = (checkpoint.encode().ljust(_OURS_AT, b"\0") + ours).ljust(SIZE, b"\0")
+    files.write(path, page, 0)
+    files.sync(path)
+    if is_new:
+        sync_above(files, path)
+
+
+def _mark(checkpoint: TimerCheckpoint, precision_ms: int) -> bytes:
+    return _OURS.pack(_MAGIC, precision_ms, crc32(checkpoint.encode()))

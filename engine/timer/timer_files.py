@@ -1,0 +1,409 @@
+"""The timers' files of one store: the wheel, the log, the checkpoint, and how they agree.
+
+Owns when they are made, what a start makes of what it finds, and what is written in which order. It
+must never know a message's properties, a role or a clock. Called by broker/scheduled/timers.py on
+the loop's thread; disk threads make, sync and remove.
+
+The wheel and the log are derived from the queue of TIMER_TOPIC: (log position, queue offset) of the
+checkpoint says that the units before the one are those of the messages before the other. What a
+crash leaves:
+
+1. Units behind the checkpoint's position: any part of them. They go, but for those of messages
+   before the checkpoint's queue offset, which a RocketMQ broker may have left there; the queue is
+   read again from the last unit that stays.
+2. A wheel of which any pages are old: it is not synced while the broker runs. A start that does not
+   find the mark of a clean stop makes it anew from the log (RocketMQ syncs all of it each second).
+3. Units of messages that the commit log lost: they go, and so they do when the log is cut
+   (`rewind`). Nothing is added until zeros and a checkpoint of before are durable.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from turbopump.engine.disk.files import Files, MappedFile
+from turbopump.engine.disk.flush import Disk, DiskLane
+from turbopump.engine.disk.segments import file_size_in
+from turbopump.engine.store import Store
+from turbopump.engine.timer import timer_check
+from turbopump.engine.timer.timer_check import TimerCheckpoint
+from turbopump.engine.timer.timer_log import TimerLog
+from turbopump.engine.types import LogOffset, QueueOffset, StoreError
+from turbopump.pyx import timer as kernel
+from turbopump.pyx.timer import SlotWalk, Wheel
+
+logger = logging.getLogger(__name__)
+
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+WHEEL_FILE: Final = "timerwheel"
+LOG_FOLDER: Final = "timerlog"
+SLOTS_TOTAL: Final = 7 * 24 * 3600
+"""Of half a wheel (RocketMQ: TIMER_WHEEL_TTL_DAY)."""
+BLANK_SLOTS: Final = 60
+RETRY_MS: Final = 1_000
+"""From a file that could not be made to the next try."""
+
+
+class TimerFiles:
+    """See the module. `load` first; nothing is made before the first timer comes."""
+
+    def __init__(
+        self, store: Store, files: Files, disk: Disk, slots: int = 2 * SLOTS_TOTAL
+    ) -> None:
+        """Only a wheel of RocketMQ's size can be shared with it; other ones are for tests."""
+        self.slots = slots
+        config = store.config
+        self._store, self._files, self._config = store, files, config
+        folder = f"{config.root}/{LOG_FOLDER}"
+        size = file_size_in(files, folder) or config.mapped_file_size_timer_log
+        self._log = TimerLog(files, folder, size)
+        self._wheel: Wheel | None = None
+        self._wheel_file: MappedFile | None = None
+        self._spare: tuple[int, MappedFile] | None = None
+        self._making, self._saving = DiskLane(disk), DiskLane(disk)
+        self._retry_ms = 0
+        self._rewound: TimerCheckpoint | None = None
+        self._void: list[str] = []
+        self.on_ready: Callable[[], None] = lambda: None
+        """Called when what `ready` asked for was made."""
+        self.checkpoint = TimerCheckpoint()
+        """What the file says."""
+        self.queue_offset = QueueOffset(0)
+        """Messages of the queue before this one are in the wheel, or were delivered."""
+
+    # Opening
+
+    def load(self) -> None:
+        """Bring wheel, log and checkpoint together, and wait for the disk. Raises StoreError."""
+        try:
+            self._load()
+        except OSError as error:
+            raise StoreError(
+                f"the timers of {self._config.root} cannot be read: {error}"
+            ) from error
+
+    def _load(self) -> None:
+        files, log, root = self._files, self._log, self._config.root
+        check, is_whole = timer_check.load(files, root, self._config.timer_precision_ms)
+        self.checkpoint, self.queue_offset = check, check.queue_offset
+        void = log.load(check.log_position)
+        if not log.segments.count:
+            if check.log_position:
+                logger.warning("there is no timer log: it is made anew from the queue")
+                self.queue_offset = self._store.min_queue_offset(TIMER_TOPIC, 0)
+            self._wheel_file = self._open_wheel()
+            if self._wheel_file is not None:
+                self._remove_wheel()
+            return
+        is_whole = is_whole and log.end == check.log_position and not void
+        end = min(log.end, log.position_before(self._bound(check.queue_offset)))
+        if end < log.end or void or log.segments.end > log.end:
+            void += log.cut(end)
+        is_whole = is_whole and end == check.log_position
+        self._wheel_file = self._open_wheel()
+        mapped = self._wheel_file
+        if is_whole and mapped is not None and mapped.size == self._wheel_size:
+            self._wheel = Wheel(mapped.region, self._config.timer_precision_ms)
+        else:
+            self._rebuild(check)
+        # The mark of a clean stop goes before a byte is changed.
+        timer_check.save(files, root, self._now_true(check))
+        self._remove_durably(void)
+
+    def _now_true(self, check: TimerCheckpoint) -> TimerCheckpoint:
+        check = check._replace(log_position=self._log.end, queue_offset=self.queue_offset)
+        files = self._files
+        files.sync_all(self._log.take_dirty(), [self._log.segments.folder])
+        self.checkpoint = check
+        return check
+
+    def _bound(self, queue_offset: QueueOffset) -> LogOffset:
+        """Where the record of a queue offset lies, or the log ends: units of records from there on
+        are none of the messages before it."""
+        store = self._store
+        units = []
+        if store.min_queue_offset(TIMER_TOPIC, 0) <= queue_offset:
+            units = store.units(TIMER_TOPIC, 0, queue_offset, 1)
+        return LogOffset(units[0].log_offset) if units else store.max_log_offset
+
+    def _rebuild(self, check: TimerCheckpoint) -> None:
+        """A new wheel of the units that wait, and where the queue goes on behind them."""
+        log = self._log
+        if self._wheel_file is not None:
+            self._remove_wheel()
+        since = check.read_ms // self._config.timer_precision_ms
+        mapped = self._wheel_file = self._make_wheel()
+        wheel = self._wheel = Wheel(mapped.region, self._config.timer_precision_ms)
+        for region, position, stop, base in log.parts():
+            wheel.replay(region, position, stop, base, since)
+        last = log.last_unit
+        if last is None:
+            if check.log_position:
+                self.queue_offset = self._store.min_queue_offset(TIMER_TOPIC, 0)
+            return
+        record = self._store.record(last.log_offset)
+        if record is not None:
+            self.queue_offset = QueueOffset(min(check.queue_offset, record.queue_offset + 1))
+
+    def _wheel_path(self) -> str:
+        return f"{self._config.root}/{WHEEL_FILE}"
+
+    @property
+    def _wheel_size(self) -> int:
+        return self.slots * kernel.SLOT_SIZE
+
+    @property
+    def roll_slots(self) -> int:
+        """A timer that is due later than this many slots from now waits in two parts or more; what
+        the wheel cannot hold is as much as it can (RocketMQ: TimerMessageStore)."""
+        most = self.slots // 2 - BLANK_SLOTS
+        wanted = self._config.timer_roll_window_slot
+        return wanted if 2 <= wanted <= most else max(2, most)
+
+    def _open_wheel(self) -> MappedFile | None:
+        path = self._wheel_path()
+        if not self._files.exists(path) or self._files.file_size(path) == 0:
+            return None
+        return self._files.open(path)
+
+    def _remove_wheel(self) -> None:
+        assert self._wheel_file is not None
+        self._wheel_file.close()
+        self._wheel_file = None
+        self._files.remove(self._wheel_path())
+
+    def _make_wheel(self) -> MappedFile:
+        files, path = self._files, self._wheel_path()
+        if files.exists(path):
+            files.remove(path)
+        return self._made(path, self._wheel_size)
+
+    def _made(self, path: str, size: int) -> MappedFile:
+        """A file of zeros that has all its blocks: a store into it cannot fail."""
+        mapped = self._files.create(path, size)
+        try:
+            mapped.reserve(0, size)
+            mapped.expect_random()
+            self._files.sync(path)
+            self._files.sync_folder(path.rpartition("/")[0])
+        except BaseException:
+            mapped.close()
+            self._files.remove(path)
+            raise
+        return mapped
+
+    def _remove_durably(self, paths: list[str]) -> None:
+        for path in paths:
+            self._files.remove(path)
+        if paths:
+            self._files.sync_folder(self._log.segments.folder)
+
+    # Adding
+
+    @property
+    def log_end(self) -> int:
+        """Where the next unit goes."""
+        return self._log.end
+
+    @property
+    def exists(self) -> bool:
+        """Whether there ever was a timer."""
+        return self._wheel is not None
+
+    def ready(self, steady_ms: int) -> bool:
+        """Whether a unit can be added; where not, what it needs is made by a disk thread."""
+        log = self._log
+        if self._rewound is not None:
+            return False
+        needs = self._use_spare()
+        wanted = needs
+        if needs is None and self._spare is None and log.is_nearly_full:
+            wanted = log.segments.end
+        if (wanted is not None or self._wheel is None) and steady_ms >= self._retry_ms:
+            self._make(wanted, steady_ms)
+            needs = self._use_spare()
+        return needs is None and self._wheel is not None
+
+    def _use_spare(self) -> int | None:
+        """Which file the log needs, once it has the one that was made for it."""
+        log, needs = self._log, self._log.needs
+        if self._spare is not None:
+            start, mapped = self._spare
+            if start == needs:
+                log.adopt(mapped, start)
+                self._spare = needs = None
+            elif start != log.segments.end:
+                self._drop_spare()
+        return needs
+
+    def _make(self, start: int | None, steady_ms: int) -> None:
+        if self._making.busy:
+            return
+        log, wants_wheel = self._log, self._wheel is None
+
+        def work() -> tuple[MappedFile | None, MappedFile | None]:
+            wheel = self._make_wheel() if wants_wheel else None
+            if start is None or (self._spare is not None and self._spare[0] == start):
+                return wheel, None
+            self._files.make_folders(log.segments.folder)
+            path = log.segments.path(start)
+            if self._files.exists(path):
+                self._files.remove(path)  # of before the log was cut
+            return wheel, self._made(path, log.segments.file_size)
+
+        def done(result: tuple[MappedFile | None, MappedFile | None] | OSError) -> None:
+            if isinstance(result, OSError):
+                logger.error("timers wait in their queue, a file cannot be made: %s", result)
+                self._retry_ms = steady_ms + RETRY_MS
+                return
+            wheel, mapped = result
+            if wheel is not None:
+                self._wheel_file = wheel
+                self._wheel = Wheel(wheel.region, self._config.timer_precision_ms)
+            if mapped is not None and start is not None:
+                self._spare = start, mapped
+            self.on_ready()
+
+        self._making.submit(work, done)
+
+    @property
+    def is_rewound(self) -> bool:
+        """Whether nothing can be added before `save` has been."""
+        return self._rewound is not None
+
+    def add(
+        self,
+        write_ms: int,
+        slot_ms: int,
+        log_offset: LogOffset,
+        size: int,
+        topic_hash: int,
+        magic: int,
+    ) -> int:
+        """One more unit, where `ready` said so; its position."""
+        assert self._wheel is not None, "no wheel yet"
+        position = self._log.end
+        region, at, base = self._log.place()
+        self._wheel.add(
+            region, at, base, write_ms, slot_ms - write_ms, log_offset, size, topic_hash, magic
+        )
+        return position
+
+    def rewind(self, queue_offset: QueueOffset) -> None:
+        """Take the units of the messages from `queue_offset` on back, or those whose records the
+        commit log has no more. Nothing can be added until that is durable. Raises OSError."""
+        self.queue_offset = QueueOffset(min(self.queue_offset, queue_offset))
+        log, wheel = self._log, self._wheel
+        position = log.position_before(self._bound(self.queue_offset))
+        if wheel is None or position >= log.end:
+            return
+        for region, start, stop, base in reversed(list(log.parts(position))):
+            wheel.undo(region, start, stop, base)
+        self._void += log.cut(position)
+        self._drop_spare()
+        self._rewound = self.checkpoint._replace(
+            log_position=position, queue_offset=self.queue_offset
+        )
+
+    def _drop_spare(self) -> None:
+        if self._spare is not None:
+            self._void.append(self._spare[1].path)
+            self._spare[1].close()
+            self._spare = None
+
+    # Looking
+
+    def next_tick(self, since: int, until: int) -> int:
+        """The first tick of [since, until) that has units, else `until`."""
+        return until if self._wheel is None else self._wheel.next_tick(since, until)
+
+    def counts(self, since: int, bounds: list[int]) -> list[int]:
+        """How many messages wait in [since, bounds[0]), [bounds[0], bounds[1]) ..."""
+        if self._wheel is None:
+            return [0] * len(bounds)
+        starts = [since, *bounds]
+        wheel = self._wheel
+        return [max(0, wheel.count(*pair)) for pair in zip(starts, bounds, strict=False)]
+
+    def count(self, tick: int) -> int:
+        """How many messages wait in one slot."""
+        return 0 if self._wheel is None else self._wheel.slot(tick)[2]
+
+    def walk(self, tick: int, floor: int, room: int) -> SlotWalk:
+        """The units of a tick at positions from `floor` on; the `room` oldest of them are kept."""
+        assert self._wheel is not None, "no wheel yet"
+        segments = self._log.segments
+        _first, last, _num = self._wheel.slot(tick)
+        floor = max(floor, segments.first)
+        walk = SlotWalk(tick, last, room)
+        while walk.next_position >= floor and segments.holds(walk.next_position):
+            base = segments.start_of(walk.next_position)
+            if not walk.go(self._wheel, segments.region(base), base, floor):
+                logger.error("the chain of timers at %d is broken", walk.next_position)
+                break
+        return walk
+
+    # Saving
+
+    def save(self, checkpoint: TimerCheckpoint) -> bool:
+        """Make the log durable up to the checkpoint's position, then the checkpoint; False while
+        another one is on its way, or the log was rewound: that comes first."""
+        if self._saving.busy:
+            return False
+        rewound = self._rewound
+        wanted = rewound or checkpoint
+        dirty, void = self._log.take_dirty(), self._void
+        self._void = []
+        files, root, folder = self._files, self._config.root, self._log.segments.folder
+
+        def work() -> None:
+            files.sync_all(dirty, [])
+            timer_check.save(files, root, wanted)
+            for path in void:
+                if files.exists(path):
+                    files.remove(path)
+            if void:
+                files.sync_folder(folder)
+
+        def done(result: OSError | None) -> None:
+            if isinstance(result, OSError):
+                logger.error("the progress of timers cannot be saved for now: %s", result)
+                self._log.mark_dirty(dirty)
+                self._void += void
+                return
+            self.checkpoint = wanted
+            if rewound is not None and self._rewound is rewound:
+                self._rewound = None
+
+        self._saving.submit(work, done)
+        return rewound is None
+
+    def expire(self) -> None:
+        """A file of the log whose messages are all gone is removed with the next checkpoint."""
+        path = self._log.expire(self._store.min_log_offset)
+        if path is not None:
+            self._void.append(path)
+
+    def close(self, checkpoint: TimerCheckpoint) -> None:
+        """All durable, with the mark of a clean stop; the store is closed, and the disk waited for.
+        Raises OSError."""
+        self._making.finish()
+        self._saving.finish()
+        wheel, spare = self._wheel_file, self._spare
+        try:
+            if wheel is not None and self._rewound is None:
+                files = self._files
+                files.sync_all(self._log.take_dirty(), [])
+                files.sync(self._wheel_path())
+                if spare is not None:
+                    self._void.append(spare[1].path)
+                is_whole = checkpoint.log_position == self._log.end
+                precision_ms = self._config.timer_precision_ms if is_whole else 0
+                timer_check.save(files, self._config.root, checkpoint, precision_ms)
+                self._remove_durably([path for path in self._void if files.exists(path)])
+        finally:
+            for mapped in (wheel, spare[1] if spare is not None else None):
+                if mapped is not None:
+                    mapped.close()
+            self._log.close()
+            self._wheel = self._wheel_file = self._spare = None

@@ -1,0 +1,192 @@
+"""The timer log: one unit for each message that waits, in the order of their queue.
+
+Owns the row of files, their fillers and where the units end. It must never know what a unit waits
+for, nor make a file while it runs: it says which one is needed. Called by timer_files.py.
+
+Units are 52 bytes (csrc/timer.h) and lie in one file each. Their log offsets ascend, for they are
+added in the order of the queue that they are of.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from turbopump.engine.disk.files import Files, MappedFile
+from turbopump.engine.disk.segments import MappingPool, Segments, clear_tail
+from turbopump.engine.types import LogOffset
+from turbopump.pyx import timer as kernel
+from turbopump.pyx.region import Region
+
+_NEEDED = kernel.UNIT_SIZE + kernel.FILLER_SIZE
+MIN_FILE_SIZE = _NEEDED
+_MAPPED_MAX = 1_024
+"""Files that are mapped at once: 100 GiB of units where files have their usual size."""
+
+
+class TimerUnit(NamedTuple):
+    """One unit, see csrc/timer.h."""
+
+    prev_position: int
+    magic: int
+    write_ms: int
+    delay_ms: int
+    log_offset: LogOffset
+    size: int
+    topic_hash: int
+
+
+class TimerLog:
+    """See the module. Positions are bytes of the whole row of files."""
+
+    def __init__(self, files: Files, folder: str, file_size: int) -> None:
+        self._files = files
+        self.segments = Segments(MappingPool(files, _MAPPED_MAX), folder, file_size)
+        self.end = 0
+        """Where the next unit goes, perhaps into a file that is not there yet."""
+        self._dirty: set[int] = set()
+
+    def load(self, flushed: int) -> list[str]:
+        """Find the files and the end of the units: all before `flushed` was durable once. Returns
+        files behind a hole, which are none of the log, for the caller to remove. Raises StoreError,
+        OSError."""
+        lost = self.segments.load()
+        starts = self.segments.starts()
+        self.end = self.segments.end
+        # A file back, as RocketMQ does: who wrote the number may have died meanwhile.
+        first = self.segments.start_of(flushed) - self.segments.file_size
+        for start in starts:
+            if start < first and start != self.segments.last:
+                continue
+            stop = kernel.find_end(self.segments.region(start), 0, start)
+            if start == starts[-1] or self._room_behind(stop):
+                self.end = start + stop
+                break
+        return [self.segments.path(start) for start in lost]
+
+    def _room_behind(self, position: int) -> bool:
+        """Whether another unit would have had room there in its file."""
+        return self.segments.file_size - position >= _NEEDED
+
+    @property
+    def needs(self) -> int | None:
+        """Where a file has to begin before a unit can be added; None if there is room."""
+        segments = self.segments
+        if segments.count and segments.holds(self.end) and self._room_behind(self._inside()):
+            return None
+        return segments.end if segments.count else self.end - self.end % segments.file_size
+
+    @property
+    def is_nearly_full(self) -> bool:
+        """Whether the next file should be made by now."""
+        return self.segments.end - self.end < self.segments.file_size // 4
+
+    def _inside(self) -> int:
+        return self.end % self.segments.file_size
+
+    def adopt(self, mapped: MappedFile, start: int) -> None:
+        """The file that `needs` named."""
+        segments = self.segments
+        if segments.count and segments.holds(self.end):
+            last = segments.last
+            kernel.put_filler(segments.region(last), self.end - last)
+            self._dirty.add(last)
+        segments.adopt(start, mapped)
+        self.end = start
+
+    def place(self) -> tuple[Region, int, int]:
+        """(region, position in it, where it begins) for the next unit, which is to be written."""
+        start = self.segments.last
+        position = self.end - start
+        self.end += kernel.UNIT_SIZE
+        self._dirty.add(start)
+        return self.segments.region(start), position, start
+
+    def unit(self, position: int) -> TimerUnit | None:
+        """The unit there; None where none is."""
+        if not self.segments.holds(position):
+            return None
+        start = self.segments.start_of(position)
+        if not 0 <= position - start <= self.segments.file_size - kernel.UNIT_SIZE:
+            return None
+        found = kernel.read_unit(self.segments.region(start), position - start, start)
+        return None if found is None else TimerUnit(*found)  # type: ignore[arg-type]
+
+    def parts(self, start: int = 0) -> Iterator[tuple[Region, int, int, int]]:
+        """(region, position, position end, base) of the units from `start` on, file by file."""
+        segments = self.segments
+        for base in segments.starts():
+            stop = min(self.end, base + segments.file_size)
+            if stop > max(start, base):
+                yield segments.region(base), max(start - base, 0), stop - base, base
+
+    def position_before(self, log_offset: LogOffset) -> int:
+        """Where the units end that are of records before a log offset."""
+        per_file = (self.segments.file_size - kernel.FILLER_SIZE) // kernel.UNIT_SIZE
+        low, high = 0, sum(
+            (stop - start) // kernel.UNIT_SIZE if stop < self.segments.file_size else per_file
+            for _region, start, stop, _base in self.parts()
+        )  # fmt: skip
+        count = high
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.unit(self._position(middle, per_file))
+            if unit is not None and unit.log_offset < log_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return self.end if low == count else self._position(low, per_file)
+
+    def _position(self, number: int, per_file: int) -> int:
+        whole, rest = divmod(number, per_file)
+        return self.segments.first + whole * self.segments.file_size + rest * kernel.UNIT_SIZE
+
+    @property
+    def last_unit(self) -> TimerUnit | None:
+        """The one before the end."""
+        start = self.segments.start_of(self.end)
+        if self.end == start or not self.segments.holds(self.end):
+            start = self.segments.start_of(max(0, self.end - 1))
+            if not self.segments.holds(start):
+                return None
+            per_file = (self.segments.file_size - kernel.FILLER_SIZE) // kernel.UNIT_SIZE
+            return self.unit(start + (per_file - 1) * kernel.UNIT_SIZE)
+        return self.unit(self.end - kernel.UNIT_SIZE)
+
+    def cut(self, position: int) -> list[str]:
+        """Forget the units from `position` on: zeros are in their place. Returns files that are
+        void now, for the caller to remove; what was changed is dirty. Raises OSError."""
+        segments, paths = self.segments, []
+        while segments.count and segments.last >= position and segments.last > segments.first:
+            self._dirty.discard(segments.last)
+            paths.append(segments.forget_last())
+        self.end = position
+        if segments.count and segments.last <= position < segments.end:
+            clear_tail(segments.mapped(segments.last), position - segments.last, sync=False)
+            self._dirty.add(segments.last)
+        return paths
+
+    def take_dirty(self) -> list[str]:
+        """Paths of the files that were written since the last time."""
+        paths = [self.segments.path(start) for start in sorted(self._dirty)]
+        self._dirty.clear()
+        return paths
+
+    def mark_dirty(self, paths: list[str]) -> None:
+        """They could not be synced."""
+        known = {self.segments.path(start): start for start in self.segments.starts()}
+        self._dirty.update(known[path] for path in paths if path in known)
+
+    def expire(self, log_min: LogOffset) -> str | None:
+        """The path of the first file, if all its units are of records that are gone: for the caller
+        to remove. The last file stays."""
+        segments = self.segments
+        if segments.count < 2:
+            return None
+        following = self.unit(segments.first + segments.file_size)
+        if following is None or following.log_offset > log_min:
+            return None
+        self._dirty.discard(segments.first)
+        return segments.forget_first()
+
+    def close(self) -> None:
+        """Unmap all."""
+        self.segments.pool.close()

@@ -1,0 +1,73 @@
+"""How many timers of each topic wait.
+
+Owns the counts and the text of `config/timermetrics`, which is also the answer to
+GET_TIMER_METRICS (61). It must never count what the wheel says: RocketMQ counts what goes in and
+out, and so does this. Called by broker/scheduled/timers.py.
+"""
+
+from itertools import islice
+from typing import Any, Final
+
+from turbopump.engine.types import StoreError
+
+FILE_NAME: Final = "timermetrics"
+MAX_TOPICS: Final = 10_000
+"""More are not counted: an answer is made in some milliseconds."""
+_COUNT, _TIME, _TABLE = "count", "timeStamp", "timingCount"
+
+
+class TimerMetrics:
+    """Topic to the number of timers that wait, and when that changed last."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, tuple[int, int]] = {}
+        self.changes = 0
+        """Counts what was added and taken."""
+
+    def add(self, topic: str, by: int, now_ms: int) -> None:
+        """That many more; a recall counts as one less until it has found its message."""
+        known = self._topics.get(topic)
+        if known is None and len(self._topics) >= MAX_TOPICS:
+            return
+        self._topics[topic] = (known[0] if known else 0) + by, now_ms
+        self.changes += 1
+
+    def get(self, topic: str) -> int:
+        """How many wait of a topic."""
+        known = self._topics.get(topic)
+        return max(0, known[0]) if known else 0
+
+    @property
+    def total(self) -> int:
+        """How many wait."""
+        return sum(max(0, count) for count, _time in self._topics.values())
+
+    def forget(self, topic: str) -> None:
+        """The topic was deleted."""
+        self._topics.pop(topic, None)
+
+    def to_json(self) -> dict[str, Any]:
+        """The table, as RocketMQ has it in its file."""
+        return {
+            _TABLE: {
+                topic: {_COUNT: count, _TIME: time_ms}
+                for topic, (count, time_ms) in sorted(self._topics.items())
+            }
+        }
+
+    def take(self, value: Any) -> None:
+        """Have what the file or an answer says. Raises StoreError, with nothing changed."""
+        table = value.get(_TABLE) if isinstance(value, dict) else None
+        if table is None:
+            table = {}
+        if not isinstance(table, dict):
+            raise StoreError("no table of timers")
+        found: dict[str, tuple[int, int]] = {}
+        for topic, one in islice(table.items(), MAX_TOPICS):
+            members = one if isinstance(one, dict) else {}
+            count, time_ms = members.get(_COUNT), members.get(_TIME, 0)
+            if type(count) is not int or type(time_ms) is not int or abs(count) > 1 << 62:
+                raise StoreError(f"the timers of topic {topic[:80]!r} are no number")
+            found[topic] = count, time_ms
+        self._topics = found
+        self.changes += 1

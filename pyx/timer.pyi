@@ -1,0 +1,116 @@
+from turbopump.pyx.region import Region
+
+UNIT_SIZE: int  # 52
+FILLER_SIZE: int  # 16: a file without room for a unit and this ends with a filler
+SLOT_SIZE: int  # 32
+DEFAULT: int  # bits of a unit's magic
+ROLL: int
+DELETE: int
+RECALLS: int  # of one slot: what is recalled there beyond that is delivered
+
+def read_unit(
+    log: Region, position: int, base: int
+) -> tuple[int, int, int, int, int, int, int] | None:
+    """(prev position, magic, write time, delay, log offset, size, topic hash), None if no unit is
+    there. `base` is where in the whole log the region begins."""
+
+def put_filler(log: Region, position: int) -> None:
+    """End a file that has no room for another unit."""
+
+def find_end(log: Region, position: int, base: int) -> int:
+    """Where the units from `position` on end."""
+
+def read_facts(properties: bytes) -> tuple[int, int, int, bytes, int, bool]:
+    """(TIMER_OUT_MS, delay in ms, TIMER_DELIVER_MS, REAL_TOPIC, its hash, whether it recalls
+    another message); -1 for a number that is none."""
+
+class Wheel:
+    """The slots of one file; ticks are times divided by the precision."""
+
+    def __init__(self, region: Region, precision_ms: int) -> None:
+        """Raises ValueError for a region that is no whole number of slots."""
+
+    @property
+    def slots(self) -> int: ...
+    def slot(self, tick: int) -> tuple[int, int, int]:
+        """(first position, last position, number) of a tick's units; -1, -1, 0 of none."""
+
+    def next_tick(self, since: int, until: int) -> int:
+        """The first tick of [since, until) that has units, else `until`. At most one round."""
+
+    def count(self, since: int, until: int) -> int:
+        """How many units the slots of [since, until) say they have; recalls count as -1."""
+
+    def add(
+        self,
+        log: Region,
+        position: int,
+        base: int,
+        write_ms: int,
+        delay_ms: int,
+        log_offset: int,
+        size: int,
+        topic_hash: int,
+        magic: int,
+    ) -> None:
+        """Write a unit at `position` of a file that is the log from `base` on, in the slot of
+        `write_ms` + `delay_ms`, which is after 0."""
+
+    def replay(self, log: Region, position: int, end: int, base: int, since: int) -> int:
+        """Enter the units of [position, end) into the slots of ticks from `since` on; where they
+        ended."""
+
+    def undo(self, log: Region, position: int, end: int, base: int) -> None:
+        """Take the units of [position, end), the last ones, out of their slots."""
+
+class SlotWalk:
+    """The units of a slot from its last one back, of which the `room` oldest are kept."""
+
+    def __init__(self, tick: int, last_position: int, room: int) -> None: ...
+    @property
+    def next_position(self) -> int:
+        """Of the unit that comes next, in another file; -1 at the end."""
+
+    @property
+    def count(self) -> int:
+        """Units that the walk has passed, without recalls."""
+
+    @property
+    def recalls(self) -> list[int]:
+        """Log offsets of the recalls, of at most so many as a slot may have."""
+
+    @property
+    def recall_count(self) -> int:
+        """How many there are."""
+
+    def go(self, wheel: Wheel, log: Region, base: int, floor: int) -> bool:
+        """On through one file of the log, down to `floor`; False where the chain is broken."""
+
+    def __len__(self) -> int: ...
+    def entry(self, number: int) -> tuple[int, int, int, int]:
+        """(position, log offset, magic, write time) of a kept unit, the oldest one is number 0."""
+
+class DueHeap:
+    """Units in the order of the times at which they are due; of one time the oldest first."""
+
+    def __len__(self) -> int: ...
+    def push(
+        self,
+        due_ms: int,
+        position: int,
+        log_offset: int,
+        write_ms: int,
+        tick: int,
+        magic: int,
+    ) -> None:
+        """One more."""
+
+    @property
+    def due_ms(self) -> int | None:
+        """When the first one is due; None of none."""
+
+    def pop(self) -> tuple[int, int, int, int, int, int]:
+        """(due, position, log offset, write time, tick, magic) of the first one."""
+
+    def clear(self) -> None:
+        """None any more, and no memory."""

@@ -1,0 +1,307 @@
+# cython: auto_pickle=False
+"""The wheel and the log of timers: units, slots, chains, and what waits in the order of its time.
+
+Owns the memory of a walk and of a heap, both bounded. It must never read a file or a clock, nor
+know what is delivered. Called by engine.timer.
+"""
+
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from turbopump.pyx.region cimport Region
+
+cdef extern from "timer.h" nogil:
+    enum:
+        TMR_UNIT
+        TMR_FILLER
+        TMR_SLOT
+        TMR_DEFAULT
+        TMR_ROLL
+        TMR_DELETE
+    struct tmr_unit:
+        int64_t prev
+        int64_t write_ms
+        int64_t log_offset
+        int32_t magic
+        int32_t delay_ms
+        int32_t size
+        int32_t topic_hash
+    struct tmr_slot:
+        int64_t first
+        int64_t last
+        int32_t num
+        int32_t magic
+    struct tmr_wheel:
+        uint8_t *memory
+        int64_t slots
+        int64_t precision_ms
+    struct tmr_entry:
+        int64_t due_ms
+        int64_t position
+        int64_t log_offset
+        int64_t write_ms
+        int64_t tick
+        int32_t size
+        int32_t magic
+    struct tmr_facts:
+        int64_t out_ms
+        int64_t delay_ms
+        int64_t deliver_ms
+        int32_t topic_hash
+        int is_delete
+        const uint8_t *topic
+        size_t topic_size
+    struct tmr_walk:
+        tmr_entry *ring
+        int64_t *recalls
+        size_t room
+        size_t count
+        size_t recall_room
+        size_t recall_count
+        int64_t tick
+        int64_t position
+    int tmr_get(const uint8_t *at, int64_t position, tmr_unit *unit)
+    void tmr_put_filler(uint8_t *at, int32_t left)
+    tmr_slot tmr_slot_get(const tmr_wheel *wheel, int64_t tick)
+    int64_t tmr_next_tick(const tmr_wheel *wheel, int64_t since, int64_t until)
+    int64_t tmr_count(const tmr_wheel *wheel, int64_t since, int64_t until)
+    void tmr_add(const tmr_wheel *wheel, uint8_t *buf, int64_t position, tmr_unit *unit)
+    size_t tmr_replay(const tmr_wheel *wheel, const uint8_t *buf, size_t at, size_t end,
+                      int64_t base, int64_t from_tick)
+    size_t tmr_find_end(const uint8_t *buf, size_t at, size_t end, int64_t base)
+    void tmr_undo(const tmr_wheel *wheel, const uint8_t *buf, size_t at, size_t end, int64_t base)
+    int tmr_follow(const tmr_wheel *wheel, const uint8_t *buf, size_t size, int64_t base,
+                   int64_t floor, tmr_walk *walk)
+    void tmr_heap_push(tmr_entry *heap, size_t count, tmr_entry entry)
+    tmr_entry tmr_heap_pop(tmr_entry *heap, size_t count)
+    void tmr_read_facts(const uint8_t *properties, size_t size, tmr_facts *facts)
+
+UNIT_SIZE = TMR_UNIT
+FILLER_SIZE = TMR_FILLER
+SLOT_SIZE = TMR_SLOT
+DEFAULT = TMR_DEFAULT
+ROLL = TMR_ROLL
+DELETE = TMR_DELETE
+RECALLS = 16384
+
+cdef enum:
+    HEAP_FIRST = 256
+    RECALLS_MAX = 16384           # RECALLS
+
+
+def read_unit(Region log, Py_ssize_t position, int64_t base) -> tuple | None:
+    """(prev position, magic, write time, delay, log offset, size, topic hash), None if no unit is
+    there. `base` is where in the whole log the region begins."""
+    cdef tmr_unit unit
+    if not tmr_get(log.reading(position, TMR_UNIT), base + position, &unit):
+        return None
+    return (unit.prev, unit.magic, unit.write_ms, unit.delay_ms, unit.log_offset, unit.size,
+            unit.topic_hash)
+
+
+def put_filler(Region log, Py_ssize_t position) -> None:
+    """End a file that has no room for another unit."""
+    cdef Py_ssize_t left = log.size - position
+    tmr_put_filler(log.writing(position, max(left, TMR_FILLER)), <int32_t>left)
+
+
+def find_end(Region log, Py_ssize_t position, int64_t base) -> int:
+    """Where the units from `position` on end."""
+    cdef const uint8_t *at = log.reading(position, log.size - position)
+    return <Py_ssize_t>tmr_find_end(at - position, <size_t>position, <size_t>log.size, base)
+
+
+def read_facts(bytes properties) -> tuple:
+    """(TIMER_OUT_MS, delay in ms, TIMER_DELIVER_MS, REAL_TOPIC, its hash, whether it recalls
+    another message); -1 for a number that is none."""
+    cdef tmr_facts facts
+    cdef bytes topic
+    tmr_read_facts(<const uint8_t *><char *>properties, <size_t>len(properties), &facts)
+    topic = (<const char *>facts.topic)[:facts.topic_size] if facts.topic_size else b""
+    return (facts.out_ms, facts.delay_ms, facts.deliver_ms, topic, facts.topic_hash,
+            facts.is_delete != 0)
+
+
+cdef class Wheel:
+    """The slots of one file; ticks are times divided by the precision."""
+
+    cdef Region region
+    cdef tmr_wheel wheel
+    cdef readonly int64_t slots
+
+    def __init__(self, Region region, int64_t precision_ms) -> None:
+        if region.size < TMR_SLOT or region.size % TMR_SLOT or precision_ms <= 0:
+            raise ValueError("not the size of a timer wheel")
+        self.region = region
+        self.slots = region.size // TMR_SLOT
+        self.wheel.slots = self.slots
+        self.wheel.precision_ms = precision_ms
+
+    cdef const tmr_wheel *reading(self) except NULL:
+        self.wheel.memory = <uint8_t *>self.region.reading(0, self.region.size)
+        return &self.wheel
+
+    cdef const tmr_wheel *writing(self) except NULL:
+        self.wheel.memory = self.region.writing(0, self.region.size)
+        return &self.wheel
+
+    def slot(self, int64_t tick) -> tuple[int, int, int]:
+        """(first position, last position, number) of a tick's units; -1, -1, 0 of none."""
+        cdef tmr_slot slot = tmr_slot_get(self.reading(), tick)
+        return slot.first, slot.last, slot.num
+
+    def next_tick(self, int64_t since, int64_t until) -> int:
+        """The first tick of [since, until) that has units, else `until`. At most one round."""
+        return tmr_next_tick(self.reading(), since, min(until, since + self.slots))
+
+    def count(self, int64_t since, int64_t until) -> int:
+        """How many units the slots of [since, until) say they have; recalls count as -1."""
+        return tmr_count(self.reading(), since, min(until, since + self.slots))
+
+    def add(self, Region log, Py_ssize_t position, int64_t base, int64_t write_ms,
+            int32_t delay_ms, int64_t log_offset, int32_t size, int32_t topic_hash,
+            int32_t magic) -> None:
+        """Write a unit at `position` of a file that is the log from `base` on, in the slot of
+        `write_ms` + `delay_ms`, which is after 0."""
+        cdef tmr_unit unit
+        unit.magic = magic
+        unit.write_ms = write_ms
+        unit.delay_ms = delay_ms
+        unit.log_offset = log_offset
+        unit.size = size
+        unit.topic_hash = topic_hash
+        if (write_ms + delay_ms) // self.wheel.precision_ms <= 0:
+            raise ValueError("no slot has this time")
+        tmr_add(self.writing(), log.writing(position, TMR_UNIT), base + position, &unit)
+
+    def replay(self, Region log, Py_ssize_t position, Py_ssize_t end, int64_t base,
+               int64_t since) -> int:
+        """Enter the units of [position, end) into the slots of ticks from `since` on; where they
+        ended."""
+        cdef const uint8_t *at = log.reading(position, end - position) - position
+        return <Py_ssize_t>tmr_replay(
+            self.writing(), at, <size_t>position, <size_t>end, base, since
+        )
+
+    def undo(self, Region log, Py_ssize_t position, Py_ssize_t end, int64_t base) -> None:
+        """Take the units of [position, end), the last ones, out of their slots."""
+        cdef const uint8_t *at = log.reading(position, end - position) - position
+        tmr_undo(self.writing(), at, <size_t>position, <size_t>end, base)
+
+
+cdef class SlotWalk:
+    """The units of a slot from its last one back, of which the `room` oldest are kept."""
+
+    cdef tmr_walk walk
+
+    def __cinit__(self, int64_t tick, int64_t last_position, Py_ssize_t room) -> None:
+        if room <= 0:
+            raise ValueError("a walk that keeps nothing")
+        self.walk.tick = tick
+        self.walk.position = last_position
+        self.walk.room = <size_t>room
+        self.walk.recall_room = RECALLS_MAX
+        self.walk.ring = <tmr_entry *>PyMem_Malloc(self.walk.room * sizeof(tmr_entry))
+        self.walk.recalls = <int64_t *>PyMem_Malloc(RECALLS_MAX * sizeof(int64_t))
+        if self.walk.ring == NULL or self.walk.recalls == NULL:
+            raise MemoryError
+
+    def __dealloc__(self) -> None:
+        PyMem_Free(self.walk.ring)
+        PyMem_Free(self.walk.recalls)
+
+    @property
+    def next_position(self) -> int:
+        """Of the unit that comes next, in another file; -1 at the end."""
+        return self.walk.position
+
+    @property
+    def count(self) -> int:
+        """Units that the walk has passed, without recalls."""
+        return <Py_ssize_t>self.walk.count
+
+    @property
+    def recalls(self) -> list[int]:
+        """Log offsets of the recalls, of at most so many as a slot may have."""
+        cdef size_t kept = min(self.walk.recall_count, self.walk.recall_room)
+        return [self.walk.recalls[i] for i in range(<Py_ssize_t>kept)]
+
+    @property
+    def recall_count(self) -> int:
+        """How many there are."""
+        return <Py_ssize_t>self.walk.recall_count
+
+    def go(self, Wheel wheel, Region log, int64_t base, int64_t floor) -> bool:
+        """On through one file of the log, down to `floor`; False where the chain is broken."""
+        return tmr_follow(
+            wheel.reading(), log.reading(0, log.size), <size_t>log.size, base, floor, &self.walk
+        ) != 0
+
+    def __len__(self) -> int:
+        return <Py_ssize_t>min(self.walk.count, self.walk.room)
+
+    def entry(self, Py_ssize_t number) -> tuple[int, int, int, int]:
+        """(position, log offset, magic, write time) of a kept unit, the oldest one is number 0."""
+        cdef Py_ssize_t kept = <Py_ssize_t>min(self.walk.count, self.walk.room)
+        cdef tmr_entry *entry
+        if number < 0 or number >= kept:
+            raise IndexError("no such unit")
+        entry = &self.walk.ring[(self.walk.count - 1 - <size_t>number) % self.walk.room]
+        return entry.position, entry.log_offset, entry.magic, entry.write_ms
+
+
+cdef class DueHeap:
+    """Units in the order of the times at which they are due; of one time the oldest first."""
+
+    cdef tmr_entry *entries
+    cdef size_t used
+    cdef size_t room
+
+    def __dealloc__(self) -> None:
+        PyMem_Free(self.entries)
+
+    def __len__(self) -> int:
+        return <Py_ssize_t>self.used
+
+    def push(self, int64_t due_ms, int64_t position, int64_t log_offset, int64_t write_ms,
+             int64_t tick, int32_t magic) -> None:
+        """One more."""
+        cdef tmr_entry entry
+        cdef tmr_entry *moved
+        cdef size_t room
+        if self.used == self.room:
+            room = max(2 * self.room, <size_t>HEAP_FIRST)
+            moved = <tmr_entry *>PyMem_Realloc(self.entries, room * sizeof(tmr_entry))
+            if moved == NULL:
+                raise MemoryError
+            self.entries, self.room = moved, room
+        entry.due_ms = due_ms
+        entry.position = position
+        entry.log_offset = log_offset
+        entry.write_ms = write_ms
+        entry.tick = tick
+        entry.size = 0
+        entry.magic = magic
+        tmr_heap_push(self.entries, self.used, entry)
+        self.used += 1
+
+    @property
+    def due_ms(self) -> int | None:
+        """When the first one is due; None of none."""
+        return self.entries[0].due_ms if self.used else None
+
+    def pop(self) -> tuple[int, int, int, int, int, int]:
+        """(due, position, log offset, write time, tick, magic) of the first one."""
+        cdef tmr_entry entry
+        if not self.used:
+            raise IndexError("nothing is due")
+        entry = tmr_heap_pop(self.entries, self.used)
+        self.used -= 1
+        return (entry.due_ms, entry.position, entry.log_offset, entry.write_ms, entry.tick,
+                entry.magic)
+
+    def clear(self) -> None:
+        """None any more, and no memory."""
+        PyMem_Free(self.entries)
+        self.entries = NULL
+        self.used = self.room = 0

@@ -1,0 +1,120 @@
+"""Timer files of RocketMQ 5.5.0: read, rebuilt byte for byte, gone on with."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.golden_stores.conftest import NOW_MS, Golden
+
+from turbopump.engine.disk.flush import InlineDisk
+from turbopump.engine.disk.real_files import RealFiles
+from turbopump.engine.timer import timer_check
+from turbopump.engine.timer.timer_files import TIMER_TOPIC, TimerFiles
+from turbopump.engine.timer.timer_log import TimerLog
+from turbopump.engine.types import QueueOffset
+from turbopump.pyx.timer import UNIT_SIZE, read_facts
+
+
+@pytest.fixture
+def shapes(unpack: Callable[[str], Golden]) -> Golden:
+    return unpack("shapes-v4")
+
+
+def log_of(shapes: Golden) -> TimerLog:
+    log = TimerLog(RealFiles(), f"{shapes.root}/timerlog", shapes.config.mapped_file_size_timer_log)
+    log.load(0)
+    return log
+
+
+def test_units_are_what_java_says(shapes: Golden) -> None:
+    log, truth = log_of(shapes), shapes.truth("timerLog")
+    assert log.end == len(truth) * UNIT_SIZE
+    for line in truth:
+        unit = log.unit(line["position"])
+        assert unit is not None
+        expected = (
+            line["prevPos"],
+            line["magic"],
+            line["currWriteTime"],
+            line["delayedTime"],
+            line["offsetPy"],
+            line["sizePy"],
+            line["hashOfRealTopic"],
+        )
+        assert tuple(unit) == expected
+
+
+def test_checkpoint_is_what_java_says(shapes: Golden) -> None:
+    found, is_whole = timer_check.load(RealFiles(), str(shapes.root), 1_000)
+    (line,) = shapes.truth("timerCheck")
+    assert tuple(found) == tuple(line[f"long{number}"] for number in range(7))
+    assert not is_whole
+    assert timer_check.decode(found.encode()) == found
+
+
+@pytest.mark.parametrize("gone", ["timerwheel", "mark"])
+def test_wheel_is_rebuilt_byte_for_byte(shapes: Golden, gone: str) -> None:
+    """All slots, also those that were delivered: the checkpoint says that none was."""
+    wheel = Path(shapes.root) / "timerwheel"
+    java = wheel.read_bytes()
+    check, _ = timer_check.load(RealFiles(), str(shapes.root), 1_000)
+    timer_check.save(RealFiles(), str(shapes.root), check._replace(read_ms=0))
+    if gone == "timerwheel":
+        wheel.unlink()
+    store = shapes.open()
+    timers = TimerFiles(store, RealFiles(), InlineDisk())
+    timers.load()
+    timers.close(timers.checkpoint)
+    store.close(NOW_MS)
+    assert wheel.read_bytes() == java
+
+
+def test_log_and_wheel_are_rebuilt_from_the_queue(shapes: Golden) -> None:
+    """What Java put in, put in again at Java's times, makes Java's bytes."""
+    root = Path(shapes.root)
+    java = (root / "timerlog" / ("0" * 20)).read_bytes(), (root / "timerwheel").read_bytes()
+    times = [(line["currWriteTime"], line["delayedTime"]) for line in shapes.truth("timerLog")]
+    shutil.rmtree(root / "timerlog")
+    (root / "timerwheel").unlink()
+    (root / "config" / "timercheck").unlink()
+    store = shapes.open()
+    timers = TimerFiles(store, RealFiles(), InlineDisk())
+    timers.load()
+    units = store.units(TIMER_TOPIC, 0, QueueOffset(0), 1_000)
+    for unit, (write_ms, delay_ms) in zip(units, times, strict=True):
+        assert timers.ready(0)
+        record: Any = store.record(unit.log_offset)
+        out_ms, _delay, _deliver, _topic, topic_hash, is_recall = read_facts(record.properties)
+        is_rolled = write_ms + delay_ms != out_ms
+        magic = 1 | (2 if is_rolled else 0) | (4 if is_recall else 0)
+        slot_ms = write_ms + delay_ms
+        timers.add(write_ms, slot_ms, unit.log_offset, unit.size, topic_hash, magic)
+    timers.close(timers.checkpoint)
+    store.close(NOW_MS)
+    assert (root / "timerlog" / ("0" * 20)).read_bytes() == java[0]
+    assert (root / "timerwheel").read_bytes() == java[1]
+
+
+def test_units_of_records_that_are_gone_go(shapes: Golden) -> None:
+    """As after a power cut: the queue has less than the log of timers."""
+    check, _ = timer_check.load(RealFiles(), str(shapes.root), 1_000)
+    behind = check._replace(queue_offset=QueueOffset(20), master_queue_offset=QueueOffset(20))
+    timer_check.save(RealFiles(), str(shapes.root), behind)
+    store = shapes.open()
+    timers = TimerFiles(store, RealFiles(), InlineDisk())
+    timers.load()
+    assert (timers.queue_offset, timers.log_end) == (20, 20 * UNIT_SIZE)
+    assert timers.count(1_795_267_339) == 0  # its units are of messages 22 to 28
+    timers.close(timers.checkpoint)
+    store.close(NOW_MS)
+
+
+def test_a_wheel_of_another_size_is_made_anew(shapes: Golden) -> None:
+    store = shapes.open()
+    timers = TimerFiles(store, RealFiles(), InlineDisk(), 2_000)
+    timers.load()
+    assert (Path(shapes.root) / "timerwheel").stat().st_size == 2_000 * 32
+    timers.close(timers.checkpoint)
+    store.close(NOW_MS)

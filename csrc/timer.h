@@ -2,10 +2,10 @@
  *
  * A unit of the timer log, big endian; units of one slot are a chain that runs backwards:
  *
- *     0        4                 12       16                24       28                36       40
- *     +--------+-----------------+--------+-----------------+--------+-----------------+--------+--+
- *     | 52     | prevPos         | magic  | currWriteTimeMs | delay  | logOffset       | size   |  |
- *     +--------+-----------------+--------+-----------------+--------+-----------------+--------+--+
+ *     0        4                 12       16                24       28                36
+ *     +--------+-----------------+--------+-----------------+--------+-----------------+--------+
+ *     | 52     | prevPos         | magic  | currWriteTimeMs | delay  | logOffset       | size   |
+ *     +--------+-----------------+--------+-----------------+--------+-----------------+--------+
  *     40 hash of the real topic (int32)    44 reserved, 0 (int64)
  *
  * The slot's time is currWriteTimeMs + delay. A file that has no room for a unit and a filler ends

@@ -1,3 +1,5 @@
+from typing import Self
+
 from turbopump.pyx.region import Region
 
 UNIT_SIZE: int  # 52
@@ -66,7 +68,7 @@ class Wheel:
 class SlotWalk:
     """The units of a slot from its last one back, of which the `room` oldest are kept."""
 
-    def __init__(self, tick: int, last_position: int, room: int) -> None: ...
+    def __new__(cls, tick: int, last_position: int, room: int) -> Self: ...
     @property
     def next_position(self) -> int:
         """Of the unit that comes next, in another file; -1 at the end."""

@@ -61,8 +61,8 @@ def slot_of(
     message.
 
     The slot is the last multiple of the precision before the time, so what is in it is never early
-    for whom reads it when the next one begins. A number that Java would have overflow is ILLEGAL
-    here: RocketMQ delivers it at once.
+    for a broker that reads it when the next one begins. A number that Java would have overflow is
+    ILLEGAL here: RocketMQ delivers it at once.
     """
     deliver_ms = _deliver_ms(properties, now_ms)
     if deliver_ms is None:

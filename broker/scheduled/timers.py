@@ -221,7 +221,7 @@ class Timers:
         return due_ms - now_ms if due_ms > now_ms else None
 
     def _take_coming(self) -> None:
-        """What a master told is ours once our log has the deliveries, and goes to the disk once
+        """What a master said is ours once our log has the deliveries, and goes to the disk once
         they are there."""
         kept, store = self._kept, self._store
         if kept.take_coming():

@@ -12,7 +12,7 @@ label, the log's marks before the handshake, a cut of the log or its beginning a
 loop goes on, with heartbeats to controllers: what the machine asks for is kept, in order, and the
 connection is not read.
 
-Under SYNC_FLUSH (`waits_for_disk`) nothing is acknowledged that a power cut could take: the
+Under SYNC_FLUSH (`ack_durable`) nothing is acknowledged that a power cut could take: the
 handshake waits until all that is there is durable, an acknowledgement until its bytes are.
 """
 

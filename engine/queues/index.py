@@ -128,8 +128,8 @@ class IndexFiles:
         return sum(part.count - 1 for part in counted)
 
     def closed(self, log_end: int | None = None) -> int:
-        """How many files come before the one that is written. With `log_end` as `truncate` will
-        leave them."""
+        """How many files come before the one that is written. With `log_end` as `truncating`
+        will leave them."""
         self._refresh()
         count = len(self.parts)
         if log_end is not None:
@@ -153,8 +153,8 @@ class IndexFiles:
     def truncating(self, log_end: int, store_timestamp_ms: Callable[[int], int]) -> Steps:
         """Take out the entries of records at or behind `log_end`, the newest first, so that every
         slot leads to the entry before. `store_timestamp_ms` tells that of a record. What remains
-        is what a rebuild makes, but is not synced: `closed_end` does not count it as durable. The
-        table must not hold a file meanwhile."""
+        is what a rebuild makes, but is not synced, so it does not count as durable. The table must
+        not hold a file meanwhile."""
         self._refresh()
         while self.parts and _is_behind(self.parts[-1], log_end):
             yield removal(self.files, self.drop_last(), self.folder)

@@ -80,6 +80,12 @@ class NodeConfig:
         configured = (part.strip() for part in self.config_black_list.split(";"))
         return frozenset(part for part in configured if part) | self.NEVER_BY_REQUEST
 
+    def is_black_listed(self, key: str) -> bool:
+        """Whether a request may not touch a key, by whichever of its names."""
+        aliases = _aliases(type(self))
+        listed = {aliases.get(name, name) for name in self.black_list}
+        return aliases.get(key, key) in listed
+
     def values(self) -> dict[str, str]:
         """Every key and the value in force as text, keys of RocketMQ that do nothing here included;
         of TLS those that were given. Never credentials."""

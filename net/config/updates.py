@@ -75,7 +75,7 @@ def update_config(
     assert not isinstance(request.body, list), "a decoded body is bytes"
     try:
         properties = parse_update(request.body or b"")
-        if any(item.key in config.black_list for item in properties):
+        if any(config.is_black_listed(item.key) for item in properties):
             remark = "Can not update config in black list."
             return response(request, ResponseCode.NO_PERMISSION, remark)
         for warning in copy.copy(config).update(properties)[:MAX_TOLD]:

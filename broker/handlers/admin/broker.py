@@ -55,7 +55,7 @@ class ConfigRequests:
         except PropertiesError as error:
             return response(request, ResponseCode.SYSTEM_ERROR, str(error))
         config = broker.config
-        if any(item.key in config.black_list for item in properties):
+        if any(config.is_black_listed(item.key) for item in properties):
             remark = "Can not update config in black list."
             return response(request, ResponseCode.NO_PERMISSION, remark)
         if not properties:

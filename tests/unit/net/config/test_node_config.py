@@ -88,3 +88,13 @@ def test_what_a_running_node_takes_over() -> None:
     assert config.changing(given) == given[1:2]
     with pytest.raises(PropertiesError, match="port, low cannot change while this node runs"):
         config.changing([Property("port", "81"), Property("low", "2"), Property("high", "3")])
+
+
+@pytest.mark.parametrize("listed", ["loud", "isLoud"])
+def test_a_black_listed_key_is_so_by_all_its_names(listed: str) -> None:
+    config = Made(config_black_list=f"a; {listed}")
+    assert [name for name in ("loud", "isLoud", "a", "port") if config.is_black_listed(name)] == [
+        "loud",
+        "isLoud",
+        "a",
+    ]

@@ -1,15 +1,15 @@
 """The store: one writer's view of log, queues and index.
 
 Owns the order of things: append, become durable, be dispatched, be seen; open, tick, close. It must
-never block on a disk while it runs, and be used from one thread only. Called by the broker and the
-tools; its parts stay inside.
+never block on a disk while it runs, and be used from one thread only. What is read of it is in
+queues/reading.py. Called by the broker and the tools; its parts stay inside.
 """
 
 import logging
 from collections.abc import Callable, Sequence
 
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.disk.files import FileLock, Files
+from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk
 from turbopump.engine.disk.segments import MappingPool
 from turbopump.engine.disk.store_paths import is_folder_name
@@ -19,37 +19,30 @@ from turbopump.engine.log.damage import Damage
 from turbopump.engine.log.epochs import NO_EPOCH
 from turbopump.engine.log.group_commit import GroupCommit
 from turbopump.engine.queues.dispatcher import with_inner_base
-from turbopump.engine.queues.lookup import Lookup, Wanted
 from turbopump.engine.queues.native import Commit, make_lane, make_pulls
-from turbopump.engine.queues.unit_repair import UnitRepair
+from turbopump.engine.queues.reading import StoreReader
 from turbopump.engine.replicated import Replicated
 from turbopump.engine.statistics import StoreStatistics
 from turbopump.engine.types import (
     Appended,
-    Boundary,
     Fitness,
     FlushMode,
     LogOffset,
     NewMessage,
     Progress,
     PutStatus,
-    QueryResult,
     QueueOffset,
-    QueueUnit,
-    ReadResult,
     StoreError,
 )
 from turbopump.engine.upkeep import recovery, truncation
 from turbopump.engine.upkeep.arrivals import Arrival, Arrivals
-from turbopump.engine.upkeep.disk_use import Room
 from turbopump.engine.upkeep.fitness import fitness, why_unfit
-from turbopump.engine.upkeep.parts import StoreParts, build_parts, lock_folder
+from turbopump.engine.upkeep.parts import OpenedParts, build_parts, lock_folder
 from turbopump.engine.upkeep.retention import Retention, make_room
 from turbopump.engine.upkeep.topic_deletion import TopicDeletions
 from turbopump.engine.upkeep.unit_cutting import ABORT_FILE
 from turbopump.pyx.lane import Lane
 from turbopump.pyx.pulls import Pulls
-from turbopump.pyx.record import Record
 from turbopump.pyx.tail import UNLIMITED
 
 logger = logging.getLogger(__name__)
@@ -59,45 +52,29 @@ TRANSACTION_PREPARED = 0x04
 TRANSACTION_ROLLBACK = 0x0C
 
 
-class Store:
+class Store(StoreReader):
     """See `open`. All methods on one thread; every time is epoch milliseconds."""
 
-    def __init__(
-        self, parts: StoreParts, disk: Disk, pool: MappingPool, lock: FileLock, now_ms: int,
-        steady_ms: int, room: Room,
-    ) -> None:  # fmt: skip
+    def __init__(self, opened: OpenedParts) -> None:
         """For `open` alone: the parts are recovered, the folder is locked."""
+        parts, disk = opened.parts, opened.disk
+        super().__init__(parts, parts.dispatcher, StoreStatistics(started_ms=opened.now_ms))
         self.config = parts.config
-        self.statistics = StoreStatistics(started_ms=now_ms)
+        self.extensions = parts.extensions
         self._parts = parts
         self._files = parts.files
-        self._log = parts.log
-        self._queues = parts.queues
-        self._batches = parts.batches
-        self._dispatcher = parts.dispatcher
         self._checkpointer = parts.checkpointer
-        self._damage = parts.damage
-        self._pool, self._lock, self._disk = pool, lock, disk
+        self._pool, self._lock, self._disk = opened.pool, opened.lock, disk
         self._is_sync = parts.config.flush_disk_type == FlushMode.SYNC_FLUSH
         self._arrivals = Arrivals(parts, self.statistics)
-        self._closed, self._now_ms = False, now_ms
-        self.extensions = parts.extensions
-        self._commit = GroupCommit(parts.log, parts.config, disk, self._flushed, steady_ms)
+        self._closed, self._now_ms = False, opened.now_ms
+        self._commit = GroupCommit(parts.log, parts.config, disk, self._flushed, opened.steady_ms)
         self.try_again, self.pending = self._commit.try_again, self._commit.pending
         self._replicated: Replicated | None = None
-        self._first = LogOffset(-1), -1
-        self._retention = Retention(
-            parts.files, parts.config, disk, parts.log, parts.queues, parts.batches,
-            parts.extensions, parts.index, parts.checkpointer, room,
-        )  # fmt: skip
+        self._retention = Retention(parts, parts.checkpointer, disk, opened.room)
         self.deletions = TopicDeletions(parts, self._retention)
-        self._checkpointer.start(steady_ms)
-        self._retention.start(steady_ms)
-        self._lookup = Lookup(
-            parts.config, parts.log, parts.queues, parts.batches, parts.index, parts.extensions,
-            parts.damage, UnitRepair(parts.log, parts.queues, parts.dispatcher),
-            parts.files.memory_size(),
-        )  # fmt: skip
+        self._checkpointer.start(opened.steady_ms)
+        self._retention.start(opened.steady_ms)
 
     @classmethod
     def open(
@@ -136,27 +113,17 @@ class Store:
             lock.release()
             raise
         steady_ms = now_ms if steady_ms is None else steady_ms
-        return cls(parts, disk, pool, lock, now_ms, steady_ms, room)
-
-    @property
-    def min_log_offset(self) -> LogOffset:
-        """The first byte of the log that is still there."""
-        return self._log.min
-
-    @property
-    def max_log_offset(self) -> LogOffset:
-        """Where the next record goes."""
-        return self._log.end
-
-    @property
-    def flushed_log_offset(self) -> LogOffset:
-        """All before this is durable."""
-        return self._log.flushed
-
-    @property
-    def dispatched_log_offset(self) -> LogOffset:
-        """All before this can be read."""
-        return self._dispatcher.position
+        return cls(
+            OpenedParts(
+                parts=parts,
+                disk=disk,
+                pool=pool,
+                lock=lock,
+                room=room,
+                now_ms=now_ms,
+                steady_ms=steady_ms,
+            )
+        )
 
     @property
     def confirm_log_offset(self) -> LogOffset:
@@ -264,93 +231,6 @@ class Store:
         """Begin to make durable what was appended, unless that is under way."""
         self._commit.start()
 
-    def read(
-        self,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        max_count: int,
-        wanted: Wanted = None,
-        max_size: int = 0,
-    ) -> ReadResult:
-        """Records of a queue from `queue_offset` on that are `wanted` (None: all),
-        within the limits of remoting.md 10.5 and `max_size` bytes (0: no limit of its own)."""
-        result = self._lookup.read(topic, queue_id, queue_offset, max_count, wanted, max_size)
-        self.statistics.read(result.count)
-        return result
-
-    def record(self, log_offset: int) -> Record | None:
-        """The record at `log_offset`; None outside of what may be seen, if none starts there, or
-        if its body does not fit its CRC."""
-        if log_offset >= self._dispatcher.position:
-            return None
-        return self._log.record(log_offset)
-
-    def record_of(self, unit: QueueUnit) -> Record | None:
-        """The record of a queue unit; None if it is gone, or damaged, which is noted then."""
-        record = self.record(unit.log_offset)
-        if record is None:
-            self._damage.suspect(unit.log_offset, unit.size)
-        return record
-
-    def record_view(self, log_offset: int) -> memoryview | None:
-        """The stored bytes of the record at `log_offset`, None as for `record`."""
-        record = self.record(log_offset)
-        return None if record is None else self._log.view(log_offset, record.size)
-
-    def min_queue_offset(self, topic: str, queue_id: int) -> QueueOffset:
-        """The first message of a queue that is still there; 0 for an unknown queue."""
-        batch = self._batches.find(topic, queue_id)
-        if batch is not None:
-            return batch.min_offset
-        queue = self._queues.find(topic, queue_id)
-        return queue.min_offset if queue is not None else QueueOffset(0)
-
-    def max_queue_offset(self, topic: str, queue_id: int) -> QueueOffset:
-        """The offset behind the last message that can be read; 0 for an unknown queue."""
-        batch = self._batches.find(topic, queue_id)
-        if batch is not None:
-            return batch.max_offset
-        queue = self._queues.find(topic, queue_id)
-        return self._queues.max_offset(queue) if queue is not None else QueueOffset(0)
-
-    def next_queue_offset(self, topic: str, queue_id: int) -> QueueOffset:
-        """What a queue's next record counts; readers may not be so far."""
-        return self._lookup.next_queue_offset(topic, queue_id)
-
-    def search_time(
-        self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary
-    ) -> QueueOffset:
-        """The queue offset that belongs to a store time (store.md 11)."""
-        return self._lookup.search_time(topic, queue_id, timestamp_ms, boundary)
-
-    def store_timestamp_ms(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """When a message was stored, -1 if it is not there."""
-        return self._lookup.store_timestamp_ms(topic, queue_id, queue_offset)
-
-    def stored_ms(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, bool]:
-        """(when a message was stored, whether that is known); see `Lookup.stored_ms`."""
-        return self._lookup.stored_ms(topic, queue_id, queue_offset, self.statistics.started_ms)
-
-    @property
-    def first_stored_ms(self) -> int:
-        """When the log's first message was stored, -1 if there is none."""
-        begin, found_ms = self._first  # read once: it is on the oldest page that the disk has
-        if begin != self._log.min or found_ms < 0:
-            record = self.record(self._log.min)
-            self._first = self._log.min, record.store_timestamp_ms if record is not None else -1
-        return self._first[1]
-
-    def query(
-        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int, kind: str = ""
-    ) -> QueryResult:
-        """Records by key; `kind` is "" or "K" for keys, "U" for the unique key, "T" for tags."""
-        return self._lookup.query(topic, key, max_count, begin_ms, end_ms, kind)
-
-    def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[QueueUnit]:
-        """Up to `count` queue units from `queue_offset` on."""
-        return self._lookup.units(topic, queue_id, queue_offset, count)
-
     def disk_used_ratio(self) -> float:
         """How full the disk of log and queues was a moment ago, 0 to 1; the fuller one of two."""
         return self._retention.room.used_percent / 100
@@ -358,19 +238,6 @@ class Store:
     def disk_space(self) -> tuple[int, int]:
         """(all, free) bytes of the disk that holds the log, as of a moment ago."""
         return self._retention.room.space
-
-    def in_memory(self, log_offset: int) -> bool:
-        """Whether a record is so near the end of the log that it is likely in memory."""
-        return self._lookup.in_memory(log_offset)
-
-    def topics(self) -> list[str]:
-        """Topics that have a queue, sorted."""
-        return sorted(self._queues.topics() | self._batches.topics())
-
-    def queue_ids(self, topic: str) -> list[int]:
-        """Ids of a topic's queues, sorted."""
-        ids = {queue.queue_id for queue in self._queues.of_topic(topic)}
-        return sorted(ids | {queue.queue_id for queue in self._batches.of_topic(topic)})
 
     def delete_topic(self, topic: str, log_end: int | None = None, now_ms: int = 0) -> None:
         """Remove a topic's queues and wait for the disk, see `deletions`. Raises StoreError."""

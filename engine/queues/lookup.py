@@ -7,13 +7,11 @@ dispatched: it only follows queue units and index entries. Called by the store.
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 
-from turbopump.engine.config import QUEUE_UNIT_SIZE, StoreConfig
-from turbopump.engine.log.commit_log import CommitLog
-from turbopump.engine.log.damage import LogDamage
-from turbopump.engine.queues.batch_queue import BatchQueue, BatchQueues
-from turbopump.engine.queues.consume_queue import ConsumeQueue, ConsumeQueues
-from turbopump.engine.queues.index import IndexFiles
-from turbopump.engine.queues.queue_ext import QueueExtensions, is_address
+from turbopump.engine.config import QUEUE_UNIT_SIZE
+from turbopump.engine.queues.batch_queue import BatchQueue
+from turbopump.engine.queues.consume_queue import ConsumeQueue
+from turbopump.engine.queues.parts import QueueParts
+from turbopump.engine.queues.queue_ext import is_address
 from turbopump.engine.queues.unit_repair import LIGHT_PREFIX, UnitRepair
 from turbopump.engine.types import (
     Boundary,
@@ -78,27 +76,16 @@ def _is_unit(log_offset: int, size: int, _tags_code: int) -> bool:
 class Lookup:
     """All reading of a store."""
 
-    def __init__(
-        self,
-        config: StoreConfig,
-        log: CommitLog,
-        queues: ConsumeQueues,
-        batches: BatchQueues,
-        index: IndexFiles | None,
-        extensions: QueueExtensions | None,
-        damage: LogDamage,
-        units: UnitRepair,
-        memory_size: int,
-    ) -> None:
-        self._config = config
-        self._log = log
-        self._queues = queues
-        self._batches = batches
-        self._index = index
-        self._extensions = extensions
-        self._damage = damage
+    def __init__(self, parts: QueueParts, units: UnitRepair) -> None:
+        config = self._config = parts.config
+        self._log = parts.log
+        self._queues, self._batches = parts.queues, parts.batches
+        self._index, self._extensions = parts.index, parts.extensions
+        self._damage = parts.damage
         self._repair = units
-        self.memory_size = memory_size * config.access_message_in_memory_max_ratio // 100
+        self.memory_size = (
+            parts.files.memory_size() * config.access_message_in_memory_max_ratio // 100
+        )
 
     def in_memory(self, log_offset: int) -> bool:
         """Whether a record is near enough to the end of the log to be in the page cache."""

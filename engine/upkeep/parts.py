@@ -22,6 +22,7 @@ from turbopump.engine.queues.parts import QueueParts
 from turbopump.engine.queues.queue_ext import QueueExtensions
 from turbopump.engine.types import StoreError
 from turbopump.engine.upkeep.checkpointer import Checkpointer
+from turbopump.engine.upkeep.disk_use import Room
 
 LOCK_FILE = "lock"
 LOCK_CONTENT = b"lock"
@@ -33,6 +34,20 @@ class StoreParts(QueueParts):
 
     dispatcher: LogDispatcher
     checkpointer: Checkpointer
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class OpenedParts:
+    """What the opening of a store leaves to it: recovered parts, in a locked folder."""
+
+    parts: StoreParts
+    disk: Disk
+    pool: MappingPool
+    lock: FileLock
+    room: Room
+    """What the disk answered last."""
+    now_ms: int
+    steady_ms: int
 
 
 def build_parts(

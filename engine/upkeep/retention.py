@@ -21,10 +21,8 @@ from turbopump.engine.disk.flush import Disk
 from turbopump.engine.disk.in_turn import InTurn
 from turbopump.engine.later import Later
 from turbopump.engine.log.commit_log import DISK_FULL, CommitLog
-from turbopump.engine.queues.batch_queue import BatchQueues
-from turbopump.engine.queues.consume_queue import ConsumeQueue, ConsumeQueues
-from turbopump.engine.queues.index import IndexFiles
-from turbopump.engine.queues.queue_ext import QueueExtensions
+from turbopump.engine.queues.consume_queue import ConsumeQueue
+from turbopump.engine.queues.parts import QueueParts
 from turbopump.engine.types import LogOffset, StoreError
 from turbopump.engine.upkeep.checkpointer import Checkpointer
 from turbopump.engine.upkeep.disk_use import DiskUse, Room, ages_of, room_of
@@ -48,30 +46,18 @@ class Retention:
     """`disk_full` tells the store to refuse writes until cleaning has helped."""
 
     def __init__(
-        self,
-        files: Files,
-        config: StoreConfig,
-        disk: Disk,
-        log: CommitLog,
-        queues: ConsumeQueues,
-        batches: BatchQueues,
-        extensions: QueueExtensions | None,
-        index: IndexFiles | None,
-        checkpointer: Checkpointer,
-        room: Room,
+        self, parts: QueueParts, checkpointer: Checkpointer, disk: Disk, room: Room
     ) -> None:
+        """`room` is what the disk answered last."""
         self.disk_full = False
         self.held: dict[object, LogOffset] = {}
         """Log offsets from which readers still go on: age leaves them, a full disk does not."""
-        self._files = files
-        self._config = config
-        self._log = log
-        self._queues = queues
-        self._batches = batches
-        self._extensions = extensions
-        self._index = index
+        self._files, self._config = parts.files, parts.config
+        self._log = parts.log
+        self._queues, self._batches = parts.queues, parts.batches
+        self._extensions, self._index = parts.extensions, parts.index
         self._checkpointer = checkpointer
-        self._use = DiskUse(files, config, disk, room)
+        self._use = DiskUse(parts.files, parts.config, disk, room)
         self._asked_ms = self._ticked_ms = 0
         self._left: list[str] = []
         self._following: deque[ConsumeQueue] = deque()

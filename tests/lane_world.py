@@ -1,0 +1,245 @@
+"""A broker whose fast lane is driven without a loop: what is read and written are arguments."""
+
+import socket
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.unit.broker.conftest import World
+from turbopump.engine.later import Later
+from turbopump.engine.types import FlushMode
+from turbopump.net.transport.peer import Peer
+from turbopump.net.transport.receiving import Area
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import Command, decode, encode, new_request
+from turbopump.net.wire.header import write_header
+from turbopump.net.wire.headers.send import SendMessageRequest, write_send
+from turbopump.net.wire.heartbeat import ConsumerData
+from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.subscription import parse_subscription
+from turbopump.net.wire.topics import MULTI_TAG, TopicConfig
+from turbopump.pyx.fast import FastConnection, Turn
+
+ADDRESS = "127.0.0.1:50000"
+SMALL = "mappedFileSizeCommitLog=16384\nmappedFileSizeConsumeQueue=200\nmaxMessageSize=4000\n"
+RECEIVE_MAX = 1 << 20
+FRAME_MAX = 1 << 20
+
+
+class Driven(FastConnection):
+    """A connection without a loop: the socket is read at once, `rest` is what its transport has.
+
+    `turn`: answers wait for `end_turn`, which `feed` does after each third read and at its end.
+    """
+
+    def __init__(self, world: World, *, turn: bool = False) -> None:
+        self.world = world
+        self.peer = Peer(ADDRESS, pack(ADDRESS), None)  # type: ignore[arg-type]
+        self.near, self.far = socket.socketpair()
+        self.answers: dict[int, list[bytes]] = {}
+        self.closed, self.held = False, 0
+        self.rest = self.partial = b""
+        self.views: list[Any] = []
+        self.blocks_at = 1 << 30
+        broker = world.broker
+        self.ended: list[Callable[[], None]] = []
+        world.soon = self.soon
+        self.fast_lane = fast = broker.fast
+        self.lane, self.pulled = fast.lane, fast.pulls
+        broker.topics.on_change = fast.forget
+        fast.start(broker.store_host)
+        area = self.area = Area(RECEIVE_MAX)
+        self.turn = Turn(self.lane, self.ended.append) if turn else None
+        descriptor = self.near.fileno()
+        self.go_fast(self.lane, fast.pulls, descriptor, self.peer.host, area, FRAME_MAX, self.turn)
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """The store commits at once, as it does for handlers; ticks notify the pulls that wait."""
+        broker = self.world.broker
+        if work not in (broker.store.tell_arrivals, broker.holds.sweep):
+            work()
+
+    def end_turn(self) -> None:
+        """As the loop at the end of its turn."""
+        while self.ended:
+            self.ended.pop()()
+        self.collect()
+
+    def begins(self) -> bool:
+        return True
+
+    def gives(self, size: int) -> bool:
+        return True
+
+    def give_way(self) -> None:
+        """There are no others."""
+
+    def took(self, size: int) -> None:
+        """As give_way."""
+
+    def feed(self, data: bytes, cut: int) -> None:
+        """Bytes as they may arrive: `cut` at a time."""
+        count = 0
+        while data and not self.closed:
+            room = self.get_buffer(-1)
+            size = min(len(room), cut, len(data))
+            room[:size] = data[:size]
+            self.buffer_updated(size)
+            data = data[size:]
+            self.collect()
+            count += 1
+            if count % 3 == 0:
+                self.end_turn()
+        self.end_turn()
+
+    def collect(self) -> None:
+        """Take over what was written to the socket."""
+        written = b""
+        self.far.setblocking(False)
+        try:
+            while part := self.far.recv(1 << 20):
+                written += part
+        except BlockingIOError:
+            pass
+        written, self.rest = self.partial + written + self.rest, b""
+        self.partial = take(self.answers, written)
+
+    def frame(self, view: memoryview) -> bool:
+        self.met_version = -1
+        handle(self.world, self.peer, decode(view), self.answers)
+        return True
+
+    def bad_length(self, rest: memoryview) -> None:
+        self.closed = True
+
+    def failed(self, error: Exception) -> None:
+        raise error
+
+    def end_read(self) -> None:
+        pass
+
+    def met(self, version: int, language: int) -> None:
+        self.peer.version = version
+
+    def is_drained(self) -> bool:
+        return not self.rest
+
+    def write_rest(self, buffers: list[bytes]) -> None:
+        self.views += buffers
+        self.rest += b"".join(buffers)
+        self.blocked = len(self.rest) >= self.blocks_at
+
+    def hold(self, count: int) -> None:
+        self.held += count
+
+    def settled(self, count: int) -> bool:
+        self.held -= count
+        return not self.closed
+
+    def clock(self) -> float:
+        return 1.0
+
+    def later(self, callback: Callable[[], None]) -> None:
+        self.ended.append(callback)
+
+
+def take(answers: dict[int, list[bytes]], written: bytes) -> bytes:
+    """Answers by opaque: their order is free. Returns the beginning of an incomplete one."""
+    at = 0
+    while len(written) - at >= 4:
+        size = 4 + int.from_bytes(written[at : at + 4], "big")
+        if len(written) - at < size:
+            break
+        frame = written[at : at + size]
+        answers.setdefault(decode(frame).opaque, []).append(frame)
+        at += size
+    return written[at:]
+
+
+def handle(world: World, peer: Peer, request: Command, answers: dict[int, list[bytes]]) -> None:
+    """A request through the handlers, as the connection gives it to them."""
+    peer.version = request.version
+    answer = world.table.dispatch(request, peer, world.now_ms)
+    if isinstance(answer, Later):
+        answer.then(partial(note, request, answers))
+    else:
+        note(request, answers, answer)
+
+
+def note(request: Command, answers: dict[int, list[bytes]], answer: Command | None) -> None:
+    """An answer came."""
+    if answer is not None and not request.is_oneway:
+        answer.opaque = request.opaque
+        take(answers, b"".join(bytes(part) for part in encode(answer)))
+
+
+TOPICS = [
+    "Plain",
+    "Other",
+    "Inner",
+    "Multi",
+    "Compact",
+    "%RETRY%group",
+    "TBW102",
+    "New-1",
+    "bad name",
+]
+
+
+SQL = "KEYS CONTAINS 'k2' OR (TAGS = 'TagA' AND WAIT IN ('true'))"
+
+
+def frame_of(step: dict[str, Any], opaque: int) -> bytes:
+    if "header" in step:
+        command = new_request(RequestCode.PULL_MESSAGE, fields=write_header(step["header"]))
+        return finish(command, step, opaque)
+    header = SendMessageRequest(
+        producer_group="producers",
+        topic=step["topic"],
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=step["queue_id"],
+        sys_flag=step["sys_flag"],
+        born_timestamp=1_600_000_000_000 + opaque,
+        flag=step["flag"],
+        properties=step["properties"],
+        reconsume_times=step["reconsume_times"],
+        batch=step["batch"],
+    )
+    command = new_request(
+        step["code"],
+        fields=write_send(step["code"], header),
+        body=step["body"],
+        oneway=step["oneway"],
+    )
+    return finish(command, step, opaque)
+
+
+def finish(command: Command, step: dict[str, Any], opaque: int) -> bytes:
+    command.opaque, command.codec, command.version = opaque, step["codec"], step["version"]
+    return b"".join(bytes(part) for part in encode(command))
+
+
+def subscribe(world: World, group: str, wanted: str, version: int, kind: str = "TAG") -> None:
+    topics = [parse_subscription(topic, wanted, kind, version) for topic in ("Plain", "Other")]
+    data = ConsumerData(group, subscription_data_set=topics)
+    world.broker.consumers.register(world.client, "client", data, world.now_ms)
+    for _ in world.broker.filters.register(group, topics, world.now_ms):
+        pass
+
+
+def make(folder: str, mode: FlushMode, sizes: str = SMALL) -> World:
+    world = World(Path(folder), f"{sizes}flushDiskType={mode.value}\n")
+    for topic in (
+        TopicConfig("Plain", 4, 4),
+        TopicConfig("Other", 2, 4, order=True),
+        TopicConfig("Inner", 4, 4, attributes={"queue.type": "BatchCQ"}),
+        TopicConfig("Multi", 4, 4, topic_filter_type=MULTI_TAG),
+        TopicConfig("Compact", 4, 4, attributes={"cleanup.policy": "COMPACTION"}),
+    ):
+        world.broker.topics.put(topic, world.now_ms)
+    subscribe(world, "live", "*", 5)
+    subscribe(world, "tagged", "TagA", 5)
+    subscribe(world, "sql", SQL, 5, "SQL92")
+    return world

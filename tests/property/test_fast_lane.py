@@ -10,8 +10,8 @@ from typing import Any
 
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from tests.lane_requests import of_replicas, plain, steps
-from tests.lane_world import ADDRESS, SMALL, TOPICS, Driven, frame_of, handle, make, subscribe
+from tests.lane.requests import of_replicas, plain, steps
+from tests.lane.world import ADDRESS, SMALL, TOPICS, Driven, frame_of, handle, make, subscribe
 from tests.unit.broker.conftest import World, offset_json
 from tests.unit.broker.replicas import SYNC_MASTER, Replicas
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import uvloop
 from tests.integration.transport.conftest import TIME_LIMIT, Raw
-from tests.lane_world import make
+from tests.lane.world import make
 from tests.unit.broker.test_fast_lane import SEND, frame_of, pull_frame
 
 from turbopump.engine.types import FlushMode

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.lane_world import Driven, frame_of
+from tests.lane.world import Driven, frame_of
 from tests.unit.broker.conftest import World
 from tests.unit.broker.replicas import Nowhere
 from tests.unit.broker.test_fast_lane import SEND, code

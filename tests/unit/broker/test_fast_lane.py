@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.lane_world import Driven, frame_of, make
+from tests.lane.world import Driven, frame_of, make
 
 from turbopump.broker.traffic.fast_lane import MAX_WAITING
 from turbopump.engine.types import FlushMode, QueueOffset

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.lane_world import Driven, frame_of, make
+from tests.lane.world import Driven, frame_of, make
 from tests.unit.broker.test_fast_lane import SEND, code, pull_frame, send
 from tests.unit.net.transport.test_tls import pair, pump
 

@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
-from tests.lane_world import Driven, make
+from tests.lane.world import Driven, make
 from tests.unit.broker.test_fast_lane import code, send
 
 from turbopump.engine.types import FlushMode, PutStatus

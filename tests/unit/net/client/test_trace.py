@@ -44,24 +44,47 @@ def test_a_delivery() -> None:
     after = line("SubAfter", "R1", "ID1", 7, "true", "", 0, 20, "CG")
     assert records(before + after) == [
         TraceRecord(
-            "SubBefore", timestamp_ms=10, group="CG", request_id="R1", message_id="ID1",
+            "SubBefore",
+            timestamp_ms=10,
+            group="CG",
+            request_id="R1",
+            message_id="ID1",
             retry_times=2,
         ),
         TraceRecord(
-            "SubAfter", timestamp_ms=20, group="CG", request_id="R1", message_id="ID1", cost_ms=7,
-            is_success=True, outcome="SUCCESS",
+            "SubAfter",
+            timestamp_ms=20,
+            group="CG",
+            request_id="R1",
+            message_id="ID1",
+            cost_ms=7,
+            is_success=True,
+            outcome="SUCCESS",
         ),
-    ]  # fmt: skip
+    ]
     (failed,) = records(line("SubAfter", "R1", "ID1", 7, "false", "k", 4, ""))
     assert (failed.outcome, failed.timestamp_ms, failed.group) == ("FAILED", None, "")
 
 
 def test_the_end_of_a_transaction_and_a_recall() -> None:
     ended, recalled = records(
-        line("EndTransaction", 5, "R", "PG", "T", "ID1", "t", "k", "h", 2, "TX", "COMMIT_MESSAGE",
-             "true")
+        line(
+            "EndTransaction",
+            5,
+            "R",
+            "PG",
+            "T",
+            "ID1",
+            "t",
+            "k",
+            "h",
+            2,
+            "TX",
+            "COMMIT_MESSAGE",
+            "true",
+        )
         + line("Recall", 6, "R", "PG", "T", "ID1", "true")
-    )  # fmt: skip
+    )
     assert (ended.transaction_id, ended.transaction_state) == ("TX", "COMMIT_MESSAGE")
     assert (ended.from_check, ended.message_type) == (True, "COMMIT")
     assert (recalled.kind, recalled.topic, recalled.is_success) == ("Recall", "T", True)

@@ -1,8 +1,8 @@
 """Requests and changes that a broker may get, for hypothesis to choose from."""
 
 from hypothesis import strategies as st
+from tests.lane.world import SQL, TOPICS
 
-from tests.lane_world import SQL, TOPICS
 from turbopump.net.wire.command import Codec
 from turbopump.net.wire.headers.pull import PullMessageRequest
 from turbopump.net.wire.message import encode_batch

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.unit.broker.conftest import World
+
 from turbopump.engine.later import Later
 from turbopump.engine.types import FlushMode
 from turbopump.net.transport.peer import Peer

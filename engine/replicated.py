@@ -195,7 +195,7 @@ class Replicated:
         self._incoming.forget(sure=self._incoming.sure)
         self._begin_confirming()
         self._told = self.confirm  # what comes from now on is the next master's word
-        self._commit.close(PutStatus.SERVICE_NOT_AVAILABLE)
+        self.pending.withhold(PutStatus.SERVICE_NOT_AVAILABLE)
 
     def to_master(self, epoch: int, now_ms: int) -> LogOffset:
         """Become the master of an epoch, durably, also as the master of an older one; returns where

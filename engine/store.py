@@ -281,6 +281,7 @@ class Store(StoreReader):
             Replicated(
                 self._parts, self._commit, self._retention, self._disk, self._dispatch, plain=True
             ).to_master(NO_EPOCH, now_ms)
+            self.pending.ask_for(1)
 
     def pulls(self, commit: Commit) -> Pulls:
         """The native way to read, one for the store's life: what it finds is what `read` does."""

@@ -225,9 +225,9 @@ class GroupCommit:
         self.log.tail.refuse(SYNC_FAILED, True)
         self.close()
 
-    def close(self, status: PutStatus = PutStatus.FLUSH_DISK_TIMEOUT) -> None:
+    def close(self) -> None:
         """It is over for all that still wait."""
-        self.pending.fail(status)
+        self.pending.fail(PutStatus.FLUSH_DISK_TIMEOUT)
 
     @property
     def _is_sync(self) -> bool:

@@ -238,6 +238,7 @@ def test_a_master_that_is_deposed_fails_who_waits(stores: Any, held_disk: Any) -
     log.to_replica(NOW_MS)
     assert later.value is PutStatus.SERVICE_NOT_AVAILABLE
     assert store.append(NewMessage("T", 0, b"x"), NOW_MS).status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.pending.withheld, "until a reign says how many copies a send needs"
 
 
 def test_damage_in_what_was_copied(stores: Any, records: Any) -> None:
@@ -319,6 +320,7 @@ def test_a_store_that_is_taken_out_of_its_group(stores: Any, records: Any, put: 
     assert store.dispatched_log_offset < store.max_log_offset
     assert store.append(NewMessage("T", 0, b"x"), NOW_MS).status is PutStatus.SERVICE_NOT_AVAILABLE
     store.stand_alone(NOW_MS)
+    assert not store.pending.withheld, "sends need no replica and may be native"
     assert store.dispatched_log_offset == store.max_log_offset == len(data)
     assert put(store, queue_id=0).queue_offset == 14
     assert store.max_queue_offset("T", 0) == 15

@@ -83,14 +83,14 @@ def test_offsets_of_a_topic_over_all_brokers(two: ScriptedCluster, command: Comm
 def test_a_topic_is_created_at_every_master_of_a_cluster(
     two: ScriptedCluster, command: Command
 ) -> None:
-    words = "-r", 4, "-w", 3, "-p", 4, "-s", "true", "-a", "+message.type=NORMAL"
+    words = "-r", 4, "-w", 3, "-p", 2, "-s", "true", "-a", "+message.type=NORMAL"
     first, second, shown = command("admin", "updateTopic", "-t", "N", "-c", "C", *words).lines
     assert (first, second) == (f"create topic to {A} success.", f"create topic to {B} success.")
-    assert "perm=R--" in shown and "attributes={message.type=NORMAL}" in shown
+    assert "perm=-W-" in shown and "attributes={message.type=NORMAL}" in shown
     made = requests(two, RequestCode.UPDATE_AND_CREATE_TOPIC)
     assert [address for address, _ in made] == [A, B]
     fields = made[0][1]
-    assert (fields["readQueueNums"], fields["writeQueueNums"], fields["perm"]) == ("4", "3", "4")
+    assert (fields["readQueueNums"], fields["writeQueueNums"], fields["perm"]) == ("4", "3", "2")
     assert (fields["topicSysFlag"], fields["attributes"]) == ("2", "+message.type=NORMAL")
     assert not requests(two, RequestCode.PUT_KV_CONFIG)
 
@@ -98,12 +98,16 @@ def test_a_topic_is_created_at_every_master_of_a_cluster(
 def test_an_ordered_topic_is_written_into_the_key_values(
     two: ScriptedCluster, command: Command
 ) -> None:
+    order = "admin", "updateTopic", "-t", "N", "-o", "true"
     two.says(NAME_SERVER, RequestCode.GET_KV_CONFIG, ResponseCode.QUERY_NOT_FOUND)
-    command("admin", "updateTopic", "-t", "N", "-b", B, "-o", "true", "-w", 5)
-    ((_, fields),) = requests(two, RequestCode.PUT_KV_CONFIG)
-    assert (fields["namespace"], fields["key"], fields["value"]) == (
-        *("ORDER_TOPIC_CONFIG", "N", "b:5"),
-    )
+    command(*order, "-b", B, "-w", 5)
+    two.says(NAME_SERVER, RequestCode.GET_KV_CONFIG, {"value": "b:5;z:3"})
+    command(*order, "-b", A, "-w", 4)
+    command(*order, "-c", "C", "-w", 2)
+    put = [fields for _, fields in requests(two, RequestCode.PUT_KV_CONFIG)]
+    assert {(one["namespace"], one["key"]) for one in put} == {("ORDER_TOPIC_CONFIG", "N")}
+    values = [one["value"] for one in put]
+    assert values == ["b:5", "a:4;b:5;z:3", "a:2;b:2"], "one broker is added, a cluster replaces"
 
 
 def test_a_topic_is_deleted_at_brokers_first(two: ScriptedCluster, command: Command) -> None:

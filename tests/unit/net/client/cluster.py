@@ -32,10 +32,15 @@ NAME_SERVER, OTHER_NAME_SERVER = "127.0.0.1:9876", "127.0.0.1:9877"
 START_MS = 1_700_000_000_000
 HOST = pack("127.0.0.1:10911")
 TOPIC = "T"
+TURNS_MAX = 100_000
+"""Of the loop, in one story: each has some hundreds or thousands. Virtual time ends no test."""
 
 Fault = Exception | int | None
 """What happens to a request instead of its answer: no answer (an exception), an error code, or
 None for an answer that never comes."""
+
+Said = Body | ResponseCode | dict[str, str]
+"""A body, an error code, or fields."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -44,10 +49,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self._now_s = 0.0
+        self._turns = 0
         select = self._selector.select  # type: ignore[attr-defined]
 
         def leap(timeout_s: float | None) -> list[Any]:
             ready: list[Any] = select(0)
+            self._turns += 1
+            assert self._turns < TURNS_MAX, "a story without an end"
             assert ready or timeout_s is not None, "all tasks wait for ever"
             self._now_s += 0.0 if ready or timeout_s is None else timeout_s
             return ready
@@ -270,7 +278,9 @@ class ScriptedCluster:
     routes: dict[str, TopicRouteData] = field(default_factory=dict)
     down: set[str] = field(default_factory=set)
     faults: dict[tuple[str, int], list[Fault]] = field(default_factory=dict)
-    answers: dict[tuple[str, int], Body | ResponseCode] = field(default_factory=dict)
+    answers: dict[tuple[str, int], Body | ResponseCode | dict[str, str]] = field(
+        default_factory=dict
+    )
     calls: list[Call] = field(default_factory=list)
     dispatcher: Dispatcher | None = None
     open: int = 0
@@ -299,9 +309,8 @@ class ScriptedCluster:
         address = name if ":" in name else self.named(name).address
         self.faults.setdefault((address, code), []).extend(faults)
 
-    def says(self, name: str, code: int, answer: Body | ResponseCode) -> None:
-        """What a broker, or an address, answers to all requests of that code from now on: a body,
-        or an error code."""
+    def says(self, name: str, code: int, answer: Said) -> None:
+        """What a broker, or an address, answers to all requests of that code from now on."""
         self.answers[name if ":" in name else self.named(name).address, code] = answer
 
     def made(self, code: int) -> list[Call]:
@@ -357,6 +366,8 @@ class ScriptedCluster:
         answer = self.answers.get((address, request.code))
         if isinstance(answer, ResponseCode):
             return response(request, answer, "scripted")
+        if isinstance(answer, dict):
+            return response(request, ResponseCode.SUCCESS, fields=answer)
         if answer is not None:
             return response(request, ResponseCode.SUCCESS, body=answer)
         if address in self.brokers:

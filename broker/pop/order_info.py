@@ -1,0 +1,262 @@
+"""Ordered pop: which batch of each queue is with a consumer (consumerOrderInfo.json).
+
+Owns RocketMQ's table of outstanding batches (ConsumerOrderInfoManager): a queue gives out nothing
+more until each message of its batch is acknowledged or its time is over; then the same messages are
+popped again. It must never read a queue nor commit an offset: it says which one to commit. Called
+by the broker's pop handlers.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from typing import Any, Final
+
+from turbopump.broker.tables.saving import Saver
+from turbopump.engine.disk.config_files import pieces_of
+from turbopump.engine.disk.kept_table import Content
+from turbopump.engine.types import QueueOffset
+from turbopump.net.wire.bodies import BadBody, as_int, as_object, number, optional_text
+from turbopump.net.wire.java_properties import ConfigError
+from turbopump.net.wire.names import kept_size
+
+FILE_NAME: Final = "consumerOrderInfo.json"
+MAX_SIZE: Final = 64 << 20
+"""Bytes of all batches, some 50,000 queues with 32 messages each; beyond it no queue is popped in
+order that was not before."""
+STALE_MS: Final = 24 * 3_600_000
+"""A batch that was given out so long ago is forgotten (CLEAN_SPAN_FROM_LAST)."""
+
+_BATCH_SIZE: Final = 500
+_MESSAGE_SIZE: Final = 40
+
+Pair = tuple[str, str]
+"""Topic, or a retry topic, and group."""
+
+
+class AckOutcome(Enum):
+    """What an acknowledgement of a message of an ordered batch came to, where nothing moves."""
+
+    IGNORED = "of another pop"
+    UNKNOWN = "of no message of the batch"
+
+
+@dataclass(slots=True)
+class OrderedBatch:
+    """What was given out of one queue, RocketMQ's OrderInfo. Times are in ms of the wall clock.
+
+    `acked` has bit i for the i-th of `offsets`; `visible_ms` are times that were changed since;
+    `counts` says how often an offset had been given out before.
+    """
+
+    pop_time_ms: int
+    invisible_ms: int
+    offsets: list[QueueOffset]
+    attempt_id: str | None = None
+    given_ms: int = 0
+    acked: int = 0
+    visible_ms: dict[QueueOffset, int] = field(default_factory=dict)
+    counts: dict[QueueOffset, int] = field(default_factory=dict)
+
+    def blocked_until(self) -> int:
+        """When the last message that is not acknowledged becomes visible; 0: each is."""
+        waiting = [
+            self.visible_ms.get(offset, self.pop_time_ms + self.invisible_ms)
+            for at, offset in enumerate(self.offsets)
+            if not self.acked & 1 << at
+        ]
+        return max(waiting, default=0)
+
+    def next_offset(self) -> QueueOffset:
+        """The first message that is not acknowledged, or the one behind the batch."""
+        for at, offset in enumerate(self.offsets):
+            if not self.acked & 1 << at:
+                return offset
+        return QueueOffset(self.offsets[-1] + 1)
+
+    def size(self) -> int:
+        """Bytes that it takes in memory, roughly."""
+        return _BATCH_SIZE + 3 * _MESSAGE_SIZE * len(self.offsets) + kept_size(
+            self.attempt_id or ""
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As RocketMQ writes it: the first offset, then the distance of each other one to it."""
+        first = self.offsets[0]
+        members: dict[str, Any] = {
+            "popTime": self.pop_time_ms,
+            "i": self.invisible_ms,
+            "o": [first, *(offset - first for offset in self.offsets[1:])],
+            "l": self.given_ms,
+            "cm": self.acked,
+        }
+        if self.visible_ms:
+            members["ot"] = {str(offset): at_ms for offset, at_ms in self.visible_ms.items()}
+        if self.counts:
+            members["oc"] = {str(offset): count for offset, count in self.counts.items()}
+        if self.attempt_id is not None:
+            members["a"] = self.attempt_id
+        return members
+
+    @classmethod
+    def from_json(cls, value: Any) -> "OrderedBatch | None":
+        """Ours or RocketMQ's; None for one without messages. Raises BadBody."""
+        members = as_object(value)
+        found = members.get("o")
+        if not isinstance(found, list) or not found:
+            return None
+        first, *rest = (as_int(each, "o") for each in found)
+        return cls(
+            pop_time_ms=number(members, "popTime"),
+            invisible_ms=number(members, "i"),
+            offsets=[QueueOffset(first), *(QueueOffset(first + each) for each in rest)],
+            attempt_id=optional_text(members, "a"),
+            given_ms=number(members, "l"),
+            acked=number(members, "cm") & ((1 << len(found)) - 1),
+            visible_ms=_by_offset(members.get("ot")),
+            counts=_by_offset(members.get("oc")),
+        )
+
+
+class OrderedBatches:
+    """One batch at most for each queue of a topic and group. Loop thread only."""
+
+    def __init__(self, saver: Saver) -> None:
+        self._saver = saver
+        self._table: dict[Pair, dict[int, OrderedBatch]] = {}
+        self.size = 0
+        """Bytes of all batches."""
+
+    def load(self) -> None:
+        """Read the file, RocketMQ's or ours; raises ConfigError."""
+        saved = self._saver.load(FILE_NAME, self._take)
+        if saved is None:
+            return
+        try:
+            for name, queues in as_object(as_object(saved).get("table") or {}).items():
+                topic, _, group = name.partition("@")
+                for queue_id, value in as_object(queues).items():
+                    batch = OrderedBatch.from_json(value)
+                    if batch is not None:
+                        self._put((topic, group), as_int(queue_id, name), batch)
+        except BadBody as error:
+            raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
+
+    def blocked_until(
+        self, topic: str, group: str, queue_id: int, attempt_id: str | None, now_ms: int
+    ) -> int:
+        """Until when nothing of the queue may be popped, 0: it may. The same attempt may read its
+        batch again: its answer was lost (R43)."""
+        batch = self._table.get((topic, group), {}).get(queue_id)
+        if batch is None or (attempt_id is not None and attempt_id == batch.attempt_id):
+            return 0
+        until_ms = batch.blocked_until()
+        return until_ms if now_ms < until_ms else 0
+
+    def has_room(self, topic: str, group: str, queue_id: int) -> bool:
+        """Whether a batch of the queue can be kept."""
+        return queue_id in self._table.get((topic, group), {}) or self.size < MAX_SIZE
+
+    def give(
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        offsets: Sequence[QueueOffset],
+        *,
+        attempt_id: str | None,
+        pop_time_ms: int,
+        invisible_ms: int,
+    ) -> Mapping[QueueOffset, int]:
+        """These messages are given out; returns how often each had been before."""
+        pair = topic, group
+        before = self._table.get(pair, {}).get(queue_id)
+        batch = OrderedBatch(
+            pop_time_ms, invisible_ms, list(offsets), attempt_id, given_ms=pop_time_ms
+        )
+        if before is not None:
+            again = attempt_id is not None and attempt_id == before.attempt_id
+            known = set(before.offsets)
+            for offset in offsets:
+                count = before.counts.get(offset, 0) + (not again and offset in known)
+                if count:
+                    batch.counts[offset] = count
+        self._put(pair, queue_id, batch)
+        self._changed()
+        return {offset: batch.counts.get(offset, 0) for offset in offsets}
+
+    def ack(
+        self, topic: str, group: str, queue_id: int, offset: QueueOffset, pop_time_ms: int
+    ) -> QueueOffset | AckOutcome:
+        """A message is handled: the offset to commit. What a pop before the last one gave out is
+        not looked at (I17)."""
+        batch = self._table.get((topic, group), {}).get(queue_id)
+        if batch is None:
+            return QueueOffset(offset + 1)
+        if batch.pop_time_ms != pop_time_ms:
+            return AckOutcome.IGNORED
+        if offset not in batch.offsets:
+            return AckOutcome.UNKNOWN
+        batch.acked |= 1 << batch.offsets.index(offset)
+        self._changed()
+        return batch.next_offset()
+
+    def hide(
+        self, topic: str, group: str, queue_id: int, offset: QueueOffset, pop_time_ms: int, until: int
+    ) -> bool:
+        """The message stays invisible until that time in ms; whether it is one of the batch."""
+        batch = self._table.get((topic, group), {}).get(queue_id)
+        if batch is None or batch.pop_time_ms != pop_time_ms or offset not in batch.offsets:
+            return False
+        batch.visible_ms[offset] = until
+        self._changed()
+        return True
+
+    def clear(self, topic: str, group: str, queue_id: int) -> None:
+        """The group reads the queue from elsewhere: what it holds does not count any more."""
+        queues = self._table.get((topic, group), {})
+        batch = queues.pop(queue_id, None)
+        if batch is not None:
+            self.size -= batch.size()
+            self._changed()
+
+    def sweep(self, is_known: "Mapping[Pair, int]", now_ms: int) -> None:
+        """Forget what is stale: batches of a day ago, and those of queues that are not there.
+        `is_known` has how many queues each topic and group reads."""
+        for pair, queues in list(self._table.items()):
+            count = is_known.get(pair, 0)
+            for queue_id, batch in list(queues.items()):
+                if queue_id >= count or now_ms - batch.given_ms > STALE_MS:
+                    self.clear(*pair, queue_id)
+            if not queues:
+                del self._table[pair]
+
+    def to_json(self) -> dict[str, Any]:
+        """The file's content."""
+        return {
+            "table": {
+                f"{topic}@{group}": {str(at): batch.to_json() for at, batch in queues.items()}
+                for (topic, group), queues in self._table.items()
+                if queues
+            }
+        }
+
+    def _put(self, pair: Pair, queue_id: int, batch: OrderedBatch) -> None:
+        queues = self._table.setdefault(pair, {})
+        if queue_id in queues:
+            self.size -= queues[queue_id].size()
+        queues[queue_id] = batch
+        self.size += batch.size()
+
+    def _changed(self) -> None:
+        self._saver.changed(FILE_NAME, self._take)
+
+    def _take(self) -> Content:
+        return partial(pieces_of, self.to_json())
+
+
+def _by_offset(value: Any) -> dict[QueueOffset, int]:
+    return {
+        QueueOffset(as_int(offset, "an offset")): as_int(each, offset)
+        for offset, each in as_object(value or {}).items()
+    }

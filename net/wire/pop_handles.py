@@ -1,0 +1,162 @@
+"""The handle of a popped message and what a pop's answer says of offsets, as texts.
+
+Owns their layout (RocketMQ: ExtraInfoUtil, KeyBuilder). It must never know what a handle is worth:
+the broker finds out. Called by the broker's pop handlers and by the client that pops.
+
+    handle        startOffset popTime invisibleTime reviveQid retryFlag brokerName queueId [offset]
+    start offsets flag queueId startOffset;...
+    offsets       flag queueId offset,offset,...;...
+    counts        flag queueId count;...  and  flag qo<queueId>%<offset> count;...
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from turbopump.engine.types import QueueOffset
+from turbopump.net.wire.names import RETRY_PREFIX
+
+ORDERED_REVIVE_QUEUE: Final = 999
+"""In the place of a revive queue: an ordered pop (KeyBuilder.POP_ORDER_REVIVE_QUEUE)."""
+
+HANDLE_MAX: Final = 1_024
+"""Characters of a handle: seven numbers and a broker's name."""
+
+_PARTS_MIN, _PARTS_MAX = 7, 9
+_BROKER: Final = re.compile(r"[!-~]{1,255}")
+"""A broker's name goes into records and comes back from peers: printable, without blanks."""
+
+
+class RetryKind(Enum):
+    """Which topic a popped message lay in; the value is the flag in the texts."""
+
+    NORMAL = "0"
+    RETRY_V1 = "1"
+    RETRY_V2 = "2"
+
+    def topic_of(self, topic: str, group: str) -> str:
+        """The name of the topic itself, or of the group's retry topic for it."""
+        if self is RetryKind.NORMAL:
+            return topic
+        return f"{RETRY_PREFIX}{group}{'_' if self is RetryKind.RETRY_V1 else '+'}{topic}"
+
+
+class BadHandle(ValueError):
+    """A text that is no handle; the message is one sentence."""
+
+
+@dataclass(slots=True, frozen=True)
+class PopHandle:
+    """What the consumer gives back of a message that it popped.
+
+    `start` is the queue offset that names the check point, `queue_offset` that of the message where
+    the handle says it. Times are in ms, `pop_time_ms` of the wall clock.
+    """
+
+    start: QueueOffset
+    pop_time_ms: int
+    invisible_ms: int
+    revive_queue_id: int
+    kind: RetryKind
+    broker_name: str
+    queue_id: int
+    queue_offset: QueueOffset | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "PopHandle":
+        """A handle out of its text; the ninth part, a log offset of the proxy, is not looked at.
+        Raises BadHandle."""
+        parts = text[:HANDLE_MAX].split(" ")
+        if len(text) > HANDLE_MAX or not _PARTS_MIN <= len(parts) <= _PARTS_MAX:
+            raise BadHandle(f"a handle has {_PARTS_MIN} to {_PARTS_MAX} parts: {text[:100]!r}")
+        try:
+            kind = RetryKind(parts[4])
+        except ValueError:
+            raise BadHandle(f"a handle of retry flag {parts[4][:20]!r}") from None
+        if not _BROKER.fullmatch(parts[5]):
+            raise BadHandle(f"a handle of broker {parts[5][:100]!r}")
+        return cls(
+            start=QueueOffset(_number(parts[0], 63)),
+            pop_time_ms=_number(parts[1], 62),
+            invisible_ms=_number(parts[2], 62),
+            revive_queue_id=_number(parts[3], 31),
+            kind=kind,
+            broker_name=parts[5],
+            queue_id=_number(parts[6], 31),
+            queue_offset=QueueOffset(_number(parts[7], 63)) if len(parts) > 7 else None,
+        )
+
+    def text(self) -> str:
+        """The handle as clients keep it."""
+        parts = [
+            self.start,
+            self.pop_time_ms,
+            self.invisible_ms,
+            self.revive_queue_id,
+            self.kind.value,
+            self.broker_name,
+            self.queue_id,
+        ]
+        if self.queue_offset is not None:
+            parts.append(self.queue_offset)
+        return " ".join(map(str, parts))
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether an ordered pop gave it."""
+        return self.revive_queue_id == ORDERED_REVIVE_QUEUE
+
+
+def start_offsets(popped: Iterable[tuple[RetryKind, int, int]]) -> str:
+    """startOffsetInfo of (kind, queue id, first queue offset); each queue once."""
+    return ";".join(f"{kind.value} {queue_id} {start}" for kind, queue_id, start in popped)
+
+
+def message_offsets(popped: Iterable[tuple[RetryKind, int, Sequence[int]]]) -> str:
+    """msgOffsetInfo of (kind, queue id, queue offsets of the messages); each queue once."""
+    return ";".join(
+        f"{kind.value} {queue_id} {','.join(map(str, offsets))}"
+        for kind, queue_id, offsets in popped
+    )
+
+
+def order_counts(kind: RetryKind, queue_id: int, counts: Mapping[QueueOffset, int]) -> str:
+    """orderCountInfo of one queue: how often each of its queue offsets was popped before. First
+    deliveries have no entry of their own (ConsumerOrderInfoManager.update)."""
+    each = [f"{kind.value} qo{queue_id}%{at} {count}" for at, count in counts.items()]
+    if not any(counts.values()):
+        each.clear()
+    return ";".join([*each, f"{kind.value} {queue_id} {min(counts.values(), default=0)}"])
+
+
+def read_offsets(text: str) -> dict[tuple[str, int], list[int]]:
+    """(flag, queue id) to offsets, of startOffsetInfo or msgOffsetInfo. Raises BadHandle."""
+    found: dict[tuple[str, int], list[int]] = {}
+    for part in filter(None, text.split(";")):
+        flag, _, rest = part.partition(" ")
+        queue_id, _, offsets = rest.partition(" ")
+        key = flag, _number(queue_id, 31)
+        if key in found:
+            raise BadHandle(f"queue {queue_id} of flag {flag} is there twice")
+        found[key] = [_number(each, 63) for each in offsets.split(",")]
+    return found
+
+
+def read_counts(text: str) -> dict[tuple[str, str], int]:
+    """(flag, `<queue id>` or `qo<queue id>%<offset>`) to count, of orderCountInfo. Raises
+    BadHandle."""
+    found: dict[tuple[str, str], int] = {}
+    for part in filter(None, text.split(";")):
+        words = part.split(" ")
+        if len(words) != 3:
+            raise BadHandle(f"counts of three parts: {part[:100]!r}")
+        found[words[0], words[1]] = _number(words[2], 31)
+    return found
+
+
+def _number(text: str, bits: int) -> int:
+    if text.isascii() and text.isdigit() and len(text) < 20 and int(text) < 1 << bits:
+        return int(text)
+    raise BadHandle(f"a handle with {text[:30]!r} for a number")

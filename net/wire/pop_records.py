@@ -1,0 +1,221 @@
+"""Check points and acknowledgements of popped messages, as they lie in the revive topic.
+
+Owns their JSON, their tags and their names (RocketMQ: PopCheckPoint, AckMsg, BatchAckMsg,
+PopAckConstants, PopMessageProcessor.genCkUniqueId). It must never know a log. Called by the
+broker's pop rooms. A check point and its acknowledgements meet by `CheckPointKey`.
+
+    check point  tag ck    due at pop time + invisible time - 1 s, so that it comes first
+    acks         ack, bAck due at pop time + invisible time
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from turbopump.engine.types import Buffer
+from turbopump.engine.types import QueueOffset
+from turbopump.net.wire.bodies import BadBody, as_int, dump, int32, number, small_object, text
+
+CHECK_POINT_TAG: Final = "ck"
+ACK_TAG: Final = "ack"
+BATCH_ACK_TAG: Final = "bAck"
+CHECK_POINT_LEAD_MS: Final = 1_000
+"""How much sooner than its acknowledgements a check point is due (PopAckConstants.ackTimeInterval).
+"""
+MESSAGES_MAX: Final = 32
+"""Messages of a check point: one bit of an int each (PopMessageRequestHeader.maxMsgNums)."""
+
+
+class CheckPointKey(NamedTuple):
+    """What a check point and its acknowledgements have in common."""
+
+    topic: str
+    group: str
+    queue_id: int
+    start: QueueOffset
+    pop_time_ms: int
+    broker_name: str
+
+
+@dataclass(slots=True, frozen=True)
+class CheckPoint:
+    """One hand-out of up to 32 messages of a queue.
+
+    `distances` are the messages' queue offsets less `start`; `acked` has bit i for the i-th
+    message; `retries` counts how often it was put again because a message could not be revived.
+    `is_suspended`: the consumer gave the messages back on purpose (5.5.0: PopCheckPoint.suspend).
+    """
+
+    key: CheckPointKey
+    invisible_ms: int
+    distances: tuple[int, ...]
+    acked: int = 0
+    retries: int = 0
+    is_suspended: bool = False
+
+    @property
+    def revive_ms(self) -> int:
+        """When what is not acknowledged becomes visible again."""
+        return self.key.pop_time_ms + self.invisible_ms
+
+    @property
+    def is_done(self) -> bool:
+        """Whether each message is acknowledged."""
+        return self.acked == (1 << len(self.distances)) - 1
+
+    def queue_offsets(self) -> list[QueueOffset]:
+        """Where its messages lie."""
+        return [QueueOffset(self.key.start + distance) for distance in self.distances]
+
+    def index_of(self, queue_offset: int) -> int | None:
+        """Which message has that queue offset; None if none has."""
+        try:
+            return self.distances.index(queue_offset - self.key.start)
+        except ValueError:
+            return None
+
+    def body(self) -> bytes:
+        """Its record's body."""
+        key = self.key
+        members: dict[str, Any] = {
+            "bm": self.acked,
+            "bn": key.broker_name,
+            "c": key.group,
+            "d": list(self.distances),
+            "it": self.invisible_ms,
+            "n": len(self.distances),
+            "pt": key.pop_time_ms,
+            "q": key.queue_id,
+            "reviveTime": self.revive_ms,
+            "ro": 0,
+            "so": key.start,
+            "sp": self.is_suspended,
+            "t": key.topic,
+        }
+        if self.retries:
+            members["rp"] = str(self.retries)
+        return dump(members)
+
+    @classmethod
+    def parse(cls, body: Buffer) -> "CheckPoint":
+        """Out of a record's body, ours or RocketMQ's; raises BadBody."""
+        members = small_object(body)
+        count = int32(members, "n")
+        if not 0 < count <= MESSAGES_MAX:
+            raise BadBody(f"a check point of {count} messages")
+        distances = members.get("d") or list(range(count))
+        if not isinstance(distances, list) or len(distances) != count:
+            raise BadBody("a check point with other distances than messages")
+        key = CheckPointKey(
+            text(members, "t"),
+            text(members, "c"),
+            int32(members, "q"),
+            QueueOffset(_natural(members, "so")),
+            _natural(members, "pt"),
+            text(members, "bn"),
+        )
+        return cls(
+            key,
+            _natural(members, "it"),
+            tuple(_distance(each) for each in distances),
+            int32(members, "bm") & ((1 << count) - 1),
+            _natural(members, "rp"),
+            members.get("sp") is True,
+        )
+
+
+@dataclass(slots=True, frozen=True)
+class Acknowledgement:
+    """Messages of one check point that were handled; `is_batch` decides the form of its record."""
+
+    key: CheckPointKey
+    queue_offsets: tuple[QueueOffset, ...]
+    is_batch: bool = False
+
+    @property
+    def tag(self) -> str:
+        """TAGS of its record."""
+        return BATCH_ACK_TAG if self.is_batch else ACK_TAG
+
+    def body(self) -> bytes:
+        """Its record's body."""
+        key = self.key
+        members: dict[str, Any] = {
+            "ao": -1 if self.is_batch else self.queue_offsets[0],
+            "bn": key.broker_name,
+            "c": key.group,
+            "pt": key.pop_time_ms,
+            "q": key.queue_id,
+            "so": key.start,
+            "t": key.topic,
+        }
+        if self.is_batch:
+            members["aol"] = list(self.queue_offsets)
+        return dump(members)
+
+    @classmethod
+    def parse(cls, body: Buffer, is_batch: bool) -> "Acknowledgement":
+        """Out of a record's body, ours or RocketMQ's, with short or long names; raises BadBody."""
+        members = small_object(body)
+        for long_name, name in _LONG_NAMES.items():
+            if name not in members and long_name in members:
+                members[name] = members[long_name]
+        key = CheckPointKey(
+            text(members, "t"),
+            text(members, "c"),
+            int32(members, "q"),
+            QueueOffset(_natural(members, "so")),
+            _natural(members, "pt"),
+            text(members, "bn"),
+        )
+        if not is_batch:
+            return cls(key, (QueueOffset(_natural(members, "ao")),))
+        acked = members.get("aol") or []
+        if not isinstance(acked, list):
+            raise BadBody("acknowledged offsets that are no list")
+        return cls(key, tuple(QueueOffset(as_int(each, "aol")) for each in acked), True)
+
+
+_LONG_NAMES: Final = {
+    "ackOffset": "ao",
+    "startOffset": "so",
+    "consumerGroup": "c",
+    "topic": "t",
+    "queueId": "q",
+    "popTime": "pt",
+    "brokerName": "bn",
+}
+
+
+def unique_key(key: CheckPointKey, tag: str, acked: int | None = None) -> str:
+    """UNIQ_KEY of the record: of a check point, or of the acknowledgement of that offset, -1 for
+    several."""
+    end = f"{key.pop_time_ms}@{key.broker_name}@{CHECK_POINT_TAG if acked is None else ACK_TAG}"
+    middle = f"{key.start}@" if acked is None else f"{acked}@"
+    assert (acked is None) == (tag == CHECK_POINT_TAG)
+    return f"{key.topic}@{key.queue_id}@{middle}{key.group}@{end}"
+
+
+def acked_offsets(start: QueueOffset, bits: bytes) -> Sequence[QueueOffset]:
+    """The queue offsets of a bit set of BATCH_ACK_MESSAGE: bit i, little endian, is `start` + i
+    (RocketMQ: BitSetSerializerDeserializer)."""
+    return [
+        QueueOffset(start + 8 * at + bit)
+        for at, byte in enumerate(bits)
+        for bit in range(8)
+        if byte & 1 << bit
+    ]
+
+
+def _natural(members: dict[str, Any], name: str) -> int:
+    value = number(members, name)
+    if value < 0:
+        raise BadBody(f"{name} is {value}")
+    return value
+
+
+def _distance(value: Any) -> int:
+    distance = as_int(value, "d")
+    if not 0 <= distance < 1 << 31:
+        raise BadBody(f"a message {distance} behind the first")
+    return distance

@@ -1,0 +1,302 @@
+"""What one pop gets: messages of many queues, each hidden by a check point.
+
+Owns the order in which queues are looked at, where a group begins and what is remembered of a
+hand-out (RocketMQ: PopMessageProcessor.popMsgFromQueue). It must never answer: a hand-out counts
+once its check point is safe. Called by the pop handler, at the request and when something arrives.
+
+    places of a wish -> read -> check point -> hand-out          order: batch of order_info instead
+"""
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from turbopump.broker.pop.hand_outs import HandOuts, PoppedQueue
+from turbopump.broker.pop.order_info import OrderedBatches
+from turbopump.broker.pop.revive_log import ReviveLog
+from turbopump.broker.tables.offsets import OffsetTable
+from turbopump.broker.tables.topics import TopicTable
+from turbopump.engine.later import Later
+from turbopump.engine.store import Store
+from turbopump.engine.types import PutStatus, QueueOffset, ReadResult, ReadStatus
+from turbopump.net.wire.names import RETRY_PREFIX
+from turbopump.net.wire.pop_handles import ORDERED_REVIVE_QUEUE, RetryKind, order_counts
+from turbopump.net.wire.pop_records import CheckPoint, CheckPointKey
+
+QUEUES_OF_STEP: Final = 128
+"""Queues that are looked at in one step of a pop, some microseconds each."""
+
+_MOVED: Final = {
+    ReadStatus.OFFSET_TOO_SMALL,
+    ReadStatus.OFFSET_OVERFLOW_BADLY,
+    ReadStatus.OFFSET_FOUND_NULL,
+}
+_NOTHING_HERE: Final = {
+    ReadStatus.NO_MATCHED_MESSAGE,
+    ReadStatus.OFFSET_FOUND_NULL,
+    ReadStatus.MESSAGE_WAS_REMOVING,
+}
+_QUEUE_OFFSET: Final = slice(20, 28)  # of a record
+
+
+@dataclass(slots=True, frozen=True)
+class PopWish:
+    """What a consumer asks for. `queue_id` -1: any queue; `codes` as for `Store.read`; `from_end`:
+    a group without an offset begins at the end (initMode MAX)."""
+
+    topic: str
+    group: str
+    queue_id: int
+    count: int
+    invisible_ms: int
+    codes: frozenset[int] | None
+    from_end: bool = False
+    is_ordered: bool = False
+    attempt_id: str | None = None
+
+
+@dataclass(slots=True)
+class Taken:
+    """What was popped of one queue: the messages' queue offsets and their records."""
+
+    kind: RetryKind
+    queue: PoppedQueue
+    start: QueueOffset
+    offsets: list[QueueOffset]
+    slices: list[memoryview]
+
+
+@dataclass(slots=True)
+class Popped:
+    """What was found for a wish. `rest` messages are left in the queues that were looked at;
+    `free_ms` is when the first blocked queue of an ordered pop is free, 0 for none."""
+
+    pop_time_ms: int
+    revive_queue_id: int
+    taken: list[Taken] = field(default_factory=list)
+    counts: list[str] = field(default_factory=list)
+    count: int = 0
+    rest: int = 0
+    free_ms: int = 0
+    pending: list[Later[None]] = field(default_factory=list)
+
+    def when_safe(self) -> Later["Popped"]:
+        """This, once each check point is safe, without the queues whose check points are not."""
+        safe: Later[Popped] = Later()
+        left = len(self.pending)
+
+        def one_more(_none: None) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                safe.resolve(self)
+
+        if not left:
+            safe.resolve(self)
+        for each in self.pending:
+            each.then(one_more)
+        return safe
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class PopParts:
+    """What popping stands on. `retry_v2`, `retry_v1_too` and `retry_share` are enableRetryTopicV2,
+    retrieveMessageFromPopRetryTopicV1 and popFromRetryProbability."""
+
+    store: Store
+    topics: TopicTable
+    offsets: OffsetTable
+    orders: OrderedBatches
+    hand_outs: HandOuts
+    log: ReviveLog
+    random: Random
+    broker_name: str
+    revive_queues: int
+    retry_v2: bool
+    retry_v1_too: bool
+    retry_share: int
+
+
+class Popping:
+    """Pops for groups. Loop thread only."""
+
+    def __init__(self, parts: PopParts) -> None:
+        self._parts = parts
+        self._numbered = 0
+
+    def pop(
+        self, wish: PopWish, now_ms: int, arrived: tuple[str, int] | None = None
+    ) -> Generator[None, None, Popped]:
+        """Pop at `now_ms`, in steps; `arrived` is the only topic and queue id to look at. The
+        answer may leave when `Popped.when_safe` is there."""
+        parts = self._parts
+        self._numbered += 1
+        revive_queue = self._numbered % parts.revive_queues
+        popped = Popped(now_ms, ORDERED_REVIVE_QUEUE if wish.is_ordered else revive_queue)
+        for number, (kind, queue) in enumerate(self._places(wish)):
+            if number % QUEUES_OF_STEP == QUEUES_OF_STEP - 1:
+                yield
+            if arrived is None or arrived == (queue.topic, queue.queue_id):
+                self._look_at(wish, popped, kind, queue)
+        return popped
+
+    def next_offset(self, wish: PopWish, queue: PoppedQueue, now_ms: int) -> QueueOffset:
+        """Where the group pops the queue next; a group without an offset gets one."""
+        parts = self._parts
+        reset = parts.offsets.take_reset(queue.group, queue.topic, queue.queue_id)
+        if reset is not None:
+            parts.hand_outs.forget(queue)
+            parts.orders.clear(*queue)
+            return reset
+        handed = parts.hand_outs.next_offset(queue)
+        if handed is not None:
+            return handed
+        known = parts.offsets.query(queue.group, queue.topic, queue.queue_id)
+        return known if known >= 0 else self._begin(wish, queue, now_ms)
+
+    def retry_kinds(self, topic: str, group: str) -> list[RetryKind]:
+        """The kinds of retry topics that the group has for the topic, one of them at a pop."""
+        parts = self._parts
+        if topic.startswith(RETRY_PREFIX):
+            return []
+        kinds = [RetryKind.RETRY_V2] if parts.retry_v2 else [RetryKind.RETRY_V1]
+        if parts.retry_v2 and parts.retry_v1_too:
+            kinds.append(RetryKind.RETRY_V1)
+        return [kind for kind in kinds if parts.topics.peek(kind.topic_of(topic, group))]
+
+    def _places(self, wish: PopWish) -> Iterator[tuple[RetryKind, PoppedQueue]]:
+        """The queues of a wish in the order in which they are looked at: the retry topic comes
+        first now and then, so that neither starves."""
+        parts = self._parts
+        draw = parts.random.randrange(100)
+        normal = list(self._queues(wish, RetryKind.NORMAL, draw))
+        kinds = [] if wish.is_ordered else self.retry_kinds(wish.topic, wish.group)
+        retry: list[tuple[RetryKind, PoppedQueue]] = []
+        if kinds:
+            # An answer has messages of one kind of retry topic: both have the same queue ids.
+            retry = list(self._queues(wish, kinds[draw % len(kinds)], draw))
+        yield from retry + normal if draw < parts.retry_share else normal + retry
+
+    def _queues(
+        self, wish: PopWish, kind: RetryKind, draw: int
+    ) -> Iterator[tuple[RetryKind, PoppedQueue]]:
+        name = kind.topic_of(wish.topic, wish.group)
+        topic = self._parts.topics.peek(name)
+        if topic is None:
+            return
+        if kind is RetryKind.NORMAL and wish.queue_id >= 0:
+            yield kind, PoppedQueue(name, wish.group, wish.queue_id)
+            return
+        count = topic.read_queue_nums
+        for number in range(count):
+            yield kind, PoppedQueue(name, wish.group, (draw + number) % count)
+
+    def _look_at(
+        self, wish: PopWish, popped: Popped, kind: RetryKind, queue: PoppedQueue
+    ) -> None:
+        parts, now_ms = self._parts, popped.pop_time_ms
+        position = self.next_offset(wish, queue, now_ms)
+        if wish.is_ordered:
+            until_ms = parts.orders.blocked_until(*queue, wish.attempt_id, now_ms)
+            if until_ms or not parts.orders.has_room(*queue):
+                popped.free_ms = min(popped.free_ms or until_ms, until_ms)
+                return
+        high = parts.store.max_queue_offset(queue.topic, queue.queue_id)
+        if position == high:
+            return
+        if popped.count >= wish.count or parts.hand_outs.is_full(queue):
+            popped.rest += max(0, high - position)
+            return
+        result = self._read(wish, queue, position, wish.count - popped.count)
+        if result.status in _MOVED:
+            position = result.next_queue_offset
+            parts.hand_outs.forget(queue)
+            self._commit(queue, position, now_ms)
+            result = self._read(wish, queue, position, wish.count - popped.count)
+        if result.status is ReadStatus.FOUND:
+            self._give(wish, popped, kind, queue, position, result)
+        elif result.status in _NOTHING_HERE:
+            if wish.is_ordered:
+                self._commit(queue, result.next_queue_offset, now_ms)
+            else:
+                parts.hand_outs.skip(queue, result.next_queue_offset)
+        popped.rest += max(0, result.max_queue_offset - result.next_queue_offset)
+
+    def _read(
+        self, wish: PopWish, queue: PoppedQueue, position: QueueOffset, count: int
+    ) -> ReadResult:
+        # What lies in a retry topic has passed the filter when it was popped first.
+        codes = wish.codes if queue.topic == wish.topic else None
+        return self._parts.store.read(queue.topic, queue.queue_id, position, count, codes)
+
+    def _give(
+        self,
+        wish: PopWish,
+        popped: Popped,
+        kind: RetryKind,
+        queue: PoppedQueue,
+        start: QueueOffset,
+        result: ReadResult,
+    ) -> None:
+        parts, now_ms = self._parts, popped.pop_time_ms
+        taken = Taken(kind, queue, start, queue_offsets(result.slices), result.slices)
+        popped.taken.append(taken)
+        popped.count += len(taken.offsets)
+        if wish.is_ordered:
+            counts = parts.orders.give(
+                *queue,
+                taken.offsets,
+                attempt_id=wish.attempt_id,
+                pop_time_ms=now_ms,
+                invisible_ms=wish.invisible_ms,
+            )
+            popped.counts.append(order_counts(kind, queue.queue_id, counts))
+            self._commit(queue, start, now_ms)
+            return
+        key = CheckPointKey(*queue, start, now_ms, parts.broker_name)
+        distances = tuple(offset - start for offset in taken.offsets)
+        given = parts.hand_outs.add(queue, result.next_queue_offset)
+
+        def settle(status: PutStatus) -> None:
+            if status is PutStatus.PUT_OK:
+                parts.hand_outs.settle(queue, given)
+            else:
+                parts.hand_outs.drop(queue, given)
+                popped.taken.remove(taken)
+                popped.count -= len(taken.offsets)
+
+        check_point = CheckPoint(key, wish.invisible_ms, distances)
+        written = parts.log.add_check_point(check_point, popped.revive_queue_id, now_ms)
+        popped.pending.append(written.map(settle))
+
+    def _begin(self, wish: PopWish, queue: PoppedQueue, now_ms: int) -> QueueOffset:
+        """The first offset of a group that has none: the first message, or with `from_end` the last
+        one (not the one behind it, as in RocketMQ). All of a young queue is for the group."""
+        store, begin = self._parts.store, None
+        low = store.min_queue_offset(queue.topic, queue.queue_id)
+        if wish.from_end and queue.topic == wish.topic:
+            first = store.units(queue.topic, queue.queue_id, 0, 1) if low <= 0 else []
+            if not (first and store.in_memory(first[0].log_offset)):
+                high = store.max_queue_offset(queue.topic, queue.queue_id)
+                begin = QueueOffset(max(0, high - 1))
+        begin = QueueOffset(max(low, 0)) if begin is None else begin
+        self._commit(queue, begin, now_ms)
+        return begin
+
+    def _commit(self, queue: PoppedQueue, queue_offset: QueueOffset, now_ms: int) -> None:
+        self._parts.offsets.commit(
+            queue.group, queue.topic, queue.queue_id, queue_offset, now_ms
+        )
+
+
+def queue_offsets(slices: list[memoryview]) -> list[QueueOffset]:
+    """The queue offset of each record in slices of the log, which hold whole ones."""
+    found = []
+    for piece in slices:
+        position = 0
+        while position < len(piece):
+            record = piece[position : position + 28]
+            found.append(QueueOffset(int.from_bytes(record[_QUEUE_OFFSET], "big")))
+            position += int.from_bytes(record[:4], "big")
+    return found

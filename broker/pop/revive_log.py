@@ -1,0 +1,66 @@
+"""Check points and acknowledgements on their way into the log.
+
+Owns what a record of the revive topic says and where it goes: RocketMQ's queues and properties, so
+that a Java broker of the group goes on with them. It must never wait: the outcome comes later.
+Called by popping.py, revive.py and the handlers of acknowledgements.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from turbopump.engine.later import Later
+from turbopump.engine.types import PutStatus
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.pop_records import (
+    CHECK_POINT_LEAD_MS,
+    CHECK_POINT_TAG,
+    Acknowledgement,
+    CheckPoint,
+    unique_key,
+)
+
+REVIVE_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
+
+PutRecord = Callable[[str, int, bytes, dict[str, str], int], Later[PutStatus]]
+"""Stores a record of topic, queue id, body and properties at a time in ms, as a client's message
+that waits for its time if it has one; resolved once it is as safe as a send."""
+
+
+def revive_topic(cluster: str) -> str:
+    """The topic of a cluster's check points (PopAckConstants.REVIVE_TOPIC)."""
+    return REVIVE_PREFIX + cluster
+
+
+class ReviveLog:
+    """Writes to the revive topic of one cluster."""
+
+    def __init__(self, cluster: str, put: PutRecord) -> None:
+        self.topic = revive_topic(cluster)
+        self._put = put
+
+    def add_check_point(
+        self, check_point: CheckPoint, revive_queue_id: int, now_ms: int
+    ) -> Later[PutStatus]:
+        """The messages of a check point become visible again unless they are acknowledged."""
+        due_ms = check_point.revive_ms - CHECK_POINT_LEAD_MS
+        key = unique_key(check_point.key, CHECK_POINT_TAG)
+        return self._write(check_point.body(), CHECK_POINT_TAG, key, revive_queue_id, due_ms, now_ms)
+
+    def add_ack(
+        self, ack: Acknowledgement, invisible_ms: int, revive_queue_id: int, now_ms: int
+    ) -> Later[PutStatus]:
+        """Messages are handled. `invisible_ms` is that of their check point: an acknowledgement is
+        due behind it."""
+        due_ms = ack.key.pop_time_ms + invisible_ms
+        first = -1 if ack.is_batch else ack.queue_offsets[0]
+        key = unique_key(ack.key, ack.tag, first)
+        return self._write(ack.body(), ack.tag, key, revive_queue_id, due_ms, now_ms)
+
+    def _write(
+        self, body: bytes, tag: str, key: str, queue_id: int, due_ms: int, now_ms: int
+    ) -> Later[PutStatus]:
+        properties = {names.UNIQ_KEY: key, names.TAGS: tag}
+        # One that is due is stored where it is read, at once.
+        if due_ms > now_ms:
+            properties[names.TIMER_DELIVER_MS] = str(due_ms)
+        return self._put(self.topic, queue_id, body, properties, now_ms)

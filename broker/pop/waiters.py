@@ -1,0 +1,209 @@
+"""Pops that wait for a message: long polling of any queue, or of one.
+
+Owns the waiting pops, by topic and group, by deadline and by connection. It must never pop: the
+handler's `attempt` does. Called by handlers/pop.py (add), the store (arrived), and the broker's tick
+(tick, drop).
+
+One arrival wakes one waiter of each group, not all of them: a message has one consumer in a group
+(RocketMQ: PopLongPollingService). Those that only ask whether there is a message are all woken.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+
+MAX_OF_GROUP: Final = 1_024
+"""Waiting pops of a topic, group and queue (popPollingSize)."""
+MAX_WAITING: Final = 100_000
+"""All waiting pops (maxPopPollingSize)."""
+MAX_SIZE: Final = 128 << 20
+"""Bytes of all waiting pops; one more is answered at once."""
+WAITER_SIZE: Final = 1_200
+"""Bytes of one besides its texts."""
+SWEEP_MAX: Final = 500
+"""Attempts of one sweep, some 20 ms; the rest follow when other requests have had their turn."""
+_SLACK: Final = 1_024  # deadlines of answered pops that may stay in the heap before it is rebuilt
+
+Arrived = tuple[str, int]
+"""A topic and a queue id."""
+
+
+class Waits(Enum):
+    """What came of letting a pop wait."""
+
+    WAITS = auto()
+    FULL = auto()
+
+
+@dataclass(slots=True, eq=False)
+class PopWaiter:
+    """One waiting pop. `topics` are those that it reads, the retry topics included; `queue_id` is
+    -1 for any queue.
+
+    `attempt(arrived)` pops again and returns whether the waiter was answered; with None its time is
+    over, and it must answer. `only_asks`: it pops nothing, so an arrival wakes others besides.
+    """
+
+    topics: tuple[str, ...]
+    group: str
+    queue_id: int
+    deadline_ms: int
+    owner: Hashable
+    attempt: Callable[[Arrived | None], bool]
+    size: int = 0
+    only_asks: bool = False
+    waiting: bool = field(default=False, init=False)
+
+
+_Key = tuple[str, str, int]
+
+
+class PopWaiters:
+    """The waiting pops of a broker. Loop thread only. `wake` asks for a `sweep` soon."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._woken = False
+        self._by_key: dict[_Key, dict[PopWaiter, None]] = {}
+        self._groups: dict[str, dict[str, int]] = {}
+        """Topic to group to how many wait; an arrival looks here first."""
+        self._by_owner: dict[Hashable, set[PopWaiter]] = {}
+        self._deadlines: list[tuple[int, int, PopWaiter]] = []
+        self._sequence = 0
+        self._arrived: dict[Arrived, None] = {}
+        self._behind: deque[tuple[PopWaiter, Arrived]] = deque()
+        self.count = 0
+        self.size = 0
+        """Bytes of all waiting pops."""
+        self.watch: Callable[[bool], None] = lambda watched: None
+        """Called when the first pop begins to wait, and when none does any more."""
+
+    def add(self, waiter: PopWaiter) -> Waits:
+        """Let a pop wait."""
+        size = WAITER_SIZE + waiter.size
+        key = self._key(waiter, waiter.topics[0])
+        if (
+            self.count >= MAX_WAITING
+            or self.size + size > MAX_SIZE
+            or len(self._by_key.get(key, ())) >= MAX_OF_GROUP
+        ):
+            return Waits.FULL
+        waiter.waiting = True
+        self.count += 1
+        self.size += size
+        if self.count == 1:
+            self.watch(True)
+        for topic in waiter.topics:
+            self._by_key.setdefault(self._key(waiter, topic), {})[waiter] = None
+            groups = self._groups.setdefault(topic, {})
+            groups[waiter.group] = groups.get(waiter.group, 0) + 1
+        self._by_owner.setdefault(waiter.owner, set()).add(waiter)
+        self._sequence += 1
+        heapq.heappush(self._deadlines, (waiter.deadline_ms, self._sequence, waiter))
+        if len(self._deadlines) > 2 * self.count + _SLACK:
+            self._deadlines = [entry for entry in self._deadlines if entry[2].waiting]
+            heapq.heapify(self._deadlines)
+        return Waits.WAITS
+
+    def number_of(self, topic: str, group: str, queue_id: int) -> int:
+        """How many pops wait for that queue, -1: for any (POLLING_INFO)."""
+        return len(self._by_key.get((topic, group, queue_id), ()))
+
+    def arrived(self, topic: str, queue_id: int) -> None:
+        """A queue has grown, or may be popped again. Nothing is answered here: this runs inside an
+        append."""
+        if topic in self._groups:
+            self._arrived[topic, queue_id] = None
+            self._ask_for_sweep()
+
+    def sweep(self) -> None:
+        """Attempt the pops that wait for what has arrived."""
+        self._woken = False
+        if not self._behind:
+            arrived, self._arrived = self._arrived, {}
+            for one in arrived:
+                for group in list(self._groups.get(one[0], ())):
+                    self._choose(group, one)
+        for _ in range(min(SWEEP_MAX, len(self._behind))):
+            waiter, one = self._behind.popleft()
+            if waiter.waiting and waiter.attempt(one):
+                self._remove(waiter)
+            elif not waiter.waiting:
+                self._choose(waiter.group, one)  # it is gone: the message is another one's
+        if self._behind or self._arrived:
+            self._ask_for_sweep()
+
+    def tick(self, now_ms: int) -> None:
+        """Answer the pops whose time is over."""
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            waiter = heapq.heappop(self._deadlines)[2]
+            if waiter.waiting:
+                self._finish(waiter)
+
+    def drop(self, owner: Hashable) -> None:
+        """Forget the pops of a connection that is gone."""
+        for waiter in list(self._by_owner.get(owner, ())):
+            self._remove(waiter)
+
+    def release_all(self) -> None:
+        """Answer every waiting pop now (the broker stops, or is not the master any more)."""
+        for waiters in list(self._by_owner.values()):
+            for waiter in list(waiters):
+                self._finish(waiter)
+
+    def _choose(self, group: str, arrived: Arrived) -> None:
+        """The waiters of a group that an arrival wakes: the first one, and all that only ask."""
+        topic, queue_id = arrived
+        popped = False
+        for key in ((topic, group, -1), (topic, group, queue_id)):
+            for waiter in self._by_key.get(key, ()):
+                if waiter.only_asks:
+                    self._behind.append((waiter, arrived))
+                elif not popped:
+                    popped = True
+                    self._behind.append((waiter, arrived))
+
+    @staticmethod
+    def _key(waiter: PopWaiter, topic: str) -> _Key:
+        # In a retry topic it waits for any queue.
+        return topic, waiter.group, waiter.queue_id if topic == waiter.topics[0] else -1
+
+    def _ask_for_sweep(self) -> None:
+        if not self._woken:
+            self._woken = True
+            self._wake()
+
+    def _finish(self, waiter: PopWaiter) -> None:
+        answered = waiter.attempt(None)
+        assert answered, "a final attempt must answer"
+        self._remove(waiter)
+
+    def _remove(self, waiter: PopWaiter) -> None:
+        if not waiter.waiting:
+            return
+        waiter.waiting = False
+        self.count -= 1
+        self.size -= WAITER_SIZE + waiter.size
+        if self.count == 0:
+            self.watch(False)
+        for topic in waiter.topics:
+            self._forget_key(self._key(waiter, topic), waiter)
+        owned = self._by_owner[waiter.owner]
+        owned.discard(waiter)
+        if not owned:
+            del self._by_owner[waiter.owner]
+
+    def _forget_key(self, key: _Key, waiter: PopWaiter) -> None:
+        waiters = self._by_key[key]
+        del waiters[waiter]
+        if not waiters:
+            del self._by_key[key]
+        groups = self._groups[key[0]]
+        groups[waiter.group] -= 1
+        if not groups[waiter.group]:
+            del groups[waiter.group]
+        if not groups:
+            del self._groups[key[0]]

@@ -1,0 +1,1 @@
+"""Pop consumption: requests of consumers that the broker hands messages to."""

@@ -1,0 +1,279 @@
+"""ACK_MESSAGE, BATCH_ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME: what became of popped messages.
+
+Owns the answers of RocketMQ's AckMessageProcessor and ChangeInvisibleTimeProcessor. It must never
+answer before what it says is safe: RocketMQ answers an acknowledgement with success whatever became
+of its record. Called by the dispatch table.
+"""
+
+import base64
+import binascii
+from typing import Any, Final
+
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.handlers.pop.checks import (
+    PopRefused,
+    check_master,
+    check_queue,
+    handle_of,
+)
+from turbopump.broker.pop.order_info import AckOutcome
+from turbopump.engine.later import Later
+from turbopump.engine.types import PutStatus, QueueOffset
+from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.transport.turns import Steps
+from turbopump.net.wire.bodies import BadBody, as_object, number, object_in_steps, text
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.pop import (
+    AckMessageRequest,
+    ChangeInvisibleTimeRequest,
+    ChangeInvisibleTimeResponse,
+)
+from turbopump.net.wire.pop_handles import PopHandle, RetryKind
+from turbopump.net.wire.pop_records import (
+    MESSAGES_MAX,
+    Acknowledgement,
+    CheckPoint,
+    CheckPointKey,
+    acked_offsets,
+)
+
+ACKS_OF_STEP: Final = 32
+"""Entries of a batch that are stored in one step."""
+INVISIBLE_MAX_MS: Final = 12 * 3_600_000 + 60_000
+
+
+def register(table: Dispatcher, broker: BrokerContext) -> None:
+    """Serve the codes of acknowledgements."""
+
+    def ack(request: Command, peer: Peer, now_ms: int) -> Answer:
+        header = read_header(AckMessageRequest, request.fields)
+        try:
+            handle = _checked(broker, header, peer)
+        except PopRefused as refused:
+            return response(request, refused.code, refused.remark)
+        if handle.is_ordered:
+            return _ack_ordered(broker, request, header, handle, now_ms)
+        done = Acknowledgement(_key(header, handle), (QueueOffset(header.offset),))
+        written = broker.pop.log.add_ack(
+            done, handle.invisible_ms, handle.revive_queue_id, now_ms
+        )
+        return written.map(lambda status: _stored(request, status))
+
+    def change(request: Command, peer: Peer, now_ms: int) -> Answer:
+        header = read_header(ChangeInvisibleTimeRequest, request.fields)
+        try:
+            handle = _checked(broker, header, peer)
+            if not 0 <= header.invisible_time <= INVISIBLE_MAX_MS:
+                raise PopRefused(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"invisibleTime {header.invisible_time} is over {INVISIBLE_MAX_MS} ms",
+                )
+        except PopRefused as refused:
+            return response(request, refused.code, refused.remark)
+        if handle.is_ordered:
+            return _hide_ordered(broker, request, header, handle, now_ms)
+        return _change(broker, request, header, handle, now_ms)
+
+    def batch(request: Command, peer: Peer, now_ms: int) -> Steps[Answer]:
+        return (yield from _ack_batch(broker, request, peer, now_ms))
+
+    table.add(RequestCode.ACK_MESSAGE, ack)
+    table.add(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, change)
+    table.add(RequestCode.BATCH_ACK_MESSAGE, batch)
+
+
+def _checked(
+    broker: BrokerContext, header: AckMessageRequest | ChangeInvisibleTimeRequest, peer: Peer
+) -> PopHandle:
+    """The handle of a message that is there; raises PopRefused."""
+    check_master(broker)
+    handle = handle_of(header.extra_info, broker)
+    check_queue(broker, header.topic, header.queue_id, peer)
+    low = broker.store.min_queue_offset(header.topic, header.queue_id)
+    high = broker.store.max_queue_offset(header.topic, header.queue_id)
+    if not low <= header.offset < high:
+        raise PopRefused(
+            ResponseCode.NO_MESSAGE,
+            f"offset is illegal, key:{header.topic}@{header.queue_id}, commit:{header.offset},"
+            f" store:{low}~{high}",
+        )
+    return handle
+
+
+def _key(header: AckMessageRequest | ChangeInvisibleTimeRequest, handle: PopHandle) -> CheckPointKey:
+    return CheckPointKey(
+        header.topic,
+        header.consumer_group,
+        header.queue_id,
+        handle.start,
+        handle.pop_time_ms,
+        handle.broker_name,
+    )
+
+
+def _ack_ordered(
+    broker: BrokerContext,
+    request: Command,
+    header: AckMessageRequest,
+    handle: PopHandle,
+    now_ms: int,
+) -> Command:
+    topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
+    committed = broker.offsets.query(group, topic, queue_id)
+    if header.offset < committed:
+        return response(request, ResponseCode.SUCCESS)
+    after = broker.pop.orders.ack(
+        topic, group, queue_id, QueueOffset(header.offset), handle.pop_time_ms
+    )
+    if after is AckOutcome.UNKNOWN:
+        return response(request, ResponseCode.MESSAGE_ILLEGAL, "offset is not of the last pop")
+    if not isinstance(after, AckOutcome):
+        if not broker.offsets.has_reset(group, topic, queue_id):
+            broker.offsets.commit(group, topic, queue_id, after, now_ms)
+        if not broker.pop.orders.blocked_until(topic, group, queue_id, None, now_ms):
+            broker.pop.waiters.arrived(topic, queue_id)
+    return response(request, ResponseCode.SUCCESS)
+
+
+def _hide_ordered(
+    broker: BrokerContext,
+    request: Command,
+    header: ChangeInvisibleTimeRequest,
+    handle: PopHandle,
+    now_ms: int,
+) -> Command:
+    topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
+    until_ms = now_ms + header.invisible_time
+    broker.pop.orders.hide(
+        topic, group, queue_id, QueueOffset(header.offset), handle.pop_time_ms, until_ms
+    )
+    broker.pop.wake_at(topic, queue_id, until_ms)
+    found = ChangeInvisibleTimeResponse(
+        handle.pop_time_ms, until_ms - handle.pop_time_ms, handle.revive_queue_id
+    )
+    return response(request, ResponseCode.SUCCESS, header=found)
+
+
+def _change(
+    broker: BrokerContext,
+    request: Command,
+    header: ChangeInvisibleTimeRequest,
+    handle: PopHandle,
+    now_ms: int,
+) -> Later[Command | None]:
+    """A check point of its own for the message, then an acknowledgement of the old one."""
+    offset = QueueOffset(header.offset)
+    log, queue_id = broker.pop.log, handle.revive_queue_id
+    old = Acknowledgement(_key(header, handle), (offset,))
+    key = old.key._replace(start=offset, pop_time_ms=now_ms)
+    new = CheckPoint(key, header.invisible_time, (0,), is_suspended=header.suspend)
+    answer: Later[Command | None] = Later()
+
+    def acked(_status: PutStatus) -> None:
+        # Without the acknowledgement the message comes twice, which it may.
+        found = ChangeInvisibleTimeResponse(now_ms, header.invisible_time, queue_id)
+        answer.resolve(response(request, ResponseCode.SUCCESS, header=found))
+
+    def written(status: PutStatus) -> None:
+        if status is PutStatus.PUT_OK:
+            log.add_ack(old, handle.invisible_ms, queue_id, broker.pop.now_ms()).then(acked)
+        else:
+            answer.resolve(_stored(request, status))
+
+    log.add_check_point(new, queue_id, now_ms).then(written)
+    return answer
+
+
+def _ack_batch(
+    broker: BrokerContext, request: Command, peer: Peer, now_ms: int
+) -> Steps[Answer]:
+    try:
+        check_master(broker)
+    except PopRefused as refused:
+        return response(request, refused.code, refused.remark)
+    members = yield from object_in_steps(request.body)
+    entries = members.get("acks")
+    if not isinstance(entries, list) or not entries:
+        return response(request, ResponseCode.NO_MESSAGE, "no acknowledgements")
+    broker_name = text(members, "brokerName")
+    pending: list[Later[PutStatus]] = []
+    for at, entry in enumerate(entries):
+        if at % ACKS_OF_STEP == ACKS_OF_STEP - 1:
+            yield
+        written = _ack_entry(broker, as_object(entry), broker_name, peer, now_ms)
+        if written is not None:
+            pending.append(written)
+    return _all_stored(request, pending)
+
+
+def _ack_entry(
+    broker: BrokerContext, entry: dict[str, Any], broker_name: str, peer: Peer, now_ms: int
+) -> Later[PutStatus] | None:
+    """One check point's acknowledgements; None for a queue that is not there, as in RocketMQ.
+    Raises BadBody."""
+    try:
+        kind = RetryKind(text(entry, "r", RetryKind.NORMAL.value))
+    except ValueError:
+        raise BadBody("r is none of 0, 1 and 2") from None
+    group = text(entry, "c")
+    topic = kind.topic_of(text(entry, "t"), group)
+    parts = [number(entry, name) for name in ("so", "pt", "it", "rq")]
+    handle = " ".join(map(str, parts))
+    queue_id = number(entry, "q")
+    try:
+        given = handle_of(f"{handle} {kind.value} {broker_name} {queue_id}", broker)
+        check_queue(broker, topic, queue_id, peer)
+    except PopRefused:
+        return None
+    offsets = _bits(entry, given.start)
+    key = CheckPointKey(topic, group, queue_id, given.start, given.pop_time_ms, broker_name)
+    if given.is_ordered:
+        for offset in offsets:
+            after = broker.pop.orders.ack(topic, group, queue_id, offset, given.pop_time_ms)
+            if not isinstance(after, AckOutcome):
+                broker.offsets.commit(group, topic, queue_id, after, now_ms)
+        broker.pop.waiters.arrived(topic, queue_id)
+        return None
+    if not offsets:
+        return None
+    ack = Acknowledgement(key, tuple(offsets), is_batch=True)
+    return broker.pop.log.add_ack(ack, given.invisible_ms, given.revive_queue_id, now_ms)
+
+
+def _bits(entry: dict[str, Any], start: QueueOffset) -> list[QueueOffset]:
+    try:
+        bits = base64.b64decode(text(entry, "b"), validate=True)
+    except (binascii.Error, ValueError):
+        raise BadBody("b is no base64") from None
+    if len(bits) > 8 * MESSAGES_MAX:
+        raise BadBody(f"acknowledgements of {len(bits)} bytes")
+    return list(acked_offsets(start, bits))
+
+
+def _all_stored(request: Command, pending: list[Later[PutStatus]]) -> Answer:
+    answer: Later[Command | None] = Later()
+    left = len(pending)
+    worst = PutStatus.PUT_OK
+
+    def one_more(status: PutStatus) -> None:
+        nonlocal left, worst
+        left -= 1
+        if status is not PutStatus.PUT_OK:
+            worst = status
+        if left == 0:
+            answer.resolve(_stored(request, worst))
+
+    if not pending:
+        return response(request, ResponseCode.SUCCESS)
+    for each in pending:
+        each.then(one_more)
+    return answer
+
+
+def _stored(request: Command, status: PutStatus) -> Command:
+    if status is PutStatus.PUT_OK:
+        return response(request, ResponseCode.SUCCESS)
+    return response(request, ResponseCode.SYSTEM_ERROR, status.value)

@@ -1,0 +1,157 @@
+"""NOTIFICATION, POLLING_INFO, PEEK_MESSAGE: what there is to pop, without popping it.
+
+Owns the answers of RocketMQ's NotificationProcessor, PollingInfoProcessor and PeekMessageProcessor.
+It must never move an offset. Called by the dispatch table.
+"""
+
+from functools import partial
+
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.handlers.pop.checks import (
+    PopRefused,
+    check_group,
+    check_master,
+    check_poll,
+    check_readable,
+    check_topic,
+)
+from turbopump.broker.handlers.pop.pops import EARLY_MS, POLL_MAX_MS
+from turbopump.broker.pop.waiters import Arrived, PopWaiter, Waits
+from turbopump.engine.later import Later
+from turbopump.engine.types import ReadStatus
+from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.transport.turns import Steps
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.pop import (
+    NotificationRequest,
+    NotificationResponse,
+    PeekMessageRequest,
+    PollingInfoRequest,
+    PollingInfoResponse,
+    PopMessageResponse,
+)
+from turbopump.net.wire.names import kept_size
+from turbopump.net.wire.pop_records import MESSAGES_MAX
+
+_QUEUES_OF_STEP = 128
+
+
+def register(table: Dispatcher, broker: BrokerContext) -> None:
+    """Serve the codes that look without popping."""
+
+    def notify(request: Command, peer: Peer, now_ms: int) -> Steps[Answer]:
+        header = read_header(NotificationRequest, request.fields)
+        try:
+            until_ms = check_poll(header.born_time, header.poll_time, now_ms)
+            check_master(broker)
+            check_readable(broker)
+            check_topic(broker, header.topic, header.queue_id, peer)
+            check_group(broker, header.consumer_group, now_ms)
+        except PopRefused as refused:
+            return response(request, refused.code, refused.remark)
+        has_any = yield from _has_any(broker, header, now_ms)
+        return _notice(broker, request, header, peer, has_any, until_ms - now_ms)
+
+    def polling_info(request: Command, peer: Peer, _now_ms: int) -> Answer:
+        header = read_header(PollingInfoRequest, request.fields)
+        try:
+            check_readable(broker)
+            check_topic(broker, header.topic, header.queue_id, peer)
+        except PopRefused as refused:
+            return response(request, refused.code, refused.remark)
+        count = broker.pop.waiters.number_of(
+            header.topic, header.consumer_group, header.queue_id
+        )
+        return response(request, ResponseCode.SUCCESS, header=PollingInfoResponse(count))
+
+    def peek(request: Command, peer: Peer, now_ms: int) -> Answer:
+        header = read_header(PeekMessageRequest, request.fields)
+        try:
+            check_master(broker)
+            check_readable(broker)
+            check_topic(broker, header.topic, header.queue_id, peer)
+            check_group(broker, header.consumer_group, now_ms)
+        except PopRefused as refused:
+            return response(request, refused.code, refused.remark)
+        return _peek(broker, request, header, now_ms)
+
+    table.add(RequestCode.NOTIFICATION, notify)
+    table.add(RequestCode.POLLING_INFO, polling_info)
+    table.add(RequestCode.PEEK_MESSAGE, peek)
+
+
+def _has_any(broker: BrokerContext, header: NotificationRequest, now_ms: int) -> Steps[bool]:
+    """Whether a pop would find something."""
+    places = broker.pop.popping.queues_of(header.topic, header.consumer_group, header.queue_id)
+    for number, queue in enumerate(places):
+        if number % _QUEUES_OF_STEP == _QUEUES_OF_STEP - 1:
+            yield
+        if header.order and broker.pop.orders.blocked_until(*queue, header.attempt_id, now_ms):
+            continue
+        if broker.pop.popping.waiting_count(queue) > 0:
+            return True
+    return False
+
+
+def _notice(
+    broker: BrokerContext,
+    request: Command,
+    header: NotificationRequest,
+    peer: Peer,
+    has_any: bool,
+    left_ms: int,
+) -> Answer:
+    wait_ms = min(left_ms - EARLY_MS, POLL_MAX_MS)
+    if has_any or wait_ms <= 0 or broker.shutting_down:
+        found = NotificationResponse(has_any, False)
+        return response(request, ResponseCode.SUCCESS, header=found)
+    answer: Later[Command | None] = Later()
+
+    def attempt(arrived: Arrived | None) -> bool:
+        found = NotificationResponse(arrived is not None, False)
+        answer.resolve(response(request, ResponseCode.SUCCESS, header=found))
+        return True
+
+    waiter = PopWaiter(
+        topics=(
+            header.topic,
+            *broker.pop.retry_topics(header.topic, header.consumer_group),
+        ),
+        group=header.consumer_group,
+        queue_id=header.queue_id,
+        deadline_ms=broker.steady_ms() + wait_ms,
+        owner=peer,
+        attempt=attempt,
+        size=kept_size(header.topic, header.consumer_group),
+        only_asks=True,
+    )
+    if broker.pop.waiters.add(waiter) is Waits.FULL:
+        return response(request, ResponseCode.SUCCESS, header=NotificationResponse(False, True))
+    peer.on_close(partial(broker.pop.waiters.drop, peer))
+    return answer
+
+
+def _peek(
+    broker: BrokerContext, request: Command, header: PeekMessageRequest, now_ms: int
+) -> Command:
+    count = min(max(header.max_msg_nums, 1), MESSAGES_MAX)
+    rest = 0
+    body: list[memoryview] = []
+    for queue in broker.pop.popping.queues_of(
+        header.topic, header.consumer_group, header.queue_id
+    ):
+        position = broker.pop.popping.peek_offset(queue)
+        if count <= 0:
+            rest += broker.pop.popping.waiting_count(queue)
+            continue
+        result = broker.store.read(queue.topic, queue.queue_id, position, count)
+        if result.status is ReadStatus.FOUND:
+            body.extend(result.slices)
+            count -= result.count
+        rest += max(0, result.max_queue_offset - result.next_queue_offset)
+    found = PopMessageResponse(now_ms, 0, 0, rest)
+    code = ResponseCode.SUCCESS if body else ResponseCode.PULL_NOT_FOUND
+    return response(request, code, None, found, body)

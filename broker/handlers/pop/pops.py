@@ -1,0 +1,225 @@
+"""POP_MESSAGE (200050): messages of any queue, hidden from the rest of the group for a while.
+
+Owns the checks, the answers and the long poll of RocketMQ's PopMessageProcessor. It must never hand
+out what no check point hides: broker/pop does that. Called by the dispatch table, and by the
+waiters when something arrives.
+"""
+
+import logging
+from functools import partial
+from typing import Final
+
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.handlers.pop.checks import (
+    PopRefused,
+    check_group,
+    check_master,
+    check_poll,
+    check_readable,
+    check_topic,
+)
+from turbopump.broker.pop.popped_records import records_of
+from turbopump.broker.pop.popping import Popped, PopWish
+from turbopump.broker.pop.waiters import Arrived, PopWaiter, Waits
+from turbopump.engine.later import Later
+from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.transport.turns import Steps
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.pop import PopMessageRequest, PopMessageResponse
+from turbopump.net.wire.names import kept_size
+from turbopump.net.wire.pop_handles import message_offsets, start_offsets
+from turbopump.net.wire.pop_records import MESSAGES_MAX
+from turbopump.net.wire.subscription import parse_subscription
+
+logger = logging.getLogger(__name__)
+
+POLL_MAX_MS: Final = 120_000
+"""The longest poll: an idle connection is closed then anyway. Clients ask for 15 to 30 s."""
+INVISIBLE_MAX_MS: Final = 12 * 3_600_000 + 60_000
+"""The longest time that messages are hidden; the clients' limit is 12 hours."""
+EARLY_MS: Final = 50
+"""A poll ends so much before its client gives it up (PopLongPollingService)."""
+
+_FROM_END = 1  # initMode
+_WATCHED = "pop waiters"  # key of Peer.context
+
+
+def register(table: Dispatcher, broker: BrokerContext) -> None:
+    """Serve POP_MESSAGE."""
+
+    def pop(request: Command, peer: Peer, now_ms: int) -> Steps[Answer]:
+        header = read_header(PopMessageRequest, request.fields)
+        try:
+            wish, until_ms = _wish(broker, header, peer, now_ms)
+        except PopRefused as refused:
+            return response(request, refused.code, refused.remark)
+        popped = yield from broker.pop.popping.pop(wish, now_ms)
+        return _Pop(broker, request, wish, peer).first(popped, until_ms, now_ms)
+
+    table.add(RequestCode.POP_MESSAGE, pop)
+
+
+def _wish(
+    broker: BrokerContext, header: PopMessageRequest, peer: Peer, now_ms: int
+) -> tuple[PopWish, int]:
+    """What is asked for, and until when; raises PopRefused."""
+    until_ms = check_poll(header.born_time, header.poll_time, now_ms)
+    check_master(broker)
+    check_readable(broker)
+    if not 0 < header.max_msg_nums <= MESSAGES_MAX:
+        raise PopRefused(
+            ResponseCode.INVALID_PARAMETER,
+            f"the broker[{broker.config.broker_ip1}] pop message's num is greater than 32",
+        )
+    if not 0 < header.invisible_time <= INVISIBLE_MAX_MS:
+        raise PopRefused(
+            ResponseCode.INVALID_PARAMETER,
+            f"invisibleTime {header.invisible_time} is not from 1 to {INVISIBLE_MAX_MS} ms",
+        )
+    check_topic(broker, header.topic, header.queue_id, peer)
+    check_group(broker, header.consumer_group, now_ms)
+    try:
+        subscription = parse_subscription(header.topic, header.exp or "*", header.exp_type, now_ms)
+    except ValueError:
+        subscription = None
+    if subscription is None or not subscription.is_tag_type:
+        raise PopRefused(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
+        )
+    steady_ms = broker.steady_ms()
+    broker.consumers.compensate(header.consumer_group, header.topic, subscription, steady_ms)
+    wish = PopWish(
+        topic=header.topic,
+        group=header.consumer_group,
+        queue_id=header.queue_id,
+        count=header.max_msg_nums,
+        invisible_ms=header.invisible_time,
+        codes=subscription.filter_codes,
+        from_end=header.init_mode == _FROM_END,
+        is_ordered=header.order is True,
+        attempt_id=header.attempt_id,
+    )
+    return wish, until_ms
+
+
+class _Pop:
+    """One pop, from its request to its answer, through any number of attempts."""
+
+    __slots__ = ("_answer", "_broker", "_is_over", "_peer", "_request", "_wish")
+
+    def __init__(
+        self, broker: BrokerContext, request: Command, wish: PopWish, peer: Peer
+    ) -> None:
+        self._broker = broker
+        self._request = request
+        self._wish = wish
+        self._peer = peer
+        self._answer: Later[Command | None] = Later()
+        self._is_over = False
+
+    def first(self, popped: Popped, until_ms: int, now_ms: int) -> Answer:
+        """The answer to what was found at once, or a wait."""
+        if popped.taken:
+            popped.when_safe().then(self._found)
+            return self._answer
+        wait_ms = min(until_ms - now_ms - EARLY_MS, POLL_MAX_MS)
+        if wait_ms <= 0 or self._broker.shutting_down:
+            return self._empty(ResponseCode.POLLING_TIMEOUT)
+        wish, pop = self._wish, self._broker.pop
+        retries = pop.retry_topics(wish.topic, wish.group) if not wish.is_ordered else ()
+        waiter = PopWaiter(
+            topics=(wish.topic, *retries),
+            group=wish.group,
+            queue_id=wish.queue_id,
+            deadline_ms=self._broker.steady_ms() + wait_ms,
+            owner=self._peer,
+            attempt=self._attempt,
+            size=kept_size(wish.topic, wish.group, wish.attempt_id or ""),
+        )
+        if pop.waiters.add(waiter) is Waits.FULL:
+            return self._empty(ResponseCode.POLLING_FULL)
+        if popped.free_ms:
+            pop.wake_at(wish.topic, wish.queue_id, popped.free_ms)
+        _watch(self._broker, self._peer)
+        return self._answer
+
+    def _attempt(self, arrived: Arrived | None) -> bool:
+        """Pop again from the queue that has grown; with None the time is over."""
+        if arrived is None:
+            self._answer.resolve(self._empty(ResponseCode.POLLING_TIMEOUT))
+            return True
+        broker, wish = self._broker, self._wish
+        try:
+            check_master(broker)
+            check_topic(broker, wish.topic, wish.queue_id, self._peer)
+            steps = broker.pop.popping.pop(wish, broker.pop.now_ms(), arrived)
+            popped = _finish(steps)
+        except PopRefused as refused:
+            self._answer.resolve(response(self._request, refused.code, refused.remark))
+            return True
+        if popped.free_ms:
+            broker.pop.wake_at(wish.topic, wish.queue_id, popped.free_ms)
+        if not popped.taken:
+            return False
+        popped.when_safe().then(self._found)
+        return True
+
+    def _found(self, popped: Popped) -> None:
+        """The check points are safe: the messages are the consumer's."""
+        wish, broker = self._wish, self._broker
+        if not popped.taken:
+            remark = "the check points of what was popped are not safe"
+            self._answer.resolve(response(self._request, ResponseCode.SYSTEM_ERROR, remark))
+            return
+        header = PopMessageResponse(
+            pop_time=popped.pop_time_ms,
+            invisible_time=wish.invisible_ms,
+            revive_qid=popped.revive_queue_id,
+            rest_num=popped.rest,
+            start_offset_info=start_offsets(
+                (one.kind, one.queue.queue_id, one.start) for one in popped.taken
+            ),
+            msg_offset_info=message_offsets(
+                (one.kind, one.queue.queue_id, one.offsets) for one in popped.taken
+            ),
+            order_count_info=";".join(popped.counts) or None,
+        )
+        body: list[memoryview] = []
+        for one in popped.taken:
+            body.extend(records_of(one, popped, wish, broker.config.broker_name))
+            broker.statistics.got(
+                wish.group, one.queue.topic, len(one.offsets), sum(map(len, one.slices))
+            )
+        if popped.rest > 0:
+            for one in popped.taken:
+                broker.pop.waiters.arrived(one.queue.topic, one.queue.queue_id)
+        self._answer.resolve(
+            response(self._request, ResponseCode.SUCCESS, "FOUND", header, body)
+        )
+
+    def _empty(self, code: ResponseCode) -> Command:
+        header = PopMessageResponse(
+            self._broker.pop.now_ms(), self._wish.invisible_ms, 0, 0
+        )
+        return response(self._request, code, None, header)
+
+
+def _finish(steps: Steps[Popped]) -> Popped:
+    """Of one queue: there is one step."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            popped = done.value
+            assert isinstance(popped, Popped)
+            return popped
+
+
+def _watch(broker: BrokerContext, peer: Peer) -> None:
+    """Let the waiters forget a connection when it is gone; once for each connection."""
+    if not peer.context.get(_WATCHED):
+        peer.context[_WATCHED] = True
+        peer.on_close(partial(broker.pop.waiters.drop, peer))

@@ -1,0 +1,72 @@
+"""The records of a pop as the consumer gets them.
+
+Owns what a record of a retry topic becomes: the consumer sees the topic that it popped, and the
+handle in a property (RocketMQ: PopMessageProcessor.popMsgFromQueue). It must never copy a record of
+the topic itself. Called by the pop handler.
+"""
+
+import struct
+from typing import Final
+
+from turbopump.broker.pop.popping import Popped, PopWish, Taken
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.pop_handles import PopHandle, RetryKind
+from turbopump.net.wire.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from turbopump.pyx.record import V1, V2
+
+_SYS_FLAG_AT: Final = 36
+_BORN_V6, _STORE_V6 = 0x10, 0x20
+_HEAD: Final = 84
+"""Bytes of a record with two IPv4 hosts, up to the body's length."""
+
+
+def records_of(
+    taken: Taken, popped: Popped, wish: PopWish, broker_name: str
+) -> list[memoryview]:
+    """The records of one queue: slices of the log, or those of a retry topic made anew."""
+    if taken.kind is RetryKind.NORMAL:
+        return taken.slices
+    made, number = [], 0
+    for piece in taken.slices:
+        position = 0
+        while position < len(piece):
+            size = int.from_bytes(piece[position : position + 4], "big")
+            handle = PopHandle(
+                start=taken.start,
+                pop_time_ms=popped.pop_time_ms,
+                invisible_ms=wish.invisible_ms,
+                revive_queue_id=popped.revive_queue_id,
+                kind=taken.kind,
+                broker_name=broker_name,
+                queue_id=taken.queue.queue_id,
+                queue_offset=taken.offsets[number],
+            )
+            record = piece[position : position + size]
+            made.append(memoryview(of_topic(record, wish.topic, handle.text())))
+            position += size
+            number += 1
+    return made
+
+
+def of_topic(record: memoryview, topic: str, handle: str) -> bytes:
+    """A record as it would lie in another topic, with the handle among its properties. Its CRCs and
+    its place stay those of the record in the log."""
+    sys_flag = int.from_bytes(record[_SYS_FLAG_AT : _SYS_FLAG_AT + 4], "big")
+    body_at = _HEAD + 12 * bool(sys_flag & _BORN_V6) + 12 * bool(sys_flag & _STORE_V6)
+    topic_at = body_at + 4 + int.from_bytes(record[body_at : body_at + 4], "big")
+    magic = int.from_bytes(record[4:8], "big", signed=True)
+    wide = 2 if magic == V2 else 1
+    topic_size = int.from_bytes(record[topic_at : topic_at + wide], "big")
+    properties_at = topic_at + wide + topic_size
+    size = int.from_bytes(record[properties_at : properties_at + 2], "big")
+    properties = bytes(record[properties_at + 2 : properties_at + 2 + size])
+    separator = PROPERTY_SEPARATOR.encode()
+    if properties and not properties.endswith(separator):
+        properties += separator
+    properties += f"{names.POP_CK}{NAME_VALUE_SEPARATOR}{handle}{PROPERTY_SEPARATOR}".encode()
+    name = topic.encode()
+    short = len(name) < 128
+    behind = struct.pack(">B" if short else ">H", len(name)) + name
+    behind += struct.pack(">H", len(properties)) + properties
+    head = struct.pack(">ii", topic_at + len(behind), V1 if short else V2)
+    return head + bytes(record[8:topic_at]) + behind

@@ -1,0 +1,84 @@
+"""Pop in one value: its parts, their ticks and what a change of role means to them.
+
+Owns the timing of pop: revival, waits for queues that come free, the saving of ordered batches. It
+must never do what its parts do. Made by broker/parts.py; called by the handlers and the tick.
+"""
+
+import heapq
+from collections.abc import Callable
+from typing import Final
+
+from turbopump.broker.pop.hand_outs import HandOuts
+from turbopump.broker.pop.order_info import OrderedBatches
+from turbopump.broker.pop.popping import Popping
+from turbopump.broker.pop.revive import ReviveQueue
+from turbopump.broker.pop.revive_log import ReviveLog
+from turbopump.broker.pop.waiters import PopWaiters
+from turbopump.broker.traffic.role import Role
+from turbopump.net.wire.pop_handles import RetryKind
+
+WAKES_MAX: Final = 100_000
+"""Times at which ordered queues come free that are remembered; more are found by the next poll."""
+
+
+class PopService:
+    """The pop of a broker. Loop thread only. `now_ms` is the wall clock; `delivered_ms` the time up
+    to which timers were delivered."""
+
+    def __init__(
+        self,
+        *,
+        popping: Popping,
+        waiters: PopWaiters,
+        orders: OrderedBatches,
+        hand_outs: HandOuts,
+        log: ReviveLog,
+        queues: list[ReviveQueue],
+        role: Role,
+        now_ms: Callable[[], int],
+        delivered_ms: Callable[[int], int],
+    ) -> None:
+        self.popping = popping
+        self.waiters = waiters
+        self.orders = orders
+        self.hand_outs = hand_outs
+        self.log = log
+        self.queues = queues
+        self.now_ms = now_ms
+        self._role = role
+        self._delivered_ms = delivered_ms
+        self._wakes: list[tuple[int, str, int]] = []
+        self._led = False
+
+    def retry_topics(self, topic: str, group: str) -> tuple[str, ...]:
+        """Topics that a pop of the topic reads besides, whether they are there yet or not."""
+        kinds = (RetryKind.RETRY_V1, RetryKind.RETRY_V2)
+        return tuple(kind.topic_of(topic, group) for kind in kinds)
+
+    def wake_at(self, topic: str, queue_id: int, at_ms: int) -> None:
+        """Attempt the pops that wait for the queue at that time: an ordered batch is over then."""
+        if len(self._wakes) < WAKES_MAX:
+            heapq.heappush(self._wakes, (at_ms, topic, queue_id))
+
+    def step(self, now_ms: int) -> bool:
+        """Revive what is due and wake what waits for that time; True if there may be more at
+        once."""
+        if not self._role.is_master:
+            if self._led:
+                self._stop()
+            return False
+        self._led = True
+        while self._wakes and self._wakes[0][0] <= now_ms:
+            _, topic, queue_id = heapq.heappop(self._wakes)
+            self.waiters.arrived(topic, queue_id)
+        delivered_ms = self._delivered_ms(now_ms)
+        return any([queue.step(now_ms, delivered_ms) for queue in self.queues])
+
+    def _stop(self) -> None:
+        """This broker is the master no more: another one hands out and revives."""
+        self._led = False
+        self._wakes.clear()
+        self.hand_outs.forget_all()
+        self.waiters.release_all()
+        for queue in self.queues:
+            queue.forget()

@@ -21,6 +21,7 @@ from turbopump.broker.config.kinds import (
     parse_delay_levels,
 )
 from turbopump.broker.config.known_keys import IDLE_KEYS
+from turbopump.broker.config.pop_config import PopConfig
 from turbopump.broker.config.replication_config import NO_ID_YET, OF_MACHINE, ReplicationConfig
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.keys import (
@@ -476,6 +477,7 @@ class BrokerConfig(NodeConfig):
         live=True,
     )
     replication: ReplicationConfig = section(ReplicationConfig)
+    pop: PopConfig = section(PopConfig)
     store: StoreConfig = section(StoreConfig)
     config_black_list: str = key(
         "configBlackList",

@@ -143,7 +143,6 @@ _OF_RELEASE: Final = """
     enableRemoteEscape boolean false
     enableRemotingMetrics boolean true
     enableRequestMetrics boolean true
-    enableRetryTopicV2 boolean false
     enableRocksDBLog boolean false
     enableRunningFlagsInFlush boolean false
     enableScheduleAsyncDeliver boolean false
@@ -246,7 +245,6 @@ _OF_RELEASE: Final = """
     popConsumerKVServiceEnable boolean false
     popConsumerKVServiceInit boolean false
     popConsumerKVServiceLog boolean false
-    popFromRetryProbability int 20
     popFromRetryProbabilityForPriority int 0
     popInflightMessageThreshold long 10000
     popLongPollingForceNotifyInterval long 800
@@ -284,7 +282,6 @@ _OF_RELEASE: Final = """
     rejectPullConsumerEnable boolean false refused pulls of any consumer are served here
     replicasPerDiskPartition int 1
     replyThreadPoolQueueCapacity int 10000
-    retrieveMessageFromPopRetryTopicV1 boolean true
     reviveAckWaitMs long 180000
     reviveInterval long 1000
     reviveMaxSlow long 3

@@ -9,12 +9,9 @@ by the broker's pop handlers.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
 from typing import Any, Final
 
-from turbopump.broker.tables.saving import Saver
-from turbopump.engine.disk.config_files import pieces_of
-from turbopump.engine.disk.kept_table import Content
+from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.bodies import BadBody, as_int, as_object, number, optional_text
 from turbopump.net.wire.java_properties import ConfigError
@@ -76,8 +73,8 @@ class OrderedBatch:
 
     def size(self) -> int:
         """Bytes that it takes in memory, roughly."""
-        return _BATCH_SIZE + 3 * _MESSAGE_SIZE * len(self.offsets) + kept_size(
-            self.attempt_id or ""
+        return (
+            _BATCH_SIZE + 3 * _MESSAGE_SIZE * len(self.offsets) + kept_size(self.attempt_id or "")
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -119,17 +116,22 @@ class OrderedBatch:
 
 
 class OrderedBatches:
-    """One batch at most for each queue of a topic and group. Loop thread only."""
+    """One batch at most for each queue of a topic and group. Loop thread only.
 
-    def __init__(self, saver: Saver) -> None:
-        self._saver = saver
+    The file is written now and then: after a crash messages may be given out that were with a
+    consumer, for the committed offset stays at the first one that is not acknowledged.
+    """
+
+    def __init__(self, files: ConfigFiles) -> None:
+        self._files = files
+        self._changed = False
         self._table: dict[Pair, dict[int, OrderedBatch]] = {}
         self.size = 0
         """Bytes of all batches."""
 
     def load(self) -> None:
         """Read the file, RocketMQ's or ours; raises ConfigError."""
-        saved = self._saver.load(FILE_NAME, self._take)
+        saved = self._files.load(FILE_NAME)
         if saved is None:
             return
         try:
@@ -182,7 +184,7 @@ class OrderedBatches:
                 if count:
                     batch.counts[offset] = count
         self._put(pair, queue_id, batch)
-        self._changed()
+        self._changed = True
         return {offset: batch.counts.get(offset, 0) for offset in offsets}
 
     def ack(
@@ -198,18 +200,24 @@ class OrderedBatches:
         if offset not in batch.offsets:
             return AckOutcome.UNKNOWN
         batch.acked |= 1 << batch.offsets.index(offset)
-        self._changed()
+        self._changed = True
         return batch.next_offset()
 
     def hide(
-        self, topic: str, group: str, queue_id: int, offset: QueueOffset, pop_time_ms: int, until: int
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        offset: QueueOffset,
+        pop_time_ms: int,
+        until: int,
     ) -> bool:
         """The message stays invisible until that time in ms; whether it is one of the batch."""
         batch = self._table.get((topic, group), {}).get(queue_id)
         if batch is None or batch.pop_time_ms != pop_time_ms or offset not in batch.offsets:
             return False
         batch.visible_ms[offset] = until
-        self._changed()
+        self._changed = True
         return True
 
     def clear(self, topic: str, group: str, queue_id: int) -> None:
@@ -218,7 +226,7 @@ class OrderedBatches:
         batch = queues.pop(queue_id, None)
         if batch is not None:
             self.size -= batch.size()
-            self._changed()
+            self._changed = True
 
     def sweep(self, is_known: "Mapping[Pair, int]", now_ms: int) -> None:
         """Forget what is stale: batches of a day ago, and those of queues that are not there.
@@ -230,6 +238,17 @@ class OrderedBatches:
                     self.clear(*pair, queue_id)
             if not queues:
                 del self._table[pair]
+
+    def take_save(self) -> dict[str, Any] | None:
+        """What to write to FILE_NAME, once; None if nothing has changed."""
+        if not self._changed:
+            return None
+        self._changed = False
+        return self.to_json()
+
+    def save_failed(self) -> None:
+        """What `take_save` gave is not on disk: the next interval tries again."""
+        self._changed = True
 
     def to_json(self) -> dict[str, Any]:
         """The file's content."""
@@ -247,12 +266,6 @@ class OrderedBatches:
             self.size -= queues[queue_id].size()
         queues[queue_id] = batch
         self.size += batch.size()
-
-    def _changed(self) -> None:
-        self._saver.changed(FILE_NAME, self._take)
-
-    def _take(self) -> Content:
-        return partial(pieces_of, self.to_json())
 
 
 def _by_offset(value: Any) -> dict[QueueOffset, int]:

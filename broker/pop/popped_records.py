@@ -20,9 +20,7 @@ _HEAD: Final = 84
 """Bytes of a record with two IPv4 hosts, up to the body's length."""
 
 
-def records_of(
-    taken: Taken, popped: Popped, wish: PopWish, broker_name: str
-) -> list[memoryview]:
+def records_of(taken: Taken, popped: Popped, wish: PopWish, broker_name: str) -> list[memoryview]:
     """The records of one queue: slices of the log, or those of a retry topic made anew."""
     if taken.kind is RetryKind.NORMAL:
         return taken.slices

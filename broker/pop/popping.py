@@ -155,6 +155,27 @@ class Popping:
         known = parts.offsets.query(queue.group, queue.topic, queue.queue_id)
         return known if known >= 0 else self._begin(wish, queue, now_ms)
 
+    def queues_of(self, topic: str, group: str, queue_id: int) -> Iterator[PoppedQueue]:
+        """All queues that pops of the group read, of the retry topics, too."""
+        wish = PopWish(topic, group, queue_id, 1, 0, None)
+        for kind in (RetryKind.NORMAL, *self.retry_kinds(topic, group)):
+            for _, queue in self._queues(wish, kind, 0):
+                yield queue
+
+    def peek_offset(self, queue: PoppedQueue) -> QueueOffset:
+        """Where the group would pop the queue next, if it had no offset: from the first message."""
+        handed = self._parts.hand_outs.next_offset(queue)
+        if handed is not None:
+            return handed
+        known = self._parts.offsets.query(queue.group, queue.topic, queue.queue_id)
+        low = self._parts.store.min_queue_offset(queue.topic, queue.queue_id)
+        return known if known >= 0 else QueueOffset(max(low, 0))
+
+    def waiting_count(self, queue: PoppedQueue) -> int:
+        """Messages of the queue that were not handed out."""
+        high = self._parts.store.max_queue_offset(queue.topic, queue.queue_id)
+        return max(0, high - self.peek_offset(queue))
+
     def retry_kinds(self, topic: str, group: str) -> list[RetryKind]:
         """The kinds of retry topics that the group has for the topic, one of them at a pop."""
         parts = self._parts
@@ -192,9 +213,7 @@ class Popping:
         for number in range(count):
             yield kind, PoppedQueue(name, wish.group, (draw + number) % count)
 
-    def _look_at(
-        self, wish: PopWish, popped: Popped, kind: RetryKind, queue: PoppedQueue
-    ) -> None:
+    def _look_at(self, wish: PopWish, popped: Popped, kind: RetryKind, queue: PoppedQueue) -> None:
         parts, now_ms = self._parts, popped.pop_time_ms
         position = self.next_offset(wish, queue, now_ms)
         if wish.is_ordered:
@@ -285,9 +304,7 @@ class Popping:
         return begin
 
     def _commit(self, queue: PoppedQueue, queue_offset: QueueOffset, now_ms: int) -> None:
-        self._parts.offsets.commit(
-            queue.group, queue.topic, queue.queue_id, queue_offset, now_ms
-        )
+        self._parts.offsets.commit(queue.group, queue.topic, queue.queue_id, queue_offset, now_ms)
 
 
 def queue_offsets(slices: list[memoryview]) -> list[QueueOffset]:

@@ -57,8 +57,8 @@ class RetryWriter(Protocol):
 
 @dataclass(slots=True)
 class _Open:
-    """A check point that is not done; bit i of `acked` and `coming`: the i-th message is handled, or
-    in the retry topic; it is on its way there."""
+    """A check point that is not done. Bit i of `acked`: the i-th message is handled, or in the retry
+    topic; of `coming`: it is on its way there."""
 
     check_point: CheckPoint
     queue_offset: QueueOffset
@@ -171,9 +171,7 @@ class ReviveQueue:
             if left & 1 << index:
                 self._revive_one(entry, index, queue_offset, now_ms)
 
-    def _revive_one(
-        self, entry: _Open, index: int, queue_offset: QueueOffset, now_ms: int
-    ) -> None:
+    def _revive_one(self, entry: _Open, index: int, queue_offset: QueueOffset, now_ms: int) -> None:
         key, life = entry.check_point.key, self._life
         units = self._store.units(key.topic, key.queue_id, queue_offset, 1)
         record = self._store.record_of(units[0]) if units else None

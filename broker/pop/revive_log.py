@@ -44,7 +44,9 @@ class ReviveLog:
         """The messages of a check point become visible again unless they are acknowledged."""
         due_ms = check_point.revive_ms - CHECK_POINT_LEAD_MS
         key = unique_key(check_point.key, CHECK_POINT_TAG)
-        return self._write(check_point.body(), CHECK_POINT_TAG, key, revive_queue_id, due_ms, now_ms)
+        return self._write(
+            check_point.body(), CHECK_POINT_TAG, key, revive_queue_id, due_ms, now_ms
+        )
 
     def add_ack(
         self, ack: Acknowledgement, invisible_ms: int, revive_queue_id: int, now_ms: int

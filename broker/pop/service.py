@@ -72,7 +72,8 @@ class PopService:
             _, topic, queue_id = heapq.heappop(self._wakes)
             self.waiters.arrived(topic, queue_id)
         delivered_ms = self._delivered_ms(now_ms)
-        return any([queue.step(now_ms, delivered_ms) for queue in self.queues])
+        more = [queue.step(now_ms, delivered_ms) for queue in self.queues]
+        return any(more)
 
     def _stop(self) -> None:
         """This broker is the master no more: another one hands out and revives."""

@@ -1,7 +1,7 @@
 """Pops that wait for a message: long polling of any queue, or of one.
 
 Owns the waiting pops, by topic and group, by deadline and by connection. It must never pop: the
-handler's `attempt` does. Called by handlers/pop.py (add), the store (arrived), and the broker's tick
+handler's `attempt` does. Called by handlers/pop (add), the store (arrived), and the broker's tick
 (tick, drop).
 
 One arrival wakes one waiter of each group, not all of them: a message has one consumer in a group

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from turbopump.engine.types import Buffer
-from turbopump.engine.types import QueueOffset
+from turbopump.engine.types import Buffer, QueueOffset
 from turbopump.net.wire.bodies import BadBody, as_int, dump, int32, number, small_object, text
 
 CHECK_POINT_TAG: Final = "ck"

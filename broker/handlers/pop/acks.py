@@ -57,9 +57,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
         if handle.is_ordered:
             return _ack_ordered(broker, request, header, handle, now_ms)
         done = Acknowledgement(_key(header, handle), (QueueOffset(header.offset),))
-        written = broker.pop.log.add_ack(
-            done, handle.invisible_ms, handle.revive_queue_id, now_ms
-        )
+        written = broker.pop.log.add_ack(done, handle.invisible_ms, handle.revive_queue_id, now_ms)
         return written.map(lambda status: _stored(request, status))
 
     def change(request: Command, peer: Peer, now_ms: int) -> Answer:
@@ -103,7 +101,9 @@ def _checked(
     return handle
 
 
-def _key(header: AckMessageRequest | ChangeInvisibleTimeRequest, handle: PopHandle) -> CheckPointKey:
+def _key(
+    header: AckMessageRequest | ChangeInvisibleTimeRequest, handle: PopHandle
+) -> CheckPointKey:
     return CheckPointKey(
         header.topic,
         header.consumer_group,
@@ -187,9 +187,7 @@ def _change(
     return answer
 
 
-def _ack_batch(
-    broker: BrokerContext, request: Command, peer: Peer, now_ms: int
-) -> Steps[Answer]:
+def _ack_batch(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> Steps[Answer]:
     try:
         check_master(broker)
     except PopRefused as refused:

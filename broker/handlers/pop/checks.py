@@ -68,18 +68,14 @@ def check_group(broker: BrokerContext, name: str, now_ms: int) -> None:
             f"subscription group [{name}] does not exist, {SEE_FAQ}",
         )
     if not group.consume_enable:
-        raise PopRefused(
-            ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}"
-        )
+        raise PopRefused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}")
 
 
 def check_poll(born_ms: int, poll_ms: int, now_ms: int) -> int:
     """When the client gave the request up, in ms; one that has no birth is born now."""
     born_ms = born_ms or now_ms
     if now_ms - born_ms - poll_ms > POLL_LATE_MS:
-        raise PopRefused(
-            ResponseCode.POLLING_TIMEOUT, "the broker pop message is timeout."
-        )
+        raise PopRefused(ResponseCode.POLLING_TIMEOUT, "the broker pop message is timeout.")
     return born_ms + poll_ms
 
 

@@ -62,9 +62,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
             check_topic(broker, header.topic, header.queue_id, peer)
         except PopRefused as refused:
             return response(request, refused.code, refused.remark)
-        count = broker.pop.waiters.number_of(
-            header.topic, header.consumer_group, header.queue_id
-        )
+        count = broker.pop.waiters.number_of(header.topic, header.consumer_group, header.queue_id)
         return response(request, ResponseCode.SUCCESS, header=PollingInfoResponse(count))
 
     def peek(request: Command, peer: Peer, now_ms: int) -> Answer:
@@ -140,9 +138,7 @@ def _peek(
     count = min(max(header.max_msg_nums, 1), MESSAGES_MAX)
     rest = 0
     body: list[memoryview] = []
-    for queue in broker.pop.popping.queues_of(
-        header.topic, header.consumer_group, header.queue_id
-    ):
+    for queue in broker.pop.popping.queues_of(header.topic, header.consumer_group, header.queue_id):
         position = broker.pop.popping.peek_offset(queue)
         if count <= 0:
             rest += broker.pop.popping.waiting_count(queue)

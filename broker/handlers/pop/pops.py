@@ -110,9 +110,7 @@ class _Pop:
 
     __slots__ = ("_answer", "_broker", "_is_over", "_peer", "_request", "_wish")
 
-    def __init__(
-        self, broker: BrokerContext, request: Command, wish: PopWish, peer: Peer
-    ) -> None:
+    def __init__(self, broker: BrokerContext, request: Command, wish: PopWish, peer: Peer) -> None:
         self._broker = broker
         self._request = request
         self._wish = wish
@@ -196,14 +194,10 @@ class _Pop:
         if popped.rest > 0:
             for one in popped.taken:
                 broker.pop.waiters.arrived(one.queue.topic, one.queue.queue_id)
-        self._answer.resolve(
-            response(self._request, ResponseCode.SUCCESS, "FOUND", header, body)
-        )
+        self._answer.resolve(response(self._request, ResponseCode.SUCCESS, "FOUND", header, body))
 
     def _empty(self, code: ResponseCode) -> Command:
-        header = PopMessageResponse(
-            self._broker.pop.now_ms(), self._wish.invisible_ms, 0, 0
-        )
+        header = PopMessageResponse(self._broker.pop.now_ms(), self._wish.invisible_ms, 0, 0)
         return response(self._request, code, None, header)
 
 

@@ -1,0 +1,33 @@
+"""The keys of pop consumption.
+
+Owns their declarations (RocketMQ: BrokerConfig). It must never decide anything about a message.
+Called by config.py; read where broker/parts.py makes the parts of pop.
+"""
+
+from dataclasses import dataclass
+
+from turbopump.engine.keys import BOOLEAN, between, key
+
+
+@dataclass(frozen=True, slots=True)
+class PopConfig:
+    """What shapes pop."""
+
+    enable_retry_topic_v2: bool = key(
+        "enableRetryTopicV2",
+        BOOLEAN,
+        False,
+        "Whether what is not acknowledged goes to %RETRY%group+topic, not %RETRY%group_topic.",
+    )
+    retrieve_from_v1: bool = key(
+        "retrieveMessageFromPopRetryTopicV1",
+        BOOLEAN,
+        True,
+        "Whether pops read retry topics of the old form, too.",
+    )
+    retry_probability: int = key(
+        "popFromRetryProbability",
+        between(0, 100),
+        20,
+        "Of 100 pops, how many look into the retry topic first.",
+    )

@@ -1,0 +1,100 @@
+"""What is revived, in its group's retry topic.
+
+Owns the copy of a message that was popped and not acknowledged in time (RocketMQ:
+PopReviveService.reviveRetry) and which topic it goes to. It must never wait: the outcome comes
+later. Called by revive.py.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from turbopump.broker.pop.hand_outs import PoppedQueue
+from turbopump.broker.tables.groups import GroupTable
+from turbopump.broker.tables.offsets import OffsetTable
+from turbopump.broker.tables.topics import TopicTable
+from turbopump.engine.later import Later
+from turbopump.engine.types import NewMessage, PutStatus, QueueOffset
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.names import RETRY_PREFIX
+from turbopump.net.wire.pop_handles import RetryKind
+from turbopump.net.wire.pop_records import CheckPoint
+from turbopump.net.wire.properties import decode_properties, encode_properties
+from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
+from turbopump.pyx.record import Record
+
+_TRANSACTION_BITS: Final = 0xC
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class RetryParts:
+    """`put` stores a message and is resolved once it is as safe as a send; `pulls` says whether a
+    group was set to pull a topic; `store_host` is what records are stamped with."""
+
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    put: Callable[[NewMessage, int], Later[PutStatus]]
+    pulls: Callable[[str, str], bool]
+    store_host: Callable[[], bytes]
+    retry_v2: bool
+
+
+class Retries:
+    """Writes what is revived. Loop thread only."""
+
+    def __init__(self, parts: RetryParts) -> None:
+        self._parts = parts
+
+    def revive(
+        self, record: Record, check_point: CheckPoint, now_ms: int
+    ) -> Later[PutStatus] | None:
+        """A copy of the message in its group's retry topic; resolved once it is safe. None: the
+        group or the topic is gone, it is for no consumer any more."""
+        key, parts = check_point.key, self._parts
+        if parts.groups.get(key.group) is None or parts.topics.peek(key.topic) is None:
+            return None
+        name = self._retry_topic(key.topic, key.group)
+        topic = parts.topics.create_internal(name, 1, PERM_READ | PERM_WRITE, now_ms)
+        if topic is None:
+            return _resolved(PutStatus.SERVICE_NOT_AVAILABLE)
+        queue = PoppedQueue(name, key.group, 0)
+        if parts.offsets.query(queue.group, queue.topic, queue.queue_id) < 0:
+            parts.offsets.commit(queue.group, queue.topic, queue.queue_id, QueueOffset(0), now_ms)
+        return parts.put(self._copy(record, check_point, name), now_ms)
+
+    def _retry_topic(self, topic: str, group: str) -> str:
+        """Where the group reads what it did not acknowledge. One that pulls now reads the topic of
+        its pull retries alone (RocketMQ revives into one that nothing reads then)."""
+        if topic.startswith(RETRY_PREFIX):
+            return topic
+        if self._parts.pulls(topic, group):
+            return RETRY_PREFIX + group
+        kind = RetryKind.RETRY_V2 if self._parts.retry_v2 else RetryKind.RETRY_V1
+        return kind.topic_of(topic, group)
+
+    def _copy(self, record: Record, check_point: CheckPoint, name: str) -> NewMessage:
+        properties = decode_properties(record.properties)
+        properties.pop(names.CRC32, None)
+        properties.setdefault(names.FIRST_POP_TIME, str(check_point.key.pop_time_ms))
+        if name == RETRY_PREFIX + check_point.key.group:
+            properties.setdefault(names.RETRY_TOPIC, check_point.key.topic)
+        host = self._parts.store_host()
+        return NewMessage(
+            topic=name,
+            queue_id=0,
+            body=record.body,
+            properties=encode_properties(properties),
+            flag=record.flag,
+            sys_flag=record.sys_flag & ~_TRANSACTION_BITS,
+            born_timestamp_ms=record.born_timestamp_ms,
+            born_host=host,
+            store_host=host,
+            reconsume_times=record.reconsume_times + (not check_point.is_suspended),
+        )
+
+
+def _resolved(status: PutStatus) -> Later[PutStatus]:
+    later: Later[PutStatus] = Later()
+    later.resolve(status)
+    return later

@@ -1,0 +1,53 @@
+"""When hand-outs become the group's offset."""
+
+from turbopump.broker.pop.hand_outs import HandOuts, PoppedQueue
+from turbopump.engine.types import QueueOffset
+
+QUEUE = PoppedQueue("T", "g", 0)
+
+
+def made() -> tuple[HandOuts, list[int]]:
+    committed: list[int] = []
+    return HandOuts(lambda _queue, offset: committed.append(offset)), committed
+
+
+def test_offsets_are_committed_in_the_order_of_the_queue() -> None:
+    hand_outs, committed = made()
+    first = hand_outs.add(QUEUE, QueueOffset(4))
+    second = hand_outs.add(QUEUE, QueueOffset(9))
+    assert hand_outs.next_offset(QUEUE) == 9
+    hand_outs.settle(QUEUE, second)
+    assert committed == []
+    hand_outs.settle(QUEUE, first)
+    assert committed == [9]
+    assert hand_outs.next_offset(QUEUE) is None
+
+
+def test_what_has_no_check_point_is_given_out_again_with_all_behind_it() -> None:
+    hand_outs, committed = made()
+    first = hand_outs.add(QUEUE, QueueOffset(4))
+    second = hand_outs.add(QUEUE, QueueOffset(9))
+    third = hand_outs.add(QUEUE, QueueOffset(12))
+    hand_outs.drop(QUEUE, second)
+    assert hand_outs.next_offset(QUEUE) == 4
+    hand_outs.drop(QUEUE, third)  # its check point failed, too: it is gone already
+    hand_outs.settle(QUEUE, first)
+    assert committed == [4]
+    assert hand_outs.next_offset(QUEUE) is None
+
+
+def test_what_a_filter_refuses_moves_the_offset_behind_what_is_under_way() -> None:
+    hand_outs, committed = made()
+    first = hand_outs.add(QUEUE, QueueOffset(4))
+    hand_outs.skip(QUEUE, QueueOffset(8))
+    assert committed == []
+    hand_outs.settle(QUEUE, first)
+    assert committed == [8]
+
+
+def test_an_offset_that_was_set_is_not_moved_by_what_was_under_way() -> None:
+    hand_outs, committed = made()
+    first = hand_outs.add(QUEUE, QueueOffset(4))
+    hand_outs.forget(QUEUE)
+    hand_outs.settle(QUEUE, first)
+    assert committed == []

@@ -1,0 +1,128 @@
+"""Ordered batches: when a queue is blocked, what an acknowledgement commits (messages.md 4.10)."""
+
+from pathlib import Path
+
+import pytest
+
+from turbopump.broker.pop.order_info import (
+    STALE_MS,
+    AckOutcome,
+    OrderedBatch,
+    OrderedBatches,
+)
+from turbopump.engine.disk.config_files import ConfigFiles
+from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.types import QueueOffset
+
+QUEUE = ("T", "g", 2)
+
+
+@pytest.fixture
+def config_files(tmp_path: Path) -> ConfigFiles:
+    return ConfigFiles(RealFiles(), str(tmp_path))
+
+
+def given(
+    batches: OrderedBatches, now_ms: int, *offsets: int, attempt: str | None = None
+) -> list[int]:
+    counts = batches.give(
+        *QUEUE,
+        [QueueOffset(each) for each in offsets],
+        attempt_id=attempt,
+        pop_time_ms=now_ms,
+        invisible_ms=1_000,
+    )
+    return list(counts.values())
+
+
+def test_a_queue_is_blocked_until_all_is_acknowledged_or_its_time_is_over(
+    config_files: ConfigFiles,
+) -> None:
+    batches = OrderedBatches(config_files)
+    assert given(batches, 5_000, 10, 11) == [0, 0]
+    assert batches.blocked_until(*QUEUE, None, 5_999) == 6_000
+    assert batches.blocked_until(*QUEUE, None, 6_000) == 0
+    assert batches.ack(*QUEUE, QueueOffset(11), 5_000) == 10
+    assert batches.blocked_until(*QUEUE, None, 5_100) == 6_000
+    assert batches.ack(*QUEUE, QueueOffset(10), 5_000) == 12
+    assert batches.blocked_until(*QUEUE, None, 5_100) == 0
+
+
+def test_acknowledgements_of_other_pops_and_messages_move_nothing(
+    config_files: ConfigFiles,
+) -> None:
+    batches = OrderedBatches(config_files)
+    given(batches, 5_000, 10, 11)
+    assert batches.ack(*QUEUE, QueueOffset(10), 4_000) is AckOutcome.IGNORED
+    assert batches.ack(*QUEUE, QueueOffset(12), 5_000) is AckOutcome.UNKNOWN
+    assert batches.ack("T", "g", 3, QueueOffset(12), 5_000) == 13
+
+
+def test_messages_that_come_again_are_counted_but_not_for_the_same_attempt(
+    config_files: ConfigFiles,
+) -> None:
+    batches = OrderedBatches(config_files)
+    given(batches, 5_000, 10, 11, attempt="a")
+    assert batches.blocked_until(*QUEUE, "a", 5_100) == 0
+    assert batches.blocked_until(*QUEUE, "b", 5_100) == 6_000
+    assert given(batches, 5_100, 10, 11, attempt="a") == [0, 0]
+    assert given(batches, 7_000, 10, 11, 12, attempt="b") == [1, 1, 0]
+    assert given(batches, 9_000, 11, 12) == [2, 1]
+
+
+def test_a_message_that_is_hidden_longer_blocks_longer(config_files: ConfigFiles) -> None:
+    batches = OrderedBatches(config_files)
+    given(batches, 5_000, 10, 11)
+    assert batches.hide(*QUEUE, QueueOffset(11), 5_000, 9_000)
+    assert not batches.hide(*QUEUE, QueueOffset(12), 5_000, 9_000)
+    assert batches.blocked_until(*QUEUE, None, 6_500) == 9_000
+    batches.ack(*QUEUE, QueueOffset(11), 5_000)
+    assert batches.blocked_until(*QUEUE, None, 6_500) == 0
+
+
+def test_the_file_is_rocketmqs_and_is_read_again(config_files: ConfigFiles) -> None:
+    batches = OrderedBatches(config_files)
+    given(batches, 5_000, 10, 12, attempt="a")
+    given(batches, 7_000, 10, 12, attempt="b")
+    batches.hide(*QUEUE, QueueOffset(12), 7_000, 9_000)
+    batches.ack(*QUEUE, QueueOffset(10), 7_000)
+    content = batches.take_save()
+    assert content == {
+        "table": {
+            "T@g": {
+                "2": {
+                    "popTime": 7_000,
+                    "i": 1_000,
+                    "o": [10, 2],
+                    "l": 7_000,
+                    "cm": 1,
+                    "ot": {"12": 9_000},
+                    "oc": {"10": 1, "12": 1},
+                    "a": "b",
+                }
+            }
+        }
+    }
+    assert batches.take_save() is None
+    config_files.save("consumerOrderInfo.json", content)
+    again = OrderedBatches(config_files)
+    again.load()
+    assert again.to_json() == content
+    assert again.size == batches.size > 0
+    assert again.ack(*QUEUE, QueueOffset(12), 7_000) == 13
+
+
+def test_a_batch_without_messages_is_none() -> None:
+    assert OrderedBatch.from_json({"popTime": 1, "i": 1, "o": []}) is None
+
+
+def test_what_is_stale_is_forgotten(config_files: ConfigFiles) -> None:
+    batches = OrderedBatches(config_files)
+    given(batches, 5_000, 10)
+    batches.sweep({("T", "g"): 3}, 6_000)
+    assert batches.size > 0
+    batches.sweep({("T", "g"): 2}, 6_000)
+    assert batches.size == 0
+    given(batches, 5_000, 10)
+    batches.sweep({("T", "g"): 3}, 5_001 + STALE_MS)
+    assert batches.to_json() == {"table": {}}

@@ -1,0 +1,127 @@
+"""Pops that wait: one of a group is woken by an arrival, and each is answered once."""
+
+from turbopump.broker.pop.waiters import MAX_OF_GROUP, Arrived, PopWaiter, PopWaiters, Waits
+
+
+class World:
+    """Waiters, what was attempted, and which attempts find something."""
+
+    def __init__(self) -> None:
+        self.wakes = 0
+        self.waiters = PopWaiters(self.wake)
+        self.attempts: list[tuple[str, Arrived | None]] = []
+        self.finds: set[str] = set()
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+    def add(
+        self,
+        name: str,
+        *,
+        group: str = "g",
+        queue_id: int = -1,
+        until_ms: int = 100,
+        asks: bool = False,
+    ) -> PopWaiter:
+        def attempt(arrived: Arrived | None) -> bool:
+            self.attempts.append((name, arrived))
+            return arrived is None or name in self.finds
+
+        topics = ("T", f"%RETRY%{group}_T")
+        waiter = PopWaiter(topics, group, queue_id, until_ms, name, attempt, only_asks=asks)
+        assert self.waiters.add(waiter) is Waits.WAITS
+        return waiter
+
+    def arrive(self, topic: str = "T", queue_id: int = 3) -> list[str]:
+        self.attempts.clear()
+        self.waiters.arrived(topic, queue_id)
+        self.waiters.sweep()
+        return [name for name, _ in self.attempts]
+
+
+def test_an_arrival_wakes_one_of_each_group_the_first_that_came() -> None:
+    world = World()
+    for name in ("a", "b"):
+        world.add(name)
+    world.add("other", group="h")
+    world.finds = {"a", "b", "other"}
+    assert world.arrive() == ["a", "other"]
+    assert world.arrive() == ["b"]
+    assert world.waiters.count == 0
+    assert world.arrive() == []
+
+
+def test_one_of_any_queue_comes_before_one_of_this_queue_and_others_sleep() -> None:
+    world = World()
+    world.add("this", queue_id=3)
+    world.add("that", queue_id=4)
+    world.finds = {"this", "that"}
+    assert world.arrive() == ["this"]
+    assert world.arrive(queue_id=4) == ["that"]
+    world.add("this", queue_id=3)
+    world.add("any")
+    world.finds = {"any"}
+    assert world.arrive() == ["any"]
+
+
+def test_an_arrival_in_a_retry_topic_wakes_whatever_queue_is_waited_for() -> None:
+    world = World()
+    world.add("this", queue_id=3)
+    assert world.arrive("%RETRY%g_T", 0) == ["this"]
+    assert world.waiters.count == 1  # it found nothing and waits on
+
+
+def test_those_that_only_ask_are_all_woken_and_take_nothing_from_the_others() -> None:
+    world = World()
+    world.add("asks", asks=True)
+    world.add("asks too", asks=True)
+    world.add("pops")
+    world.finds = {"asks", "asks too", "pops"}
+    assert sorted(world.arrive()) == ["asks", "asks too", "pops"]
+
+
+def test_the_time_of_a_poll_is_over() -> None:
+    world = World()
+    world.add("late", until_ms=200)
+    world.add("soon", until_ms=100)
+    world.waiters.tick(99)
+    assert world.attempts == []
+    world.waiters.tick(100)
+    assert world.attempts == [("soon", None)]
+    world.waiters.release_all()
+    assert world.attempts[1:] == [("late", None)]
+    assert (world.waiters.count, world.waiters.size) == (0, 0)
+
+
+def test_a_message_is_anothers_when_the_connection_that_was_woken_is_gone() -> None:
+    world = World()
+    world.add("gone")
+    world.add("next")
+    world.finds = {"gone", "next"}
+    world.waiters.arrived("T", 3)
+    world.waiters.drop("gone")
+    world.waiters.sweep()
+    assert [name for name, _ in world.attempts] == ["next"]
+
+
+def test_too_many_of_a_group_are_refused() -> None:
+    world = World()
+    for number in range(MAX_OF_GROUP):
+        world.add(str(number))
+    more = PopWaiter(("T",), "g", -1, 100, "more", lambda _arrived: True)
+    assert world.waiters.add(more) is Waits.FULL
+    assert world.waiters.number_of("T", "g", -1) == MAX_OF_GROUP
+    world.waiters.drop("0")
+    assert world.waiters.add(more) is Waits.WAITS
+
+
+def test_watching_begins_with_the_first_and_ends_with_the_last() -> None:
+    world = World()
+    watched: list[bool] = []
+    world.waiters.watch = watched.append
+    world.add("a")
+    world.add("b")
+    world.waiters.drop("a")
+    world.waiters.drop("b")
+    assert watched == [True, False]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from turbopump.broker.assignment.assignments import Assignments
 from turbopump.broker.config.config import BrokerConfig
+from turbopump.broker.pop.service import PopService
 from turbopump.broker.replication import GroupMembership, Replication
 from turbopump.broker.scheduled.delay import DelayedMessages
 from turbopump.broker.scheduled.half_checks import HalfChecks
@@ -85,6 +86,7 @@ class BrokerContext:
     membership: GroupMembership | None = None
     assignments: Assignments = field(init=False)
     lags: ConsumerLags = field(init=False)
+    pop: PopService = field(init=False)
 
     def __post_init__(self) -> None:
         self.lags = ConsumerLags(self.store, self.topics, self.groups, self.offsets, self.consumers)

@@ -32,6 +32,7 @@ from turbopump.broker.registration.registration import Registration
 from turbopump.broker.reopening import Reopening
 from turbopump.broker.replicating import Replicating, options_of
 from turbopump.broker.reports import Reports
+from turbopump.broker.pop.order_info import FILE_NAME as ORDERS_FILE
 from turbopump.broker.scheduled.delay import FILE_NAME as DELAY_FILE
 from turbopump.broker.small import awaited, guarded, settle
 from turbopump.broker.stopping import ends, patience_ms, write_down
@@ -70,6 +71,8 @@ logger = logging.getLogger(__name__)
 
 TICK_MS = 100
 """Pace of the store's policy, the deadlines of long polls and the delay levels."""
+ORDERS_SAVE_MS = 10_000
+"""Between two savings of ordered batches (ConsumerOrderInfoManager is persisted so often)."""
 DELAY_PAUSE_MS = 2
 """Between two steps of a backlog of delayed messages: sends and pulls come in between."""
 HISTORY_FOLDER = "rebalance"
@@ -210,6 +213,7 @@ class BrokerNode:
             await self._metrics.stop()
             await self._name_servers.leave()
             self.context.holds.release_all()
+            self.context.pop.waiters.release_all()
         finally:
             try:
                 await self._server.stop()
@@ -238,6 +242,7 @@ class BrokerNode:
             self.context.delay.save()
             self.context.half_counts.save(self._now_ms())
             self.context.timers.close()
+            self.context.pop.orders.save()
         finally:
             self._disk.finish()
             self.context.filters.save()
@@ -343,6 +348,7 @@ class BrokerNode:
 
     def _role_changed(self) -> None:
         self.context.holds.release_all()
+        self.context.pop.waiters.release_all()
         self._register_topics([])
 
     async def _listen(self) -> None:
@@ -423,12 +429,15 @@ class BrokerNode:
         guarded(self._deliver_delayed, "the delivery of delayed messages")
         guarded(self._check_halves, "the check of half messages")
         guarded(self._deliver_timers, "the delivery of timers")
+        guarded(self._step_pop, "the revival of popped messages")
+        guarded(lambda: context.pop.waiters.tick(self._steady_ms()), "the waiting pops' tick")
         guarded(self._name_servers.tick, "the registration")
         self._every("housekeeping", clients.HOUSEKEEPING_INTERVAL_MS, self._housekeep)
         self._every("statistics", SAMPLE_INTERVAL_MS, self._sample)
         self._every("offsets", config.flush_consumer_offset_interval_ms, self._save_offsets)
         self._every("delay", config.flush_delay_offset_interval_ms, context.delay.begin_save)
         guarded(self._save_delay, "the saving of the delay levels")
+        self._every("ordered batches", ORDERS_SAVE_MS, self._save_orders)
         self._every("halves", config.transaction_metric_flush_interval_ms, self._save_half_counts)
         self._every("timers", config.flush_delay_offset_interval_ms, self._save_timer_metrics)
         guarded(context.lags.tick, "the walk over the consumer groups")
@@ -480,6 +489,21 @@ class BrokerNode:
     def _deliver_more(self) -> None:
         if not self.context.shutting_down:
             guarded(self._deliver_delayed, "the delivery of delayed messages")
+
+    def _step_pop(self) -> None:
+        if self.context.pop.step(self._now_ms()) and not self.context.shutting_down:
+            self._loop.call_later(DELAY_PAUSE_MS / 1000, self._step_pop_again)
+
+    def _step_pop_again(self) -> None:
+        if not self.context.shutting_down:
+            guarded(self._step_pop, "the revival of popped messages")
+
+    def _save_orders(self) -> None:
+        orders = self.context.pop.orders
+        if ORDERS_FILE not in self._saving:
+            content = orders.take_save()
+            if content is not None:
+                self._save(ORDERS_FILE, partial(pieces_of, content), orders.save_failed)
 
     def _check_halves(self) -> None:
         if self.context.half_checks.step(self._now_ms()) and not self.context.shutting_down:

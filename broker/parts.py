@@ -35,6 +35,8 @@ from turbopump.broker.handlers.admin import broker as admin_broker
 from turbopump.broker.handlers.admin import groups as admin_groups
 from turbopump.broker.handlers.admin import offsets as admin_offsets
 from turbopump.broker.handlers.admin import topics as admin_topics
+from turbopump.broker.handlers.pop import acks, polls, pops, storing
+from turbopump.broker.pop.making import PopGround, make_pop
 from turbopump.broker.scheduled.delay import DelayedMessages
 from turbopump.broker.scheduled.half_checks import HalfChecks
 from turbopump.broker.scheduled.timers import Timers
@@ -83,6 +85,9 @@ _FAMILIES = (
     admin_offsets,
     admin_broker,
     ha,
+    pops,
+    acks,
+    polls,
 )
 
 
@@ -177,6 +182,7 @@ def make_broker(
         steady_ms=around.steady_ms,
     )
     context.assignments = _assignments(context, kept, around)
+    context.pop = make_pop(_pop_ground(context, around))
     _tie(context, around.wall_ms)
     return context
 
@@ -214,6 +220,26 @@ def _assignments(context: BrokerContext, kept: KeptShares, around: Surroundings)
         around.wall_ms,
         context.saver.elsewhere,
         around.soon,
+    )
+
+
+def _pop_ground(context: BrokerContext, around: Surroundings) -> PopGround:
+    return PopGround(
+        config=context.config,
+        store=context.store,
+        role=context.role,
+        topics=context.topics,
+        groups=context.groups,
+        offsets=context.offsets,
+        files=around.files,
+        random=around.random,
+        wall_ms=around.wall_ms,
+        soon=around.soon,
+        put_record=partial(storing.put_record, context),
+        put=partial(storing.put_message, context),
+        pulls=lambda _topic, _group: False,
+        store_host=lambda: context.store_host,
+        delivered_ms=lambda now_ms: now_ms,
     )
 
 
@@ -256,10 +282,12 @@ def _tie(context: BrokerContext, wall_ms: Callable[[], int]) -> None:
     """The calls between the parts: what was found plain once is looked up again after a change, and
     pulls wait for what arrives."""
     fast, holds, assignments = context.fast, context.holds, context.assignments
+    waiters = context.pop.waiters
 
     def reset(topic: str, queue_id: int) -> None:
         fast.forget_readers()
         holds.touch(topic, queue_id)
+        waiters.arrived(topic, queue_id)
 
     def replaced(names: list[str]) -> None:
         fast.forget(names)
@@ -271,10 +299,14 @@ def _tie(context: BrokerContext, wall_ms: Callable[[], int]) -> None:
             context.filters.unregister(group, wall_ms())
         assignments.group_changed(group)
 
-    def watch(watched: bool) -> None:
-        fast.lane.watched = watched
+    def watch(_watched: bool) -> None:
+        fast.lane.watched = bool(holds.count or waiters.count)
 
-    context.store.on_arrival(holds.arrived)
+    def arrived(topic: str, queue_id: int, max_queue_offset: QueueOffset) -> None:
+        holds.arrived(topic, queue_id, max_queue_offset)
+        waiters.arrived(topic, queue_id)
+
+    context.store.on_arrival(arrived)
     context.offsets.on_reset = reset
     context.offsets.collect = fast.collect_offsets
     context.statistics.collect = fast.collect_got
@@ -283,6 +315,6 @@ def _tie(context: BrokerContext, wall_ms: Callable[[], int]) -> None:
     context.filters.on_change = fast.forget_group
     context.groups.on_change = fast.forget_groups
     assignments.on_notices = partial(clients.send_again, context)
-    holds.watch = watch
+    holds.watch = waiters.watch = watch
     if context.store.extensions is not None:
         context.store.extensions.bit_map = context.filters.bit_map

@@ -246,6 +246,12 @@ class OrderedBatches:
         self._changed = False
         return self.to_json()
 
+    def save(self) -> None:
+        """Write the file now (a clean stop)."""
+        content = self.take_save()
+        if content is not None:
+            self._files.save(FILE_NAME, content)
+
     def save_failed(self) -> None:
         """What `take_save` gave is not on disk: the next interval tries again."""
         self._changed = True

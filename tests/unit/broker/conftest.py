@@ -234,6 +234,9 @@ class World:
             while self.broker.half_checks.step(self.now_ms):
                 pass
             self.run_timers()
+            while self.broker.pop.step(self.now_ms):
+                pass
+            self.broker.pop.waiters.tick(self.steady_ms)
 
     def run_timers(self) -> None:
         """All that is due now."""

@@ -1,0 +1,52 @@
+"""How pop's records and revived messages get into the store.
+
+Owns the outcome of both: resolved once they are as safe as a send. It must never decide what is
+written. Called by the parts of broker/pop, through broker/parts.py.
+"""
+
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.handlers.puts import Draft, Refusal, append, put
+from turbopump.engine.later import Later
+from turbopump.engine.types import Appended, NewMessage, PutStatus
+
+
+def put_record(
+    broker: BrokerContext,
+    topic: str,
+    queue_id: int,
+    body: bytes,
+    properties: dict[str, str],
+    now_ms: int,
+) -> Later[PutStatus]:
+    """Store a check point or an acknowledgement, which may have to wait for its time."""
+    draft = Draft(
+        topic=topic,
+        queue_id=queue_id,
+        body=body,
+        properties=properties,
+        flag=0,
+        sys_flag=0,
+        born_timestamp_ms=now_ms,
+        born_host=broker.store_host,
+    )
+    outcome = put(broker, draft, now_ms, must_wait=True)
+    if isinstance(outcome, Refusal):
+        return _resolved(PutStatus.MESSAGE_ILLEGAL)
+    return _when_safe(broker, outcome)
+
+
+def put_message(broker: BrokerContext, message: NewMessage, now_ms: int) -> Later[PutStatus]:
+    """Store a message as it is."""
+    return _when_safe(broker, append(broker, message, now_ms))
+
+
+def _when_safe(broker: BrokerContext, outcome: Appended) -> Later[PutStatus]:
+    if outcome.status is not PutStatus.PUT_OK:
+        return _resolved(outcome.status)
+    return broker.role.when_safe(outcome)
+
+
+def _resolved(status: PutStatus) -> Later[PutStatus]:
+    later: Later[PutStatus] = Later()
+    later.resolve(status)
+    return later

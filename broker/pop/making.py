@@ -1,0 +1,113 @@
+"""How the parts of pop are put together.
+
+Owns their order and the calls between them. It must never know a request. Called by
+broker/parts.py, for the process, the simulator and the tests' worlds alike.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from turbopump.broker.config.config import BrokerConfig
+from turbopump.broker.pop.hand_outs import HandOuts, PoppedQueue
+from turbopump.broker.pop.order_info import OrderedBatches
+from turbopump.broker.pop.popping import PopParts, Popping
+from turbopump.broker.pop.retries import Retries, RetryParts
+from turbopump.broker.pop.revive import REVIVE_GROUP, ReviveProgress, ReviveQueue
+from turbopump.broker.pop.revive_log import PutRecord, ReviveLog
+from turbopump.broker.pop.service import PopService
+from turbopump.broker.pop.waiters import PopWaiters
+from turbopump.broker.tables.groups import GroupTable
+from turbopump.broker.tables.offsets import OffsetTable
+from turbopump.broker.tables.topics import TopicTable
+from turbopump.broker.traffic.role import Role
+from turbopump.engine.disk.config_files import ConfigFiles
+from turbopump.engine.later import Later
+from turbopump.engine.store import Store
+from turbopump.engine.types import NewMessage, PutStatus, QueueOffset
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class PopGround:
+    """What pop stands on. `put_record` stores what may have to wait for its time, `put` a message
+    as it is; both are resolved once it is as safe as a send. `delivered_ms` is the time up to which
+    what waited for its time was delivered; `pulls` whether a group was set to pull a topic."""
+
+    config: BrokerConfig
+    store: Store
+    role: Role
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    files: ConfigFiles
+    random: Random
+    wall_ms: Callable[[], int]
+    soon: Callable[[Callable[[], None]], None]
+    put_record: PutRecord
+    put: Callable[[NewMessage, int], Later[PutStatus]]
+    pulls: Callable[[str, str], bool]
+    store_host: Callable[[], bytes]
+    delivered_ms: Callable[[int], int]
+
+
+def make_pop(ground: PopGround) -> PopService:
+    """The pop of a broker, its table loaded. Raises ConfigError."""
+    config, offsets = ground.config, ground.offsets
+
+    def commit(queue: PoppedQueue, queue_offset: QueueOffset) -> None:
+        offsets.commit(queue.group, queue.topic, queue.queue_id, queue_offset, ground.wall_ms())
+
+    orders, hand_outs = OrderedBatches(ground.files), HandOuts(commit)
+    orders.load()
+    log = ReviveLog(config.broker_cluster_name, ground.put_record)
+    popping = Popping(
+        PopParts(
+            store=ground.store,
+            topics=ground.topics,
+            offsets=offsets,
+            orders=orders,
+            hand_outs=hand_outs,
+            log=log,
+            random=ground.random,
+            broker_name=config.broker_name,
+            revive_queues=config.revive_queue_num,
+            retry_v2=config.pop.enable_retry_topic_v2,
+            retry_v1_too=config.pop.retrieve_from_v1,
+            retry_share=config.pop.retry_probability,
+        )
+    )
+    waiters = PopWaiters(lambda: ground.soon(waiters.sweep))
+    return PopService(
+        popping=popping,
+        waiters=waiters,
+        orders=orders,
+        hand_outs=hand_outs,
+        log=log,
+        queues=_revive_queues(ground, log.topic),
+        role=ground.role,
+        now_ms=ground.wall_ms,
+        delivered_ms=ground.delivered_ms,
+    )
+
+
+def _revive_queues(ground: PopGround, topic: str) -> list[ReviveQueue]:
+    offsets = ground.offsets
+    retries = Retries(
+        RetryParts(
+            topics=ground.topics,
+            groups=ground.groups,
+            offsets=offsets,
+            put=ground.put,
+            pulls=ground.pulls,
+            store_host=ground.store_host,
+            retry_v2=ground.config.pop.enable_retry_topic_v2,
+        )
+    )
+    progress = ReviveProgress(
+        get=lambda queue_id: offsets.query(REVIVE_GROUP, topic, queue_id),
+        set=lambda queue_id, at, now_ms: offsets.commit(REVIVE_GROUP, topic, queue_id, at, now_ms),
+    )
+    return [
+        ReviveQueue(ground.store, topic, queue_id, retries, progress)
+        for queue_id in range(ground.config.revive_queue_num)
+    ]

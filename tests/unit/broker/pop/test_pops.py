@@ -1,0 +1,302 @@
+"""Pop, acknowledge, revive: a broker asked over its table of handlers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.broker.conftest import World
+
+from turbopump.engine.later import Later
+from turbopump.net.wire.bodies import dump
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.headers.pop import (
+    AckMessageRequest,
+    ChangeInvisibleTimeRequest,
+    NotificationRequest,
+    PeekMessageRequest,
+    PopMessageRequest,
+)
+from turbopump.net.wire.message import decode_messages
+from turbopump.net.wire.pop_handles import PopHandle, RetryKind, read_offsets
+from turbopump.net.wire.topics import TopicConfig
+
+INVISIBLE_MS = 900
+RETRY = "%RETRY%g_T"
+
+
+class Popper:
+    """A consumer of group g that pops topic T."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        config = TopicConfig("T", read_queue_nums=2, write_queue_nums=2)
+        world.broker.topics.put(config, world.now_ms)
+
+    def send(self, *bodies: str, queue_id: int = 0, tag: str = "A") -> None:
+        for body in bodies:
+            fields = {
+                "a": "p", "b": "T", "c": "TBW102", "d": "8", "e": str(queue_id), "f": "0",
+                "g": str(self.world.now_ms), "h": "0", "i": f"TAGS\x01{tag}\x02",
+                "j": "0", "k": "false", "m": "false",
+            }  # fmt: skip
+            request = new_request(RequestCode.SEND_MESSAGE_V2, fields=fields, body=body.encode())
+            answer = self.world.dispatch(request)
+            assert not isinstance(answer, Later) and answer.code == ResponseCode.SUCCESS
+
+    def request(self, **changes: Any) -> Command | Later:
+        asked: dict[str, Any] = {
+            "consumer_group": "g", "topic": "T", "queue_id": -1, "max_msg_nums": 32,
+            "invisible_time": INVISIBLE_MS, "poll_time": 0, "born_time": self.world.now_ms,
+            "init_mode": 0, **changes,
+        }  # fmt: skip
+        return self.world.dispatch(new_request(RequestCode.POP_MESSAGE, PopMessageRequest(**asked)))
+
+    def pop(self, **changes: Any) -> list[tuple[str, str]]:
+        """Body and handle of each message."""
+        answer = self.request(**changes)
+        if isinstance(answer, Later):
+            assert answer.done, "the pop waits"
+            answer = answer.value
+        return self.messages(answer)
+
+    def messages(self, answer: Command) -> list[tuple[str, str]]:
+        if answer.code != ResponseCode.SUCCESS:
+            return []
+        starts = read_offsets(answer.fields["startOffsetInfo"])
+        found = []
+        for message in decode_messages(b"".join(answer.body)):
+            handle = message.properties.get("POP_CK")
+            if handle is None:
+                handle = PopHandle(
+                    starts["0", message.queue_id][0],
+                    int(answer.fields["popTime"]),
+                    int(answer.fields["invisibleTime"]),
+                    int(answer.fields["reviveQid"]),
+                    RetryKind.NORMAL,
+                    "broker-a",
+                    message.queue_id,
+                    message.queue_offset,
+                ).text()
+            assert message.topic == "T"
+            found.append((bytes(message.body).decode(), handle))
+        return found
+
+    def ack(self, handle: str, **changes: Any) -> Command:
+        return self.world.ask(RequestCode.ACK_MESSAGE, self.header(handle, **changes))
+
+    def header(self, text: str, **changes: Any) -> AckMessageRequest:
+        handle = PopHandle.parse(text)
+        assert handle.queue_offset is not None
+        asked: dict[str, Any] = {
+            "consumer_group": "g", "topic": handle.kind.topic_of("T", "g"),
+            "queue_id": handle.queue_id, "extra_info": text, "offset": handle.queue_offset,
+            **changes,
+        }  # fmt: skip
+        return AckMessageRequest(**asked)
+
+
+@pytest.fixture
+def popper(world: World) -> Popper:
+    return Popper(world)
+
+
+def test_what_is_popped_is_hidden_until_its_time_is_over_and_then_comes_again(
+    popper: Popper,
+) -> None:
+    popper.send("a", "b")
+    assert [body for body, _ in popper.pop()] == ["a", "b"]
+    assert popper.pop() == []
+    popper.world.pass_time(INVISIBLE_MS - 100)
+    assert popper.pop() == []
+    popper.world.pass_time(300)
+    again = popper.pop()
+    assert [body for body, _ in again] == ["a", "b"]
+    assert PopHandle.parse(again[0][1]).kind is RetryKind.RETRY_V1
+
+
+def test_what_is_acknowledged_never_comes_again(popper: Popper) -> None:
+    popper.send("a", "b", "c")
+    popped = popper.pop()
+    for body, handle in popped:
+        if body != "b":
+            assert popper.ack(handle).code == ResponseCode.SUCCESS
+    popper.world.pass_time(5_000)
+    again = popper.pop()
+    assert [body for body, _ in again] == ["b"]
+    assert popper.ack(again[0][1]).code == ResponseCode.SUCCESS
+    popper.world.pass_time(5_000)
+    assert popper.pop() == []
+
+
+def test_a_restart_in_between_loses_nothing_and_repeats_nothing(popper: Popper) -> None:
+    popper.send("a", "b", "c")
+    popped = popper.pop()
+    popper.ack(popped[0][1])
+    popper.world.close()
+    popper.world.open()
+    assert popper.pop() == []
+    popper.ack(popped[2][1])
+    popper.world.pass_time(5_000)
+    assert [body for body, _ in popper.pop()] == ["b"]
+
+
+def test_a_changed_time_makes_another_handle_and_the_old_one_does_nothing(popper: Popper) -> None:
+    popper.send("a")
+    [(_, handle)] = popper.pop()
+    old = popper.header(handle)
+    header = ChangeInvisibleTimeRequest(
+        "g", "T", old.queue_id, handle, old.offset, invisible_time=950
+    )
+    popper.world.pass_time(500)
+    changed = popper.world.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
+    assert changed.code == ResponseCode.SUCCESS
+    assert popper.ack(handle).code == ResponseCode.SUCCESS
+    popper.world.pass_time(800)
+    assert popper.pop() == []
+    popper.world.pass_time(400)
+    assert [body for body, _ in popper.pop()] == ["a"]
+
+
+def test_the_new_handle_acknowledges(popper: Popper) -> None:
+    popper.send("a")
+    [(_, handle)] = popper.pop()
+    old = popper.header(handle)
+    header = ChangeInvisibleTimeRequest("g", "T", old.queue_id, handle, old.offset, 950)
+    changed = popper.world.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header).fields
+    new = (
+        f"{old.offset} {changed['popTime']} {changed['invisibleTime']} {changed['reviveQid']}"
+        f" 0 broker-a {old.queue_id} {old.offset}"
+    )
+    assert popper.ack(new).code == ResponseCode.SUCCESS
+    popper.world.pass_time(5_000)
+    assert popper.pop() == []
+
+
+def test_batches_of_acknowledgements(popper: Popper) -> None:
+    popper.send("a", "b", "c")
+    popped = popper.pop()
+    handle = PopHandle.parse(popped[0][1])
+    entry = {
+        "c": "g", "t": "T", "r": "0", "so": handle.start, "q": handle.queue_id,
+        "rq": handle.revive_queue_id, "pt": handle.pop_time_ms, "it": handle.invisible_ms,
+        "b": "BQ==",
+    }  # fmt: skip
+    body = dump({"brokerName": "broker-a", "acks": [entry, {**entry, "q": 77}]})
+    answer = popper.world.ask(RequestCode.BATCH_ACK_MESSAGE, body=body)
+    assert answer.code == ResponseCode.SUCCESS
+    popper.world.pass_time(5_000)
+    assert [body for body, _ in popper.pop()] == ["b"]
+    empty = popper.world.ask(RequestCode.BATCH_ACK_MESSAGE, body=dump({"acks": []}))
+    assert empty.code == ResponseCode.NO_MESSAGE
+
+
+def test_a_filter_passes_over_what_is_not_for_the_group(popper: Popper) -> None:
+    popper.send("a", tag="A")
+    popper.send("b", tag="B")
+    assert [body for body, _ in popper.pop(exp="B", exp_type="TAG")] == ["b"]
+    popper.send("c", tag="A")
+    assert popper.pop(exp="B") == []
+    assert popper.world.broker.offsets.query("g", "T", 0) == 3
+
+
+def test_pops_of_several_queues_and_of_one(popper: Popper) -> None:
+    popper.send("a", "b", queue_id=0)
+    popper.send("c", "d", queue_id=1)
+    assert [body for body, _ in popper.pop(queue_id=1, max_msg_nums=1)] == ["c"]
+    answer = popper.request(max_msg_nums=2)
+    answer = answer.value if isinstance(answer, Later) else answer
+    assert len(popper.messages(answer)) == 2
+    assert answer.fields["restNum"] == "1"
+
+
+def test_a_new_group_begins_at_the_first_message_or_the_last(popper: Popper) -> None:
+    popper.send("a", "b", "c")
+    popper.world.broker.store.in_memory = lambda _at: False  # type: ignore[method-assign]
+    assert [body for body, _ in popper.pop(init_mode=1, consumer_group="late")] == ["c"]
+    assert [body for body, _ in popper.pop(init_mode=0, consumer_group="all")] == ["a", "b", "c"]
+
+
+def test_a_pop_waits_for_a_message(popper: Popper) -> None:
+    world = popper.world
+    work: list[Callable[[], None]] = []
+    world.soon = work.append
+    first = popper.request(poll_time=10_000)
+    second = popper.request(poll_time=1_000)
+    assert isinstance(first, Later) and isinstance(second, Later) and not first.done
+    popper.send("a")
+    world.broker.store.tell_arrivals()
+    while work:
+        work.pop()()
+    assert first.done and not second.done
+    assert [body for body, _ in popper.messages(first.value)] == ["a"]
+    world.pass_time(1_100)
+    assert second.value.code == ResponseCode.POLLING_TIMEOUT
+
+
+def test_ordered_pops_give_a_queue_to_one_consumer_at_a_time(popper: Popper) -> None:
+    popper.send("a", "b", queue_id=0)
+    first = popper.pop(order=True, max_msg_nums=1)
+    assert [body for body, _ in first] == ["a"]
+    assert PopHandle.parse(first[0][1]).is_ordered
+    assert popper.pop(order=True) == []
+    assert popper.ack(first[0][1]).code == ResponseCode.SUCCESS
+    assert [body for body, _ in popper.pop(order=True)] == ["b"]
+    popper.world.pass_time(1_000)
+    again = popper.request(order=True)
+    again = again.value if isinstance(again, Later) else again
+    assert [body for body, _ in popper.messages(again)] == ["b"]
+    assert again.fields["orderCountInfo"] == "0 qo0%1 1;0 0 1"
+    assert popper.world.broker.offsets.query("g", "T", 0) == 1
+
+
+def test_looking_without_popping(popper: Popper) -> None:
+    world = popper.world
+    popper.send("a")
+    peek = PeekMessageRequest("T", -1, 8, "g")
+    assert world.ask(RequestCode.PEEK_MESSAGE, peek).code == ResponseCode.SUCCESS
+    notice = NotificationRequest("g", "T", -1, 0, world.now_ms)
+    assert world.ask(RequestCode.NOTIFICATION, notice).fields["hasMsg"] == "true"
+    popper.pop()
+    assert world.ask(RequestCode.PEEK_MESSAGE, peek).code == ResponseCode.PULL_NOT_FOUND
+    assert world.ask(RequestCode.NOTIFICATION, notice).fields["hasMsg"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"topic": "None"}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"queue_id": 2}, ResponseCode.INVALID_PARAMETER),
+        ({"queue_id": -2}, ResponseCode.INVALID_PARAMETER),
+        ({"max_msg_nums": 33}, ResponseCode.INVALID_PARAMETER),
+        ({"max_msg_nums": 0}, ResponseCode.INVALID_PARAMETER),
+        ({"invisible_time": 2**62}, ResponseCode.INVALID_PARAMETER),
+        ({"invisible_time": -1}, ResponseCode.INVALID_PARAMETER),
+        ({"born_time": 1}, ResponseCode.POLLING_TIMEOUT),
+        ({"exp": "||", "exp_type": "TAG"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        ({"consumer_group": "§"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+    ],
+)
+def test_bad_pops_are_refused(popper: Popper, changes: dict[str, Any], code: int) -> None:
+    answer = popper.request(**changes)
+    assert isinstance(answer, Command) and answer.code == code
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"extra_info": "x"}, ResponseCode.MESSAGE_ILLEGAL),
+        ({"extra_info": "x" * 1_000_000}, ResponseCode.MESSAGE_ILLEGAL),
+        ({"extra_info": "0 1 2 8 0 broker-a 0 0"}, ResponseCode.MESSAGE_ILLEGAL),
+        ({"topic": "None"}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"queue_id": 2}, ResponseCode.MESSAGE_ILLEGAL),
+        ({"offset": -1}, ResponseCode.NO_MESSAGE),
+        ({"offset": 2**62}, ResponseCode.NO_MESSAGE),
+    ],
+)
+def test_bad_acknowledgements_are_refused(
+    popper: Popper, changes: dict[str, Any], code: int
+) -> None:
+    popper.send("a")
+    [(_, handle)] = popper.pop()
+    assert popper.ack(handle, **changes).code == code

@@ -65,7 +65,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
         count = broker.pop.waiters.number_of(header.topic, header.consumer_group, header.queue_id)
         return response(request, ResponseCode.SUCCESS, header=PollingInfoResponse(count))
 
-    def peek(request: Command, peer: Peer, now_ms: int) -> Answer:
+    def peek(request: Command, peer: Peer, now_ms: int) -> Steps[Answer]:
         header = read_header(PeekMessageRequest, request.fields)
         try:
             check_master(broker)
@@ -74,7 +74,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
             check_group(broker, header.consumer_group, now_ms)
         except PopRefused as refused:
             return response(request, refused.code, refused.remark)
-        return _peek(broker, request, header, now_ms)
+        return (yield from _peek(broker, request, header, now_ms))
 
     table.add(RequestCode.NOTIFICATION, notify)
     table.add(RequestCode.POLLING_INFO, polling_info)
@@ -134,11 +134,14 @@ def _notice(
 
 def _peek(
     broker: BrokerContext, request: Command, header: PeekMessageRequest, now_ms: int
-) -> Command:
+) -> Steps[Command]:
     count = min(max(header.max_msg_nums, 1), MESSAGES_MAX)
     rest = 0
     body: list[memoryview] = []
-    for queue in broker.pop.popping.queues_of(header.topic, header.consumer_group, header.queue_id):
+    places = broker.pop.popping.queues_of(header.topic, header.consumer_group, header.queue_id)
+    for number, queue in enumerate(places):
+        if number % _QUEUES_OF_STEP == _QUEUES_OF_STEP - 1:
+            yield
         position = broker.pop.popping.peek_offset(queue)
         if count <= 0:
             rest += broker.pop.popping.waiting_count(queue)

@@ -371,6 +371,31 @@ def _pull(_walk: BrokerWalk, _run: str) -> list[Case]:
     ]
 
 
+def _pop(walk: BrokerWalk, _run: str) -> list[Case]:
+    tags = "||".join(f"t{number}" for number in range(12_000))
+    more = {
+        "queueId": "-1",
+        "maxMsgNums": "32",
+        "invisibleTime": "60000",
+        "pollTime": "0",
+        "bornTime": "0",
+        "initMode": "0",
+        "expType": "TAG",
+    }
+    return [
+        Case("60,000 queues", fields_of(_WIDE, _CROWD) | more | {"exp": "*"}),
+        Case("12,000 tags", fields_of(_SMALL, _CROWD) | more | {"exp": tags}),
+    ]
+
+
+def _batch_acks(walk: BrokerWalk, _run: str) -> list[Case]:
+    entry = {"c": _CROWD, "t": _SMALL, "r": "0", "so": 0, "q": 0, "rq": 0, "pt": 1, "it": 1}
+    return [
+        _json("5,000 check points", {"brokerName": "b", "acks": [entry | {"b": "/w=="}] * 5_000}),
+        _json("20,000 without bits", {"brokerName": "b", "acks": [entry] * 20_000}),
+    ]
+
+
 def _relays(walk: BrokerWalk, _run: str) -> list[Case]:
     message = encode_message_id(walk.broker.store_host, 0)
     fields = fields_of(_SMALL, _CROWD, clientId="client 0", msgId=message, clientAddr="")
@@ -404,6 +429,15 @@ _LARGE: dict[RequestCode, Made] = {
     RequestCode.CONSUMER_SEND_MSG_BACK: _header("a message", offset=0, group=_CROWD),
     RequestCode.PULL_MESSAGE: _pull,
     RequestCode.LITE_PULL_MESSAGE: _pull,
+    RequestCode.POP_MESSAGE: _pop,
+    RequestCode.ACK_MESSAGE: _header("a message", extraInfo="0 1 1 0 0 b 0 0", offset=0),
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _header(
+        "a message", extraInfo="0 1 1 0 0 b 0 0", offset=0, invisibleTime=1
+    ),
+    RequestCode.BATCH_ACK_MESSAGE: _batch_acks,
+    RequestCode.PEEK_MESSAGE: _header("60,000 queues", _WIDE, queueId=-1, maxMsgNums=32),
+    RequestCode.NOTIFICATION: _header("60,000 queues", _WIDE, queueId=-1, pollTime=0, bornTime=0),
+    RequestCode.POLLING_INFO: _header("60,000 queues", _WIDE, queueId=-1),
     RequestCode.QUERY_MESSAGE: _query,
     RequestCode.VIEW_MESSAGE_BY_ID: _header("a message"),
     RequestCode.QUERY_CONSUME_QUEUE: _units,

@@ -6,8 +6,9 @@ written. Called by the parts of broker/pop, through broker/parts.py.
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.puts import Draft, Refusal, append, put
+from turbopump.broker.traffic.role import Put
 from turbopump.engine.later import Later
-from turbopump.engine.types import Appended, NewMessage, PutStatus
+from turbopump.engine.types import NewMessage, PutStatus
 
 
 def put_record(
@@ -40,10 +41,10 @@ def put_message(broker: BrokerContext, message: NewMessage, now_ms: int) -> Late
     return _when_safe(broker, append(broker, message, now_ms))
 
 
-def _when_safe(broker: BrokerContext, outcome: Appended) -> Later[PutStatus]:
-    if outcome.status is not PutStatus.PUT_OK:
-        return _resolved(outcome.status)
-    return broker.role.when_safe(outcome)
+def _when_safe(broker: BrokerContext, outcome: Put) -> Later[PutStatus]:
+    if outcome.appended.status is not PutStatus.PUT_OK:
+        return _resolved(outcome.appended.status)
+    return broker.role.when_safe(*outcome)
 
 
 def _resolved(status: PutStatus) -> Later[PutStatus]:

@@ -25,6 +25,7 @@ from turbopump.broker.handlers import (
 from turbopump.broker.introspection.exporter import MetricsExporter
 from turbopump.broker.opening import Opening
 from turbopump.broker.parts import Surroundings, make_broker, request_table
+from turbopump.broker.pop.order_info import FILE_NAME as ORDERS_FILE
 from turbopump.broker.registration.addresses import VIP_DISTANCE, ip_of, local_ip, why_not
 from turbopump.broker.registration.addresses import StartError as StartError
 from turbopump.broker.registration.name_servers import NameServers
@@ -32,7 +33,6 @@ from turbopump.broker.registration.registration import Registration
 from turbopump.broker.reopening import Reopening
 from turbopump.broker.replicating import Replicating, options_of
 from turbopump.broker.reports import Reports
-from turbopump.broker.pop.order_info import FILE_NAME as ORDERS_FILE
 from turbopump.broker.scheduled.delay import FILE_NAME as DELAY_FILE
 from turbopump.broker.small import awaited, guarded, settle
 from turbopump.broker.stopping import ends, patience_ms, write_down

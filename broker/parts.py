@@ -237,9 +237,9 @@ def _pop_ground(context: BrokerContext, around: Surroundings) -> PopGround:
         soon=around.soon,
         put_record=partial(storing.put_record, context),
         put=partial(storing.put_message, context),
-        pulls=lambda _topic, _group: False,
+        pulls=context.request_modes.is_set_to_pull,
         store_host=lambda: context.store_host,
-        delivered_ms=lambda now_ms: now_ms,
+        delivered_ms=context.timers.delivered_ms,
     )
 
 

@@ -57,8 +57,8 @@ class RetryWriter(Protocol):
 
 @dataclass(slots=True)
 class _Open:
-    """A check point that is not done. Bit i of `acked`: message i is handled, or in the retry topic;
-    of `coming`: it is on its way there."""
+    """A check point that is not done. Bit i of `acked`: message i is handled, or is in the retry
+    topic; of `coming`: it is on its way there."""
 
     check_point: CheckPoint
     queue_offset: QueueOffset

@@ -222,6 +222,13 @@ class DueSlots:
         """When something is due, None if nothing is known to be."""
         return self._heap.due_ms
 
+    def delivered_ms(self, now_ms: int) -> int:
+        """The time up to which each unit of the wheel was delivered."""
+        due_ms = self.next_due_ms
+        until_ms = now_ms if due_ms is None else min(now_ms, due_ms - 1)
+        loading = self._loading.tick if self._loading is not None else self._scanned
+        return min(until_ms, min(self._scanned, loading, *self._parts) * self._precision_ms)
+
     def pop(self) -> Due:
         """What is due first. `done` or `put_back` is to follow."""
         return Due(*self._heap.pop())  # type: ignore[arg-type]

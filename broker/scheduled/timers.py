@@ -103,6 +103,7 @@ class Timers:
         """Of before this reign: of it nothing is put into the wheel again."""
         self._held: tuple[QueueOffset, int] | None = None
         self._adopted: tuple[TimerProgress, LogOffset] | None = None
+        self._all_until_ms = 0
         self._flush_due_ms = self._expire_due_ms = LONG_AGO_MS
         self._metrics_saved = 0
         self.metrics = TimerMetrics()
@@ -220,6 +221,17 @@ class Timers:
             return 0 if more else None
         return due_ms - now_ms if due_ms > now_ms else None
 
+    def delivered_ms(self, now_ms: int) -> int:
+        """The time up to which each timer was delivered that was stored before it; 0 while that is
+        not known. Pop revives nothing beyond it: acknowledgements of that time may not be read."""
+        if not self._enabled:
+            return now_ms
+        if not self._leads:
+            return 0
+        if self._files.queue_offset >= self._store.max_queue_offset(TIMER_TOPIC, 0):
+            self._all_until_ms = max(self._all_until_ms, self._slots.delivered_ms(now_ms))
+        return self._all_until_ms
+
     def _take_coming(self) -> None:
         """What a master said is ours once our log has the deliveries, and goes to the disk once
         they are there."""
@@ -232,6 +244,7 @@ class Timers:
     def _begin(self, now_tick: int) -> None:
         """The first step of a reign."""
         self._leads, self._held, self._adopted = True, None, None
+        self._all_until_ms = 0
         self._delivered = self._kept.current
         read_tick = self._delivered.read_ms // self._precision_ms
         if not read_tick:  # there was no timer yet, or a checkpoint was lost

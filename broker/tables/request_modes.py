@@ -88,6 +88,10 @@ class RequestModes:
             self._read[key] = found
         return found
 
+    def is_set_to_pull(self, topic: str, group: str) -> bool:
+        """Whether a request has set the group to pull the topic; no default counts."""
+        return self.get(topic, group).mode == "PULL"
+
     def put(self, members: Mapping[str, Any]) -> None:
         """Have what a request 401 says; what it does not name of our members stays. Raises BadBody
         for members that cannot be, FullTable."""

@@ -4,11 +4,15 @@ Owns the outcome of both: resolved once they are as safe as a send. It must neve
 written. Called by the parts of broker/pop, through broker/parts.py.
 """
 
+from typing import Final
+
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.handlers.puts import Draft, Refusal, append, put
+from turbopump.broker.handlers.puts import Draft, append, put
 from turbopump.broker.traffic.role import Put
 from turbopump.engine.later import Later
 from turbopump.engine.types import NewMessage, PutStatus
+
+_REFUSED: Final = PutStatus.OS_PAGE_CACHE_BUSY
 
 
 def put_record(
@@ -31,9 +35,8 @@ def put_record(
         born_host=broker.store_host,
     )
     outcome = put(broker, draft, now_ms, must_wait=True)
-    if isinstance(outcome, Refusal):
-        return _resolved(PutStatus.MESSAGE_ILLEGAL)
-    return _when_safe(broker, outcome)
+    # A wheel without room refuses: the consumer tries again.
+    return _when_safe(broker, outcome) if isinstance(outcome, Put) else _resolved(_REFUSED)
 
 
 def put_message(broker: BrokerContext, message: NewMessage, now_ms: int) -> Later[PutStatus]:

@@ -11,7 +11,7 @@ from turbopump.broker.pop.order_info import (
     OrderedBatches,
 )
 from turbopump.engine.disk.config_files import ConfigFiles
-from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.types import QueueOffset
 
 QUEUE = ("T", "g", 2)

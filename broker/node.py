@@ -9,13 +9,13 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from turbopump.broker.assignment.history import lines_of
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.context import BrokerContext
+from turbopump.broker.duties import Duties, DutyGround
 from turbopump.broker.ha.control import last_life
 from turbopump.broker.ha.control.identity import IdentityError
 from turbopump.broker.ha.control.last_life import LastLife
@@ -25,7 +25,6 @@ from turbopump.broker.handlers import (
 from turbopump.broker.introspection.exporter import MetricsExporter
 from turbopump.broker.opening import Opening
 from turbopump.broker.parts import Surroundings, make_broker, request_table
-from turbopump.broker.pop.order_info import FILE_NAME as ORDERS_FILE
 from turbopump.broker.registration.addresses import VIP_DISTANCE, ip_of, local_ip, why_not
 from turbopump.broker.registration.addresses import StartError as StartError
 from turbopump.broker.registration.name_servers import NameServers
@@ -33,18 +32,13 @@ from turbopump.broker.registration.registration import Registration
 from turbopump.broker.reopening import Reopening
 from turbopump.broker.replicating import Replicating, options_of
 from turbopump.broker.reports import Reports
-from turbopump.broker.scheduled.delay import FILE_NAME as DELAY_FILE
 from turbopump.broker.small import awaited, guarded, settle
 from turbopump.broker.stopping import ends, patience_ms, write_down
-from turbopump.broker.tables.half_counts import FILE_NAME as HALVES_FILE
-from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
 from turbopump.broker.tables.saving import Saver
-from turbopump.broker.tables.statistics import SAMPLE_INTERVAL_MS
 from turbopump.broker.tables.topics import TopicTable
-from turbopump.engine.disk.config_files import ConfigFiles, pieces_of
+from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import DiskThreads
-from turbopump.engine.disk.kept_table import Content
 from turbopump.engine.disk.line_files import LineFiles
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.later import Later
@@ -53,6 +47,7 @@ from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.timer.timer_metrics import FILE_NAME as TIMER_METRICS_FILE
 from turbopump.engine.types import Progress, QueueOffset
 from turbopump.net.config.config_file import write_back
+from turbopump.engine.types import Progress
 from turbopump.net.transport.calls import Calls
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.hub import Gate
@@ -71,13 +66,8 @@ logger = logging.getLogger(__name__)
 
 TICK_MS = 100
 """Pace of the store's policy, the deadlines of long polls and the delay levels."""
-ORDERS_SAVE_MS = 10_000
-"""Between two savings of ordered batches (ConsumerOrderInfoManager is persisted so often)."""
-DELAY_PAUSE_MS = 2
-"""Between two steps of a backlog of delayed messages: sends and pulls come in between."""
 HISTORY_FOLDER = "rebalance"
 """Of the store: histories of assignments."""
-HISTORY_INTERVAL_MS, UNUSED_INTERVAL_MS = 1_000, 60_000
 SAVER_TICK_MS = 1_000
 """So soon a table is saved again after a failure (a full disk), of which the request for the
 change learnt at once."""
@@ -113,13 +103,9 @@ class BrokerNode:
         self._runs = False
         self._client: Client
         self._calls: Calls
-        self._history_files: LineFiles
-        self._saving: set[str]
-        self._unsaved: set[str]
         self._reports: Reports
-        self._due_ms: dict[str, int]
+        self._duties: Duties
         self._timer: asyncio.TimerHandle | None = None
-        self._timers_due: asyncio.TimerHandle | None = None
         self._address = ""
         self._port = 0
         self._ip = ""
@@ -153,7 +139,6 @@ class BrokerNode:
 
     async def _begin(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._saving, self._unsaved, self._due_ms = set(), set(), {}
         self._client = Client(self._now_ms, options=RemotingOptions(tls=self._config.client_tls))
         self._calls = Calls(self._client, renews=True)
         if not self._config.broker_ip1:
@@ -224,7 +209,7 @@ class BrokerNode:
             finally:
                 if self._timer is not None:
                     self._timer.cancel()
-                self._stop_timers()
+                self._duties.stop()
                 await self._stop_store(self._write_down)
         logger.info("broker %s stopped", self._config.broker_name)
 
@@ -318,12 +303,19 @@ class BrokerNode:
             save_config=self._save_config,
             call=self._calls,
         )
-        self._history_files = LineFiles(
-            self._files, f"{self._config.store.root}/{HISTORY_FOLDER}", "rebalance"
-        )
         self.context = make_broker(self._config, self._store, self._topics, around)
-        self._store.on_arrival(self._timer_arrived)
-        self.context.timers.on_ready = self._hurry_timers
+        folder = f"{self._config.store.root}/{HISTORY_FOLDER}"
+        self._duties = Duties(
+            DutyGround(
+                context=self.context,
+                loop=self._loop,
+                disk=self._config_disk,
+                files=self._config_files,
+                histories=LineFiles(self._files, folder, "rebalance"),
+                now_ms=self._now_ms,
+                steady_ms=self._steady_ms,
+            )
+        )
 
     async def _replicate(self) -> None:
         """Take the role in the group, if there is one; raises StartError, StoreError."""
@@ -417,187 +409,16 @@ class BrokerNode:
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_MS / 1000, self._tick)
-        context, config = self.context, self._config
         guarded(lambda: self._store.tick(self._now_ms(), self._steady_ms()), "the store's tick")
         self._reopening.tick(self._store, (self._disk, self._config_disk), self._steady_ms())
         if self._replicating is not None:
             guarded(self._replicating.tick, "replication's tick")
             look_ms = self._replicating.look_ms
             if look_ms is not None:
-                self._every("master", look_ms, lambda: self._register_topics([]))
-        guarded(lambda: context.holds.tick(self._steady_ms()), "the long polls' tick")
-        guarded(self._deliver_delayed, "the delivery of delayed messages")
-        guarded(self._check_halves, "the check of half messages")
-        guarded(self._deliver_timers, "the delivery of timers")
-        guarded(self._step_pop, "the revival of popped messages")
-        guarded(lambda: context.pop.waiters.tick(self._steady_ms()), "the waiting pops' tick")
+                self._duties.every("master", look_ms, lambda: self._register_topics([]))
+        guarded(self._duties.tick, "the broker's duties")
         guarded(self._name_servers.tick, "the registration")
-        self._every("housekeeping", clients.HOUSEKEEPING_INTERVAL_MS, self._housekeep)
-        self._every("statistics", SAMPLE_INTERVAL_MS, self._sample)
-        self._every("offsets", config.flush_consumer_offset_interval_ms, self._save_offsets)
-        self._every("delay", config.flush_delay_offset_interval_ms, context.delay.begin_save)
-        guarded(self._save_delay, "the saving of the delay levels")
-        self._every("ordered batches", ORDERS_SAVE_MS, self._save_orders)
-        self._every("halves", config.transaction_metric_flush_interval_ms, self._save_half_counts)
-        self._every("timers", config.flush_delay_offset_interval_ms, self._save_timer_metrics)
-        guarded(context.lags.tick, "the walk over the consumer groups")
-        guarded(context.assignments.tick, "the assignments' tick")
-        self._every("assignments", UNUSED_INTERVAL_MS, context.assignments.forget_unused)
-        self._every("histories", HISTORY_INTERVAL_MS, self._write_history)
-        self._every("saves", SAVER_TICK_MS, self._saver.tick)
-
-    def _every(self, name: str, interval_ms: int, work: Callable[[], object]) -> None:
-        """Run `work` once an interval; the first time one interval after the start."""
-        now_ms = self._steady_ms()
-        # An interval that was shortened meanwhile holds at once.
-        due_ms = min(self._due_ms.setdefault(name, now_ms + interval_ms), now_ms + interval_ms)
-        if now_ms >= due_ms:
-            due_ms = now_ms + interval_ms
-            guarded(work, name)
-        self._due_ms[name] = due_ms
-
-    def _housekeep(self) -> None:
-        clients.housekeeping(self.context)
-        self.context.filters.clean(self._now_ms())
-
-    def _write_history(self) -> None:
-        history, size_max = self.context.assignments.history, self._config.rebalance_history_bytes
-        changes = [] if HISTORY_FOLDER in self._saving else history.take()
-        if not changes:
-            return
-        self._saving.add(HISTORY_FOLDER)
-
-        def done(result: OSError | None) -> None:
-            self._saving.discard(HISTORY_FOLDER)
-            if isinstance(result, OSError):
-                logger.warning("histories of %d assignments are lost: %s", len(changes), result)
-
-        def write() -> None:
-            self._history_files.append(lines_of(changes), size_max)
-
-        self._config_disk.submit(write, done)
-
-    def _sample(self) -> None:
-        stored = self._store.statistics
-        self.context.statistics.puts(stored.put_count_by_topic, stored.put_size_by_topic)
-        self.context.statistics.sample(self._now_ms())
-
-    def _deliver_delayed(self) -> None:
-        if self.context.delay.step(self._now_ms()) and not self.context.shutting_down:
-            self._loop.call_later(DELAY_PAUSE_MS / 1000, self._deliver_more)
-
-    def _deliver_more(self) -> None:
-        if not self.context.shutting_down:
-            guarded(self._deliver_delayed, "the delivery of delayed messages")
-
-    def _step_pop(self) -> None:
-        if self.context.pop.step(self._now_ms()) and not self.context.shutting_down:
-            self._loop.call_later(DELAY_PAUSE_MS / 1000, self._step_pop_again)
-
-    def _step_pop_again(self) -> None:
-        if not self.context.shutting_down:
-            guarded(self._step_pop, "the revival of popped messages")
-
-    def _save_orders(self) -> None:
-        orders = self.context.pop.orders
-        if ORDERS_FILE not in self._saving:
-            content = orders.take_save()
-            if content is not None:
-                self._save(ORDERS_FILE, partial(pieces_of, content), orders.save_failed)
-
-    def _check_halves(self) -> None:
-        if self.context.half_checks.step(self._now_ms()) and not self.context.shutting_down:
-            self._loop.call_later(DELAY_PAUSE_MS / 1000, self._check_more)
-
-    def _check_more(self) -> None:
-        if not self.context.shutting_down:
-            guarded(self._check_halves, "the check of half messages")
-
-    def _save_half_counts(self) -> None:
-        if HALVES_FILE not in self._saving:
-            counts = self.context.half_counts.take_changes(self._now_ms())
-            if counts is not None:
-                failed = self.context.half_counts.save_failed
-                self._save(HALVES_FILE, partial(pieces_of, counts), failed)
-
-    def _deliver_timers(self) -> None:
-        """Again when the next one is due: a timer is due at a millisecond, not at a tick."""
-        self._stop_timers()
-        wait_ms = self.context.timers.step(self._now_ms(), self._steady_ms())
-        if wait_ms is not None:
-            self._timers_in(max(wait_ms, DELAY_PAUSE_MS))
-
-    def _timers_in(self, wait_ms: int) -> None:
-        if not self.context.shutting_down:
-            self._timers_due = self._loop.call_later(wait_ms / 1000, self._timers_now)
-
-    def _timers_now(self) -> None:
-        if not self.context.shutting_down:
-            guarded(self._deliver_timers, "the delivery of timers")
-
-    def _timer_arrived(self, topic: str, _queue_id: int, _end: QueueOffset) -> None:
-        if topic == TIMER_TOPIC:
-            self._hurry_timers()
-
-    def _hurry_timers(self) -> None:
-        """Soon, for all that one turn of the loop brings."""
-        due = self._timers_due
-        if due is None or due.when() > self._loop.time() + DELAY_PAUSE_MS / 1000:
-            self._stop_timers()
-            self._timers_in(DELAY_PAUSE_MS)
-
-    def _stop_timers(self) -> None:
-        due, self._timers_due = self._timers_due, None
-        if due is not None:
-            due.cancel()
-
-    def _save_timer_metrics(self) -> None:
-        if TIMER_METRICS_FILE not in self._saving:
-            metrics = self.context.timers.take_metrics()
-            if metrics is not None:
-                content = partial(pieces_of, metrics)
-                self._save(TIMER_METRICS_FILE, content, self.context.timers.metrics_failed)
-
-    def _save_offsets(self) -> None:
-        if OFFSETS_FILE not in self._saving:
-            steps = self.context.offsets.take_changes()
-            if steps is not None:
-                self._saving.add(OFFSETS_FILE)
-                self._gather_offsets(steps)
-
-    def _gather_offsets(self, steps: Iterator[Content | None]) -> None:
-        """A step of what may be many offsets; others have the loop between two."""
-        if self.context.shutting_down:
-            return  # all of them are saved at the end
-        content = next(steps)
-        if content is None:
-            self._loop.call_soon(self._gather_offsets, steps)
-        else:
-            self._save(OFFSETS_FILE, content, self.context.offsets.save_failed)
-
-    def _save_delay(self) -> None:
-        if DELAY_FILE not in self._saving:
-            progress = self.context.delay.take_save()
-            if progress is not None:
-                content = partial(pieces_of, progress)
-                self._save(DELAY_FILE, content, self.context.delay.save_failed)
-
-    def _save(self, name: str, content: Content, failed: Callable[[], None]) -> None:
-        """Write a config file on a disk thread; the same file is never written twice at once."""
-        self._saving.add(name)
-
-        def done(result: OSError | None) -> None:
-            self._saving.discard(name)
-            if isinstance(result, OSError):
-                if name not in self._unsaved:
-                    logger.error("%s cannot be saved for now: %s", name, result)
-                self._unsaved.add(name)
-                failed()
-            elif name in self._unsaved:
-                self._unsaved.discard(name)
-                logger.info("%s is saved again", name)
-
-        self._config_disk.submit(partial(self._config_files.replace, name, content), done)
+        self._duties.every("saves", SAVER_TICK_MS, self._saver.tick)
 
     def _save_config(self, changed: Sequence[Property]) -> Later[OSError | None]:
         """The configuration has changed: it holds at once, and goes into its file."""

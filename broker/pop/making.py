@@ -12,7 +12,7 @@ from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.pop.hand_outs import HandOuts, PoppedQueue
 from turbopump.broker.pop.order_info import OrderedBatches
 from turbopump.broker.pop.popping import PopParts, Popping
-from turbopump.broker.pop.retries import Retries, RetryParts
+from turbopump.broker.pop.retries import RetryCopies, RetryParts
 from turbopump.broker.pop.revive import REVIVE_GROUP, ReviveProgress, ReviveQueue
 from turbopump.broker.pop.revive_log import PutRecord, ReviveLog
 from turbopump.broker.pop.service import PopService
@@ -92,7 +92,7 @@ def make_pop(ground: PopGround) -> PopService:
 
 def _revive_queues(ground: PopGround, topic: str) -> list[ReviveQueue]:
     offsets = ground.offsets
-    retries = Retries(
+    retries = RetryCopies(
         RetryParts(
             topics=ground.topics,
             groups=ground.groups,

@@ -8,7 +8,7 @@ the topic itself. Called by the pop handler.
 import struct
 from typing import Final
 
-from turbopump.broker.pop.popping import Popped, PopWish, Taken
+from turbopump.broker.pop.popping import Popped, PoppedPart, PopWish
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.pop_handles import PopHandle, RetryKind
 from turbopump.net.wire.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
@@ -20,7 +20,9 @@ _HEAD: Final = 84
 """Bytes of a record with two IPv4 hosts, up to the body's length."""
 
 
-def records_of(taken: Taken, popped: Popped, wish: PopWish, broker_name: str) -> list[memoryview]:
+def records_of(
+    taken: PoppedPart, popped: Popped, wish: PopWish, broker_name: str
+) -> list[memoryview]:
     """The records of one queue: slices of the log, or those of a retry topic made anew."""
     if taken.kind is RetryKind.NORMAL:
         return taken.slices

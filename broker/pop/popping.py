@@ -57,7 +57,7 @@ class PopWish:
 
 
 @dataclass(slots=True)
-class Taken:
+class PoppedPart:
     """What was popped of one queue: the messages' queue offsets and their records."""
 
     kind: RetryKind
@@ -74,7 +74,7 @@ class Popped:
 
     pop_time_ms: int
     revive_queue_id: int
-    taken: list[Taken] = field(default_factory=list)
+    taken: list[PoppedPart] = field(default_factory=list)
     counts: list[str] = field(default_factory=list)
     count: int = 0
     rest: int = 0
@@ -259,7 +259,7 @@ class Popping:
         result: ReadResult,
     ) -> None:
         parts, now_ms = self._parts, popped.pop_time_ms
-        taken = Taken(kind, queue, start, queue_offsets(result.slices), result.slices)
+        taken = PoppedPart(kind, queue, start, queue_offsets(result.slices), result.slices)
         popped.taken.append(taken)
         popped.count += len(taken.offsets)
         if wish.is_ordered:

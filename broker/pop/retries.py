@@ -40,7 +40,7 @@ class RetryParts:
     retry_v2: bool
 
 
-class Retries:
+class RetryCopies:
     """Writes what is revived. Loop thread only."""
 
     def __init__(self, parts: RetryParts) -> None:

@@ -97,11 +97,6 @@ class ReviveQueue:
         self._coming = 0
         self._life = 0
 
-    @property
-    def open_count(self) -> int:
-        """Check points that were read and are not done."""
-        return len(self._open)
-
     def forget(self) -> None:
         """Another broker is the master, or was: all is read again from the progress on."""
         self._open.clear()

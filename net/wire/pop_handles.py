@@ -131,31 +131,6 @@ def order_counts(kind: RetryKind, queue_id: int, counts: Mapping[QueueOffset, in
     return ";".join([*each, f"{kind.value} {queue_id} {min(counts.values(), default=0)}"])
 
 
-def read_offsets(text: str) -> dict[tuple[str, int], list[int]]:
-    """(flag, queue id) to offsets, of startOffsetInfo or msgOffsetInfo. Raises BadHandle."""
-    found: dict[tuple[str, int], list[int]] = {}
-    for part in filter(None, text.split(";")):
-        flag, _, rest = part.partition(" ")
-        queue_id, _, offsets = rest.partition(" ")
-        key = flag, _number(queue_id, 31)
-        if key in found:
-            raise BadHandle(f"queue {queue_id} of flag {flag} is there twice")
-        found[key] = [_number(each, 63) for each in offsets.split(",")]
-    return found
-
-
-def read_counts(text: str) -> dict[tuple[str, str], int]:
-    """(flag, `<queue id>` or `qo<queue id>%<offset>`) to count, of orderCountInfo. Raises
-    BadHandle."""
-    found: dict[tuple[str, str], int] = {}
-    for part in filter(None, text.split(";")):
-        words = part.split(" ")
-        if len(words) != 3:
-            raise BadHandle(f"counts of three parts: {part[:100]!r}")
-        found[words[0], words[1]] = _number(words[2], 31)
-    return found
-
-
 def _number(text: str, bits: int) -> int:
     if text.isascii() and text.isdigit() and len(text) < 20 and int(text) < 1 << bits:
         return int(text)

@@ -57,11 +57,6 @@ class CheckPoint:
         """When what is not acknowledged becomes visible again."""
         return self.key.pop_time_ms + self.invisible_ms
 
-    @property
-    def is_done(self) -> bool:
-        """Whether each message is acknowledged."""
-        return self.acked == (1 << len(self.distances)) - 1
-
     def queue_offsets(self) -> list[QueueOffset]:
         """Where its messages lie."""
         return [QueueOffset(self.key.start + distance) for distance in self.distances]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from tests.unit.broker.conftest import World
+from tests.unit.broker.pop.answers import read_offsets
 
 from turbopump.engine.later import Later
 from turbopump.net.wire.bodies import dump
@@ -18,7 +19,7 @@ from turbopump.net.wire.headers.pop import (
     PopMessageRequest,
 )
 from turbopump.net.wire.message import decode_messages
-from turbopump.net.wire.pop_handles import PopHandle, RetryKind, read_offsets
+from turbopump.net.wire.pop_handles import PopHandle, RetryKind
 from turbopump.net.wire.topics import TopicConfig
 
 INVISIBLE_MS = 900
@@ -113,6 +114,16 @@ def test_what_is_popped_is_hidden_until_its_time_is_over_and_then_comes_again(
     again = popper.pop()
     assert [body for body, _ in again] == ["a", "b"]
     assert PopHandle.parse(again[0][1]).kind is RetryKind.RETRY_V1
+
+
+def test_a_long_time_is_kept_by_the_timers(popper: Popper) -> None:
+    popper.send("a", "b")
+    popped = popper.pop(invisible_time=30_000)
+    assert popper.ack(popped[0][1]).code == ResponseCode.SUCCESS
+    popper.world.pass_time(29_900)
+    assert popper.pop() == []
+    popper.world.pass_time(300)
+    assert [body for body, _ in popper.pop()] == ["b"]
 
 
 def test_what_is_acknowledged_never_comes_again(popper: Popper) -> None:

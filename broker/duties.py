@@ -1,0 +1,250 @@
+"""What a broker does of its own accord, as time passes: deliver, check, revive, count, save.
+
+Owns when each duty is due and which tables are being written. It must never do the work itself:
+the parts of the broker do. Made by node.py for each opening of the store; called at each tick, and
+by what comes due between two ticks.
+
+    tick -> steps that may have more to do: again after a pause, sends and pulls come in between
+         -> tables that have changed: written by a disk's thread, each by one write at a time
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from turbopump.broker.assignment.history import lines_of
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.handlers import clients
+from turbopump.broker.pop.order_info import FILE_NAME as ORDERS_FILE
+from turbopump.broker.scheduled.delay import FILE_NAME as DELAY_FILE
+from turbopump.broker.small import guarded
+from turbopump.broker.tables.half_counts import FILE_NAME as HALVES_FILE
+from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
+from turbopump.broker.tables.statistics import SAMPLE_INTERVAL_MS
+from turbopump.engine.disk.config_files import ConfigFiles, pieces_of
+from turbopump.engine.disk.flush import Disk
+from turbopump.engine.disk.kept_table import Content
+from turbopump.engine.disk.line_files import LineFiles
+from turbopump.engine.timer.timer_files import TIMER_TOPIC
+from turbopump.engine.timer.timer_metrics import FILE_NAME as TIMER_METRICS_FILE
+from turbopump.engine.types import QueueOffset
+
+logger = logging.getLogger(__name__)
+
+PAUSE_MS: Final = 2
+"""Between two steps of a backlog: sends and pulls come in between."""
+ORDERS_SAVE_MS: Final = 10_000
+"""Between two savings of ordered batches (ConsumerOrderInfoManager is persisted so often)."""
+HISTORY_INTERVAL_MS, UNUSED_INTERVAL_MS = 1_000, 60_000
+_HISTORIES: Final = "the histories of assignments"
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class DutyGround:
+    """What duties stand on: `disk` writes `files`, tables, and `histories`."""
+
+    context: BrokerContext
+    loop: asyncio.AbstractEventLoop
+    disk: Disk
+    files: ConfigFiles
+    histories: LineFiles
+    now_ms: Callable[[], int]
+    steady_ms: Callable[[], int]
+
+
+class Duties:
+    """The duties of a broker whose store is open. Loop thread only."""
+
+    def __init__(self, ground: DutyGround) -> None:
+        self._ground = ground
+        self._context = ground.context
+        self._due_ms: dict[str, int] = {}
+        self._saving: set[str] = set()
+        self._unsaved: set[str] = set()
+        self._timers_due: asyncio.TimerHandle | None = None
+        self._context.store.on_arrival(self._timer_arrived)
+        self._context.timers.on_ready = self._hurry_timers
+
+    def tick(self) -> None:
+        """All that is due now."""
+        context, ground = self._context, self._ground
+        steady_ms = ground.steady_ms()
+        guarded(lambda: context.holds.tick(steady_ms), "the long polls' tick")
+        guarded(lambda: context.pop.waiters.tick(steady_ms), "the waiting pops' tick")
+        self._step("the delivery of delayed messages", context.delay.step)
+        self._step("the check of half messages", context.half_checks.step)
+        guarded(self._deliver_timers, "the delivery of timers")
+        self._step("the revival of popped messages", context.pop.step)
+        guarded(context.lags.tick, "the walk over the consumer groups")
+        guarded(context.assignments.tick, "the assignments' tick")
+        self.every("housekeeping", clients.HOUSEKEEPING_INTERVAL_MS, self._housekeep)
+        self.every("statistics", SAMPLE_INTERVAL_MS, self._sample)
+        self.every("assignments", UNUSED_INTERVAL_MS, context.assignments.forget_unused)
+        self.every("histories", HISTORY_INTERVAL_MS, self._write_history)
+        self._save_tables()
+
+    def stop(self) -> None:
+        """Nothing more is due."""
+        due, self._timers_due = self._timers_due, None
+        if due is not None:
+            due.cancel()
+
+    def every(self, name: str, interval_ms: int, work: Callable[[], object]) -> None:
+        """Run `work` once an interval; the first time one interval after the start."""
+        now_ms = self._ground.steady_ms()
+        # An interval that was shortened meanwhile holds at once.
+        due_ms = min(self._due_ms.setdefault(name, now_ms + interval_ms), now_ms + interval_ms)
+        if now_ms >= due_ms:
+            due_ms = now_ms + interval_ms
+            guarded(work, name)
+        self._due_ms[name] = due_ms
+
+    def _step(self, name: str, step: Callable[[int], bool]) -> None:
+        """A step of what may be a backlog, and the next one after a pause."""
+
+        def go() -> None:
+            if step(self._ground.now_ms()) and not self._context.shutting_down:
+                self._ground.loop.call_later(PAUSE_MS / 1000, go_on)
+
+        def go_on() -> None:
+            if not self._context.shutting_down:
+                guarded(go, name)
+
+        guarded(go, name)
+
+    def _housekeep(self) -> None:
+        clients.housekeeping(self._context)
+        self._context.filters.clean(self._ground.now_ms())
+
+    def _sample(self) -> None:
+        stored = self._context.store.statistics
+        self._context.statistics.puts(stored.put_count_by_topic, stored.put_size_by_topic)
+        self._context.statistics.sample(self._ground.now_ms())
+
+    # Timers are due at a millisecond, not at a tick.
+
+    def _deliver_timers(self) -> None:
+        self.stop()
+        now_ms, steady_ms = self._ground.now_ms(), self._ground.steady_ms()
+        wait_ms = self._context.timers.step(now_ms, steady_ms)
+        if wait_ms is not None:
+            self._timers_in(max(wait_ms, PAUSE_MS))
+
+    def _timers_in(self, wait_ms: int) -> None:
+        if not self._context.shutting_down:
+            self._timers_due = self._ground.loop.call_later(wait_ms / 1000, self._timers_now)
+
+    def _timers_now(self) -> None:
+        if not self._context.shutting_down:
+            guarded(self._deliver_timers, "the delivery of timers")
+
+    def _timer_arrived(self, topic: str, _queue_id: int, _end: QueueOffset) -> None:
+        if topic == TIMER_TOPIC:
+            self._hurry_timers()
+
+    def _hurry_timers(self) -> None:
+        """Soon, for all that one turn of the loop brings."""
+        due = self._timers_due
+        if due is None or due.when() > self._ground.loop.time() + PAUSE_MS / 1000:
+            self.stop()
+            self._timers_in(PAUSE_MS)
+
+    # Tables
+
+    def _save_tables(self) -> None:
+        context, config = self._context, self._context.config
+        orders, timers, halves = context.pop.orders, context.timers, context.half_counts
+        delay_ms = config.flush_delay_offset_interval_ms
+        self.every("offsets", config.flush_consumer_offset_interval_ms, self._save_offsets)
+        self.every("delay", delay_ms, context.delay.begin_save)
+        self._save_table(DELAY_FILE, context.delay.take_save, context.delay.save_failed)
+        self.every(
+            "ordered batches",
+            ORDERS_SAVE_MS,
+            lambda: self._save_table(ORDERS_FILE, orders.take_save, orders.save_failed),
+        )
+        self.every(
+            "halves",
+            config.transaction_metric_flush_interval_ms,
+            lambda: self._save_table(
+                HALVES_FILE,
+                lambda: halves.take_changes(self._ground.now_ms()),
+                halves.save_failed,
+            ),
+        )
+        self.every(
+            "timers",
+            delay_ms,
+            lambda: self._save_table(
+                TIMER_METRICS_FILE, timers.take_metrics, timers.metrics_failed
+            ),
+        )
+
+    def _save_table(
+        self, name: str, take: Callable[[], dict[str, Any] | None], failed: Callable[[], None]
+    ) -> None:
+        """Write a small table if it has changed; the next interval tries again what failed."""
+        if name in self._saving:
+            return
+
+        def save() -> None:
+            content = take()
+            if content is not None:
+                self._save(name, partial(pieces_of, content), failed)
+
+        guarded(save, f"the saving of {name}")
+
+    def _save_offsets(self) -> None:
+        if OFFSETS_FILE not in self._saving:
+            steps = self._context.offsets.take_changes()
+            if steps is not None:
+                self._saving.add(OFFSETS_FILE)
+                self._gather_offsets(steps)
+
+    def _gather_offsets(self, steps: Iterator[Content | None]) -> None:
+        """A step of what may be many offsets; others have the loop between two."""
+        if self._context.shutting_down:
+            return  # all of them are saved at the end
+        content = next(steps)
+        if content is None:
+            self._ground.loop.call_soon(self._gather_offsets, steps)
+        else:
+            self._save(OFFSETS_FILE, content, self._context.offsets.save_failed)
+
+    def _save(self, name: str, content: Content, failed: Callable[[], None]) -> None:
+        """Write a config file on a disk thread; the same file is never written twice at once."""
+        self._saving.add(name)
+
+        def done(result: OSError | None) -> None:
+            self._saving.discard(name)
+            if isinstance(result, OSError):
+                if name not in self._unsaved:
+                    logger.error("%s cannot be saved for now: %s", name, result)
+                self._unsaved.add(name)
+                failed()
+            elif name in self._unsaved:
+                self._unsaved.discard(name)
+                logger.info("%s is saved again", name)
+
+        self._ground.disk.submit(partial(self._ground.files.replace, name, content), done)
+
+    def _write_history(self) -> None:
+        history = self._context.assignments.history
+        size_max = self._context.config.rebalance_history_bytes
+        changes = [] if _HISTORIES in self._saving else history.take()
+        if not changes:
+            return
+        self._saving.add(_HISTORIES)
+
+        def done(result: OSError | None) -> None:
+            self._saving.discard(_HISTORIES)
+            if isinstance(result, OSError):
+                logger.warning("histories of %d assignments are lost: %s", len(changes), result)
+
+        def write() -> None:
+            self._ground.histories.append(lines_of(changes), size_max)
+
+        self._ground.disk.submit(write, done)

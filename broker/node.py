@@ -43,11 +43,8 @@ from turbopump.engine.disk.line_files import LineFiles
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.later import Later
 from turbopump.engine.store import Store
-from turbopump.engine.timer.timer_files import TIMER_TOPIC
-from turbopump.engine.timer.timer_metrics import FILE_NAME as TIMER_METRICS_FILE
-from turbopump.engine.types import Progress, QueueOffset
-from turbopump.net.config.config_file import write_back
 from turbopump.engine.types import Progress
+from turbopump.net.config.config_file import write_back
 from turbopump.net.transport.calls import Calls
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.hub import Gate

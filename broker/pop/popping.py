@@ -18,6 +18,7 @@ from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.later import Later
+from turbopump.engine.queues.lookup import Wanted
 from turbopump.engine.store import Store
 from turbopump.engine.types import PutStatus, QueueOffset, ReadResult, ReadStatus
 from turbopump.net.wire.names import RETRY_PREFIX
@@ -42,15 +43,15 @@ _QUEUE_OFFSET: Final = slice(20, 28)  # of a record
 
 @dataclass(slots=True, frozen=True)
 class PopWish:
-    """What a consumer asks for. `queue_id` -1: any queue; `codes` as for `Store.read`; `from_end`:
-    a group without an offset begins at the end (initMode MAX)."""
+    """What a consumer asks for. `queue_id` -1: any queue; `wanted` as for `Store.read`;
+    `from_end`: a group without an offset begins at the end (initMode MAX)."""
 
     topic: str
     group: str
     queue_id: int
     count: int
     invisible_ms: int
-    codes: frozenset[int] | None
+    wanted: Wanted
     from_end: bool = False
     is_ordered: bool = False
     attempt_id: str | None = None
@@ -246,8 +247,8 @@ class Popping:
         self, wish: PopWish, queue: PoppedQueue, position: QueueOffset, count: int
     ) -> ReadResult:
         # What lies in a retry topic has passed the filter when it was popped first.
-        codes = wish.codes if queue.topic == wish.topic else None
-        return self._parts.store.read(queue.topic, queue.queue_id, position, count, codes)
+        wanted = wish.wanted if queue.topic == wish.topic else None
+        return self._parts.store.read(queue.topic, queue.queue_id, position, count, wanted)
 
     def _give(
         self,

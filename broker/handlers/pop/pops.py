@@ -32,6 +32,7 @@ from turbopump.net.wire.headers.pop import PopMessageRequest, PopMessageResponse
 from turbopump.net.wire.names import kept_size
 from turbopump.net.wire.pop_handles import message_offsets, start_offsets
 from turbopump.net.wire.pop_records import MESSAGES_MAX
+from turbopump.net.wire.sql.compiler import compile_filter
 from turbopump.net.wire.subscription import parse_subscription
 
 logger = logging.getLogger(__name__)
@@ -83,12 +84,12 @@ def _wish(
     check_group(broker, header.consumer_group, now_ms)
     try:
         subscription = parse_subscription(header.topic, header.exp or "*", header.exp_type, now_ms)
+        by_tags = subscription.is_tag_type
+        wanted = subscription.filter_codes if by_tags else compile_filter(subscription)
     except ValueError:
-        subscription = None
-    if subscription is None or not subscription.is_tag_type:
         raise PopRefused(
             ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
-        )
+        ) from None
     steady_ms = broker.steady_ms()
     broker.consumers.compensate(header.consumer_group, header.topic, subscription, steady_ms)
     wish = PopWish(
@@ -97,7 +98,7 @@ def _wish(
         queue_id=header.queue_id,
         count=header.max_msg_nums,
         invisible_ms=header.invisible_time,
-        codes=subscription.filter_codes,
+        wanted=wanted,
         from_end=header.init_mode == _FROM_END,
         is_ordered=header.order is True,
         attempt_id=header.attempt_id,

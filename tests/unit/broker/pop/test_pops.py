@@ -211,6 +211,15 @@ def test_a_filter_passes_over_what_is_not_for_the_group(popper: Popper) -> None:
     assert popper.world.broker.offsets.query("g", "T", 0) == 3
 
 
+def test_a_condition_on_properties_chooses(popper: Popper) -> None:
+    popper.send("a", tag="A")
+    popper.send("b", tag="B")
+    assert [body for body, _ in popper.pop(exp="TAGS = 'B'", exp_type="SQL92")] == ["b"]
+    refused = popper.request(exp="TAGS = = 'B'", exp_type="SQL92")
+    assert isinstance(refused, Command)
+    assert refused.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+
+
 def test_pops_of_several_queues_and_of_one(popper: Popper) -> None:
     popper.send("a", "b", queue_id=0)
     popper.send("c", "d", queue_id=1)

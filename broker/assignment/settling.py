@@ -19,6 +19,9 @@ from typing import Final
 from turbopump.net.allocation.shares import Shares
 from turbopump.net.wire.queues import MessageQueue
 
+ROUNDS: Final = 5
+"""Of notices to members that do not ask: some that share out queues by themselves never do."""
+AGAIN_MS: Final = 1_000
 _NOTHING: Final[frozenset[str]] = frozenset()
 
 
@@ -43,6 +46,8 @@ class Settling:
     overlap_ms: int = 0
     unowned_ms: int = 0
     _deadline_ms: int | None = None
+    _handover_ms: int = 0
+    _rounds: int = 0
     _owner: dict[MessageQueue, str] = field(default_factory=dict)
     _holder: dict[MessageQueue, str] = field(default_factory=dict)
     _held: dict[str, set[MessageQueue]] = field(default_factory=dict)
@@ -87,6 +92,7 @@ class Settling:
             for queue in self._owner
             if queue not in self._holder
         }
+        self._handover_ms, self._rounds = max(handover_ms, AGAIN_MS), 0
         self._deadline_ms = None if self.is_settled else now_ms + handover_ms
 
     def ask(self, member: str, now_ms: int) -> tuple[list[MessageQueue], frozenset[str] | set[str]]:
@@ -126,8 +132,12 @@ class Settling:
 
     def tick(self, now_ms: int) -> set[str]:
         """The time is over; gives those that are to ask again. What members hold that did not ask
-        in time counts as free: they may go on with it until they ask, which is the overlap."""
+        in time counts as free: they may go on with it until they ask, which is the overlap. Those
+        get another notice, for theirs may be lost: some more times, each later than the last."""
+        self._rounds += 1
         self._deadline_ms = None
+        if not self.is_settled and self._rounds < ROUNDS:
+            self._deadline_ms = now_ms + (self._handover_ms << self._rounds)
         late = [
             (queue, holder)
             for queue, holder in self._holder.items()
@@ -137,7 +147,7 @@ class Settling:
         for queue, holder in late:
             self._forced[queue] = _Forced(holder)
             awaited.add(self._release(queue, holder, now_ms))
-        return awaited & self._asked
+        return (awaited & self._asked) | (self.shares.keys() - self._told)
 
     def _grant(self, queue: MessageQueue, now_ms: int) -> None:
         self.unowned_ms = max(self.unowned_ms, now_ms - self._free_ms.pop(queue, now_ms))

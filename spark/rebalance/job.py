@@ -12,10 +12,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from turbopump.spark.commands import parsers
 from turbopump.spark.places import placed, write_text
+from turbopump.spark.rebalance import report
 from turbopump.spark.rebalance.measures import (
     BadHistory,
     Rebalance,
@@ -30,7 +31,10 @@ if TYPE_CHECKING:
 
 VIOLATED = 1
 SHOWN_MAX = 100  # faults and broken lines that are listed; all are counted
-VERDICT = "verdict.json"
+VERDICT, REPORT = "verdict.json", "report.html"
+DRAWN_MAX = 2_000
+"""Rebalances of a strategy that its line has in the plots."""
+DURATIONS = ("compute_ms", "time_consumed_ms", "overlap_ms", "unowned_ms")
 SHARES = (0.5, 0.9, 0.99)
 KEY = ("group", "topic", "allocator")
 
@@ -39,7 +43,7 @@ ROW_DDL = (
     "trigger STRING, members BIGINT, queues BIGINT, balance_degree DOUBLE, balance_score BIGINT, "
     "evenness DOUBLE, spread BIGINT, revoked BIGINT, assigned BIGINT, stayed BIGINT, "
     "moved BIGINT, moved_min BIGINT, retention DOUBLE, owned BIGINT, stickiness DOUBLE, "
-    "compute_ms DOUBLE, time_consumed_ms BIGINT, "
+    "compute_ms DOUBLE, time_consumed_ms BIGINT, overlap_ms DOUBLE, unowned_ms DOUBLE, "
     "faults ARRAY<STRING>, before_id STRING, after_id STRING"
 )
 
@@ -84,9 +88,41 @@ class GroupSummary:
     faulty: int
     breaks: int
     """Rebalances that did not begin with what the one before had left: lines are missing."""
+    unsettled: int
+    """Rebalances that say no end, of a history that has one of others."""
     compute_ms: tuple[float, ...] | None
     """At 50, 90, 99 and 100 %; None if no line says."""
     time_consumed_ms: tuple[float, ...] | None
+    overlap_ms: tuple[float, ...] | None
+    """Time with two owners of a queue."""
+    unowned_ms: tuple[float, ...] | None
+
+
+@dataclass(frozen=True)
+class StrategySummary:
+    """All rebalances of one allocator, of whatever group; names as in GroupSummary."""
+
+    allocator: str
+    rebalances: int
+    balance_degree_mean: float
+    balance_degree_max: float
+    stickiness: float | None
+    evenness_mean: float
+    evenness_min: float
+    balance_score_max: int
+    spread_max: int
+    retention: float
+    moved: int
+    moved_min: int
+    revoked: int
+    assigned: int
+    faulty: int
+    breaks: int
+    unsettled: int
+    compute_ms: tuple[float, ...] | None
+    time_consumed_ms: tuple[float, ...] | None
+    overlap_ms: tuple[float, ...] | None
+    unowned_ms: tuple[float, ...] | None
 
 
 @dataclass(frozen=True)
@@ -96,6 +132,7 @@ class RebalanceResult:
     rebalances: int
     unreadable: int
     groups: tuple[GroupSummary, ...]
+    strategies: tuple[StrategySummary, ...]
     violations: tuple[str, ...]
     """What fails the histories, in sentences; the first SHOWN_MAX of each kind."""
     output: str | None = None
@@ -112,6 +149,7 @@ class RebalanceResult:
             "unreadable": self.unreadable,
             "violations": list(self.violations),
             "groups": [asdict(group) for group in self.groups],
+            "strategies": [asdict(one) for one in self.strategies],
             "output": self.output,
         }
 
@@ -132,9 +170,42 @@ class RebalanceResult:
             ]
             if one.breaks:
                 made.append(f"  {one.breaks} did not begin with what the one before had left")
+        if len(self.strategies) > 1:
+            made += list(_side_by_side(self.strategies))
         made += [f"violated: {text}" for text in self.violations]
         made.append("verdict: " + ("ok" if self.ok else "violated"))
         return made
+
+
+def _side_by_side(strategies: Sequence[StrategySummary]) -> Iterator[str]:
+    form = "{:<24} {:>10} {:>8} {:>10} {:>7} {:>7} {:>9} {:>9} {:>10}"
+    yield form.format(
+        "strategy",
+        "rebalances",
+        "balance",
+        "stickiness",
+        "moved",
+        "beyond",
+        "p50 ms",
+        "p99 ms",
+        "two owners",
+    )
+    for one in strategies:
+        times = one.time_consumed_ms
+        yield form.format(
+            one.allocator[:24],
+            one.rebalances,
+            f"{one.balance_degree_mean:.3f}",
+            "-" if one.stickiness is None else f"{one.stickiness:.3f}",
+            one.moved,
+            one.moved - one.moved_min,
+            "-" if times is None else f"{times[0]:.0f}",
+            "-" if times is None else f"{times[2]:.0f}",
+            "-" if one.overlap_ms is None else f"{one.overlap_ms[3]:.0f}",
+        )
+
+
+Summary = TypeVar("Summary", GroupSummary, StrategySummary)
 
 
 def _share(found: float | None) -> str:
@@ -164,11 +235,16 @@ def run(spark: "SparkSession", options: RebalanceOptions) -> RebalanceResult:
     try:
         good = _with_breaks(rows.where("error is null"))
         summary = good.groupBy(*KEY).agg(*_aggregates()).orderBy(*KEY)
-        groups = tuple(_summary_of(row.asDict()) for row in summary.toLocalIterator())
+        groups = tuple(_summary_of(GroupSummary, row.asDict()) for row in summary.toLocalIterator())
+        by_strategy = good.groupBy("allocator").agg(*_aggregates()).orderBy("allocator")
+        strategies = tuple(
+            _summary_of(StrategySummary, row.asDict()) for row in by_strategy.toLocalIterator()
+        )
         result = RebalanceResult(
             sum(one.rebalances for one in groups),
             rows.where("error is not null").count(),
             groups,
+            strategies,
             tuple(_violations(rows, groups, options)),
             options.output,
         )
@@ -194,6 +270,8 @@ def _row(line: str, file: str) -> dict[str, Any]:
         **asdict(measure(one)),
         "compute_ms": one.compute_ms,
         "time_consumed_ms": one.time_consumed_ms,
+        "overlap_ms": one.overlap_ms,
+        "unowned_ms": one.unowned_ms,
         "faults": list(one.faults),
         **_ids(one),
     }
@@ -238,18 +316,37 @@ def _aggregates() -> "list[Column]":
         *(f.sum(name).alias(name) for name in ("moved", "moved_min", "revoked", "assigned")),
         f.sum((f.size("faults") > 0).cast("bigint")).alias("faulty"),
         f.sum(f.col("is_break").cast("bigint")).alias("breaks"),
+        f.when(f.count("time_consumed_ms") > 0, f.count("*") - f.count("time_consumed_ms"))
+        .otherwise(0)
+        .alias("unsettled"),
     ]
-    for name in ("compute_ms", "time_consumed_ms"):
+    for name in DURATIONS:
         shares = [f.lit(share) for share in (*SHARES, 1.0)]
         made.append(f.percentile(name, f.array(*shares)).alias(name))
     return made
 
 
-def _summary_of(row: dict[str, Any]) -> GroupSummary:
-    known = {one.name: row[one.name] for one in fields(GroupSummary)}
-    for name in ("compute_ms", "time_consumed_ms"):
+def _summary_of(kind: type[Summary], row: dict[str, Any]) -> Summary:
+    known = {one.name: row[one.name] for one in fields(kind)}
+    for name in DURATIONS:
         known[name] = tuple(known[name]) if known[name] else None
-    return GroupSummary(**known)
+    return kind(**known)
+
+
+def _points(good: "DataFrame") -> dict[str, list[dict[str, Any]]]:
+    """The rebalances of each strategy in order, the first DRAWN_MAX, as report.py draws them."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    numbered = good.withColumn("beyond", f.col("moved") - f.col("moved_min")).withColumn(
+        "number", f.row_number().over(Window.partitionBy("allocator").orderBy("time"))
+    )
+    columns = [name for name, _ in report.MEASURES]
+    rows = numbered.where(f.col("number") <= DRAWN_MAX).select("allocator", "number", *columns)
+    points: dict[str, list[dict[str, Any]]] = {}
+    for row in rows.orderBy("allocator", "number").toLocalIterator():
+        points.setdefault(row["allocator"], []).append(row.asDict())
+    return points
 
 
 def _violations(
@@ -307,6 +404,7 @@ def _write(
             ("windows", windows.agg(*_aggregates()).orderBy("from", *KEY)),
         ):
             frame.write.mode(mode).parquet(f"{folder}/{name}")
+        write_text(folder, REPORT, report.render(result, _points(good)))
         write_text(folder, VERDICT, json.dumps(result.to_json(), indent=1) + "\n")
 
 

@@ -63,6 +63,9 @@ class Rebalance:
     """What makes the assignment wrong; see _faults."""
     compute_ms: float | None = None
     time_consumed_ms: int | None = None
+    overlap_ms: float | None = None
+    """The longest time for which a queue may have had two owners, as the broker saw it."""
+    unowned_ms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,8 @@ def parse(line: str) -> Rebalance:
         faults=tuple(_faults(members, found, after)),
         compute_ms=_duration(value, "compute_ms"),
         time_consumed_ms=_span(value),
+        overlap_ms=_duration(value, "overlap_ms"),
+        unowned_ms=_duration(value, "unowned_ms"),
     )
 
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from turbopump.spark.throughput import plots
+from turbopump.spark import plots
 from turbopump.spark.throughput.buckets import ERROR_MAX, EXACT_BELOW, bounds
 from turbopump.spark.throughput.result import CopyComparison, ReplicaLag, Row, Shown, Throughput
 

@@ -56,6 +56,28 @@ def test_groups_are_measured_over_all_files(spark, histories, tmp_path) -> None:
         run(spark, RebalanceOptions((str(histories),), str(output)))
 
 
+def test_strategies_stand_side_by_side(spark, histories, tmp_path, capsys) -> None:
+    timed = [json.loads(text) for text in lines(history(sticky, 3, 12, group="timed"))]
+    for number, one in enumerate(timed):
+        one |= {"allocator": "<b>STICKY", "overlap_ms": number, "unowned_ms": 7}
+    del timed[5]["start_ms"], timed[5]["end_ms"]
+    (histories / "timed.jsonl").write_text("\n".join(map(json.dumps, timed)) + "\n")
+    output = tmp_path / "report"
+    assert main([str(histories), "-o", str(output)]) == 0
+    out = capsys.readouterr().out
+    assert "strategy" in out and "beyond" in out
+    strategies = json.loads((output / "verdict.json").read_text())["strategies"]
+    marked, average, best = strategies
+    assert (average["allocator"], best["allocator"]) == ("averaged", "sticky")
+    assert average["moved"] - average["moved_min"] > 0 == best["moved"] - best["moved_min"]
+    assert (average["overlap_ms"], best["unsettled"]) == (None, 0)
+    assert marked["overlap_ms"][3] == 11 and marked["unowned_ms"][0] == 7
+    assert marked["unsettled"] == 1
+    page = (output / "report.html").read_text()
+    assert "&lt;b&gt;STICKY" in page and "<b>STICKY" not in page
+    assert page.count("<svg") == 6 and "moved beyond the minimum" in page
+
+
 def test_what_is_wrong_fails_it(spark, histories, capsys) -> None:
     wrong = json.loads(lines(history(sticky, 1, 3))[2])
     wrong["after"]["c0"] = wrong["after"]["c0"][1:]

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turbopump.spark.plots import BINS, _edges, _in_bins, histogram
 from turbopump.spark.throughput.buckets import bounds, buckets_of
-from turbopump.spark.throughput.plots import BINS, _edges, _in_bins, histogram
 
 
 def test_messages_that_all_took_nothing_are_one_bar() -> None:

@@ -9,6 +9,7 @@ from turbopump.broker.assignment.settling import Settling
 from turbopump.net.allocation.shares import Shares, sharing_of
 from turbopump.net.allocation.strategies import STRATEGIES, allocate
 from turbopump.net.wire.queues import MessageQueue
+from turbopump.spark.rebalance.measures import measure, parse
 
 Q = [MessageQueue(TOPIC, "a", number) for number in range(8)]
 
@@ -88,6 +89,22 @@ def test_a_change_in_the_midst_of_another(brokers: Brokers) -> None:
     ]
     lines = history(brokers)
     assert [b'"end_ms"' in line for line in lines] == [True, False, True]
+
+
+def test_the_lines_are_those_that_the_report_reads(brokers: Brokers) -> None:
+    brokers.add("a", queues=5)
+    brokers.join("c0")
+    brokers.ask("c0")
+    brokers.join("c1")
+    brokers.ask_all("c1", "c0", "c1")
+    brokers.leave("c0")
+    brokers.ask("c1")
+    found = [parse(line.decode()) for line in history(brokers)]
+    assert [one.trigger for one in found] == ["join", "join", "leave"]
+    assert all(not one.faults and one.allocator == "STICKY" for one in found)
+    assert [measure(one).moved for one in found] == [0, 2, 0]
+    assert [one.after for one in found[:2]] == [one.before for one in found[1:]]
+    assert all(one.time_consumed_ms == 0 and one.overlap_ms == 0 for one in found)
 
 
 def history(brokers: Brokers) -> list[bytes]:

@@ -2,7 +2,7 @@
 
 Owns matplotlib. It must never put a name that comes from a store into a plot (legends are HTML and
 numbers stand for rows of tables), nor load or refer to anything outside the page. Called by
-report.py; needs no Spark and no display.
+the reports of jobs; needs no Spark and no display.
 """
 
 import io
@@ -84,6 +84,23 @@ def over_time(number: int, lines: Sequence[Line], label: str, *, log: bool = Fal
             axes.set_yscale("symlog", linthresh=1)
         axes.set_ylim(bottom=0)
         _finish(figure, axes, label, log=log)
+    return done[0]
+
+
+def in_order(number: int, lines: Sequence[Line], label: str) -> str:
+    """Lines over the numbers 1, 2, ...: runs of different days, side by side."""
+    with _figure(number) as (figure, axes, done):
+        for line in lines:
+            axes.plot(
+                [at for at, _ in line.points],
+                [math.nan if value is None else value for _, value in line.points],
+                color=line.colour,
+                linewidth=1.1,
+                marker="o",
+                markersize=2.5,
+            )
+        axes.set_ylim(bottom=0)
+        _finish(figure, axes, label)
     return done[0]
 
 

@@ -1,0 +1,114 @@
+"""The rebalance report as one HTML page: strategies side by side, and their rebalances in order.
+
+Owns how a RebalanceResult is shown. It must never need Spark or the network, and never let a name
+of a history be read as markup. Called by rebalance/job.py.
+"""
+
+import html
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from turbopump.spark import plots
+
+if TYPE_CHECKING:
+    from turbopump.spark.rebalance.job import RebalanceResult, StrategySummary
+
+STRATEGIES_MAX: Final = len(plots.COLOURS)
+"""That can be distinguished in a plot; the rest stand in the table alone."""
+
+Point = Mapping[str, Any]
+"""What one rebalance was worth, by the names of MEASURES."""
+
+MEASURES: Final = (
+    ("balance_degree", "balance degree, queues"),
+    ("stickiness", "stickiness, share of all queues"),
+    ("time_consumed_ms", "time from the trigger to the end, ms"),
+    ("beyond", "queues that moved beyond the minimum"),
+    ("overlap_ms", "time with two owners, ms"),
+    ("unowned_ms", "time without an owner, ms"),
+)
+
+_ROWS: Final[tuple[tuple[str, Callable[["StrategySummary"], Any], str], ...]] = (
+    ("rebalances", lambda one: one.rebalances, ",.0f"),
+    ("balance degree, mean", lambda one: one.balance_degree_mean, ".3f"),
+    ("balance degree, worst", lambda one: one.balance_degree_max, ".3f"),
+    ("stickiness", lambda one: one.stickiness, ".3f"),
+    ("queues moved", lambda one: one.moved, ",.0f"),
+    ("had to move", lambda one: one.moved_min, ",.0f"),
+    ("moved beyond the minimum", lambda one: one.moved - one.moved_min, ",.0f"),
+    ("time p50, ms", lambda one: _at(one.time_consumed_ms, 0), ",.0f"),
+    ("time p99, ms", lambda one: _at(one.time_consumed_ms, 2), ",.0f"),
+    ("time at most, ms", lambda one: _at(one.time_consumed_ms, 3), ",.0f"),
+    ("computing p99, ms", lambda one: _at(one.compute_ms, 2), ",.2f"),
+    ("two owners p99, ms", lambda one: _at(one.overlap_ms, 2), ",.0f"),
+    ("two owners at most, ms", lambda one: _at(one.overlap_ms, 3), ",.0f"),
+    ("no owner at most, ms", lambda one: _at(one.unowned_ms, 3), ",.0f"),
+    ("not settled before the next", lambda one: one.unsettled, ",.0f"),
+    ("faulty", lambda one: one.faulty, ",.0f"),
+)
+
+_STYLE: Final = """
+body{font:15px/1.5 system-ui,sans-serif;color:#223;background:#fbfbfc;margin:0 auto;
+max-width:1120px;padding:28px 20px 60px}h1{font-size:25px}h2{font-size:18px;margin:34px 0 8px}
+figure{margin:10px 0;background:#fff;border:1px solid #e3e5ea;border-radius:8px;padding:10px}
+figure svg{width:100%;height:auto;display:block}figcaption{font-size:13px}
+.key{margin-right:14px}.key i{display:inline-block;width:11px;height:11px;margin-right:5px}
+table{border-collapse:collapse;background:#fff;font-size:13px}
+th,td{padding:4px 12px;text-align:right;border-bottom:1px solid #eef0f3}
+th:first-child,td:first-child{text-align:left}.bad{color:#b0413e}
+"""
+
+
+def render(result: "RebalanceResult", points: Mapping[str, Sequence[Point]]) -> str:
+    """The whole page. `points` are the rebalances of each strategy, in order."""
+    verdict = "ok" if result.ok else "violated"
+    parts = [
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
+        "<title>Rebalances</title>",
+        f"<style>{_STYLE}</style></head><body><h1>Rebalances, strategy by strategy</h1>",
+        f"<p>{result.rebalances:,} rebalances, verdict: {verdict}. A time is known where the"
+        " history has it.</p>",
+        *_table(result.strategies),
+        *_plots(points),
+        *(f'<p class="bad">violated: {_escaped(text)}</p>' for text in result.violations),
+        "</body></html>\n",
+    ]
+    return "\n".join(parts)
+
+
+def _table(strategies: Sequence["StrategySummary"]) -> Iterable[str]:
+    names = "".join(f"<th>{_escaped(one.allocator)}</th>" for one in strategies)
+    yield f"<table><tr><th></th>{names}</tr>"
+    for name, value, form in _ROWS:
+        cells = "".join(f"<td>{_shown(value(one), form)}</td>" for one in strategies)
+        yield f"<tr><td>{name}</td>{cells}</tr>"
+    yield "</table>"
+
+
+def _plots(points: Mapping[str, Sequence[Point]]) -> Iterable[str]:
+    drawn = list(points.items())[:STRATEGIES_MAX]
+    key = "".join(
+        f'<span class="key"><i style="background:{colour}"></i>{_escaped(name)}</span>'
+        for (name, _), colour in zip(drawn, plots.COLOURS, strict=False)
+    )
+    for number, (measure, label) in enumerate(MEASURES, 1):
+        lines = [
+            plots.Line([(at, row[measure]) for at, row in enumerate(rows, 1)], colour)
+            for (_, rows), colour in zip(drawn, plots.COLOURS, strict=False)
+        ]
+        if any(value is not None for line in lines for _, value in line.points):
+            yield f"<h2>{label}</h2><figure>{plots.in_order(number, lines, label)}"
+            yield f"<figcaption>{key}by the number of the rebalance</figcaption></figure>"
+
+
+def _at(found: Sequence[float] | None, index: int) -> float | None:
+    return None if found is None else found[index]
+
+
+def _shown(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)
+
+
+def _escaped(text: str) -> str:
+    clean = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+    return html.escape(clean[:200], quote=True)

@@ -1,0 +1,1 @@
+"""Groups whose brokers share out the queues: real coordinators, simulated members and networks."""

@@ -1,0 +1,80 @@
+"""Bugs of the assignment, to be planted one at a time: the suite must find each."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from turbopump.broker.assignment.coordinated import CoordinatedTopics
+from turbopump.broker.assignment.routes import GroupCoordinator, KnownRoute
+from turbopump.broker.assignment.settling import Settling
+from turbopump.broker.tables.kept_shares import KeptShares
+from turbopump.net.allocation import strategies
+
+Patch = pytest.MonkeyPatch
+Plant = Callable[[Patch], None]
+
+
+def queues_are_given_to_both_at_once(patch: Patch) -> None:
+    """As RocketMQ does."""
+    begin = Settling.begin
+
+    def gives(self: Settling, shares: Any, now_ms: int, handover_ms: int) -> None:
+        begin(self, shares, now_ms, handover_ms)
+        self._holder.clear()
+
+    patch.setattr(Settling, "begin", gives)
+
+
+def sticky_is_average(patch: Patch) -> None:
+    """Balanced, and moves what need not move."""
+    patch.setitem(strategies.STRATEGIES, strategies.STICKY, strategies.averagely)
+
+
+def each_broker_decides(patch: Patch) -> None:
+    """There is no coordinator."""
+    patch.setattr(KnownRoute, "coordinator", lambda self: None)
+
+
+def the_largest_name_coordinates_for_some(patch: Patch) -> None:
+    """Two brokers take different ones for the coordinator."""
+    calls: list[None] = []
+
+    def coordinator(self: KnownRoute) -> GroupCoordinator:
+        calls.append(None)
+        name = (min if len(calls) % 2 else max)(self.brokers)
+        return GroupCoordinator(name, 0, self.brokers[name][0])
+
+    patch.setattr(KnownRoute, "coordinator", coordinator)
+
+
+def a_member_that_left_keeps_its_queues(patch: Patch) -> None:
+    """Nothing is free before the hand-over is over, nor then."""
+    patch.setattr(Settling, "leave", lambda self, member, now_ms: set())
+    patch.setattr(Settling, "is_due", lambda self, now_ms: False)
+
+
+def new_members_are_not_noticed(patch: Patch) -> None:
+    """The assignment is that of the first members for ever."""
+    up_to_date = CoordinatedTopics.up_to_date
+
+    def first(self: CoordinatedTopics, entry: Any, *more: Any) -> Any:
+        return up_to_date(self, entry, *more[:5], *(more[5:] if entry.basis is None else (0,)))
+
+    patch.setattr(CoordinatedTopics, "up_to_date", first)
+
+
+def nothing_is_kept(patch: Patch) -> None:
+    """A broker that comes back, or takes over, begins with nothing, and all that is held moves."""
+    patch.setattr(KeptShares, "put", lambda self, row: None)
+
+
+BUGS: tuple[Plant, ...] = (
+    queues_are_given_to_both_at_once,
+    sticky_is_average,
+    each_broker_decides,
+    the_largest_name_coordinates_for_some,
+    a_member_that_left_keeps_its_queues,
+    new_members_are_not_noticed,
+    nothing_is_kept,
+)

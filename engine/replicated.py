@@ -1,8 +1,9 @@
 """A store whose log is one of several copies.
 
 Owns what replication does to a store: bytes of the master are appended as they are, the log is cut
-or begun anew, epochs are written down, readers stop at confirmOffset. It must never know a
-connection, nor decide which broker is the master or what is confirmed: its driver does. One thread.
+or begun anew, epochs are written down, readers stop at confirmOffset. How it stands is said in
+upkeep/standing.py. It must never know a connection, nor decide which broker is the master or what
+is confirmed: its driver does. One thread.
 
 A transfer ends anywhere; what is written of it ends where a record does (incoming.py). So does all
 else that is written down: confirmOffset, and all that the checkpoint says. (Bytes that are no
@@ -42,27 +43,24 @@ from turbopump.engine.disk.flush import Disk
 from turbopump.engine.disk.in_turn import InTurn
 from turbopump.engine.later import Later
 from turbopump.engine.log.boundary import whole_before
-from turbopump.engine.log.commit_log import CLOSED, NOT_MASTER
-from turbopump.engine.log.damage import Damage
+from turbopump.engine.log.commit_log import NOT_MASTER
 from turbopump.engine.log.epoch_keeping import EpochKeeping
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.log.group_commit import GroupCommit
-from turbopump.engine.log.incoming import Incoming
 from turbopump.engine.log.marks import Marks
 from turbopump.engine.queues.queue_counts import Counts, QueueCounts
-from turbopump.engine.types import Buffer, Fitness, FlushMode, LogOffset, PutStatus, StoreError
+from turbopump.engine.types import Buffer, FlushMode, LogOffset, PutStatus, StoreError
 from turbopump.engine.upkeep import truncation
 from turbopump.engine.upkeep.cutting import Cutting, Ended
-from turbopump.engine.upkeep.fitness import failure, fitness, why_unfit
 from turbopump.engine.upkeep.parts import StoreParts
 from turbopump.engine.upkeep.retention import Retention
-from turbopump.pyx import record as kernel
+from turbopump.engine.upkeep.standing import LogStanding
 from turbopump.pyx.tail import UNLIMITED
 
 logger = logging.getLogger(__name__)
 
 
-class Replicated:
+class Replicated(LogStanding):
     """See Store.replicated. Until its role is set it is no master, and nothing is appended."""
 
     def __init__(
@@ -74,7 +72,7 @@ class Replicated:
         dispatch: Callable[[int], None],
         plain: bool,
     ) -> None:
-        self.plain = plain
+        super().__init__(parts, commit, retention, plain)
         self.is_master = False
         """Whether this store's own appends are taken."""
         self.on_cut: list[Callable[[], object]] = []
@@ -87,11 +85,7 @@ class Replicated:
         """Sends that wait for the disk, and for as many copies as the reign asks for."""
         self._marks = Marks(parts.files, parts.config.root, plain)
         self._steps = InTurn(disk)
-        self._incoming = Incoming()
         self._told = LogOffset(0)
-        self._parts, self._log = parts, parts.log
-        self._commit = commit
-        self._retention = retention
         self._dispatch = dispatch
         self._kept = EpochKeeping(
             parts.files, parts.log, disk, self._steps, self._marks, plain=plain
@@ -101,89 +95,6 @@ class Replicated:
         self._is_sync = parts.config.flush_disk_type is FlushMode.SYNC_FLUSH
         parts.log.tail.refuse(NOT_MASTER, True)
         self._begin_confirming()
-
-    # Positions: net.ha.primary.MasterLog
-
-    @property
-    def min(self) -> LogOffset:
-        """The first byte of the log that is still there."""
-        return self._log.min
-
-    @property
-    def end(self) -> LogOffset:
-        """Behind the last byte of the log."""
-        return self._log.end
-
-    @property
-    def flushed(self) -> LogOffset:
-        """All before this is durable."""
-        return self._log.flushed
-
-    @property
-    def confirm(self) -> LogOffset:
-        """Records before this may be read; where a record ends."""
-        limit = self._log.tail.limit
-        return self._parts.dispatcher.position if limit == UNLIMITED else LogOffset(limit)
-
-    @property
-    def file_size(self) -> int:
-        """Bytes of a log file."""
-        return self._log.file_size
-
-    @property
-    def epochs(self) -> Epochs:
-        """Which master wrote which bytes."""
-        return self._kept.epochs
-
-    @property
-    def believed_end(self) -> LogOffset:
-        """Up to where `epochs` is believed: the end, unless the file was damaged or lost."""
-        return self._kept.file.believed_end(self._log.end)
-
-    @property
-    def may_lead(self) -> bool:
-        """Whether a master may be made of this store: neither log nor epochs are damaged."""
-        return (self.plain or self._kept.file.may_lead) and self.damage is None
-
-    @property
-    def fitness(self) -> Fitness:
-        """Whether this store could take messages as a master."""
-        if not self.may_lead:
-            return Fitness.FAILED
-        return fitness(self._parts, self._commit, self._retention)
-
-    @property
-    def why_unfit(self) -> str:
-        """One sentence, "" of a store that is fit."""
-        if not (self.plain or self._kept.file.may_lead):
-            return self._kept.file.reason
-        return why_unfit(self._parts, self._commit, self._retention)
-
-    @property
-    def failed(self) -> OSError | None:
-        """The sync that failed: nothing is changed any more until it is opened anew."""
-        return failure(self._parts, self._commit)
-
-    @property
-    def damage(self) -> Damage | None:
-        """The first damaged place of the log."""
-        return self._parts.damage.first
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether the disk is so far behind that no more bytes should be taken for now."""
-        return self.is_blocked or self._commit.is_slow()
-
-    @property
-    def is_blocked(self) -> bool:
-        """Whether bytes wait for a log file: nothing behind them may be done before `go_on`."""
-        return self._incoming.blocked
-
-    @property
-    def is_being_cut(self) -> bool:
-        """Whether the log is being cut, or begins anew: nothing is appended, and where it ends is
-        not durable yet."""
-        return self._cutting.busy
 
     # Roles
 
@@ -281,12 +192,6 @@ class Replicated:
             raise StoreError(f"the log cannot be led: {self.damage}")
         if not self.plain:
             self._check_epoch(epoch)
-
-    def _check_epoch(self, epoch: int) -> None:
-        if not self._kept.file.may_lead:
-            raise StoreError(f"no epoch can follow: {self._kept.file.reason}")
-        if epoch <= self.epochs.last_epoch:
-            raise StoreError(f"epoch {epoch} is not newer than {self.epochs.last_epoch}")
 
     # The replica's side
 
@@ -417,22 +322,6 @@ class Replicated:
         """Begin to make durable what was appended; `on_flushed` follows."""
         self._commit.start()
 
-    # The master's side
-
-    def view(self, log_offset: LogOffset, size: int) -> list[memoryview]:
-        """The bytes of [log_offset, log_offset + size), a piece for each file. They stay valid when
-        retention removes the file. Raises StoreError where the log does not have them."""
-        log, end = self._log, LogOffset(log_offset + size)
-        if not log.min <= log_offset <= end <= log.end:
-            raise StoreError(f"the log has {log.min} to {log.end}, not {log_offset} to {end}")
-        pieces = []
-        at = log_offset
-        while at < end:
-            base, region, position, stop = log.piece(at, end)
-            pieces.append(region.view(position, stop - position))
-            at = LogOffset(base + stop)
-        return pieces
-
     def hold(self, key: object, log_offset: LogOffset) -> None:
         """A reader goes on from here: age leaves these files until `release`, a full disk not."""
         self._retention.held[key] = log_offset
@@ -498,22 +387,6 @@ class Replicated:
             return until
         return whole_before(self._log, self._parts.dispatcher.position, until)[0]
 
-    # Inside
-
-    def _check_usable(self) -> None:
-        if self._log.tail.refusals & CLOSED:
-            raise StoreError("the store is closed")
-        if self.failed is not None:
-            raise StoreError(f"the store takes no changes: {self.failed}")
-
-    def _whole_end(self) -> LogOffset:
-        """Where the log's last whole record ends. Raises StoreError where there is no record."""
-        self._incoming.forget(sure=self._incoming.sure)
-        end, why = whole_before(self._log, self.confirm, self._log.end)
-        if why == kernel.BAD_RECORD:
-            raise StoreError(f"no record begins at log offset {end}")
-        return end
-
     def _cut_torn(self) -> LogOffset:
         """Cut the record that a transfer left half, durably; returns where the log ends then.
         Nothing derived speaks of it. Raises StoreError. Waits for the disk: for tools, and where a
@@ -531,15 +404,6 @@ class Replicated:
                 raise StoreError(f"the log cannot be cut at {end}: {error}") from error
         self._incoming.forget(sure=True)
         return end
-
-    def _whole(self, start: LogOffset, until: LogOffset) -> LogOffset:
-        """As `whole_before`; what is no record is noted as damage, and passed over as dispatch
-        does."""
-        at, why = whole_before(self._log, start, until)
-        while why == kernel.BAD_RECORD and at < until:
-            behind = self._parts.damage.skip(at, until)
-            at, why = whole_before(self._log, behind, until)
-        return at
 
     # Cuts
 

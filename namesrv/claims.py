@@ -10,7 +10,7 @@ claims the place of another without being there; who may register at all is not 
 import logging
 from typing import Final
 
-from turbopump.namesrv.routes import BrokerRegistration
+from turbopump.namesrv.registrations import BrokerRegistration
 from turbopump.net.wire.bodies import READ, Steps, dump
 from turbopump.net.wire.names import MAX_NAME_LENGTH, check_lengths
 from turbopump.net.wire.topics import DataVersion

@@ -16,18 +16,15 @@ from turbopump.engine.later import Later
 from turbopump.namesrv import claims
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.key_values import ORDER_TOPIC_CONFIG, KeyValues
+from turbopump.namesrv.registrations import BrokerRegistration
 from turbopump.namesrv.route_rows import (
     Notice,
     has_unit_subscription,
     has_unit_subscription_only,
     is_unit,
 )
-from turbopump.namesrv.routes import (
-    MAX_QUEUE_DATAS,
-    MAX_SIZE,
-    BrokerRegistration,
-    RouteTable,
-)
+from turbopump.namesrv.routes import RouteTable
+from turbopump.namesrv.topic_queues import MAX_QUEUE_DATAS, MAX_SIZE
 from turbopump.net.config.updates import get_config, update_config
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer

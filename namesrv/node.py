@@ -22,9 +22,7 @@ from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.handlers import NameServer
 from turbopump.namesrv.key_values import KeyValues, table_from_json
 from turbopump.namesrv.route_rows import Notice
-from turbopump.namesrv.routes import (
-    RouteTable,
-)
+from turbopump.namesrv.routes import RouteTable
 from turbopump.net.config.config_file import write_back
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Dispatcher

@@ -2,13 +2,16 @@
 
 Owns all of a name server's routing state (RocketMQ: RouteInfoManager). It must never read a clock,
 a socket or a configuration: time, connections and switches are arguments, connections opaque. What
-brokers have to know is returned as notices. Called by the handlers and by node.py.
+brokers have to know is returned as notices. Queues of topics are in topic_queues.py. Called by the
+handlers and by node.py.
 """
 
 import logging
-from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
 
+from turbopump.namesrv import topic_queues
+from turbopump.namesrv.registrations import BrokerKey, BrokerRegistration, Expired, Registered
 from turbopump.namesrv.route_rows import (
     MASTER_ID,
     Notice,
@@ -16,15 +19,14 @@ from turbopump.namesrv.route_rows import (
     copy_queue,
     keep_zone,
     lost_lead,
-    mapping_size,
     new_lead,
     queue_data,
     show_acting_masters,
 )
+from turbopump.namesrv.topic_queues import TopicQueues
 from turbopump.net.wire.bodies import Steps, finish, sort_in_steps
-from turbopump.net.wire.names import kept_size
 from turbopump.net.wire.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
-from turbopump.net.wire.topics import PERM_READ, PERM_WRITE, DataVersion, TopicConfigs
+from turbopump.net.wire.topics import PERM_WRITE, DataVersion
 
 logger = logging.getLogger(__name__)
 
@@ -36,58 +38,9 @@ SYNC_MEMBER_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
 MAX_BROKERS = 10_000  # addresses: a registration of 1,000 topics costs some 300 KB here
-MAX_QUEUE_DATAS = 2_000_000  # (topic, broker) pairs: ten times RocketMQ's advice
-MAX_SIZE = 192 << 20  # bytes of topics and what belongs to them: some 300,000 of one broker each
-_QUEUE_SIZE, _TOPIC_SIZE = 200, 400
-
-TOPICS_OF_STEP = 2_000
-"""Topics of a registration that are taken over in one step, in some 4 ms."""
 
 MAPPINGS_OF_STEP = 100
 """Mappings of static topics that are taken over in one step: each is measured as a text."""
-
-BrokerKey = tuple[str, str]
-"""Cluster and address: what a live broker is known by."""
-
-
-@dataclass(slots=True)
-class BrokerRegistration:
-    """What a broker says of itself. `acting_master` None: a broker older than 5.0 did not say."""
-
-    cluster: str
-    name: str
-    broker_id: int
-    address: str
-    topics: TopicConfigs
-    ha_address: str = ""
-    zone: str | None = None
-    timeout_ms: int | None = None
-    acting_master: bool | None = None
-    filter_servers: list[str] | None = None
-
-
-@dataclass(slots=True)
-class Registered:
-    """The outcome of a registration; with `refusal` nothing was changed.
-
-    A replica gets the address and the replication address of its live master.
-    """
-
-    refusal: str | None = None
-    master_address: str | None = None
-    master_ha_address: str | None = None
-    notices: list[Notice] = field(default_factory=list)
-    holder: str | None = None
-    """The address that keeps the claimed id by a higher state version, if it is another one."""
-
-
-@dataclass(slots=True)
-class Expired:
-    """A broker that fell silent: the connection to close and what to tell its group."""
-
-    key: BrokerKey
-    connection: Hashable
-    notices: list[Notice]
 
 
 @dataclass(slots=True)
@@ -104,23 +57,16 @@ class _Live:
         return self.updated_ms + self.timeout_ms < now_ms
 
 
-class RouteTable:
+class RouteTable(TopicQueues):
     """One writer, run to completion: every public method leaves the tables consistent."""
 
     def __init__(self) -> None:
-        self._queues: dict[str, dict[str, QueueData]] = {}
-        self._topics_of: dict[str, set[str]] = {}
+        super().__init__()
         self._groups: dict[str, BrokerData] = {}
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[BrokerKey, _Live] = {}
         self._filter_servers: dict[BrokerKey, list[str]] = {}
-        self._mappings: dict[str, dict[str, dict[str, object]]] = {}
         self._connections: dict[Hashable, set[BrokerKey]] = {}
-        self._dropped: dict[str, set[str]] = {}
-        """Topics of groups that are gone, whose queues of them are still to be removed."""
-        self._queue_count = 0
-        self.size = 0
-        """Bytes of topics, their queues and mappings."""
 
     def register(
         self,
@@ -295,19 +241,13 @@ class RouteTable:
         group = self._groups.get(name)
         return {} if group is None else dict(group.broker_addrs)
 
-    def topics(self) -> list[str]:
-        """Every topic."""
-        if not self._dropped:
-            return list(self._queues)
-        return [topic for topic, queues in self._queues.items() if self._there(queues)]
-
     def topics_of_cluster(self, cluster: str) -> Steps[list[str]]:
         """The topics of a cluster's groups, each once, in steps."""
         topics: set[str] = set()
         for name in list(self._clusters.get(cluster, ())):
             before = len(topics)
             topics |= self._topics_of.get(name, set())
-            if len(topics) - before > TOPICS_OF_STEP:
+            if len(topics) - before > topic_queues.TOPICS_OF_STEP:
                 yield
         return (yield from sort_in_steps(topics))
 
@@ -320,32 +260,13 @@ class RouteTable:
         address = next((next(iter(g.broker_addrs.values())) for g in self._groups.values()), None)
         return list(names), address
 
-    def topics_with_flag(self, wanted: Callable[[int], bool]) -> Steps[list[str]]:
-        """Topics whose topicSysFlag (of its first broker) is wanted, in steps."""
-        found: list[str] = []
-        for number, topic in enumerate(self.topics(), 1):
-            queues = self._there(self._queues.get(topic, {}))
-            if queues and wanted(next(iter(queues.values())).topic_sys_flag):
-                found.append(topic)
-            if number % TOPICS_OF_STEP == 0:
-                yield
-        return found
-
-    def wipe_write_permission(self, name: str) -> Steps[int]:
-        """Take the write permission of a group's topics; how many topics there are."""
-        return self._set_permission(name, lambda perm: perm & ~PERM_WRITE)
-
-    def add_write_permission(self, name: str) -> Steps[int]:
-        """Make a group's topics readable and writable; how many topics there are."""
-        return self._set_permission(name, lambda _: PERM_READ | PERM_WRITE)
-
     def add_topic(self, topic: str, queues: Iterable[QueueData]) -> bool:
         """Queues of a topic by hand (217); those of unknown groups are left out. False, and
         nothing changed, where the table would be over MAX_QUEUE_DATAS."""
         known = {queue.broker_name: queue for queue in queues if queue.broker_name in self._groups}
         new = len(known.keys() - self._queues.get(topic, {}).keys())
         size = sum(self._size_of(topic) for _ in range(new))
-        if self._queue_count + new > MAX_QUEUE_DATAS or self.size + size > MAX_SIZE:
+        if not self._has_room(new, size):
             return False
         for queue in known.values():
             self._put_queue(topic, queue)
@@ -388,32 +309,13 @@ class RouteTable:
             if config.topic_name not in held:
                 count += 1
                 size += self._size_of(config.topic_name)
-            if number % TOPICS_OF_STEP == 0:
+            if number % topic_queues.TOPICS_OF_STEP == 0:
                 yield
-        if self._queue_count + count > MAX_QUEUE_DATAS:
-            return f"register broker failed, {MAX_QUEUE_DATAS} topics are registered"
-        if self.size + size > MAX_SIZE:
-            return f"register broker failed, all topics take over {MAX_SIZE} bytes"
+        if self._queue_count + count > topic_queues.MAX_QUEUE_DATAS:
+            return f"register broker failed, {topic_queues.MAX_QUEUE_DATAS} topics are registered"
+        if self.size + size > topic_queues.MAX_SIZE:
+            return f"register broker failed, all topics take over {topic_queues.MAX_SIZE} bytes"
         return None
-
-    def _size_of(self, topic: str) -> int:
-        """Bytes of one more broker's queues of a topic."""
-        return _QUEUE_SIZE + (0 if topic in self._queues else _TOPIC_SIZE + kept_size(topic))
-
-    def _put_mapping(self, topic: str, name: str, info: dict[str, object]) -> None:
-        size = mapping_size(info)
-        if self.size + size <= MAX_SIZE:
-            self._drop_mapping(topic, name)
-            self._mappings.setdefault(topic, {})[name] = info
-            self.size += size
-
-    def _drop_mapping(self, topic: str, name: str) -> None:
-        mappings = self._mappings.get(topic, {})
-        info = mappings.pop(name, None)
-        if info is not None:
-            self.size -= mapping_size(info)
-            if not mappings:
-                del self._mappings[topic]
 
     def _take_topics(
         self, broker: BrokerRegistration, group: BrokerData, changed: bool, delete_missing: bool
@@ -432,7 +334,7 @@ class RouteTable:
             named = {config.topic_name for config in table.values()}
             for number, topic in enumerate(self._topics_of.get(broker.name, set()) - named, 1):
                 self._drop_queue(topic, broker.name)
-                if number % TOPICS_OF_STEP == 0:
+                if number % topic_queues.TOPICS_OF_STEP == 0:
                     yield
                     if not self._is_held(broker, group):
                         return
@@ -440,7 +342,7 @@ class RouteTable:
             if changed or config.topic_name not in self._topics_of.get(broker.name, ()):
                 wipe = is_prime and group.enable_acting_master
                 self._put_queue(config.topic_name, queue_data(broker.name, config, wipe))
-            if number % TOPICS_OF_STEP == 0:
+            if number % topic_queues.TOPICS_OF_STEP == 0:
                 yield
                 if not self._is_held(broker, group):
                     return
@@ -511,62 +413,3 @@ class RouteTable:
         topics = self._topics_of.pop(name, None)
         if topics:
             self._dropped[name] = topics
-
-    @property
-    def has_dropped(self) -> bool:
-        """Whether queues of groups that are gone are still to be removed: see `sweep`."""
-        return bool(self._dropped)
-
-    def sweep(self) -> Steps[None]:
-        """Remove the queues of groups that are gone, in steps. They are shown to no asker."""
-        while self._dropped:
-            self._sweep_one(next(iter(self._dropped)))
-            yield
-
-    def _sweep_one(self, name: str) -> None:
-        topics = self._dropped[name]
-        for _ in range(min(TOPICS_OF_STEP, len(topics))):
-            self._remove_queue(topics.pop(), name)
-        if not topics:
-            del self._dropped[name]
-
-    def _there(self, queues: dict[str, QueueData]) -> dict[str, QueueData]:
-        """Those of groups that are not gone."""
-        if self._dropped.keys().isdisjoint(queues):
-            return queues
-        return {name: queue for name, queue in queues.items() if name not in self._dropped}
-
-    def _set_permission(self, name: str, change: Callable[[int], int]) -> Steps[int]:
-        topics = list(self._topics_of.get(name, ()))
-        for number, topic in enumerate(topics, 1):
-            queue = self._queues.get(topic, {}).get(name)
-            if queue is not None and name not in self._dropped:
-                queue.perm = change(queue.perm)
-            if number % TOPICS_OF_STEP == 0:
-                yield
-        return len(topics)
-
-    def _put_queue(self, topic: str, queue: QueueData) -> None:
-        size = self._size_of(topic)
-        queues = self._queues.setdefault(topic, {})
-        if queue.broker_name not in queues:
-            self._queue_count += 1
-            self.size += size
-            self._topics_of.setdefault(queue.broker_name, set()).add(topic)
-        queues[queue.broker_name] = queue
-
-    def _remove_queue(self, topic: str, name: str) -> None:
-        queues = self._queues[topic]
-        del queues[name]
-        self._queue_count -= 1
-        if not queues:
-            del self._queues[topic]
-        self.size -= self._size_of(topic)
-        self._drop_mapping(topic, name)
-
-    def _drop_queue(self, topic: str, name: str) -> None:
-        self._remove_queue(topic, name)
-        topics = self._topics_of[name]
-        topics.discard(topic)
-        if not topics:
-            del self._topics_of[name]

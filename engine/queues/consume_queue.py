@@ -1,117 +1,33 @@
-"""Consume queues: for each topic and queue id, 20-byte units that point into the commit log.
+"""Consume queues from the opening of a store on: where they end, how they are cut, how they age.
 
-Owns the queue folders, the room the native dispatcher writes into, the offsets of each queue, and
-how a queue is cut. It must never read the commit log or decide what may be seen. Called by the
-dispatcher, recovery, retention, lookup and the store.
+Owns what of a queue is believed, cut or removed; the files are queue_files.py's. It must never read
+the commit log or decide what may be seen. Called by the dispatcher, recovery, retention, lookup and
+the store.
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator
 
 from turbopump.engine.config import QUEUE_UNIT_SIZE
 from turbopump.engine.disk.disk_steps import Unsynced, Work, removal
-from turbopump.engine.disk.files import Files
-from turbopump.engine.disk.segments import MappingPool, Segments, clear_tail, is_file_name
+from turbopump.engine.disk.segments import clear_tail, is_file_name
 from turbopump.engine.disk.store_paths import queue_folder, queue_folders, topic_folder
-from turbopump.engine.queues.deleted_topics import DeletedTopics
-from turbopump.engine.types import LogOffset, QueueOffset, QueueUnit
+from turbopump.engine.queues import queue_files
+from turbopump.engine.queues.queue_files import (
+    BLANK_SIZE,
+    ConsumeQueue,
+    ConsumeQueueFiles,
+    log_end_before,
+)
+from turbopump.engine.types import QueueOffset
 from turbopump.pyx import queue as kernel
-from turbopump.pyx.dispatch import QueueTable
 from turbopump.pyx.region import Region
 
 logger = logging.getLogger(__name__)
 
-FOLDER = "consumequeue"
-# Blocks of a queue file are reserved from one page on and then doubled, so that 100,000 small
-# queues cost 400 MB and a busy one reserves rarely.
-RESERVE_MIN = 4096
-RESERVE_MAX = 1 << 20
-# Up to this much of a queue's file is looked at in a copy when the store opens: a mapping for each
-# of 100,000 queues takes longer, and 16 pages each.
-LOOK_MAX = 64 << 10
-# The size of a pre-filled blank unit (RocketMQ: ConsumeQueue.fillPreBlank).
-BLANK_SIZE = 0x7FFFFFFF
-ZERO = QueueOffset(0)
 
-
-@dataclass(slots=True, eq=False)
-class ConsumeQueue:
-    """One queue. Units `min_offset` to the table's max offset are there."""
-
-    topic: str
-    queue_id: int
-    slot: int
-    segments: Segments
-    min_offset: QueueOffset = ZERO
-    attached: int = -1
-    """Start of the file the native table writes into, -1 if none."""
-    flushed_offset: QueueOffset = ZERO
-    names_synced: bool = True
-    """Whether the names of the queue's files and folders are durable."""
-    is_tidy: bool = False
-    """Its only file was found with units from the first on and zeros behind, and is unchanged."""
-    emptied: bool = False
-    """Cut to nothing, with its first file kept: the name of that says how far it had counted."""
-
-
-class ConsumeQueues:
-    """All plain queues of a store, and the native table they are written through."""
-
-    def __init__(self, files: Files, root: str, file_size: int, pool: MappingPool) -> None:
-        assert file_size % QUEUE_UNIT_SIZE == 0, "a file of broken units"
-        self.files = files
-        self.folder = f"{root}/{FOLDER}"
-        self.file_size = file_size
-        self.table = QueueTable()
-        self._pool = pool
-        self.deleted = DeletedTopics(files, root)
-        self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
-        self._by_slot: dict[int, ConsumeQueue] = {}
-        self._special: list[tuple[bytes, int]] = []
-        self.removing: set[str] = set()
-        """Topics whose files are being removed on another thread: none is made meanwhile."""
-        self.lacking = False
-        """Whether `load` found files missing that were there once, or cut short."""
-
-    def __iter__(self) -> Iterator[ConsumeQueue]:
-        return iter(self._by_slot.values())
-
-    def __len__(self) -> int:
-        return len(self._by_slot)
-
-    def topics(self) -> set[str]:
-        """Topics that have a queue."""
-        return set(self._by_topic)
-
-    def of_topic(self, topic: str) -> list[ConsumeQueue]:
-        """The queues of a topic."""
-        return list(self._by_topic.get(topic, {}).values())
-
-    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, if there is one."""
-        queues = self._by_topic.get(topic)
-        return None if queues is None else queues.get(queue_id)
-
-    def by_slot(self, slot: int) -> ConsumeQueue:
-        """The queue of a slot of the table."""
-        return self._by_slot[slot]
-
-    def add(self, topic: str, queue_id: int, plain: bool = True) -> ConsumeQueue:
-        """A new, empty queue; its files come with its first unit. Not plain: see QueueTable."""
-        assert self.find(topic, queue_id) is None, "added twice"
-        folder = queue_folder(self.folder, topic, queue_id)
-        slot = self.table.add(topic.encode(errors="surrogateescape"), queue_id, plain)
-        segments = Segments(self._pool, folder, self.file_size)
-        queue = ConsumeQueue(topic, queue_id, slot, segments)
-        self._by_topic.setdefault(topic, {})[queue_id] = queue
-        self._by_slot[slot] = queue
-        self.table.set_progress(slot, 0, self.deleted.end(topic))
-        return queue
-
-    def add_special(self, topic: bytes, queue_id: int) -> None:
-        """Have the table stop at records of a queue that is not kept here (QueueTable: SPECIAL)."""
-        self._special.append((topic, self.table.add(topic, queue_id, False)))
+class ConsumeQueues(ConsumeQueueFiles):
+    """All plain queues of a store."""
 
     def load(
         self, is_plain: Callable[[str], bool], min_log_offset: int, durable_end: int
@@ -181,88 +97,6 @@ class ConsumeQueues:
                 return
         self._set_end(queue, segments.first, -1)
 
-    def max_offset(self, queue: ConsumeQueue) -> QueueOffset:
-        """Units dispatched: the offset of the next one."""
-        if queue.emptied:
-            return QueueOffset(queue.segments.first // QUEUE_UNIT_SIZE)
-        return QueueOffset(self.table.max_offset(queue.slot))
-
-    def first_units(self) -> int:
-        """The queue offsets at which the first files begin, added up."""
-        return sum(queue.segments.first for queue in self) // QUEUE_UNIT_SIZE
-
-    def make_room(self, queue: ConsumeQueue, queue_offset: int) -> None:
-        """Attach reserved room for unit `queue_offset`, the next one. Raises OSError (disk full).
-
-        A queue's first file that does not begin with its first unit is pre-filled with blanks
-        before it, as RocketMQ does after a deletion (store.md 11).
-        """
-        segments = queue.segments
-        queue.is_tidy = False
-        if queue.emptied:
-            self.reset(queue)
-        at = queue_offset * QUEUE_UNIT_SIZE
-        start = segments.start_of(at)
-        if segments.count == 0:
-            self.files.make_folders(segments.folder)
-            queue.names_synced = False
-            region = segments.create(start, lambda: self._may_close(queue, start)).region
-            try:
-                self._reserve(queue, start, at - start)
-            except OSError:
-                self.files.remove(segments.forget_last())
-                raise
-            if at > start:
-                kernel.fill_blank(region, 0, at - start)
-            queue.min_offset = QueueOffset(queue_offset)
-            self.table.changed()
-        elif start == segments.end:
-            segments.create(start, lambda: self._may_close(queue, start))
-            queue.names_synced = False
-        assert segments.holds(at), "room asked for beyond the next unit"
-        region = self.region(queue, start)
-        limit = self._reserve(queue, start, at - start)
-        self.table.attach(queue.slot, region, start // QUEUE_UNIT_SIZE, limit)
-        queue.attached = start
-
-    def put(self, queue: ConsumeQueue, log_offset: int, size: int, tags_code: int) -> None:
-        """Write the next unit from here, for queues that are not plain. Raises OSError."""
-        offset = self.table.max_offset(queue.slot)
-        self.make_room(queue, offset)
-        start = queue.attached
-        region = queue.segments.region(start)
-        position = offset * QUEUE_UNIT_SIZE - start
-        kernel.put_unit(region, position, log_offset, size, tags_code)
-        self.table.set_progress(queue.slot, offset + 1, log_offset + size)
-
-    def fill_blank(self, queue: ConsumeQueue, queue_offset: QueueOffset) -> None:
-        """Stand-ins for units that the log no longer has: the count stays. Raises OSError."""
-        log_end = self.table.max_log_offset(queue.slot)
-        while (offset := self.table.max_offset(queue.slot)) < queue_offset:
-            self.make_room(queue, offset)
-            start = queue.attached
-            stop = min(queue_offset * QUEUE_UNIT_SIZE, self._room_end(queue, start, offset))
-            kernel.fill_blank(
-                self.region(queue, start), offset * QUEUE_UNIT_SIZE - start, stop - start
-            )
-            self.table.set_progress(queue.slot, stop // QUEUE_UNIT_SIZE, log_end)
-
-    def units(self, queue: ConsumeQueue, queue_offset: int, count: int) -> list[QueueUnit]:
-        """Up to `count` units from `queue_offset` on, as far as there are."""
-        found = []
-        end = min(queue_offset + count, self.max_offset(queue))
-        for offset in range(max(queue_offset, queue.min_offset), end):
-            at = offset * QUEUE_UNIT_SIZE
-            start = queue.segments.start_of(at)
-            region = self.region(queue, start)
-            log_offset, size, tags_code = kernel.get_unit(region, at - start)
-            found.append(QueueUnit(LogOffset(log_offset), size, tags_code, QueueOffset(offset)))
-        return found
-
-    def region(self, queue: ConsumeQueue, start: int) -> Region:
-        """The memory of a queue's file."""
-        return queue.segments.mapped(start, lambda: self._may_close(queue, start)).region
-
     def truncating(
         self, queue: ConsumeQueue, log_end: int, left: Unsynced
     ) -> Generator[Work, None, bool]:
@@ -292,7 +126,7 @@ class ConsumeQueues:
                 if clear_tail(mapped, keep, sync=False):
                     cleared = True
                     left.files.append(mapped.path)
-                self._set_end(queue, at, _log_end_before(mapped.region, keep))
+                self._set_end(queue, at, log_end_before(mapped.region, keep))
                 self._skip_blanks(queue, segments.region(segments.first))
                 if keep == 0:
                     # The table waits for the offset that the log gives next, see settle.
@@ -358,18 +192,6 @@ class ConsumeQueues:
         self.table.set_next_offset(queue.slot, self.max_offset(queue))
         if self.max_offset(queue) == 0 and self.deleted.end(queue.topic) > 0:
             self._forget(queue)
-
-    def reset(self, queue: ConsumeQueue) -> None:
-        """Remove a queue's files: its units come again from the log. Raises OSError."""
-        self._detach(queue)
-        segments = queue.segments
-        if segments.count:
-            while segments.count:
-                self.files.remove(segments.forget_last())
-            self.files.sync_folder(segments.folder)
-        queue.emptied = False
-        queue.min_offset = ZERO
-        self._set_end(queue, 0, -1)
 
     def correct_min(self, queue: ConsumeQueue, min_log_offset: int) -> None:
         """Move the min offset past units whose records are gone (RocketMQ: correctMinOffset)."""
@@ -466,116 +288,21 @@ class ConsumeQueues:
             self.files.remove(segments.forget_last())
         return True
 
-    def close(self) -> None:
-        """Let go of all mappings: one that the table holds would keep its file's blocks."""
-        for queue in self:
-            self._detach(queue)
-        self.table.set_index(None)
-
-    def dirty_paths(self, queue: ConsumeQueue) -> tuple[list[str], list[str], QueueOffset]:
-        """What to sync to make the queue durable: (files, folders, the offset reached then)."""
-        maximum = self.max_offset(queue)
-        segments = queue.segments
-        first = segments.start_of(queue.flushed_offset * QUEUE_UNIT_SIZE)
-        last = segments.start_of(max(0, maximum - 1) * QUEUE_UNIT_SIZE)
-        paths = []
-        if maximum > queue.flushed_offset:
-            paths = [
-                segments.path(start)
-                for start in range(first, last + 1, self.file_size)
-                if segments.holds(start)
-            ]
-        folders = []
-        if not queue.names_synced and segments.count:
-            root = self.folder.rpartition("/")[0]
-            folders = [segments.folder, topic_folder(self.folder, queue.topic), self.folder, root]
-        return paths, folders, maximum
-
-    def _forget(self, queue: ConsumeQueue) -> None:
-        self._detach(queue)
-        while queue.segments.count:
-            queue.segments.forget_last()
-        self.table.remove(queue.slot)
-        del self._by_slot[queue.slot]
-        queues = self._by_topic[queue.topic]
-        del queues[queue.queue_id]
-        if not queues:
-            del self._by_topic[queue.topic]
-
-    def _set_end(self, queue: ConsumeQueue, at: int, log_end: int) -> None:
-        offset = at // QUEUE_UNIT_SIZE
-        former = self.deleted.end(queue.topic)
-        self.table.set_progress(queue.slot, offset, max(log_end, former))
-        self.table.set_next_offset(queue.slot, offset)
-        queue.flushed_offset = QueueOffset(offset)
-
     def _end_in(self, queue: ConsumeQueue, start: int) -> tuple[Region | None, int, int]:
         """The units of a file, None if only the last of them were looked at; the position behind
         the last one if there is no hole among them, and the end of its record."""
         segments = queue.segments
-        at, data = self.files.tail(segments.path(start), LOOK_MAX)
+        at, data = self.files.tail(segments.path(start), queue_files.LOOK_MAX)
         region, first = Region(data), -at % QUEUE_UNIT_SIZE
         end, _log_end = kernel.find_end(region, first, max(first, len(data)))
         if at == 0:
             queue.is_tidy = segments.count == 1 and region.is_zero(end, len(data) - end)
-            return region, end, _log_end_before(region, end)
+            return region, end, log_end_before(region, end)
         if end > first:
-            return None, at + end, _log_end_before(region, end)
+            return None, at + end, log_end_before(region, end)
         region = segments.region(start)
         end, _log_end = kernel.find_end(region, 0, self.file_size)
-        return region, end, _log_end_before(region, end)
-
-    def _look(self, queue: ConsumeQueue, start: int, end: int) -> Region:
-        """Memory that holds the bytes [0, end) of a file, as they are now."""
-        if end <= LOOK_MAX:
-            at, data = self.files.tail(queue.segments.path(start), LOOK_MAX)
-            if at == 0 and end <= len(data):
-                return Region(data)
-        return self.region(queue, start)
-
-    def _skip_blanks(self, queue: ConsumeQueue, region: Region) -> None:
-        """The pre-filled blanks of a first file are not units: begin behind them."""
-        segments = queue.segments
-        end = min(self.file_size, self.max_offset(queue) * QUEUE_UNIT_SIZE - segments.first)
-        low, high = 0, max(end, 0) // QUEUE_UNIT_SIZE
-        while low < high:
-            middle = (low + high) // 2
-            unit = kernel.get_unit(region, middle * QUEUE_UNIT_SIZE)
-            if unit[0] == 0 and unit[1] == BLANK_SIZE:
-                low = middle + 1
-            else:
-                high = middle
-        queue.min_offset = QueueOffset(segments.first // QUEUE_UNIT_SIZE + low)
-
-    def _room_end(self, queue: ConsumeQueue, start: int, queue_offset: int) -> int:
-        position = queue_offset * QUEUE_UNIT_SIZE - start
-        room = _reserve_end(position, self.file_size) - position
-        return start + position + room // QUEUE_UNIT_SIZE * QUEUE_UNIT_SIZE
-
-    def _reserve(self, queue: ConsumeQueue, start: int, position: int) -> int:
-        limit = _reserve_end(position, self.file_size)
-        mapped = queue.segments.mapped(start)
-        mapped.reserve(0 if position <= RESERVE_MIN else position, limit)
-        # The next unit's page alone: the kernel would fill all that is ahead of it with zeros.
-        mapped.expect_random()
-        return limit
-
-    def _may_close(self, queue: ConsumeQueue, start: int) -> bool:
-        """Asked before a mapping closes: the table must not write into it any more."""
-        if queue.attached == start:
-            self._detach(queue)
-        return True
-
-    def _detach(self, queue: ConsumeQueue) -> None:
-        if queue.attached >= 0:
-            self.table.attach(queue.slot, None, 0, 0)
-            queue.attached = -1
-
-
-def _reserve_end(position: int, file_size: int) -> int:
-    """Up to where blocks are reserved when the next unit lies at `position`."""
-    wanted = position + max(RESERVE_MIN, min(position, RESERVE_MAX))
-    return min(file_size, -(-wanted // RESERVE_MIN) * RESERVE_MIN)
+        return region, end, log_end_before(region, end)
 
 
 def _first_log_offset(region: Region, file_size: int) -> int:
@@ -586,11 +313,3 @@ def _first_log_offset(region: Region, file_size: int) -> int:
             if size not in (0, BLANK_SIZE):
                 return log_offset
     return -1
-
-
-def _log_end_before(region: Region, position: int) -> int:
-    """End of the record of the unit before `position`; -1 if there is none or it is a blank."""
-    if position == 0:
-        return -1
-    log_offset, size, _tags = kernel.get_unit(region, position - QUEUE_UNIT_SIZE)
-    return -1 if size == BLANK_SIZE else log_offset + size

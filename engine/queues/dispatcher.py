@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from turbopump.engine.disk.store_paths import is_folder_name
 from turbopump.engine.log.commit_log import STALLED
 from turbopump.engine.queues.batch_queue import inner_count
-from turbopump.engine.queues.consume_queue import ConsumeQueue
 from turbopump.engine.queues.parts import QueueParts
+from turbopump.engine.queues.queue_files import ConsumeQueue
 from turbopump.engine.types import SCHEDULE_TOPIC, LogOffset, QueueOffset, StoreError
 from turbopump.pyx import dispatch as kernel
 from turbopump.pyx.index import java_hash

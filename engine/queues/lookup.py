@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from turbopump.engine.config import QUEUE_UNIT_SIZE
 from turbopump.engine.queues.batch_queue import BatchQueue
-from turbopump.engine.queues.consume_queue import ConsumeQueue
 from turbopump.engine.queues.parts import QueueParts
 from turbopump.engine.queues.queue_ext import is_address
+from turbopump.engine.queues.queue_files import ConsumeQueue
 from turbopump.engine.queues.unit_repair import LIGHT_PREFIX, UnitRepair
 from turbopump.engine.types import (
     Boundary,

@@ -9,8 +9,9 @@ import logging
 
 from turbopump.engine.config import QUEUE_UNIT_SIZE
 from turbopump.engine.log.commit_log import CommitLog
-from turbopump.engine.queues.consume_queue import ConsumeQueue, ConsumeQueues
+from turbopump.engine.queues.consume_queue import ConsumeQueues
 from turbopump.engine.queues.dispatcher import LogDispatcher
+from turbopump.engine.queues.queue_files import ConsumeQueue
 from turbopump.pyx import queue as queue_kernel
 from turbopump.pyx import record as kernel
 from turbopump.pyx.record import Record

@@ -32,9 +32,9 @@ from turbopump.engine.log.scan import (
     start_abnormal,
     start_normal,
 )
-from turbopump.engine.queues.consume_queue import ConsumeQueue
 from turbopump.engine.queues.dispatcher import QueueGapError
 from turbopump.engine.queues.index import IndexPart
+from turbopump.engine.queues.queue_files import ConsumeQueue
 from turbopump.engine.types import LogOffset, OpeningStopped, Progress, StoreError
 from turbopump.engine.upkeep import restart
 from turbopump.engine.upkeep.parts import StoreParts

@@ -21,8 +21,8 @@ from turbopump.engine.disk.flush import Disk
 from turbopump.engine.disk.in_turn import InTurn
 from turbopump.engine.later import Later
 from turbopump.engine.log.commit_log import DISK_FULL, CommitLog
-from turbopump.engine.queues.consume_queue import ConsumeQueue
 from turbopump.engine.queues.parts import QueueParts
+from turbopump.engine.queues.queue_files import ConsumeQueue
 from turbopump.engine.types import LogOffset, StoreError
 from turbopump.engine.upkeep.checkpointer import Checkpointer
 from turbopump.engine.upkeep.disk_use import DiskUse, Room, ages_of, room_of

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from turbopump.engine.config import QUEUE_UNIT_SIZE
 from turbopump.engine.disk.checkpoint import DurableMarks
 from turbopump.engine.queues.batch_queue import BatchQueue
-from turbopump.engine.queues.consume_queue import ConsumeQueue
 from turbopump.engine.queues.dispatcher import LogDispatcher
 from turbopump.engine.queues.index import IndexPart
 from turbopump.engine.queues.parts import QueueParts
+from turbopump.engine.queues.queue_files import ConsumeQueue
 from turbopump.engine.types import LogOffset, QueueOffset
 
 PAGE_SIZE = 4096

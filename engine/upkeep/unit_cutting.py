@@ -12,8 +12,8 @@ from typing import Final
 
 from turbopump.engine.config import QUEUE_UNIT_SIZE
 from turbopump.engine.disk.disk_steps import Steps, Unsynced, nothing
-from turbopump.engine.queues.consume_queue import ConsumeQueue
 from turbopump.engine.queues.queue_ext import is_address
+from turbopump.engine.queues.queue_files import ConsumeQueue
 from turbopump.engine.types import LogOffset
 from turbopump.engine.upkeep.parts import StoreParts
 from turbopump.pyx import queue as queue_kernel

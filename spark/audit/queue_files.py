@@ -12,8 +12,8 @@ from typing import NamedTuple, Self
 from turbopump.engine.disk.files import MappedFile
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.disk.segments import is_file_name
-from turbopump.engine.queues.consume_queue import BLANK_SIZE
 from turbopump.engine.queues.queue_ext import is_address, position_of, unit_in
+from turbopump.engine.queues.queue_files import BLANK_SIZE
 from turbopump.pyx.queue import UNIT_SIZE, get_unit
 from turbopump.spark.audit.replicas import extension_folder, queue_folder
 from turbopump.spark.audit.verdicts import Finding, Tally

@@ -26,8 +26,8 @@ from turbopump.engine.log.epoch_file import BACKUP, MARK_FILE
 from turbopump.engine.log.epochs import Epochs, EpochsDamaged
 from turbopump.engine.queues import deleted_topics
 from turbopump.engine.queues.batch_queue import FOLDER as BATCH_FOLDER
-from turbopump.engine.queues.consume_queue import FOLDER as QUEUE_FOLDER
 from turbopump.engine.queues.queue_ext import FOLDER as EXTENSION_FOLDER
+from turbopump.engine.queues.queue_files import FOLDER as QUEUE_FOLDER
 from turbopump.engine.types import LogOffset
 from turbopump.engine.upkeep.unit_cutting import ABORT_FILE
 from turbopump.pyx.crc32 import masked_crc32

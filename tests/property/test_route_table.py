@@ -5,7 +5,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from turbopump.namesrv.routes import BrokerRegistration, RouteTable
+from turbopump.namesrv.registrations import BrokerRegistration
+from turbopump.namesrv.routes import RouteTable
 from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 

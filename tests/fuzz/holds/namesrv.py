@@ -16,7 +16,8 @@ from turbopump.namesrv import handlers
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.handlers import NameServer
 from turbopump.namesrv.key_values import MAX_ITEM_SIZE, ORDER_TOPIC_CONFIG, KeyValues, Pieces
-from turbopump.namesrv.routes import BrokerRegistration, RouteTable
+from turbopump.namesrv.registrations import BrokerRegistration
+from turbopump.namesrv.routes import RouteTable
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.turns import Steps
 from turbopump.net.wire import bodies

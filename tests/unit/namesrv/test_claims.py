@@ -143,7 +143,7 @@ def test_what_is_too_long_for_the_table_is_left_out(bench: Bench) -> None:
 
 
 def test_topics_are_counted_in_bytes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turbopump.namesrv.routes.MAX_SIZE", 1 << 20)
+    monkeypatch.setattr("turbopump.namesrv.topic_queues.MAX_SIZE", 1 << 20)
     info = {"topic": "T", "bname": "a", "currIdMap": {str(n): n for n in range(100)}}
 
     def attack() -> None:

@@ -20,9 +20,7 @@ from turbopump.namesrv.key_values import (
     table_from_json,
 )
 from turbopump.namesrv.route_rows import Notice
-from turbopump.namesrv.routes import (
-    RouteTable,
-)
+from turbopump.namesrv.routes import RouteTable
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.wire.bodies import finish
@@ -482,7 +480,7 @@ def test_topics_are_registered_by_hand(bench: Bench, monkeypatch: pytest.MonkeyP
     assert bench.route("New").queue_datas == [QueueData("a", 1, 2, 6)]
     assert said(bench.ask(code, topic="Nothing")) == (0, None)
     assert bench.ask(code, b"[1", topic="Bad").code == 1
-    monkeypatch.setattr("turbopump.namesrv.routes.MAX_QUEUE_DATAS", 3)
+    monkeypatch.setattr("turbopump.namesrv.topic_queues.MAX_QUEUE_DATAS", 3)
     assert bench.ask(code, body, topic="More").code == 1
 
 

@@ -5,18 +5,15 @@ from typing import Any
 import pytest
 
 from turbopump.namesrv import routes as module
+from turbopump.namesrv import topic_queues
+from turbopump.namesrv.registrations import BrokerRegistration, Registered
 from turbopump.namesrv.route_rows import (
     Notice,
     has_unit_subscription,
     has_unit_subscription_only,
     is_unit,
 )
-from turbopump.namesrv.routes import (
-    DEFAULT_TIMEOUT_MS,
-    BrokerRegistration,
-    Registered,
-    RouteTable,
-)
+from turbopump.namesrv.routes import DEFAULT_TIMEOUT_MS, RouteTable
 from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.route import QueueData
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
@@ -438,7 +435,7 @@ def test_a_group_without_acting_master_is_told_nothing() -> None:
 
 def test_the_table_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_BROKERS", 2)
-    monkeypatch.setattr(module, "MAX_QUEUE_DATAS", 6)
+    monkeypatch.setattr(topic_queues, "MAX_QUEUE_DATAS", 6)
     table = table_with(broker(), broker("b:1", name="b"))
     refusal = table.register(broker("d:1", name="d"), "d", NOW).refusal
     assert refusal == "register broker failed, 2 brokers are registered"
@@ -461,7 +458,7 @@ def nobody(count: int) -> list[QueueData]:
 def test_a_full_table_still_takes_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     table = table_with(broker(), broker("b:1", name="b"))
     monkeypatch.setattr(module, "MAX_BROKERS", 2)
-    monkeypatch.setattr(module, "MAX_QUEUE_DATAS", 4)
+    monkeypatch.setattr(topic_queues, "MAX_QUEUE_DATAS", 4)
     assert table.register(broker(configs=topics(counter=1)), "m", NOW).refusal is None
     assert table.add_topic("T", [QueueData("a", 1, 1, 6), *nobody(9)])
 
@@ -490,7 +487,7 @@ def test_a_mapping_goes_with_the_queues_of_the_broker_that_told_it() -> None:
 
 
 def test_a_group_of_many_topics_leaves_at_once_and_is_swept_in_steps(monkeypatch) -> None:
-    monkeypatch.setattr(module, "TOPICS_OF_STEP", 10)
+    monkeypatch.setattr(topic_queues, "TOPICS_OF_STEP", 10)
     many = [f"T{number}" for number in range(95)]
     table = table_with(broker(configs=topics(*many)), broker("b:1", name="b"))
     before = table.size
@@ -509,7 +506,7 @@ def test_a_group_of_many_topics_leaves_at_once_and_is_swept_in_steps(monkeypatch
 
 
 def test_a_group_that_is_swept_registers_anew(monkeypatch) -> None:
-    monkeypatch.setattr(module, "TOPICS_OF_STEP", 10)
+    monkeypatch.setattr(topic_queues, "TOPICS_OF_STEP", 10)
     many = [f"T{number}" for number in range(95)]
     table = table_with(broker(configs=topics(*many)))
     size = table.size

@@ -9,7 +9,7 @@ from tests.unit.engine.conftest import NOW_MS, Stores
 
 from turbopump.engine.disk.files import MappedFile
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.queues import consume_queue as module
+from turbopump.engine.queues import queue_files as module
 from turbopump.engine.store import Store
 from turbopump.engine.types import Appended, QueueUnit
 

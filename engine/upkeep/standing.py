@@ -1,0 +1,164 @@
+"""How a replicated store stands: where its log ends, what is confirmed, whether it may lead.
+
+Owns those answers. It must never change the log: engine/replicated.py does, through which drivers
+and machines ask (net.ha.primary.MasterLog).
+"""
+
+from turbopump.engine.log.boundary import whole_before
+from turbopump.engine.log.commit_log import CLOSED
+from turbopump.engine.log.damage import Damage
+from turbopump.engine.log.epoch_keeping import EpochKeeping
+from turbopump.engine.log.epochs import Epochs
+from turbopump.engine.log.group_commit import GroupCommit
+from turbopump.engine.log.incoming import Incoming
+from turbopump.engine.types import Fitness, LogOffset, StoreError
+from turbopump.engine.upkeep.cutting import Cutting
+from turbopump.engine.upkeep.fitness import failure, fitness, why_unfit
+from turbopump.engine.upkeep.parts import StoreParts
+from turbopump.engine.upkeep.retention import Retention
+from turbopump.pyx import record as kernel
+from turbopump.pyx.tail import UNLIMITED
+
+
+class LogStanding:
+    """Of one store."""
+
+    def __init__(
+        self, parts: StoreParts, commit: GroupCommit, retention: Retention, plain: bool
+    ) -> None:
+        self.plain = plain
+        """Default HA: without epochs and confirmOffset."""
+        self._parts, self._log = parts, parts.log
+        self._commit = commit
+        self._retention = retention
+        self._incoming = Incoming()
+        self._kept: EpochKeeping
+        self._cutting: Cutting
+
+    @property
+    def min(self) -> LogOffset:
+        """The first byte of the log that is still there."""
+        return self._log.min
+
+    @property
+    def end(self) -> LogOffset:
+        """Behind the last byte of the log."""
+        return self._log.end
+
+    @property
+    def flushed(self) -> LogOffset:
+        """All before this is durable."""
+        return self._log.flushed
+
+    @property
+    def confirm(self) -> LogOffset:
+        """Records before this may be read; where a record ends."""
+        limit = self._log.tail.limit
+        return self._parts.dispatcher.position if limit == UNLIMITED else LogOffset(limit)
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of a log file."""
+        return self._log.file_size
+
+    @property
+    def epochs(self) -> Epochs:
+        """Which master wrote which bytes."""
+        return self._kept.epochs
+
+    @property
+    def believed_end(self) -> LogOffset:
+        """Up to where `epochs` is believed: the end, unless the file was damaged or lost."""
+        return self._kept.file.believed_end(self._log.end)
+
+    @property
+    def may_lead(self) -> bool:
+        """Whether a master may be made of this store: neither log nor epochs are damaged."""
+        return (self.plain or self._kept.file.may_lead) and self.damage is None
+
+    @property
+    def fitness(self) -> Fitness:
+        """Whether this store could take messages as a master."""
+        if not self.may_lead:
+            return Fitness.FAILED
+        return fitness(self._parts, self._commit, self._retention)
+
+    @property
+    def why_unfit(self) -> str:
+        """One sentence, "" of a store that is fit."""
+        if not (self.plain or self._kept.file.may_lead):
+            return self._kept.file.reason
+        return why_unfit(self._parts, self._commit, self._retention)
+
+    @property
+    def failed(self) -> OSError | None:
+        """The sync that failed: nothing is changed any more until it is opened anew."""
+        return failure(self._parts, self._commit)
+
+    @property
+    def damage(self) -> Damage | None:
+        """The first damaged place of the log."""
+        return self._parts.damage.first
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the disk is so far behind that no more bytes should be taken for now."""
+        return self.is_blocked or self._commit.is_slow()
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether bytes wait for a log file: nothing behind them may be done before `go_on`."""
+        return self._incoming.blocked
+
+    @property
+    def is_being_cut(self) -> bool:
+        """Whether the log is being cut, or begins anew: nothing is appended, and where it ends is
+        not durable yet."""
+        return self._cutting.busy
+
+    def _check_epoch(self, epoch: int) -> None:
+        if not self._kept.file.may_lead:
+            raise StoreError(f"no epoch can follow: {self._kept.file.reason}")
+        if epoch <= self.epochs.last_epoch:
+            raise StoreError(f"epoch {epoch} is not newer than {self.epochs.last_epoch}")
+
+    # The master's side
+
+    def view(self, log_offset: LogOffset, size: int) -> list[memoryview]:
+        """The bytes of [log_offset, log_offset + size), a piece for each file. They stay valid when
+        retention removes the file. Raises StoreError where the log does not have them."""
+        log, end = self._log, LogOffset(log_offset + size)
+        if not log.min <= log_offset <= end <= log.end:
+            raise StoreError(f"the log has {log.min} to {log.end}, not {log_offset} to {end}")
+        pieces = []
+        at = log_offset
+        while at < end:
+            base, region, position, stop = log.piece(at, end)
+            pieces.append(region.view(position, stop - position))
+            at = LogOffset(base + stop)
+        return pieces
+
+    # Inside
+
+    def _check_usable(self) -> None:
+        if self._log.tail.refusals & CLOSED:
+            raise StoreError("the store is closed")
+        if self.failed is not None:
+            raise StoreError(f"the store takes no changes: {self.failed}")
+
+    def _whole_end(self) -> LogOffset:
+        """Where the log's last whole record ends. Raises StoreError where there is no record."""
+        self._incoming.forget(sure=self._incoming.sure)
+        end, why = whole_before(self._log, self.confirm, self._log.end)
+        if why == kernel.BAD_RECORD:
+            raise StoreError(f"no record begins at log offset {end}")
+        return end
+
+    def _whole(self, start: LogOffset, until: LogOffset) -> LogOffset:
+        """As `whole_before`; what is no record is noted as damage, and passed over as dispatch
+        does."""
+        at, why = whole_before(self._log, start, until)
+        while why == kernel.BAD_RECORD and at < until:
+            behind = self._parts.damage.skip(at, until)
+            at, why = whole_before(self._log, behind, until)
+        return at

@@ -1,0 +1,141 @@
+"""Which brokers have which queues of which topics, within bounds of number and bytes.
+
+Owns queues, mappings of static topics and what all of them take. It must never know whether a
+broker lives, nor refuse one: routes.py does, through which all others call this.
+"""
+
+from collections.abc import Callable
+
+from turbopump.namesrv.route_rows import mapping_size
+from turbopump.net.wire.bodies import Steps
+from turbopump.net.wire.names import kept_size
+from turbopump.net.wire.route import QueueData
+from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
+
+MAX_QUEUE_DATAS = 2_000_000  # (topic, broker) pairs: ten times RocketMQ's advice
+MAX_SIZE = 192 << 20  # bytes of topics and what belongs to them: some 300,000 of one broker each
+_QUEUE_SIZE, _TOPIC_SIZE = 200, 400
+
+TOPICS_OF_STEP = 2_000
+"""Topics of a registration that are taken over in one step, in some 4 ms."""
+
+
+class TopicQueues:
+    """Of all brokers."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, dict[str, QueueData]] = {}
+        self._topics_of: dict[str, set[str]] = {}
+        self._mappings: dict[str, dict[str, dict[str, object]]] = {}
+        self._dropped: dict[str, set[str]] = {}
+        """Topics of groups that are gone, whose queues of them are still to be removed."""
+        self._queue_count = 0
+        self.size = 0
+        """Bytes of topics, their queues and mappings."""
+
+    def topics(self) -> list[str]:
+        """Every topic."""
+        if not self._dropped:
+            return list(self._queues)
+        return [topic for topic, queues in self._queues.items() if self._there(queues)]
+
+    def topics_with_flag(self, wanted: Callable[[int], bool]) -> Steps[list[str]]:
+        """Topics whose topicSysFlag (of its first broker) is wanted, in steps."""
+        found: list[str] = []
+        for number, topic in enumerate(self.topics(), 1):
+            queues = self._there(self._queues.get(topic, {}))
+            if queues and wanted(next(iter(queues.values())).topic_sys_flag):
+                found.append(topic)
+            if number % TOPICS_OF_STEP == 0:
+                yield
+        return found
+
+    def wipe_write_permission(self, name: str) -> Steps[int]:
+        """Take the write permission of a group's topics; how many topics there are."""
+        return self._set_permission(name, lambda perm: perm & ~PERM_WRITE)
+
+    def add_write_permission(self, name: str) -> Steps[int]:
+        """Make a group's topics readable and writable; how many topics there are."""
+        return self._set_permission(name, lambda _: PERM_READ | PERM_WRITE)
+
+    def _has_room(self, count: int, size: int) -> bool:
+        """For so many more queues, and bytes."""
+        return self._queue_count + count <= MAX_QUEUE_DATAS and self.size + size <= MAX_SIZE
+
+    def _size_of(self, topic: str) -> int:
+        """Bytes of one more broker's queues of a topic."""
+        return _QUEUE_SIZE + (0 if topic in self._queues else _TOPIC_SIZE + kept_size(topic))
+
+    def _put_mapping(self, topic: str, name: str, info: dict[str, object]) -> None:
+        size = mapping_size(info)
+        if self.size + size <= MAX_SIZE:
+            self._drop_mapping(topic, name)
+            self._mappings.setdefault(topic, {})[name] = info
+            self.size += size
+
+    def _drop_mapping(self, topic: str, name: str) -> None:
+        mappings = self._mappings.get(topic, {})
+        info = mappings.pop(name, None)
+        if info is not None:
+            self.size -= mapping_size(info)
+            if not mappings:
+                del self._mappings[topic]
+
+    @property
+    def has_dropped(self) -> bool:
+        """Whether queues of groups that are gone are still to be removed: see `sweep`."""
+        return bool(self._dropped)
+
+    def sweep(self) -> Steps[None]:
+        """Remove the queues of groups that are gone, in steps. They are shown to no asker."""
+        while self._dropped:
+            self._sweep_one(next(iter(self._dropped)))
+            yield
+
+    def _sweep_one(self, name: str) -> None:
+        topics = self._dropped[name]
+        for _ in range(min(TOPICS_OF_STEP, len(topics))):
+            self._remove_queue(topics.pop(), name)
+        if not topics:
+            del self._dropped[name]
+
+    def _there(self, queues: dict[str, QueueData]) -> dict[str, QueueData]:
+        """Those of groups that are not gone."""
+        if self._dropped.keys().isdisjoint(queues):
+            return queues
+        return {name: queue for name, queue in queues.items() if name not in self._dropped}
+
+    def _set_permission(self, name: str, change: Callable[[int], int]) -> Steps[int]:
+        topics = list(self._topics_of.get(name, ()))
+        for number, topic in enumerate(topics, 1):
+            queue = self._queues.get(topic, {}).get(name)
+            if queue is not None and name not in self._dropped:
+                queue.perm = change(queue.perm)
+            if number % TOPICS_OF_STEP == 0:
+                yield
+        return len(topics)
+
+    def _put_queue(self, topic: str, queue: QueueData) -> None:
+        size = self._size_of(topic)
+        queues = self._queues.setdefault(topic, {})
+        if queue.broker_name not in queues:
+            self._queue_count += 1
+            self.size += size
+            self._topics_of.setdefault(queue.broker_name, set()).add(topic)
+        queues[queue.broker_name] = queue
+
+    def _remove_queue(self, topic: str, name: str) -> None:
+        queues = self._queues[topic]
+        del queues[name]
+        self._queue_count -= 1
+        if not queues:
+            del self._queues[topic]
+        self.size -= self._size_of(topic)
+        self._drop_mapping(topic, name)
+
+    def _drop_queue(self, topic: str, name: str) -> None:
+        self._remove_queue(topic, name)
+        topics = self._topics_of[name]
+        topics.discard(topic)
+        if not topics:
+            del self._topics_of[name]

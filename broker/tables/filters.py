@@ -98,7 +98,10 @@ class ConsumerFilter:
             "expressionType": self.kind,
             "topic": self.topic,
         }
-        return fastjson.row(self.group, bean, 4)
+        lead, name, rest = fastjson.row(self.group, bean, 4).partition(b'"bitPos":')
+        bits, end, rest = rest.partition(b"]")
+        # An int[] of RocketMQ's is one line.
+        return lead + name + fastjson.compact(bits) + end + rest
 
 
 class FilterTable:

@@ -30,6 +30,7 @@ var scenarios = map[string]scenario{
 	"delay":          delay,
 	"pull":           pull,
 	"transactions":   transactions,
+	"sql-filter":     sqlFilter,
 	"through-kills":  throughKills,
 }
 

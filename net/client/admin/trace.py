@@ -77,7 +77,7 @@ def trace_of(key: str, messages: Iterable[ReceivedMessage]) -> list[TraceRecord]
         if record.kind == "SubAfter" and begin is not None and record.timestamp_ms is None:
             record = replace(record, timestamp_ms=begin.timestamp_ms, group=begin.group)
         whole.append(record)
-    return sorted(whole, key=lambda record: (record.timestamp_ms or 0, record.kind))
+    return sorted(whole, key=lambda record: (record.timestamp_ms or 0, _ORDER[record.kind]))
 
 
 def read_trace(text: str) -> Iterator[TraceRecord]:
@@ -205,3 +205,8 @@ _READERS: Final = {
     "EndTransaction": _end_transaction,
     "Recall": _recall,
 }
+_ORDER: Final = {
+    kind: place
+    for place, kind in enumerate(("Pub", "EndTransaction", "Recall", "SubBefore", "SubAfter"))
+}
+"""Of steps within one millisecond."""

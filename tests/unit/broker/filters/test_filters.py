@@ -7,7 +7,9 @@ import pytest
 from tests.unit.broker.test_pull import answered, bodies, header, hold, numbers
 
 from turbopump.broker.tables import filters as table
+from turbopump.broker.tables.bloom import BloomFilter
 from turbopump.broker.tables.filters import TooManyFilters
+from turbopump.engine import fastjson
 from turbopump.engine.later import Later
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.bodies import finish
@@ -207,6 +209,62 @@ def test_the_file_is_rocketmqs_and_is_read_again(world: Any) -> None:
     assert known.filter.evaluate(b"a\x011\x02") is True
     heartbeat(world, "a = 1 AND b IS NULL OR c = '中'", 5)
     assert not world.broker.filters.get("T", "G").is_dead
+
+
+OF_ROCKETMQ = """{
+\t"filterDataByTopic":{
+\t\t"T":{
+\t\t\t"groupFilterData":{
+\t\t\t\t"g":{
+\t\t\t\t\t"bloomFilterData":{
+\t\t\t\t\t\t"bitNum":216,
+\t\t\t\t\t\t"bitPos":[162,52,132]
+\t\t\t\t\t},
+\t\t\t\t\t"bornTime":1795592574857,
+\t\t\t\t\t"clientVersion":123,
+\t\t\t\t\t"consumerGroup":"g",
+\t\t\t\t\t"dead":true,
+\t\t\t\t\t"deadTime":1795592574938,
+\t\t\t\t\t"expression":"a > 1 AND b = 'x中'",
+\t\t\t\t\t"expressionType":"SQL92",
+\t\t\t\t\t"topic":"T"
+\t\t\t\t}
+\t\t\t},
+\t\t\t"topic":"T"
+\t\t},
+\t\t"T2":{
+\t\t\t"groupFilterData":{
+\t\t\t\t"g":{
+\t\t\t\t\t"bloomFilterData":{
+\t\t\t\t\t\t"bitNum":216,
+\t\t\t\t\t\t"bitPos":[91,146,15]
+\t\t\t\t\t},
+\t\t\t\t\t"bornTime":1795592574936,
+\t\t\t\t\t"clientVersion":124,
+\t\t\t\t\t"consumerGroup":"g",
+\t\t\t\t\t"dead":true,
+\t\t\t\t\t"deadTime":1795592574938,
+\t\t\t\t\t"expression":"a IS NULL",
+\t\t\t\t\t"expressionType":"SQL92",
+\t\t\t\t\t"topic":"T2"
+\t\t\t\t}
+\t\t\t},
+\t\t\t"topic":"T2"
+\t\t}
+\t}
+}"""
+"""What ConsumerFilterManager of 5.5.0 writes."""
+
+
+def test_the_file_of_a_rocketmq_broker(make_world: Callable[..., Any]) -> None:
+    world = make_world("expectConsumerNumUseFilter=64\n")
+    world.files.save(table.FILE_NAME, fastjson.loads(OF_ROCKETMQ))
+    reopen(world)
+    filters = world.broker.filters
+    assert b"".join(filters._take()()).decode() == OF_ROCKETMQ
+    one = filters.get("T", "g")
+    assert one.bits == BloomFilter(20, 64).positions("g#T")
+    assert one.filter.evaluate("a\x012\x02b\x01x中\x02".encode()) is True
 
 
 def test_a_file_with_other_bits_or_a_bad_expression(world: Any) -> None:

@@ -121,8 +121,8 @@ def test_the_steps_of_one_message() -> None:
     steps = trace_of("ID1", [taken, sent])
     assert [(one.kind, one.group, one.client_host) for one in steps] == [
         ("Pub", "PG", "10.0.0.9:40000"),
-        ("SubAfter", "CG", "10.0.0.9:40000"),
         ("SubBefore", "CG", "10.0.0.9:40000"),
+        ("SubAfter", "CG", "10.0.0.9:40000"),
     ]
     assert [one.timestamp_ms for one in steps[1:]] == [1700000000009] * 2
     assert len(trace_of("k1", [taken, sent])) == 3

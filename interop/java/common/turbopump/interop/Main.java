@@ -39,6 +39,8 @@ public final class Main {
         SCENARIOS.put("transactions", Transacting::all);
         SCENARIOS.put("transactions-leave", Transacting::leave);
         SCENARIOS.put("transactions-answer", Transacting::answer);
+        SCENARIOS.put("sql-filter", Filtering::sql);
+        SCENARIOS.put("trace", Filtering::trace);
         SCENARIOS.put("linger", Pushing::linger);
         SCENARIOS.put("through-kills", Enduring::throughKills);
         SCENARIOS.put("exchange-write", Exchange::write);

@@ -45,7 +45,7 @@ class FastConnection(Holder):
     may be more;
     took(size): a read brought so many bytes, more than READ_COUNTED_OVER, and is handled;
     give_way(): pulls were given enough: what was read waits for the next turn;
-    close(): the peer said goodbye; hold_sealed(count): so many bytes are not decrypted yet;
+    close(): the peer ended the session; hold_sealed(count): so many bytes are not decrypted yet;
     bad_length(view): what follows cannot be a frame; failed(error): handling raised;
     end_read(): a read with frames that were not plain is over;
     met(version, language): who the peer of a plain request says it is, when that is new;
@@ -62,7 +62,7 @@ class FastConnection(Holder):
     active_at: float
     slow_since: float
     touched: bool
-    """Something was read since somebody last set this to False."""
+    """Something was read since this was last set to False."""
     in_read: bool
     """A read is being handled: answers are written at its end."""
     blocked: bool
@@ -76,7 +76,7 @@ class FastConnection(Holder):
     queued: bool
     """The transport may have something to write."""
     met_version: int
-    """Of the newest request that was plain; -1 to be told again."""
+    """Of the newest request that was plain; -1 to have `met` called again."""
 
     @property
     def is_fast(self) -> bool:

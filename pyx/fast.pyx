@@ -21,7 +21,7 @@ has: the transport's write costs several times a send(2), and keeps the limits.
 Nearly everything here may call Python, and that may end this connection (a peer that does not read
 is cut when its own answers are written) or any other. Therefore a connection that ends while its
 bytes are handled only becomes `ended`: its memory is freed when the handling returns. A lane
-handles one read at a time: whoever comes in between waits for the next turn of the loop.
+handles one read at a time: a read that comes in between waits for the next turn of the loop.
 docs/internals/fast-lane.md, "Native code that calls Python", lists these rules.
 """
 
@@ -148,7 +148,7 @@ cdef class FastConnection(Holder):
     cdef object area, scratch
     cdef uint8_t *memory          # of scratch
     cdef FrameMemory own          # of an incomplete frame, None: none was needed yet
-    cdef Py_ssize_t cost          # what of it the area was told
+    cdef Py_ssize_t cost          # what of it the area counts
     cdef Py_ssize_t have          # bytes in it
     cdef Py_ssize_t sealed        # bytes that the session has not decrypted
 

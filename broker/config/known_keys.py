@@ -1,8 +1,8 @@
 """RocketMQ's configuration keys that do nothing in this broker.
 
 Owns the table by which a configuration file of RocketMQ is accepted as it is, a misspelt key is
-told from a known one, and a value whose promise cannot be kept is refused. It must never hold
-behaviour. Called by config.py, which has the keys that do something.
+named, and a value whose promise cannot be kept is refused. It must never hold behaviour. Called by
+config.py, which has the keys that do something.
 """
 
 from typing import Final

@@ -89,7 +89,7 @@ class FastLane:
         self.lane.forget_all()
         self.pulls.forget_all()
         code, remark = why_not(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
-        self.lane.pending.configure(config.region_id.encode(), config.trace_on, _told())
+        self.lane.pending.configure(config.region_id.encode(), config.trace_on, _refusals())
         self.lane.configure(
             encode_properties(own),
             config.region_id.encode(),
@@ -193,8 +193,8 @@ class FastLane:
         )
 
 
-def _told() -> dict[PutStatus, tuple[int, bytes | None]]:
-    """What a send that waited in vain is answered. A message that is stored has its place told."""
+def _refusals() -> dict[PutStatus, tuple[int, bytes | None]]:
+    """What a send that waited in vain is answered; a message that is stored has its place named."""
     code, remark = why_not(PutStatus.SERVICE_NOT_AVAILABLE)
     return {
         PutStatus.FLUSH_DISK_TIMEOUT: (ResponseCode.FLUSH_DISK_TIMEOUT, None),

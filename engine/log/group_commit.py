@@ -62,7 +62,7 @@ class GroupCommit:
         self.rests = False
         """Whether no sync is to begin: the log is being cut."""
         self.cut_watch: Callable[[int], OSError | None] | None = None
-        """Told what passed while steps of a cut are under way; the failure that they count as."""
+        """Called with what passed during the steps of a cut; returns the failure it counts as."""
         self._cuts = 0
         """Counts the cuts of the log: what was seen before one says nothing of the files behind."""
         self._last_check_ms = self._look_ms = LONG_AGO_MS
@@ -180,9 +180,9 @@ class GroupCommit:
         self._lane.finish()
 
     def try_again(self, done: Callable[[OSError | None], None]) -> bool:
-        """Whether what a sync failed for can be written now: it is, once more, and `done` told how
-        that ended. The store stays failed: what else the system dropped is unknown. False while
-        the sync that failed has not returned."""
+        """Whether what a sync failed for can be written now: it is, once more, and `done` is called
+        with how that ended. The store stays failed: what else the system dropped is unknown. False
+        while the sync that failed has not returned."""
         if self._lane.busy:
             return False
         ranges = self.log.unflushed(self.log.end)

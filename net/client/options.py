@@ -6,11 +6,14 @@ Called by programs and by every shell of net/client.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from turbopump.net.allocation.shares import MachineRooms
+from turbopump.net.allocation.strategies import AVG
 from turbopump.net.transport.options import ClientTlsSettings, RemotingOptions
+from turbopump.net.wire.queues import MessageQueue
 
 
 def wall_clock_ms() -> int:
@@ -126,6 +129,11 @@ class ConsumerOptions:
         close_timeout_ms: how long `close` waits for running handlers.
         rebalance_ms: how often the shares are computed anew without a notice.
         persist_ms: how often offsets are committed.
+        strategy: how members share the queues: RocketMQ's AVG, AVG_BY_CIRCLE, CONSISTENT_HASH,
+            MACHINE_ROOM, MACHINE_ROOM_NEARBY (or that, `-` and another one), CONFIG, or STICKY, by
+            which each keeps what balance allows. All members of a group must have the same.
+        fixed_queues: those of this member, for CONFIG.
+        machine_rooms: who is in which room, for MACHINE_ROOM and MACHINE_ROOM_NEARBY.
     """
 
     model: MessageModel = MessageModel.CLUSTERING
@@ -142,6 +150,9 @@ class ConsumerOptions:
     close_timeout_ms: int = 10_000
     rebalance_ms: int = 20_000
     persist_ms: int = 5000
+    strategy: str = AVG
+    fixed_queues: tuple[MessageQueue, ...] = ()
+    machine_rooms: MachineRooms = field(default_factory=MachineRooms)
 
     @property
     def broadcast(self) -> bool:

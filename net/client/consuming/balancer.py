@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from turbopump.engine.types import QueueOffset
-from turbopump.net.allocation.shares import sharing_of
-from turbopump.net.allocation.strategies import AVG, allocate
+from turbopump.net.client.consuming.leading import ShareFinder
 from turbopump.net.client.consuming.locks import LIVE_MS, RENEW_AGAIN_MS, RENEW_MS, MemberLocks
 from turbopump.net.client.consuming.membership import ConsumerMembership
 from turbopump.net.client.consuming.process_queue import ProcessQueue
@@ -57,6 +56,7 @@ class Balancer:
         self._tasks = tasks
         self._arrived = arrived
         self._locks = MemberLocks(membership.instance, membership.group)
+        self._shares = ShareFinder(membership)
         self._wanted = asyncio.Event()
         self._runners: dict[MessageQueue, QueueRunner] = {}
         self._releasing: set[MessageQueue] = set()
@@ -178,8 +178,10 @@ class Balancer:
                 # A broker that restarted does not know us: tell it, then look again.
                 await instance.heartbeat()
                 members = await self._members(route)
-            shares = allocate(AVG, sharing_of(members, route.subscribe))
-            wanted = shares.get(instance.client_id, [])
+            share = await self._shares.share(topic, members, route)
+            if share is None:
+                return False
+            wanted = share
             if instance.client_id not in members:
                 logger.warning("no broker of %s lists this consumer", topic)
                 self._apply(held, wanted)

@@ -15,6 +15,7 @@ from typing import Final
 
 from turbopump.engine.later import Later
 from turbopump.engine.types import QueueOffset
+from turbopump.net.allocation.strategies import is_strategy
 from turbopump.net.client.consuming.balancer import Balancer
 from turbopump.net.client.consuming.delivery import Delivery, on_the_loop
 from turbopump.net.client.consuming.membership import ConsumerMembership, Handler, RunningHandler
@@ -29,7 +30,7 @@ from turbopump.net.client.consuming.pulling import Puller
 from turbopump.net.client.consuming.retry import Retries
 from turbopump.net.client.consuming.running_info import consumer_status, running_info
 from turbopump.net.client.consuming.subscribing import subscription_of
-from turbopump.net.client.errors import ClientClosed, ClientError
+from turbopump.net.client.errors import ClientClosed, ClientError, InvalidArgument
 from turbopump.net.client.instance import Instance
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions, ConsumerOptions, Outcome
@@ -91,6 +92,8 @@ class Consumer:
         check_group(group)
         self.group = group
         self._options = options or ConsumerOptions()
+        if not is_strategy(self._options.strategy):
+            raise InvalidArgument(f"there is no strategy {self._options.strategy}")
         self._instance = instance or Instance(namesrv, client_options)
         offsets: OffsetStore = (
             LocalOffsets(group, offsets_folder)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from turbopump.engine.types import QueueOffset
+from turbopump.net.client.consuming.led_shares import LedShares
 from turbopump.net.client.consuming.offsets import OffsetStore, QueueOffsets
 from turbopump.net.client.consuming.process_queue import FlowLimits, ProcessQueue, Totals
 from turbopump.net.client.consuming.pulling import Puller
@@ -56,6 +57,8 @@ class ConsumerMembership:
     retries: Retries
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     running: dict[MessageQueue, Running] = field(default_factory=dict)
+    led: dict[str, LedShares] = field(default_factory=dict)
+    """Of each topic the shares that its leader decided last, where the strategy is STICKY."""
     totals: Totals = field(default_factory=Totals)
     rates: TopicRates = field(default_factory=TopicRates)
 

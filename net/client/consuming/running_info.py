@@ -7,6 +7,8 @@ the consumer. Called by the push consumer.
 from typing import Any, Final
 
 from turbopump.engine.fastjson import RawKeys
+from turbopump.net.allocation.strategies import STICKY
+from turbopump.net.client.consuming.leading import PROPERTY, kept_shares
 from turbopump.net.client.consuming.membership import ConsumerMembership, Running
 from turbopump.net.wire.bodies import dump
 
@@ -31,6 +33,8 @@ def running_info(membership: ConsumerMembership, started_ms: int) -> bytes:
         "pullThresholdForQueue": str(membership.limits.queue_messages),
         "pullThresholdSizeForQueue": str(membership.limits.queue_bytes // MIB),
     }
+    if options.strategy == STICKY:
+        properties[PROPERTY] = dump(kept_shares(membership)).decode()
     statuses = {}
     for topic in membership.subscriptions:
         rates = membership.rates.read(topic, now_ms)

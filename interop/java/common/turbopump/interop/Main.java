@@ -42,6 +42,7 @@ public final class Main {
         SCENARIOS.put("sql-filter", Filtering::sql);
         SCENARIOS.put("trace", Filtering::trace);
         SCENARIOS.put("linger", Pushing::linger);
+        SCENARIOS.put("assigned", Assigning::assigned);
         SCENARIOS.put("through-kills", Enduring::throughKills);
         SCENARIOS.put("exchange-write", Exchange::write);
         SCENARIOS.put("exchange-continue", Exchange::goOn);

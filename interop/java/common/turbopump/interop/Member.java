@@ -3,9 +3,11 @@ package turbopump.interop;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Queue;
+import java.util.Set;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.function.Function;
 import java.util.function.Predicate;
+import java.util.stream.Collectors;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
@@ -16,6 +18,7 @@ import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 
 /** One member of a consumer group that keeps what it was given. */
 final class Member implements AutoCloseable {
@@ -94,6 +97,19 @@ final class Member implements AutoCloseable {
         return (int) consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl()
                 .getProcessQueueTable().keySet().stream()
                 .filter(queue -> queue.getTopic().equals(topic)).count();
+    }
+
+    /** The queues of the topic that this member holds now. */
+    Set<MessageQueue> held(String topic) {
+        return consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl()
+                .getProcessQueueTable().keySet().stream()
+                .filter(queue -> queue.getTopic().equals(topic)).collect(Collectors.toSet());
+    }
+
+    /** Asks a broker by this client's connection. */
+    RemotingCommand ask(String broker, RemotingCommand request, long timeoutMs) throws Exception {
+        return consumer.getDefaultMQPushConsumerImpl().getmQClientFactory().getMQClientAPIImpl()
+                .getRemotingClient().invokeSync(broker, request, timeoutMs);
     }
 
     /** Shares the queues out now instead of at the next of the client's rounds (20 s). */

@@ -14,6 +14,11 @@ final class Moved {
         consumer.setMessageModel(MessageModel.BROADCASTING);
     }
 
+    /** Clients of 4.9 share queues out themselves. */
+    static void askBroker(DefaultMQPushConsumer consumer) {
+        throw new UnsupportedOperationException("4.9 does not ask brokers");
+    }
+
     static void createTopic(DefaultMQProducer producer, String topic, int queues)
             throws MQClientException {
         producer.createTopic("TBW102", topic, queues);

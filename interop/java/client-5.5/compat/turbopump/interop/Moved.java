@@ -15,6 +15,11 @@ final class Moved {
         consumer.setMessageModel(MessageModel.BROADCASTING);
     }
 
+    /** Has a consumer ask a broker for its queues. */
+    static void askBroker(DefaultMQPushConsumer consumer) {
+        consumer.setClientRebalance(false);
+    }
+
     static void createTopic(DefaultMQProducer producer, String topic, int queues)
             throws MQClientException {
         producer.createTopic("TBW102", topic, queues, new HashMap<>());

@@ -1,0 +1,137 @@
+"""QUERY_ASSIGNMENT of 1,000 members and 1,000 queues: from what is kept, and after a change.
+
+Held against the bare allocation of the same group by STICKY, which an answer after a change cannot
+do without; with sorting, the way from one owner to the next and what is written down it may take
+20 ms. An answer from what is kept is a look-up, and may take 1 ms.
+"""
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import pytest
+
+from turbopump.broker.assignment.assignments import Assignments
+from turbopump.broker.assignment.routes import GroupCoordinator, TopicRoutes
+from turbopump.broker.config.config import BrokerConfig
+from turbopump.broker.handlers import assignment
+from turbopump.broker.tables.consumers import ConsumerTable
+from turbopump.broker.tables.kept_shares import KeptShares
+from turbopump.broker.tables.request_modes import RequestModes
+from turbopump.broker.tables.saving import Saver
+from turbopump.engine.disk.config_files import ConfigFiles
+from turbopump.engine.disk.flush import InlineDisk
+from turbopump.engine.disk.real_files import RealFiles
+from turbopump.engine.later import Later
+from turbopump.net.allocation.shares import sharing_of
+from turbopump.net.allocation.strategies import STICKY, allocate
+from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.heartbeat import ConsumerData
+from turbopump.net.wire.queues import MessageQueue
+from turbopump.net.wire.topics import TopicConfig
+
+T = TypeVar("T")
+MEMBERS = QUEUES = 1_000
+CACHED, CHANGED = 1.0, 20.0
+Measure = Callable[..., Any]
+
+
+class Asked:
+    """The parts of a broker that answer, a topic and a crowd."""
+
+    def __init__(self, folder: Path) -> None:
+        saver = Saver(ConfigFiles(RealFiles(), str(folder)), InlineDisk())
+        config = BrokerConfig(rebalance_strategy=STICKY)
+        self.consumers, modes = ConsumerTable(), RequestModes(saver)
+        me, topic = GroupCoordinator("a", 0, "a:10911"), TopicConfig("T", QUEUES, QUEUES)
+        self._clock, self._new = itertools.count(), itertools.count(MEMBERS)
+
+        def call(_address: str, _request: Command, _timeout_ms: int) -> Later[Command | str]:
+            raise AssertionError("one broker asks no other")
+
+        def now_ms() -> int:
+            return next(self._clock) // 100
+
+        def elsewhere(work: Callable[[], T]) -> Later[T | OSError]:
+            done: Later[T | OSError] = Later()
+            done.resolve(work())
+            return done
+
+        routes = TopicRoutes(call, list, lambda _topic: (topic, me), now_ms)
+        assignments = Assignments(
+            config,
+            self.consumers,
+            modes,
+            KeptShares(saver, 1),
+            routes,
+            call,
+            lambda: me,
+            now_ms,
+            now_ms,
+            elsewhere,
+            lambda _work: None,
+        )
+        self.consumers.on_change = assignments.group_changed
+        broker: Any = SimpleNamespace(
+            saver=saver, topics={"T": topic}, config=config, assignments=assignments
+        )
+        self.table = Dispatcher(saver.review)
+        assignment.register(self.table, broker)
+        self.peers = [self.join(f"10.0.0.1@{number:04}") for number in range(MEMBERS)]
+        for number in range(MEMBERS):
+            self.ask(number)
+
+    def join(self, name: str) -> Peer:
+        peer = Peer(f"{name}:1", b"", None)  # type: ignore[arg-type]
+        self.consumers.register(peer, name, ConsumerData("G"), 0)
+        return peer
+
+    def ask(self, number: int) -> Command:
+        body = {"clientId": f"10.0.0.1@{number:04}", "consumerGroup": "G", "topic": "T"}
+        request = new_request(RequestCode.QUERY_ASSIGNMENT, None, json.dumps(body).encode())
+        answer: Any = self.table.dispatch(request, self.peers[0] if number else None, 0)  # type: ignore[arg-type]
+        answer = answer.value if isinstance(answer, Later) else answer
+        assert answer.code == 0 and b"queueId" in answer.body
+        return answer  # type: ignore[no-any-return]
+
+    def change(self) -> None:
+        """A member goes, and another one comes."""
+        gone = self.peers.pop()
+        self.consumers.peer_closed(gone)
+        self.peers.append(self.join(f"10.0.0.1@{next(self._new)}"))
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Asked:
+    return Asked(tmp_path)
+
+
+GROUP = "assignment of 1,000 members and 1,000 queues"
+
+
+def test_allocation_limit(measure: Measure) -> None:
+    names = [f"10.0.0.1@{number:04}" for number in range(MEMBERS)]
+    queues = [MessageQueue("T", "a", number) for number in range(QUEUES)]
+    before = allocate(STICKY, sharing_of(names, queues))
+    sharing = sharing_of(names[1:], queues, before)
+    measure(GROUP, lambda: allocate(STICKY, sharing), 1)
+
+
+def test_from_what_is_kept(measure: Measure, asked: Asked, benchmark: Any) -> None:
+    measure(GROUP, lambda: asked.ask(7), 1)
+    assert benchmark.stats.stats.min * 1e3 < CACHED
+
+
+def test_after_a_change(measure: Measure, asked: Asked, benchmark: Any) -> None:
+    def changed() -> None:
+        asked.change()
+        asked.ask(7)
+
+    measure(GROUP, changed, 1)
+    assert benchmark.stats.stats.min * 1e3 < CHANGED

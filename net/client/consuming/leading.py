@@ -1,0 +1,106 @@
+"""The shares of a push consumer, by the strategy of its options; for STICKY one member decides.
+
+Owns what is known of the last shares of each topic. It must never take or give up a queue. Called
+by the balancer; the answer to 307 carries what is kept here.
+
+Most strategies give each member the same shares for the same members and queues. STICKY begins with
+the last ones, which members that came later do not know. So the member with the smallest client id
+leads: it computes the shares, and the others ask it for them, through any broker
+(GET_CONSUMER_RUNNING_INFO, which RocketMQ's brokers pass on, too). Each keeps what it was answered,
+and goes on with it when it leads itself; a member that leads and knows nothing asks the others
+first. A leader of an older list of members is asked again a moment later.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from turbopump.net.allocation.shares import sharing_of, sorted_names
+from turbopump.net.allocation.strategies import STICKY, allocate
+from turbopump.net.client.consuming.led_shares import LedShares
+from turbopump.net.client.consuming.membership import ConsumerMembership
+from turbopump.net.client.errors import BrokerError, ClientError
+from turbopump.net.client.routes import TopicRoute
+from turbopump.net.transport.errors import RemotingError
+from turbopump.net.wire.bodies import BadBody, as_text, load_object, table
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.headers.clients import GetConsumerRunningInfoRequest
+from turbopump.net.wire.queues import MessageQueue
+
+PROPERTY: Final = "turbopump.shares"
+"""Of the answer to 307: topic to LedShares."""
+ASKED_MAX: Final = 3
+"""Other members that one asks which leads and knows nothing."""
+
+
+class ShareFinder:
+    """The shares of one push consumer."""
+
+    def __init__(self, membership: ConsumerMembership) -> None:
+        self._membership = membership
+
+    async def share(
+        self, topic: str, members: Sequence[str], route: TopicRoute
+    ) -> Sequence[MessageQueue] | None:
+        """The queues of this member; None: it is not decided yet, ask again in a moment.
+
+        Raises AllocationError, ClientError, RemotingError.
+        """
+        me, options = self._membership.instance.client_id, self._membership.options
+        if options.strategy != STICKY:
+            fixed = {me: [queue for queue in options.fixed_queues if queue.topic == topic]}
+            sharing = sharing_of(members, route.subscribe, fixed=fixed, rooms=options.machine_rooms)
+            return allocate(options.strategy, sharing).get(me, [])
+        ordered = tuple(sorted_names(set(members)))
+        if me not in ordered:
+            return []
+        if ordered[0] == me:
+            decided = await self._lead(topic, ordered, route)
+        else:
+            asked = await self._ask(topic, ordered[0], route)
+            if asked is None or asked.members != ordered:
+                return None
+            decided = self._membership.led[topic] = asked
+        return decided.shares.get(me, [])
+
+    async def _lead(self, topic: str, members: tuple[str, ...], route: TopicRoute) -> LedShares:
+        known = self._membership.led.get(topic)
+        if known is None:
+            found = [await self._ask(topic, one, route) for one in members[1 : ASKED_MAX + 1]]
+            newest = sorted(filter(None, found), key=lambda one: one.generation)
+            known = newest[-1] if newest else None
+        before = {} if known is None else known.shares
+        generation = 0 if known is None else known.generation
+        shares = allocate(STICKY, sharing_of(members, route.subscribe, before))
+        if known is None or shares != before or known.members != members:
+            generation += 1
+        decided = self._membership.led[topic] = LedShares(generation, members, shares)
+        return decided
+
+    async def _ask(self, topic: str, member: str, route: TopicRoute) -> LedShares | None:
+        """What another member keeps of a topic; None where it does not say."""
+        header = GetConsumerRunningInfoRequest(self._membership.group, member, False)
+        for address in _addresses(self._membership, route):
+            try:
+                code = RequestCode.GET_CONSUMER_RUNNING_INFO
+                answer = await self._membership.instance.ask(address, code, header)
+                assert isinstance(answer.body, bytes)
+                properties = table(load_object(answer.body), "properties", as_text)
+            except (BrokerError, RemotingError, BadBody):
+                continue
+            if PROPERTY not in properties:
+                raise ClientError(f"member {member} does not share queues by {STICKY}")
+            kept = load_object(properties[PROPERTY].encode()).get(topic)
+            return None if kept is None else LedShares.from_json(topic, kept)
+        return None
+
+
+def kept_shares(membership: ConsumerMembership) -> dict[str, Any]:
+    """What is kept, for the answer to 307."""
+    return {topic: led.to_json() for topic, led in membership.led.items()}
+
+
+def _addresses(membership: ConsumerMembership, route: TopicRoute) -> Iterable[str]:
+    for name in sorted(route.brokers):
+        reader = membership.instance.brokers.reader(name)
+        if reader is not None:
+            yield reader[1]

@@ -1,0 +1,46 @@
+"""What the member of a group that leads decided of a topic, as members tell each other.
+
+Owns the bean in the answer to 307. It must never ask a node. Called by leading.py.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from turbopump.net.allocation.shares import Shares
+from turbopump.net.wire.bodies import BadBody, as_object, as_text, items, number, table
+from turbopump.net.wire.queues import MessageQueue
+
+
+@dataclass(frozen=True, slots=True)
+class LedShares:
+    """What a leader decided of a topic; of two the one with the higher generation is newer."""
+
+    generation: int
+    members: tuple[str, ...]
+    shares: Shares
+
+    @classmethod
+    def from_json(cls, topic: str, value: Any) -> "LedShares":
+        """From its bean; raises BadBody."""
+        bean = as_object(value)
+        owners = table(bean, "owners", lambda names: items({"": names}, "", as_text))
+        shares = {
+            member: [_queue(topic, name) for name in names] for member, names in owners.items()
+        }
+        members = tuple(items(bean, "members", as_text))
+        return cls(number(bean, "generation"), members, shares)
+
+    def to_json(self) -> dict[str, Any]:
+        """Its bean."""
+        owners = {
+            member: [f"{queue.broker_name}:{queue.queue_id}" for queue in share]
+            for member, share in self.shares.items()
+        }
+        return {"generation": self.generation, "members": list(self.members), "owners": owners}
+
+
+def _queue(topic: str, name: str) -> MessageQueue:
+    broker, _, queue_id = name.rpartition(":")
+    if not broker or not queue_id.isdecimal() or len(queue_id) > 9:
+        raise BadBody(f"{name[:100]} is no broker:queue")
+    return MessageQueue(topic, broker, int(queue_id))

@@ -108,30 +108,32 @@ class SuspectedLeader:
     probes_left: int = PROBES
 
 
+@dataclass(slots=True, frozen=True, kw_only=True)
+class DriverParts:
+    """What a member of the quorum works with."""
+
+    raft: Raft
+    storage: RaftStorage
+    disk: Disk
+    calls: PeerCalls
+    refuses: Callable[[str], Later[bool]]
+    """Whether a host refuses connections to an address: then no process is there."""
+    now_ms: Callable[[], int]
+    failed: Callable[[OSError], None] = lambda _error: None
+    """Called once when the disk failed."""
+
+
 class Driver:
-    """One member of the quorum, as the machine and the node see it. Loop thread only.
+    """One member of the quorum, as the machine and the node see it. Loop thread only."""
 
-    `refuses` tells whether a host refuses connections to an address: then no process is there.
-    `failed` is called once when the disk failed.
-    """
-
-    def __init__(
-        self,
-        raft: Raft,
-        storage: RaftStorage,
-        disk: Disk,
-        calls: PeerCalls,
-        refuses: Callable[[str], Later[bool]],
-        now_ms: Callable[[], int],
-        failed: Callable[[OSError], None] = lambda _error: None,
-    ) -> None:
-        self._raft = raft
-        self._storage = storage
-        self._disk = disk
-        self._calls = calls
-        self._refuses = refuses
-        self._now_ms = now_ms
-        self._failed = failed
+    def __init__(self, parts: DriverParts) -> None:
+        self._raft = parts.raft
+        self._storage = parts.storage
+        self._disk = parts.disk
+        self._calls = parts.calls
+        self._refuses = parts.refuses
+        self._now_ms = parts.now_ms
+        self._failed = parts.failed
         self._machine: Machine
         self._order = Order()
         self._connections: dict[int, str] = {}

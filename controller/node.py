@@ -16,7 +16,7 @@ from pathlib import Path
 from turbopump.controller import handlers
 from turbopump.controller.config import ControllerConfig
 from turbopump.controller.core import ControllerCore
-from turbopump.controller.driver import Driver
+from turbopump.controller.driver import Driver, DriverParts
 from turbopump.controller.handlers import Controller
 from turbopump.controller.raft.core import Raft
 from turbopump.controller.raft.options import RaftOptions
@@ -183,7 +183,15 @@ class ControllerNode:
             raise StoreError(f"{self._folder} cannot be used: {error}") from None
         raft = Raft(raft_options(self._config, self._members()), restored, self._random, now_ms)
         driver = Driver(
-            raft, storage, self._disk, self._calls, self._refuses, self._now_ms, self._disk_failed
+            DriverParts(
+                raft=raft,
+                storage=storage,
+                disk=self._disk,
+                calls=self._calls,
+                refuses=self._refuses,
+                now_ms=self._now_ms,
+                failed=self._disk_failed,
+            )
         )
         core = ControllerCore(self._config, driver, self._notify, self._probe)
         self._parts.driver, self._parts.core = driver, core

@@ -26,11 +26,10 @@ from turbopump.broker.ha.ports import (
     ReplicatedLog,
     Transport,
 )
-from turbopump.broker.replication import Behind, ByteRate, LeaderStatus, ReplicaStatus
+from turbopump.broker.replication import ByteRate, LeaderStatus, ReplicaStatus
 from turbopump.engine.types import Buffer, LogOffset, PutStatus, StoreError
 from turbopump.net.ha.acks import AckRules, Copies, needed, safe_end
 from turbopump.net.ha.actions import Acked, Action, Close, Send, SendLog
-from turbopump.net.ha.plain import PlainGroup, PlainPrimary
 from turbopump.net.ha.primary import MasterSide, PrimaryConnection, PrimaryOptions
 from turbopump.net.ha.replica import State
 from turbopump.net.ha.sync_state import Proposal, SyncOptions, SyncState
@@ -69,31 +68,36 @@ class ReplicaLink:
     rate: ByteRate = field(default_factory=lambda: ByteRate(0))
 
 
-class Reign(ABC):
-    """What both protocols share. The log is open for writes since before this was made."""
+@dataclass(slots=True, frozen=True, kw_only=True)
+class ReignParts:
+    """What a reign works with, and when it begins."""
 
-    def __init__(
-        self,
-        log: ReplicatedLog,
-        rules: AckRules,
-        options: LeaderOptions,
-        transport: Transport,
-        copies: Copies,
-        wall_ms: Callable[[], int],
-        now_ms: int,
-        holds: Callable[[], bool] = lambda: True,
-    ) -> None:
-        """`holds` says whether a lease does: without one nothing is acknowledged, however many have
-        it."""
-        self.rules = rules
+    log: ReplicatedLog
+    """Open for writes since before the reign is made."""
+    rules: AckRules
+    options: LeaderOptions
+    transport: Transport
+    wall_ms: Callable[[], int]
+    now_ms: int
+    """Of the monotonic clock, now."""
+    holds: Callable[[], bool] = lambda: True
+    """Whether a lease does: without one nothing is acknowledged, however many have it."""
+
+
+class Reign(ABC):
+    """What both protocols share."""
+
+    def __init__(self, parts: ReignParts, copies: Copies) -> None:
+        log, options, now_ms = parts.log, parts.options, parts.now_ms
+        self.rules = parts.rules
         self.options = options
         self.links: dict[int, ReplicaLink] = {}
         self.over = False
         self._log = log
-        self._transport = transport
+        self._transport = parts.transport
         self._copies = copies
-        self._wall_ms = wall_ms
-        self._holds = holds
+        self._wall_ms = parts.wall_ms
+        self._holds = parts.holds
         self._needs: list[int] = []
         """The numbers of copies that sends of this reign were asked for."""
         self._now_ms = now_ms
@@ -322,26 +326,22 @@ class Leader(Reign):
 
     def __init__(
         self,
-        log: ReplicatedLog,
-        rules: AckRules,
+        parts: ReignParts,
         sync: SyncOptions,
-        options: LeaderOptions,
-        transport: Transport,
         alterations: Alterations,
-        wall_ms: Callable[[], int],
         *,
         members: frozenset[int],
         set_epoch: int,
         epoch_start: LogOffset,
-        now_ms: int,
-        holds: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.sync = SyncState(sync, members, set_epoch, epoch_start, log.confirm, now_ms)
+        """`members` and `set_epoch` are of the SyncStateSet it begins with."""
+        log = parts.log
+        self.sync = SyncState(sync, members, set_epoch, epoch_start, log.confirm, parts.now_ms)
         self.set_changes = 0
         self._begun = False
         self._alterations = alterations
-        self.sync.on_log(log.flushed if options.counts_durable else log.end)
-        super().__init__(log, rules, options, transport, self.sync, wall_ms, now_ms, holds)
+        self.sync.on_log(log.flushed if parts.options.counts_durable else log.end)
+        super().__init__(parts, self.sync)
 
     def need(self) -> int | None:
         return needed(self.rules, self.sync.in_sync_count)
@@ -428,60 +428,3 @@ class Leader(Reign):
         else:
             self.sync.on_lost(number, now_ms)
         self._settle()
-
-
-class PlainLeader(Reign):
-    """A master of default HA."""
-
-    def __init__(
-        self,
-        log: ReplicatedLog,
-        rules: AckRules,
-        options: LeaderOptions,
-        transport: Transport,
-        wall_ms: Callable[[], int],
-        *,
-        gap_max: int,
-        now_ms: int,
-    ) -> None:
-        self.group = PlainGroup(gap_max)
-        self._behind: dict[int, Behind] = {}
-        super().__init__(log, rules, options, transport, self.group, wall_ms, now_ms)
-
-    def need(self) -> int | None:
-        return needed(self.rules, self.group.in_sync_count(self._log.end))
-
-    def status(self, address_of: Callable[[int], str], now_ms: int) -> LeaderStatus:
-        end = self._log.end
-        replicas = tuple(
-            ReplicaStatus(
-                address_of(link.connection),
-                None,
-                link.machine.acked,
-                link.machine.next,
-                link.machine.acked >= 0 and end - link.machine.acked < self.group.gap_max,
-                behind_ms=self._behind[link.connection].ms(end, now_ms),
-                bytes_per_second=link.rate.per_second(now_ms),
-            )
-            for link in self.links.values()
-        )
-        return LeaderStatus(replicas)
-
-    def _machine(self, connection: int, now_ms: int) -> MasterSide:
-        self._behind[connection] = Behind(now_ms)
-        return PlainPrimary(self.options.primary, self._log, connection, now_ms)
-
-    def _on_acked(self, link: ReplicaLink, acked: Acked, now_ms: int) -> None:
-        self.group.on_ack(link.connection, acked.log_offset)
-        self._behind[link.connection].on_ack(acked.log_offset, self._log.end, now_ms)
-
-    def _on_gone(self, link: ReplicaLink, now_ms: int) -> None:
-        self.group.on_closed(link.connection)
-        del self._behind[link.connection]
-
-    def _count_time(self, now_ms: int) -> None:
-        for behind in self._behind.values():
-            behind.on_tick(self._log.end, now_ms)
-
-    def _confirmed(self, log_end: LogOffset) -> LogOffset:
-        return log_end

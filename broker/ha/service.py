@@ -23,8 +23,9 @@ from typing import Protocol
 from turbopump.broker.config.replication_config import BrokerRole
 from turbopump.broker.ha.follower import Follower
 from turbopump.broker.ha.group import GroupFile, GroupFileError, parse_group
-from turbopump.broker.ha.leader import Leader, PlainLeader, Reign
+from turbopump.broker.ha.leader import Leader, Reign, ReignParts
 from turbopump.broker.ha.options import HaOptions
+from turbopump.broker.ha.plain_leader import PlainLeader
 from turbopump.broker.ha.ports import Alterations, ReplicatedLog, StaticSet, Transport
 from turbopump.broker.ha.sockets import Events, Sockets
 from turbopump.broker.replication import FollowerStatus, HaCounters, ReplicationStatus
@@ -200,32 +201,27 @@ class HaService:
         return told
 
     def _reign(self, start: LogOffset, epoch: int, members: frozenset[int], set_epoch: int) -> None:
-        wall_ms, now_ms, options = self._wall_ms, self._steady_ms(), self.options
+        options = self.options
+        parts = ReignParts(
+            log=self._log,
+            rules=options.rules,
+            options=options.leader,
+            transport=self._shell,
+            wall_ms=self._wall_ms,
+            now_ms=self._steady_ms(),
+            holds=self.lease if options.switches else lambda: True,
+        )
         if options.switches:
             self.reign = Leader(
-                self._log,
-                options.rules,
+                parts,
                 options.sync,
-                options.leader,
-                self._shell,
                 self.alterations,
-                wall_ms,
                 members=members,
                 set_epoch=set_epoch,
                 epoch_start=start,
-                now_ms=now_ms,
-                holds=self.lease,
             )
         else:
-            self.reign = PlainLeader(
-                self._log,
-                options.rules,
-                options.leader,
-                self._shell,
-                wall_ms,
-                gap_max=options.ha_max_gap_not_in_sync,
-                now_ms=now_ms,
-            )
+            self.reign = PlainLeader(parts, gap_max=options.ha_max_gap_not_in_sync)
         self.epoch = epoch
         logger.info("this broker is the master of epoch %d from %d on", epoch, start)
         self._tell_role()

@@ -15,7 +15,7 @@ from tests.sim.work import QueuedDisk, Stands
 from turbopump.controller import handlers
 from turbopump.controller.config import ControllerConfig
 from turbopump.controller.core import ControllerCore
-from turbopump.controller.driver import Driver
+from turbopump.controller.driver import Driver, DriverParts
 from turbopump.controller.node import AGAIN_MS, raft_options
 from turbopump.controller.raft.core import Raft
 from turbopump.controller.raft.storage import RaftStorage
@@ -166,13 +166,15 @@ class Controller(Stands, Process):
         keep = min(options.snapshot_keep, config.snapshot_threshold)
         self.raft = Raft(replace(options, snapshot_keep=keep), restored, rng, now_ms)
         self.driver = Driver(
-            self.raft,
-            storage,
-            self.work,
-            self.endpoint.call,
-            self.endpoint.refuses,
-            lambda: self.clock.now_ms,
-            self._disk_failed,
+            DriverParts(
+                raft=self.raft,
+                storage=storage,
+                disk=self.work,
+                calls=self.endpoint.call,
+                refuses=self.endpoint.refuses,
+                now_ms=lambda: self.clock.now_ms,
+                failed=self._disk_failed,
+            )
         )
         self.core = ControllerCore(config, self.driver, self._notify, self.endpoint.probe)
         self.parts.driver, self.parts.core = self.driver, self.core

@@ -4,7 +4,8 @@ import struct
 
 from tests.unit.broker.conftest import World
 
-from turbopump.broker.ha.leader import PlainLeader
+from turbopump.broker.ha.leader import ReignParts
+from turbopump.broker.ha.plain_leader import PlainLeader
 from turbopump.broker.replicating import options_of
 from turbopump.engine.types import Buffer, PutStatus
 from turbopump.net.ha.acks import AckRules, Mode
@@ -45,13 +46,15 @@ class Replicas:
         self.log.to_master(NO_EPOCH, world.now_ms)
         options = options_of(world.config)
         self.leader = PlainLeader(
-            self.log,
-            options.rules,
-            options.leader,
-            Nowhere(),
-            lambda: world.now_ms,
+            ReignParts(
+                log=self.log,
+                rules=options.rules,
+                options=options.leader,
+                transport=Nowhere(),
+                wall_ms=lambda: world.now_ms,
+                now_ms=world.steady_ms,
+            ),
             gap_max=GAP_MAX,
-            now_ms=world.steady_ms,
         )
         world.broker.role.begin(self.leader)
         self.join()

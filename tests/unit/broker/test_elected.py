@@ -11,7 +11,7 @@ from tests.unit.broker.replicas import Nowhere
 from tests.unit.broker.test_fast_lane import SEND, code
 from tests.unit.broker.test_role import send
 
-from turbopump.broker.ha.leader import Leader, LeaderOptions
+from turbopump.broker.ha.leader import Leader, LeaderOptions, ReignParts
 from turbopump.broker.ha.ports import StaticSet
 from turbopump.broker.traffic.replies import REJECTED
 from turbopump.net.ha.acks import AckRules, Mode
@@ -46,18 +46,20 @@ class Elected:
         world, epoch = self.world, next(self._epochs)
         start = self.log.to_master(epoch, world.now_ms)
         self.leader = Leader(
-            self.log,
-            AckRules(Mode.CONTROLLER, all_ack_in_sync_state_set=True),
+            ReignParts(
+                log=self.log,
+                rules=AckRules(Mode.CONTROLLER, all_ack_in_sync_state_set=True),
+                options=LeaderOptions(),
+                transport=Nowhere(),
+                wall_ms=lambda: world.now_ms,
+                now_ms=world.steady_ms,
+                holds=lambda: self.lease,
+            ),
             SyncOptions(1),
-            LeaderOptions(),
-            Nowhere(),
             StaticSet(),
-            lambda: world.now_ms,
             members=self.members,
             set_epoch=1,
             epoch_start=start,
-            now_ms=world.steady_ms,
-            holds=lambda: self.lease,
         )
         world.broker.role.begin(self.leader)
         self.leader.pump(world.steady_ms)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from turbopump.controller.driver import PROBES, Driver
+from turbopump.controller.driver import PROBES, Driver, DriverParts
 from turbopump.controller.raft.core import SYNC_HANGS_MS, Raft, RaftRole
 from turbopump.controller.raft.log import Entry
 from turbopump.controller.raft.messages import RaftRequestCode
@@ -107,13 +107,15 @@ class Member:
         )
         self.raft = Raft(wanted, restored, random.Random(1), self.now_ms)
         self.driver = Driver(
-            self.raft,
-            self.storage,
-            self.disk,
-            self._call,
-            self._refuses,
-            lambda: self.now_ms,
-            self.failures.append,
+            DriverParts(
+                raft=self.raft,
+                storage=self.storage,
+                disk=self.disk,
+                calls=self._call,
+                refuses=self._refuses,
+                now_ms=lambda: self.now_ms,
+                failed=self.failures.append,
+            )
         )
         self.machine.driver = self.driver
         self.driver.begin(self.machine, self.now_ms)

@@ -18,7 +18,7 @@ from tests.unit.controller.test_driver import HeldDisk
 from turbopump.controller import events, handlers
 from turbopump.controller.config import ControllerConfig
 from turbopump.controller.core import ControllerCore
-from turbopump.controller.driver import CLIENT_BODY_MAX, LEDGER_CODES, Driver
+from turbopump.controller.driver import CLIENT_BODY_MAX, LEDGER_CODES, Driver, DriverParts
 from turbopump.controller.handlers import TEXTS_MAX, Controller
 from turbopump.controller.liveness import CONNECTION_MAX, NAMES_MAX
 from turbopump.controller.raft.core import Raft
@@ -84,7 +84,16 @@ class World:
         options = RaftOptions(self_id="n0", peers={"n0": "h:1"}, group="g", snapshot_threshold=20)
         raft = Raft(options, storage.open(), random.Random(1), self.now_ms)
         unused: Any = None
-        self.driver = Driver(raft, storage, self.disk, unused, unused, lambda: self.now_ms)
+        self.driver = Driver(
+            DriverParts(
+                raft=raft,
+                storage=storage,
+                disk=self.disk,
+                calls=unused,
+                refuses=unused,
+                now_ms=lambda: self.now_ms,
+            )
+        )
         self.core = ControllerCore(self.config, self.driver)
         self.parts = Controller(self.config, lambda: self.now_ms, self._save)
         self.parts.driver, self.parts.core = self.driver, self.core

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.broker.ha.network import FILE_SIZE, Broker, Group
 
 from turbopump.broker.config.replication_config import BrokerRole
-from turbopump.broker.ha.leader import PlainLeader
 from turbopump.broker.ha.options import HaOptions
+from turbopump.broker.ha.plain_leader import PlainLeader
 from turbopump.engine.types import PutStatus
 from turbopump.net.ha.replica import State
 

@@ -1,0 +1,63 @@
+"""The master of default HA: its replicas are counted, no set is agreed on.
+
+Owns which replicas have a message, by how much they lack. It must never know an epoch. Made by
+service.py; what it has in common with AutoSwitch HA is in leader.py.
+"""
+
+from collections.abc import Callable
+
+from turbopump.broker.ha.leader import Reign, ReignParts, ReplicaLink
+from turbopump.broker.replication import Behind, LeaderStatus, ReplicaStatus
+from turbopump.engine.types import LogOffset
+from turbopump.net.ha.acks import needed
+from turbopump.net.ha.actions import Acked
+from turbopump.net.ha.plain import PlainGroup, PlainPrimary
+from turbopump.net.ha.primary import MasterSide
+
+
+class PlainLeader(Reign):
+    """A master of default HA."""
+
+    def __init__(self, parts: ReignParts, *, gap_max: int) -> None:
+        """`gap_max`: a replica that lacks more bytes is none of those that have a message."""
+        self.group = PlainGroup(gap_max)
+        self._behind: dict[int, Behind] = {}
+        super().__init__(parts, self.group)
+
+    def need(self) -> int | None:
+        return needed(self.rules, self.group.in_sync_count(self._log.end))
+
+    def status(self, address_of: Callable[[int], str], now_ms: int) -> LeaderStatus:
+        end = self._log.end
+        replicas = tuple(
+            ReplicaStatus(
+                address_of(link.connection),
+                None,
+                link.machine.acked,
+                link.machine.next,
+                link.machine.acked >= 0 and end - link.machine.acked < self.group.gap_max,
+                behind_ms=self._behind[link.connection].ms(end, now_ms),
+                bytes_per_second=link.rate.per_second(now_ms),
+            )
+            for link in self.links.values()
+        )
+        return LeaderStatus(replicas)
+
+    def _machine(self, connection: int, now_ms: int) -> MasterSide:
+        self._behind[connection] = Behind(now_ms)
+        return PlainPrimary(self.options.primary, self._log, connection, now_ms)
+
+    def _on_acked(self, link: ReplicaLink, acked: Acked, now_ms: int) -> None:
+        self.group.on_ack(link.connection, acked.log_offset)
+        self._behind[link.connection].on_ack(acked.log_offset, self._log.end, now_ms)
+
+    def _on_gone(self, link: ReplicaLink, now_ms: int) -> None:
+        self.group.on_closed(link.connection)
+        del self._behind[link.connection]
+
+    def _count_time(self, now_ms: int) -> None:
+        for behind in self._behind.values():
+            behind.on_tick(self._log.end, now_ms)
+
+    def _confirmed(self, log_end: LogOffset) -> LogOffset:
+        return log_end

@@ -1,7 +1,7 @@
 """The verdict over rebalances, without Spark: limits, sentences, and what a line becomes."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +12,7 @@ from turbopump.spark.rebalance.job import (
     GroupSummary,
     RebalanceOptions,
     RebalanceResult,
+    StrategySummary,
     main,
 )
 
@@ -35,8 +36,11 @@ SUMMARY = GroupSummary(
     assigned=4,
     faulty=0,
     breaks=0,
+    unsettled=0,
     compute_ms=None,
     time_consumed_ms=(1.0, 2.0, 30.0, 40.0),
+    overlap_ms=None,
+    unowned_ms=None,
 )
 
 
@@ -114,7 +118,7 @@ def test_what_is_not_known_breaks_no_limit() -> None:
 
 def test_the_report_for_people() -> None:
     first = replace(SUMMARY, stickiness=None, breaks=2, compute_ms=(0.1, 0.2, 0.3, 0.4))
-    result = RebalanceResult(3, 0, (first,), ())
+    result = RebalanceResult(3, 0, (first,), (), ())
     text = "\n".join(result.lines())
     assert "unknown: there are first assignments only" in text
     assert "computing p50 0.1 ms, p99 0.3 ms, at most 0.4 ms" in text
@@ -126,8 +130,21 @@ def test_the_report_for_people() -> None:
     assert "computing unknown" in text and "did not begin" not in text
 
 
+def test_strategies_stand_side_by_side() -> None:
+    known = {one.name: getattr(SUMMARY, one.name) for one in fields(StrategySummary)}
+    one = StrategySummary(**known)
+    other = replace(one, allocator="B", stickiness=None, time_consumed_ms=None)
+    other = replace(other, overlap_ms=(0.0, 1.0, 2.0, 7.0))
+    lines = RebalanceResult(6, 0, (), (one, other), ()).lines()
+    assert [line.split() for line in lines[2:4]] == [
+        ["AVG", "3", "0.250", "0.750", "5", "2", "1", "30", "-"],
+        ["B", "3", "0.250", "-", "5", "2", "-", "-", "7"],
+    ]
+    assert len(RebalanceResult(3, 0, (), (one,), ()).lines()) == 2, "one alone is in its groups"
+
+
 def test_the_report_for_programs() -> None:
-    found = RebalanceResult(3, 1, (SUMMARY,), ("x",), "out").to_json()
+    found = RebalanceResult(3, 1, (SUMMARY,), (), ("x",), "out").to_json()
     assert (found["verdict"], found["unreadable"], found["output"]) == ("violated", 1, "out")
     assert found["groups"][0]["time_consumed_ms"] == (1.0, 2.0, 30.0, 40.0)
     assert json.loads(json.dumps(found))["violations"] == ["x"]

@@ -3,8 +3,8 @@
 Owns the names and text forms (RocketMQ: AdminBrokerProcessor, StoreStatsService). It must never
 change anything. Called by handlers/admin/broker.py.
 
-Keys of machinery that does not exist here (thread pools, the transient pool, timers, page cache
-locks) say what such a machine says when it is idle: tools parse them and fail where one is missing.
+Keys of machinery that does not exist here (thread pools, the transient pool, page cache locks) say
+what such a machine says when it is idle: tools parse them and fail where one is missing.
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from typing import Final
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.replication import GroupMembership, ReplicationStatus
+from turbopump.broker.scheduled.timers import BACKLOG_BOUNDS_S
 from turbopump.broker.tables.lags import behind_ms
 from turbopump.broker.tables.topics import SCHEDULE_TOPIC
 
@@ -53,11 +54,6 @@ _IDLE: Mapping[str, str] = {
     "sendThreadPoolQueueCapacity": "10000",
     "sendThreadPoolQueueHeadWaitTimeMills": "0",
     "sendThreadPoolQueueSize": "0",
-    "timerCongestNum": "0",
-    "timerDequeueTps": "0.0",
-    "timerEnqueueTps": "0.0",
-    "timerOffsetBehind": "0",
-    "timerReadBehind": "0",
 }
 
 
@@ -74,6 +70,7 @@ def runtime_table(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     if broker.membership is not None:
         table.update(membership_table(broker.membership))
     table.update(_of_groups(broker, now_ms))
+    table.update(_of_timers(broker, now_ms))
     for level, queue_offset in broker.delay.progress().items():
         end = broker.store.max_queue_offset(SCHEDULE_TOPIC, level - 1)
         table[f"scheduleMessageOffset_{level}"] = f"{queue_offset},{end}"
@@ -88,6 +85,24 @@ def _of_groups(broker: BrokerContext, now_ms: int) -> dict[str, str]:
         waited = "?" if behind < 0 else f"{'' if lag.since[1] else '>='}{behind}"
         told = f"{lag.messages} messages, {waited} ms, {lag.members} members"
         table[f"consumerLag_{lag.topic}@{lag.group}"] = told
+    return table
+
+
+def _of_timers(broker: BrokerContext, now_ms: int) -> dict[str, str]:
+    """RocketMQ's keys, and ours: when the next one is due, and how many are within which time."""
+    status = broker.timers.status(now_ms)
+    seconds = max(1, now_ms - broker.started_ms) / 1_000
+    table = {
+        "timerCongestNum": str(status.waiting),
+        "timerDequeueTps": f"{status.dequeued / seconds:.1f}",
+        "timerEnqueueTps": f"{status.enqueued / seconds:.1f}",
+        "timerOffsetBehind": str(status.offset_behind),
+        "timerReadBehind": str(status.read_behind_ms // 1_000),
+    }
+    if status.next_due_ms is not None:
+        table["timerNextDue"] = str(status.next_due_ms)
+        backlog = zip(BACKLOG_BOUNDS_S, status.backlog, strict=True)
+        table["timerBacklog"] = ", ".join(f"{bound} s: {count}" for bound, count in backlog)
     return table
 
 

@@ -149,8 +149,8 @@ class DueSlots:
 
     # Taking out of slots
 
-    def load(self, now_ms: int) -> None:
-        """Take out what is due soon, as much as one step may."""
+    def load(self, now_ms: int) -> bool:
+        """Take out what is due soon, as much as one step may; whether there is more of it."""
         ahead_ms = max(AHEAD_MS, self._precision_ms // 2)
         until = (now_ms + ahead_ms) // self._precision_ms + 1
         budget = LOADED_PER_STEP
@@ -164,6 +164,7 @@ class DueSlots:
                 break
         if self._loading is None and not self._heap:
             self._heap.clear()
+        return self._loading is not None
 
     def _find(self, until: int) -> bool:
         """Begin with the next slot that has units; False if there is none yet."""

@@ -210,7 +210,7 @@ class Timers:
         slots.watch_clock(now_tick)
         more = self._enqueue(now_ms, steady_ms)
         if not self._config.timer_stop_dequeue:
-            slots.load(now_ms)
+            more |= slots.load(now_ms)
             more |= self._deliver(now_ms)
         slots.advance(now_tick)
         if not slots.is_late:
@@ -302,8 +302,8 @@ class Timers:
         tick = slot_ms // self._precision_ms
         if self._leads:
             tick = max(tick, self._slots.cursor)
-            if tick - self._slots.cursor >= self._ring:
-                return False  # its slot is that of one which waits: after a very long stop
+            if not self._fits(tick):
+                return False
         tick = max(tick, 1)
         slot_ms = tick * self._precision_ms
         if not -_DELAY_MAX_MS <= slot_ms - write_ms <= _DELAY_MAX_MS:
@@ -321,6 +321,15 @@ class Timers:
             due_ms = slot_ms if magic & kernel.ROLL else due_ms
             self._slots.added(Due(due_ms, position, log_offset, write_ms, tick, magic))
         return True
+
+    def _fits(self, tick: int) -> bool:
+        """Whether no unit waits in the slot for another round: after a stop of almost two weeks, or
+        a clock that was set back by as much, timers wait in their queue."""
+        slots = self._slots
+        if tick - slots.cursor >= self._ring:
+            return False
+        window = self._roll_ms // self._precision_ms
+        return not slots.is_late or slots.high + window - tick < self._ring
 
     def _slot(self, waiting: TimerFacts, write_ms: int) -> tuple[int, int]:
         """(time of the slot, magic): what is due beyond the window waits in two parts, of which the

@@ -100,9 +100,12 @@ class TimerFiles:
         if end < log.end or void or log.segments.end > log.end:
             void += log.cut(end)
         is_whole = is_whole and end == check.log_position
+        # A power cut takes blocks that were not synced, and RocketMQ's files have holes.
+        log.reserve()
         self._wheel_file = self._open_wheel()
         mapped = self._wheel_file
         if is_whole and mapped is not None and mapped.size == self._wheel_size:
+            mapped.reserve(0, mapped.size)
             self._wheel = Wheel(mapped.region, self._config.timer_precision_ms)
         else:
             self._rebuild(check)

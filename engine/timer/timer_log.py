@@ -164,6 +164,13 @@ class TimerLog:
             self._dirty.add(segments.last)
         return paths
 
+    def reserve(self) -> None:
+        """Give the last file all its blocks: a store into it cannot fail then. Raises OSError."""
+        if self.segments.count:
+            mapped = self.segments.mapped(self.segments.last)
+            mapped.reserve(0, mapped.size)
+            self._dirty.add(self.segments.last)
+
     def take_dirty(self) -> list[str]:
         """Paths of the files that were written since the last time."""
         paths = [self.segments.path(start) for start in sorted(self._dirty)]

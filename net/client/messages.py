@@ -28,6 +28,9 @@ class Message:
         keys: business keys, indexed by the broker for queries; none may contain a blank.
         properties: further user properties; RocketMQ's own names are refused.
         delay_level: 0 for none, else 1..18 of the broker's messageDelayLevel.
+        delay_ms: deliver that many milliseconds after the broker has it; 0 for at once.
+        deliver_at_ms: deliver at that time, in milliseconds since 1970; 0 for at once. A broker
+            takes up to three days ahead (timerMaxDelaySec).
         flag: a number of the program's own, carried along.
         sharding_key: messages of one key go to one queue (property __SHARDINGKEY); empty for none.
     """
@@ -40,6 +43,8 @@ class Message:
     delay_level: int = 0
     flag: int = 0
     sharding_key: str = ""
+    delay_ms: int = 0
+    deliver_at_ms: int = 0
 
     def __post_init__(self) -> None:
         self.check_types()
@@ -69,7 +74,7 @@ class SendResult:
 
     `message_id` is the client's own id (UNIQ_KEY; comma-joined for a batch), `offset_message_id`
     the broker's (store address and log offset), `queue_offset` the n-th message of the queue (the
-    first one of a batch).
+    first one of a batch). `recall_handle` is what `Producer.recall` takes, of a timer; else "".
     """
 
     status: SendStatus
@@ -77,10 +82,12 @@ class SendResult:
     offset_message_id: str
     queue: MessageQueue
     queue_offset: int
+    recall_handle: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The result as JSON-ready data."""
-        return {
+        handle = {"recall_handle": self.recall_handle} if self.recall_handle else {}
+        return handle | {
             "status": self.status.value,
             "message_id": self.message_id,
             "offset_message_id": self.offset_message_id,

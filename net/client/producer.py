@@ -32,6 +32,8 @@ from turbopump.net.client.sending import (
     check_batch,
     check_group,
     check_message,
+    recall_request,
+    recall_result,
     send_request,
     send_result,
     worth_another_try,
@@ -216,6 +218,19 @@ class Producer:
         request = self._request(message, target, unique_id, oneway=True)
         await self._instance.notify(await self._master(target), request)
         return unique_id
+
+    async def recall(self, topic: str, handle: str, *, timeout_ms: int = 0) -> str:
+        """Recall a timer that is not due yet by the `recall_handle` of its result; gives its
+        message id. The broker must have recallMessageEnable.
+
+        Raises InvalidArgument for what is no handle, BrokerError for the broker's refusal (also of
+        what is due by then), RemotingError without an answer.
+        """
+        request, broker_name = recall_request(topic, handle, self.group)
+        await self._publish_queues(topic)
+        address = await self._master(MessageQueue(topic, broker_name, 0))
+        wait_ms = timeout_ms or self._options.timeout_ms
+        return recall_result(await self._instance.call(address, request, wait_ms), address)
 
     def _request(
         self,

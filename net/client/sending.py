@@ -17,8 +17,15 @@ from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.header import read_header
-from turbopump.net.wire.headers.send import SendMessageRequestV2, SendMessageResponse, write_send
+from turbopump.net.wire.headers.send import (
+    RecallMessageRequest,
+    RecallMessageResponse,
+    SendMessageRequestV2,
+    SendMessageResponse,
+    write_send,
+)
 from turbopump.net.wire.message import TRANSACTION_PREPARED, encode_batch
+from turbopump.net.wire.message_id import decode_handle
 from turbopump.net.wire.queues import MessageQueue
 
 DEFAULT_TOPIC: Final = "TBW102"
@@ -88,6 +95,10 @@ def check_message(message: Message) -> None:
         raise InvalidArgument("a message needs a body")
     if len(message.body) > MAX_BODY_SIZE:
         raise InvalidArgument(f"a body of {len(message.body)} bytes is over {MAX_BODY_SIZE}")
+    if min(message.delay_level, message.delay_ms, message.deliver_at_ms) < 0:
+        raise InvalidArgument("a message is not delivered before now")
+    if sum(map(bool, (message.delay_level, message.delay_ms, message.deliver_at_ms))) > 1:
+        raise InvalidArgument("one of delay_level, delay_ms and deliver_at_ms says when")
     if any(not key or " " in key for key in message.keys):
         raise InvalidArgument("keys are texts without blanks")
     for name, value in message.properties.items():
@@ -106,6 +117,10 @@ def properties_of(message: Message, unique_id: str) -> dict[str, str]:
         properties[names.KEYS] = names.KEY_SEPARATOR.join(message.keys)
     if message.delay_level:
         properties[names.DELAY] = str(message.delay_level)
+    if message.delay_ms:
+        properties[names.TIMER_DELAY_MS] = str(message.delay_ms)
+    if message.deliver_at_ms:
+        properties[names.TIMER_DELIVER_MS] = str(message.deliver_at_ms)
     if message.sharding_key:
         properties[names.SHARDING_KEY] = message.sharding_key
     properties[names.UNIQ_KEY] = unique_id
@@ -169,7 +184,7 @@ def check_batch(messages: Sequence[Message]) -> None:
         check_message(message)
         if message.topic != messages[0].topic:
             raise InvalidArgument("the messages of a batch have one topic")
-        if message.delay_level:
+        if message.delay_level or message.delay_ms or message.deliver_at_ms:
             raise InvalidArgument("a batch cannot be delayed")
         if message.topic.startswith("%RETRY%"):
             raise InvalidArgument("a batch cannot go to a retry topic")
@@ -227,7 +242,25 @@ def send_result(answer: Command, queue: MessageQueue, message_id: str, address: 
         header.msg_id,
         MessageQueue(queue.topic, queue.broker_name, header.queue_id),
         header.queue_offset,
+        header.recall_handle or "",
     )
+
+
+def recall_request(topic: str, handle: str, group: str) -> tuple[Command, str]:
+    """RECALL_MESSAGE, and the name of the broker that has the timer. Raises InvalidArgument."""
+    try:
+        said = decode_handle(handle)
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from None
+    header = RecallMessageRequest(topic, handle, group, said.broker_name)
+    return new_request(RequestCode.RECALL_MESSAGE, header), said.broker_name
+
+
+def recall_result(answer: Command, address: str) -> str:
+    """The id of the message that was recalled; raises BrokerError for an error code."""
+    if answer.code != ResponseCode.SUCCESS:
+        raise BrokerError(answer.code, answer.remark, address)
+    return read_header(RecallMessageResponse, answer.fields).msg_id
 
 
 def worth_another_try(error: Exception) -> bool:

@@ -27,6 +27,7 @@ from tests.sim.assignment import suite as assignment_suite
 from tests.sim.group import suite as group_suite
 from tests.sim.ha import suite as ha_suite
 from tests.sim.raft import suite as raft_suite
+from tests.sim.timers import suite as timer_suite
 from tests.sim.transactions import suite as transaction_suite
 
 
@@ -60,6 +61,7 @@ SUITES: dict[str, Callable[[int], Run]] = {
     "ha": ha_suite.Run,
     "raft": raft_suite.Run,
     "group": group_suite.Run,
+    "timers": timer_suite.Run,
     "transactions": transaction_suite.Run,
     "assignment": assignment_suite.Run,
 }

@@ -3,8 +3,10 @@
 Owns the options. The sending is done by net/client/producer.py. Called by app.py.
 """
 
+import re
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +25,8 @@ from turbopump.cli.output import print_json, print_lines
 from turbopump.cli.running import client_options, failing_clearly, run
 
 GROUP = "TURBOPUMP_SEND"
+_SPAN = re.compile(r"([0-9]{1,12})(ms|s|m|h|d)", re.ASCII)
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 LINE_MAX = 4 << 20  # bytes of one line of standard input: the broker's largest message
 
 
@@ -50,6 +54,16 @@ def send(
             "--delay-level", min=0, max=INT32_MAX, help="Deliver later, by the broker's levels."
         ),
     ] = 0,
+    delay: Annotated[
+        str,
+        typer.Option("--delay", metavar="TIME", help="Deliver that much later: 500ms, 90s, 2h."),
+    ] = "",
+    at: Annotated[
+        str,
+        typer.Option(
+            "--at", metavar="TIME", help="Deliver then: 2030-01-31T08:00:00, or milliseconds."
+        ),
+    ] = "",
     sharding_key: Annotated[
         str, typer.Option("--sharding-key", help="Messages of one key go to one queue, in order.")
     ] = "",
@@ -62,16 +76,17 @@ def send(
 
     user_properties = dict(_pair(text) for text in properties or [])
     addresses, options = split_addresses(namesrv), client_options()
+    delay_ms = _span_ms(delay) if delay else 0
+    deliver_at_ms = _time_ms(at) if at else 0
 
     def show(result: SendResult) -> None:
         if as_json:
             print_json(result.to_json())
             return
         queue = f"{result.queue.broker_name} queue {result.queue.queue_id}"
-        print_lines(
-            [f"{result.status.value} {result.message_id} {queue} offset {result.queue_offset}"],
-            flush=True,
-        )
+        line = f"{result.status.value} {result.message_id} {queue} offset {result.queue_offset}"
+        handle = f" recall handle {result.recall_handle}" if result.recall_handle else ""
+        print_lines([line + handle], flush=True)
 
     async def main() -> None:
         async with Producer(GROUP, addresses, client_options=options) as producer:
@@ -83,6 +98,8 @@ def send(
                     keys=keys.split(),
                     properties=user_properties,
                     delay_level=delay_level,
+                    delay_ms=delay_ms,
+                    deliver_at_ms=deliver_at_ms,
                     sharding_key=sharding_key,
                 )
                 show(await producer.send(message))
@@ -107,6 +124,24 @@ def _bodies(body: str | None, file: Path | None, count: int) -> Iterator[bytes]:
             raise UserError(f"a line of standard input is longer than {LINE_MAX} bytes")
         if content:
             yield content
+
+
+def _span_ms(text: str) -> int:
+    match = _SPAN.fullmatch(text)
+    if match is None:
+        raise UserError(f"{text} is no time: 500ms, 90s, 5m, 2h or 1d is expected")
+    return max(1, int(match[1]) * _UNITS_MS[match[2]])
+
+
+def _time_ms(text: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) <= 18:
+        return int(text)
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1_000)
+    except (ValueError, OverflowError):
+        raise UserError(
+            f"{text} is no time: 2030-01-31T08:00:00 or milliseconds since 1970 is expected"
+        ) from None
 
 
 def _pair(text: str) -> tuple[str, str]:

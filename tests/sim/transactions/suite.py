@@ -150,6 +150,8 @@ class Run:
     def _around(self, files: ConfigFiles, saver: Saver) -> Surroundings:
         return Surroundings(
             files=files,
+            store_files=self.disk,
+            disk=self.work,
             saver=saver,
             random=self.rng,
             unique_ids=UniqueIds(b"\x7f\0\0\1", 1, 2, lambda: self.now_ms),
@@ -159,6 +161,7 @@ class Run:
             soon=self._soon.append,
             register_topics=lambda names: Later(),
             save_config=lambda changed: Later(),
+            call=lambda address, request, timeout_ms: Later(),
         )
 
     def _settle(self) -> None:

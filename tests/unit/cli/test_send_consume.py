@@ -72,6 +72,15 @@ def test_a_line_that_no_broker_takes_ends_it(
         (("-f", "/no/such/file"), "/no/such/file: No such file or directory"),
         (("-p", "x", "--property", "a"), "a is no property: NAME=VALUE is expected"),
         (("-p", "x", "--property", "=b"), "=b is no property: NAME=VALUE is expected"),
+        (("-p", "x", "--delay", "soon"), "soon is no time: 500ms, 90s, 5m, 2h or 1d is expected"),
+        (
+            ("-p", "x", "--at", "soon"),
+            "soon is no time: 2030-01-31T08:00:00 or milliseconds since 1970 is expected",
+        ),
+        (
+            ("-p", "x", "--at", "5", "--delay", "1s"),
+            "one of delay_level, delay_ms and deliver_at_ms says when",
+        ),
         (("-p", ""), "a message needs a body"),
         (("-p", "x", "-n", "nowhere"), "nowhere is no address: host:port is expected"),
         (("-p", "x", "-n", ";"), "no name server address is given: -n host:port"),

@@ -16,10 +16,11 @@ from turbopump.net.client.errors import (
 from turbopump.net.client.messages import MAX_BODY_SIZE, Message, SendStatus
 from turbopump.net.transport.errors import CallTimeout, ConnectError
 from turbopump.net.wire.codes import RequestCode
-from turbopump.net.wire.command import Command
+from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.header import read_header
-from turbopump.net.wire.headers.send import SendMessageRequestV2
+from turbopump.net.wire.headers.send import RecallMessageResponse, SendMessageRequestV2
 from turbopump.net.wire.message import decode_batch
+from turbopump.net.wire.message_id import RecallHandle
 from turbopump.net.wire.properties import decode_properties
 from turbopump.net.wire.queues import MessageQueue
 
@@ -157,3 +158,32 @@ def test_which_failures_are_worth_another_try() -> None:
     assert not sending.worth_another_try(BrokerError(13, None, "a"))
     assert not sending.worth_another_try(RouteNotFound("x"))
     assert not sending.worth_another_try(ClientError("x"))
+
+
+@pytest.mark.parametrize(
+    ("when", "expected"),
+    [({"delay_ms": 1_500}, "TIMER_DELAY_MS"), ({"deliver_at_ms": 1_500}, "TIMER_DELIVER_MS")],
+)
+def test_request_carries_when_it_is_due(when: dict[str, Any], expected: str) -> None:
+    header = header_of(sending.send_request(Message("T", b"x", **when), QUEUE, "pg", "ID", 77))
+    assert header.properties is not None
+    assert decode_properties(header.properties)[expected] == "1500"
+
+
+@pytest.mark.parametrize("when", [{"delay_ms": -1}, {"delay_ms": 1, "deliver_at_ms": 1}])
+def test_times_that_no_message_has(when: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument):
+        sending.check_message(Message("T", b"x", **when))
+
+
+def test_a_recall_goes_to_the_broker_that_its_handle_names() -> None:
+    handle = RecallHandle("T", "broker-b", "1001", "ID").encode()
+    request, broker_name = sending.recall_request("T", handle, "pg")
+    assert (request.code, broker_name) == (370, "broker-b")
+    assert request.fields["recallHandle"] == handle
+    with pytest.raises(InvalidArgument, match="recall handle is invalid"):
+        sending.recall_request("T", "?", "pg")
+    answer = response(request, 0, None, RecallMessageResponse("ID"))
+    assert sending.recall_result(answer, "127.0.0.1:1") == "ID"
+    with pytest.raises(BrokerError):
+        sending.recall_result(response(request, 604, "no"), "127.0.0.1:1")

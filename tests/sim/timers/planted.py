@@ -1,0 +1,95 @@
+"""Bugs of timers, to be planted one at a time: the suite must find each."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from turbopump.broker.scheduled import progress, timers
+from turbopump.broker.scheduled.due_slots import Due, DueSlots
+from turbopump.broker.scheduled.timers import Timers
+from turbopump.engine.timer import timer_check, timer_files
+from turbopump.pyx import timer as kernel
+
+Patch = pytest.MonkeyPatch
+Plant = Callable[[Patch], None]
+
+
+def progress_is_ahead_of_the_deliveries(patch: Patch) -> None:
+    """What was delivered counts as safe before it is on the disk."""
+
+    def settle(self: Any) -> None:
+        if self._candidate is not None:
+            self.safe, self._candidate = self._candidate[0], None
+
+    patch.setattr(progress.SafeProgress, "settle", settle)
+
+
+def a_slot_is_delivered_when_it_begins(patch: Patch) -> None:
+    """Up to a second early."""
+    load = DueSlots._load_more
+
+    def early(self: DueSlots, budget: int) -> int:
+        self._due_of = lambda _log_offset: 0
+        return load(self, budget)
+
+    patch.setattr(DueSlots, "_load_more", early)
+
+
+def a_roll_loses_its_slot(patch: Patch) -> None:
+    """The second part of a wait is forgotten."""
+    deliver = Timers._deliver_one
+
+    def forgets(self: Timers, due: Due, now_ms: int) -> bool:
+        return bool(due.magic & kernel.ROLL) or deliver(self, due, now_ms)
+
+    patch.setattr(Timers, "_deliver_one", forgets)
+
+
+def a_wheel_is_believed_after_a_power_cut(patch: Patch) -> None:
+    """As if its pages were written in order."""
+    load = timer_check.load
+
+    def whole(*arguments: Any) -> Any:
+        return load(*arguments)[0], True
+
+    patch.setattr(timer_files.timer_check, "load", whole)
+
+
+def the_cursor_stays_when_the_clock_is_set_back(patch: Patch) -> None:
+    """What comes then waits until the clock is where it was."""
+    patch.setattr(DueSlots, "watch_clock", lambda self, now_tick: None)
+
+
+def progress_does_not_rest_while_the_clock_is_behind(patch: Patch) -> None:
+    """A crash then loses what came since."""
+    progress_of = Timers._progress
+
+    def unheld(self: Timers) -> timers.TimerProgress:
+        self._held = None
+        return progress_of(self)
+
+    patch.setattr(Timers, "_progress", unheld)
+
+
+def the_queue_goes_on_behind_what_was_never_in_the_wheel(patch: Patch) -> None:
+    """The progress counts what waits in the queue as put into its slot."""
+    progress_of = Timers._progress
+
+    def ahead(self: Timers) -> timers.TimerProgress:
+        found = progress_of(self)
+        end = self._store.max_queue_offset(timer_files.TIMER_TOPIC, 0)
+        return found._replace(queue_offset=max(found.queue_offset, end))
+
+    patch.setattr(Timers, "_progress", ahead)
+
+
+BUGS: tuple[Plant, ...] = (
+    progress_is_ahead_of_the_deliveries,
+    a_slot_is_delivered_when_it_begins,
+    a_roll_loses_its_slot,
+    a_wheel_is_believed_after_a_power_cut,
+    the_cursor_stays_when_the_clock_is_set_back,
+    progress_does_not_rest_while_the_clock_is_behind,
+    the_queue_goes_on_behind_what_was_never_in_the_wheel,
+)

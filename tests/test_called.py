@@ -40,6 +40,7 @@ CLIENTS: Final = {
     "poll",
     "send_oneway",
     "send_in_transaction",
+    "recall",
     "turbopump_cluster",
 }
 """What users call: the Python clients and the pytest fixture."""

@@ -29,6 +29,16 @@ _SPAN = re.compile(r"([0-9]{1,12})(ms|s|m|h|d)", re.ASCII)
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 LINE_MAX = 4 << 20  # bytes of one line of standard input: the broker's largest message
 
+Delay = Annotated[
+    str, typer.Option("--delay", metavar="TIME", help="Deliver that much later: 500ms, 90s, 2h.")
+]
+At = Annotated[
+    str,
+    typer.Option(
+        "--at", metavar="TIME", help="Deliver then: 2030-01-31T08:00:00, or milliseconds."
+    ),
+]
+
 
 def send(
     topic: Topic,
@@ -54,16 +64,8 @@ def send(
             "--delay-level", min=0, max=INT32_MAX, help="Deliver later, by the broker's levels."
         ),
     ] = 0,
-    delay: Annotated[
-        str,
-        typer.Option("--delay", metavar="TIME", help="Deliver that much later: 500ms, 90s, 2h."),
-    ] = "",
-    at: Annotated[
-        str,
-        typer.Option(
-            "--at", metavar="TIME", help="Deliver then: 2030-01-31T08:00:00, or milliseconds."
-        ),
-    ] = "",
+    delay: Delay = "",
+    at: At = "",
     sharding_key: Annotated[
         str, typer.Option("--sharding-key", help="Messages of one key go to one queue, in order.")
     ] = "",

@@ -130,6 +130,7 @@ class Assignments:
         self._alike: dict[tuple[str, str], tuple[tuple[int, int, str], Shares]] = {}
         self._notices: dict[str, set[str]] = {}
         self._generations: dict[str, int] = {}
+        self._changed: dict[str, None] = {}
         routes.on_change = self._route_changed
         self.reconfigure()
 
@@ -154,10 +155,9 @@ class Assignments:
         if generation == self._generations[name]:
             return
         self._generations[name] = generation
-        for entry in self._topics.of_group(name):
-            self._topics.members_changed(entry, group)
-        if group is None:
-            del self._generations[name]
+        # Who it was is looked up with the next tick, once for all that reconnect in the meantime.
+        self._changed[name] = None
+        self._topics.group_changed(name)
 
     def topics_changed(self, names: Sequence[str]) -> None:
         """Topics of this broker have other queues, or none any more."""
@@ -165,6 +165,13 @@ class Assignments:
 
     def tick(self) -> None:
         """Time passed; every 100 ms or so."""
+        changed, self._changed = self._changed, {}
+        for name in changed:
+            group = self._consumers.group(name)
+            for entry in self._topics.of_group(name):
+                self._topics.members_changed(entry, group)
+            if group is None:
+                self._generations.pop(name, None)
         self._routes.tick()
         self._topics.tick()
         self._send_notices()

@@ -226,12 +226,16 @@ class CoordinatedTopics:
         share = settling.shares.get(member, ())
         return self._exclusively(entry, work, 2 * len(share)).map(take)
 
-    def members_changed(self, entry: CoordinatedTopic, group: ConsumerGroup | None) -> None:
+    def group_changed(self, name: str) -> None:
         """Connections of the group have come or gone; all members get a notice of that."""
+        for entry in self._groups.get(name, {}).values():
+            if entry.changed_ms is None:
+                entry.changed_ms = self._steady_ms()
+
+    def members_changed(self, entry: CoordinatedTopic, group: ConsumerGroup | None) -> None:
+        """Look up who of a group is gone; a member that came back at once is not."""
         now_ms = self._steady_ms()
         present = group.client_ids() if group is not None else set()
-        if entry.changed_ms is None:
-            entry.changed_ms = now_ms
         entry.absent -= present
         shares = entry.inherited if entry.inherited is not None else entry.settling.shares
         for member in shares.keys() - present - entry.absent:

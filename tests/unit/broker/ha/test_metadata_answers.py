@@ -11,11 +11,13 @@ from tests.wire.frames import golden_frames
 
 from turbopump.broker.ha.metadata import answers as metadata_answers
 from turbopump.broker.handlers.admin import offsets as admin_offsets
+from turbopump.broker.tables.kept_shares import KeptShare
 from turbopump.engine import fastjson
 from turbopump.engine.later import Later
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.command import Command, decode, new_request, response
 from turbopump.net.wire.groups import SubscriptionGroupConfig
+from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.topics import TopicConfig
 
 
@@ -179,6 +181,28 @@ def test_modes_of_a_rocketmq_master_are_kept_and_told(group: Group) -> None:
     group.replica.close()
     group.replica.open()
     assert json.loads(group.replica.ask(402).body) == json.loads(body)
+
+
+def test_the_last_assignments_are_copied_when_they_are_others(group: Group) -> None:
+    """A replica that coordinates, or leads, begins with them."""
+
+    def kept(generation: int) -> KeptShare:
+        return KeptShare("G", "T", "STICKY", generation, 5, {"c": [MessageQueue("T", "a", 1)]})
+
+    mine, theirs = (one.broker.assignments.kept for one in (group.replica, group.master))
+    theirs.put(kept(3))
+    group.round()
+    assert mine.get("G", "T") == kept(3)
+    group.round()
+    told = [request.fields for request in group.link.asked if request.code == 402]
+    assert [fields["assignmentsVersion"] for fields in told][-1] == theirs.version
+    mine.put(kept(9))  # it coordinated meanwhile, and knows more
+    theirs.put(kept(4))
+    group.round()
+    assert mine.get("G", "T") == kept(9)
+    group.replica.close()
+    group.replica.open()
+    assert group.replica.broker.assignments.kept.get("G", "T") == kept(9)
 
 
 # Large tables

@@ -41,6 +41,8 @@ REFUSED: Final = {
 _PATTERN: Final = re.compile(
     "|".join(rf"(?P<w{n}>\b{word}\b)" for n, word in enumerate(REFUSED)), re.IGNORECASE
 )
+_ANY: Final = re.compile("|".join(rf"\b{word}\b" for word in REFUSED))
+"""The same of a text in small letters: ten times as fast, and most files have none."""
 
 
 def documents() -> Iterator[Path]:
@@ -96,8 +98,8 @@ def test_source_is_plain_english() -> None:
     wrong = []
     for path in sources():
         source = path.read_text()
-        if not _PATTERN.search(source):
-            continue  # most files: splitting them takes long
+        if not _ANY.search(source.lower()):
+            continue
         texts = (prose_in_braces if path.suffix in BRACES else prose)(source)
         wrong += [
             f"{path.relative_to(ROOT)}:{line} and on: {found}"

@@ -24,7 +24,7 @@ def limits() -> ctypes.CDLL:
     command = ["gcc", "-O3", "-shared", "-fPIC", "-o", str(library), str(HERE / "limits.c")]
     subprocess.run(command, check=True)
     loaded = ctypes.CDLL(str(library))
-    for name in ("limit_append", "limit_dispatch"):
+    for name in ("limit_append", "limit_dispatch", "limit_filter"):
         getattr(loaded, name).restype = ctypes.c_size_t
     loaded.limit_scan.restype = loaded.limit_bytes.restype = ctypes.c_uint64
     return loaded

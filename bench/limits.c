@@ -75,3 +75,31 @@ uint64_t limit_bytes(const uint8_t *bytes, size_t size, size_t rounds)
             state = (state ^ bytes[i]) + (state << 1);
     return state;
 }
+
+/* Walk the records (V1, IPv4) and find those whose property `price` is "7": each looks for its name
+   at the beginning of a pair, byte by byte, and at nothing else. */
+size_t limit_filter(const uint8_t *map, size_t end)
+{
+    size_t found = 0;
+    for (size_t at = 0; at + 91 <= end;) {
+        size_t size = load32(map + at);
+        if (size == 0 || size > end - at)
+            break;
+        const uint8_t *text = map + at + 84;
+        text += 4 + load32(text);
+        text += 1 + text[0] + 2;
+        const uint8_t *stop = map + at + size;
+        while (text < stop) {
+            const uint8_t *value = memchr(text, 1, (size_t)(stop - text));
+            if (value == NULL)
+                break;
+            const uint8_t *next = memchr(value, 2, (size_t)(stop - value));
+            next = next == NULL ? stop : next;
+            if (value - text == 5 && memcmp(text, "price", 5) == 0)
+                found += next - value == 2 && value[1] == '7';
+            text = next + 1;
+        }
+        at += size;
+    }
+    return found;
+}

@@ -26,6 +26,7 @@ NAMES = [
     "recovery",
     "queues",
     "creation",
+    "filter",
     "topics",
     "append",
 ]

@@ -156,6 +156,13 @@ def _rest(table: Table, plan: Plan) -> str:
         ("p99 of 10,000 sends a second beside that, us", "creation-beside.p99_us"),
         ("and beside 3,000 new topics a second, us", "creation-3000-beside.p99_us"),
     )
+    rows += (
+        (
+            "messages looked at by SQL92 pulls, of which 1 % match, a second",
+            "filter.messages_per_s",
+        ),
+        ("CPU us a message", "filter.cpu_us"),
+    )
     lines = ["| what | RocketMQ | Turbopump | RocketMQ's is |", "|---|---|---|---|"]
     for title, figure in rows:
         lines.append(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bench import bound, engine_append, tls_load
-from bench.versus import topic_load
+from bench.versus import filter_load, topic_load
 from bench.versus.servers import Server, running
 from bench.versus.targets import BOUND, OURS, THEIRS
 from bench.versus.workloads import (
@@ -38,6 +38,8 @@ CREATED_AIM = 3_000.0
 """New topics a second that sends are to stand beside."""
 BESIDE_S, MOST_A_SECOND = 4.0, 20_000.0
 """For how long topics are made while a load starts, warms up and is measured."""
+FILTERED, FILTER_WARMING = 800_000, 2
+"""Messages that are filtered, and how often before it is measured: a JVM compiles its paths."""
 SETTLE_S = 1.0
 """Between the end of a load and the look at memory: what the broker does behind it ends."""
 
@@ -98,6 +100,7 @@ class Rounds:
                 self._recovery(side)
                 self._queues(side)
                 self._creation(side)
+                self._filter(side)
             self._say(f"round {number + 1} of {self._plan.rounds}, {BOUND}")
             self._bounds()
             self._topics()
@@ -186,6 +189,23 @@ class Rounds:
             for name, rate in (("creation-beside", 0.0), ("creation-3000-beside", CREATED_AIM)):
                 self._note(name, side, self._beside(target, address, made, rate))
                 made += int(BESIDE_S * MOST_A_SECOND)
+
+    def _filter(self, side: str) -> None:
+        """Messages that are looked at by pulls with an expression that one of a hundred matches."""
+        if not self._plan.wants("filter"):
+            return
+        with running(side, self._folder, {"enablePropertyFilter": "true"}) as server:
+            address = server.ports.broker_address
+            filter_load.fill(address, FILTERED)
+            time.sleep(SETTLE_S)
+            for _ in range(FILTER_WARMING):
+                filter_load.scan(address, FILTERED)
+            before_s = server.usage().cpu_s
+            found = filter_load.scan(address, FILTERED)
+            cpu_us = (server.usage().cpu_s - before_s) * 1e6 / found.looked_at
+            self.results.add("filter.messages_per_s", side, found.messages_per_s)
+            self.results.add("filter.cpu_us", side, cpu_us)
+            self._say(f"  filter: {found.messages_per_s:,.0f}/s, {cpu_us:.3f} us of CPU")
 
     def _beside(self, target: Target, address: str, made: int, rate: float) -> Measured:
         """Sends at a fixed rate while topics are made, at a rate or as fast as can be.

@@ -127,6 +127,13 @@ TARGETS = [
         " %",
     ),
     _less("p99 at 10,000 a second", "fixed-10k.p99_us", 5),
+    Target(
+        "pulls with SQL92, of which 1 % match: messages looked at a second, times RocketMQ",
+        5,
+        _ratio("filter.messages_per_s", OURS, THEIRS),
+        "x",
+    ),
+    _less("CPU a message that such a pull looks at", "filter.cpu_us", 5),
     Target("many topics instead of one: messages a second kept", 80, _topics, " %"),
     Target("12,000 queues instead of 4,000: messages a broker CPU second kept", 75, _queues, " %"),
     Target(

@@ -1,0 +1,119 @@
+"""Pulls with an expression of SQL92 that one message of a hundred matches.
+
+Owns the frames and the connections of that load. It must never know which broker it loads. Called
+by the runs, and by hand: `python -m bench.versus.filter_load HOST:PORT`.
+"""
+
+import asyncio
+import sys
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import Command, decode, encode, new_request
+from turbopump.net.wire.headers.pull import SUBSCRIPTION_FLAG, PullMessageRequest
+from turbopump.net.wire.headers.send import SendMessageRequestV2
+from turbopump.net.wire.message import encode_batch
+
+TOPIC: Final = "Filtered"
+QUEUES: Final = 8
+BATCH: Final = 500
+BODY: Final = b"x" * 128
+EVERY: Final = 100
+EXPRESSION: Final = "price = 7 AND region IS NOT NULL"
+PULL_RETRY_IMMEDIATELY: Final = 20
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """What reading everything gave: messages that were looked at, and that matched."""
+
+    messages_per_s: float
+    looked_at: int
+    matched: int
+
+
+class _Connection:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    async def ask(self, request: Command) -> Command:
+        """One request, and its answer."""
+        self._writer.write(b"".join(map(bytes, encode(request))))
+        size = int.from_bytes(await self._reader.readexactly(4), "big")
+        return decode(size.to_bytes(4, "big") + await self._reader.readexactly(size))
+
+
+async def _connect(address: str) -> _Connection:
+    host, _, port = address.rpartition(":")
+    return _Connection(*await asyncio.open_connection(host, int(port), limit=1 << 22))
+
+
+async def _fill(address: str, count: int) -> None:
+    connection = await _connect(address)
+    fields = {"topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": str(QUEUES)}
+    fields |= {"writeQueueNums": str(QUEUES), "perm": "6", "topicFilterType": "SINGLE_TAG"}
+    fields |= {"topicSysFlag": "0", "order": "false"}
+    made = await connection.ask(new_request(RequestCode.UPDATE_AND_CREATE_TOPIC, fields=fields))
+    assert made.code == 0, made.remark
+    batches = [
+        encode_batch(
+            (
+                0,
+                BODY,
+                f"UNIQ_KEY\x01{at:032d}\x02price\x01{at % EVERY}\x02region\x01north\x02".encode(),
+            )
+            for at in range(first, first + BATCH)
+        )
+        for first in range(0, EVERY * BATCH, BATCH)
+    ]
+    for number in range(count // BATCH):
+        header = SendMessageRequestV2(
+            "versus", TOPIC, "TBW102", 4, number % QUEUES, 0, 1, 0, batch=True
+        )
+        body = batches[number % len(batches)]
+        answer = await connection.ask(new_request(RequestCode.SEND_BATCH_MESSAGE, header, body))
+        while answer.code:  # RocketMQ says now and then that it is busy
+            await asyncio.sleep(0.01)
+            answer = await connection.ask(new_request(RequestCode.SEND_BATCH_MESSAGE, header, body))
+
+
+async def _read(address: str, queue_id: int, end: int) -> tuple[int, int]:
+    """(messages looked at, found) of one queue."""
+    connection, at, found = await _connect(address), 0, 0
+    while at < end:
+        header = PullMessageRequest(
+            "versus", TOPIC, queue_id, at, 32, SUBSCRIPTION_FLAG, 0, 0, 0, EXPRESSION, "SQL92"
+        )
+        answer = await connection.ask(new_request(RequestCode.PULL_MESSAGE, header))
+        assert answer.code in (0, PULL_RETRY_IMMEDIATELY), answer.remark
+        following = int(answer.fields["nextBeginOffset"])
+        assert following > at, f"queue {queue_id} stays at {at}"
+        found += answer.code == 0
+        at = following
+    return at, found
+
+
+async def _scan(address: str, count: int) -> Scanned:
+    begin = time.perf_counter()
+    each = count // BATCH // QUEUES * BATCH
+    parts = await asyncio.gather(*(_read(address, one, each) for one in range(QUEUES)))
+    took_s = time.perf_counter() - begin
+    looked_at = sum(part[0] for part in parts)
+    return Scanned(looked_at / took_s, looked_at, sum(part[1] for part in parts))
+
+
+def fill(address: str, count: int) -> None:
+    """Send so many messages, in batches, to all queues of the topic."""
+    asyncio.run(_fill(address, count))
+
+
+def scan(address: str, count: int) -> Scanned:
+    """Read so many messages through the filter, a connection for each queue."""
+    return asyncio.run(_scan(address, count))
+
+
+if __name__ == "__main__":
+    fill(sys.argv[1], 400_000)
+    print(scan(sys.argv[1], 400_000))

@@ -30,7 +30,7 @@ enum {
     FLT_NAMES_MAX = 128,
     FLT_DEPTH_MAX = 512,
     FLT_OPS_MAX = 1 << 14,
-    FLT_SEARCHED = 8 /* bytes looked through for the work of one op */
+    FLT_SEARCHED = 1 /* bytes looked through for the work of one op, at worst */
 };
 
 /* What is on the stack before and after stands in brackets. `arg` of a jump is the op to go on

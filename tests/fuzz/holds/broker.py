@@ -362,12 +362,27 @@ def _set_forbidden(walk: BrokerWalk, run: str) -> list[Case]:
     return [Case("one of 20,000 bans", fields_of(f"N{run}", _GROUP, readable="false"))]
 
 
+def _expressions() -> dict[str, dict[str, str]]:
+    """SQL that takes long to read, or to evaluate."""
+    texts = {
+        "2,000 words": " OR ".join(["a = 1"] * 510),
+        "64 KiB of a comment": "/*" + "*x" * 32_000,
+        "32 searches": " OR ".join(["KEYS CONTAINS 'kkkky'"] * 32),
+        "10,000 brackets": "(" * 10_000 + "a = 1" + ")" * 10_000,
+    }
+    return {what: {"subscription": text, "expressionType": "SQL92"} for what, text in texts.items()}
+
+
 def _pull(_walk: BrokerWalk, _run: str) -> list[Case]:
     more = {"maxMsgNums": "1000000", "sysFlag": "4", "expressionType": "TAG"}
     tags = "||".join(f"t{number}" for number in range(12_000))
     return [
         Case("5,000 messages", fields_of(_SMALL, _CROWD) | more | {"subscription": "*"}),
         Case("12,000 tags", fields_of(_SMALL, _CROWD) | more | {"subscription": tags}),
+        *(
+            Case(what, fields_of(_SMALL, _CROWD) | more | sql)
+            for what, sql in _expressions().items()
+        ),
     ]
 
 
@@ -451,7 +466,14 @@ _LARGE: dict[RequestCode, Made] = {
     RequestCode.UNREGISTER_CLIENT: _header(f"group of {MEMBERS}", group=_CROWD),
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: _header(f"group of {MEMBERS}", group=_CROWD),
     RequestCode.CHECK_CLIENT_CONFIG: lambda walk, run: [
-        _json("12,000 tags", {"subscriptionData": {"tagsSet": ["t"] * 12_000}})
+        _json("12,000 tags", {"subscriptionData": {"tagsSet": ["t"] * 12_000}}),
+        *(
+            _json(
+                what,
+                {"subscriptionData": {"expressionType": "SQL92", "subString": sql["subscription"]}},
+            )
+            for what, sql in _expressions().items()
+        ),
     ],
     RequestCode.GET_CONSUMER_CONNECTION_LIST: _header(f"group of {MEMBERS}", group=_CROWD),
     RequestCode.GET_PRODUCER_CONNECTION_LIST: _header(f"group of {MEMBERS}", group=_CROWD),

@@ -236,7 +236,8 @@ def _when_safe(
 def _count(broker: BrokerContext, half: Half, now_ms: int, *, is_committed: bool) -> None:
     where = target(half.properties)
     if where is not None:
-        broker.half_counts.ended(where[0], is_committed, now_ms)
+        age_ms = max(now_ms - half.record.born_timestamp_ms, 0)
+        broker.half_counts.ended(where[0], is_committed, age_ms, now_ms)
 
 
 def _resume(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Answer:

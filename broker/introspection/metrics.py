@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.introspection.replication import ha_status
 from turbopump.broker.replication import ReplicaStatus, ReplicationStatus
+from turbopump.broker.tables.half_counts import LATENCY_BOUNDS_S, TopicEnds
 from turbopump.broker.tables.lags import Lag, behind_ms
 from turbopump.broker.tables.statistics import GROUP_GET_NUMS, GROUP_GET_SIZE
 from turbopump.engine.types import Fitness
@@ -55,6 +57,10 @@ class CounterSnapshot:
     lags: Sequence[Lag]
     """Of all groups; at most MAX_LAGS, those furthest behind."""
     system_groups: frozenset[str]
+    half: Mapping[str, int]
+    """Open half messages by topic."""
+    ends: Mapping[str, TopicEnds]
+    """How half messages ended, by topic."""
     now_ms: int
 
     @classmethod
@@ -104,6 +110,8 @@ class CounterSnapshot:
             system_groups=frozenset(
                 lag.group for lag in lags if broker.groups.is_system(lag.group)
             ),
+            half=broker.half_counts.open(),
+            ends=broker.half_counts.ends(),
             now_ms=now_ms,
         )
 
@@ -151,6 +159,7 @@ class _Collector:
         yield from self._traffic()
         yield from self._clients()
         yield from self._lags()
+        yield from self._transactions()
         yield from self._replication()
         if self._snapshot.ha.leader is not None:
             yield from self._replicas()
@@ -234,6 +243,30 @@ class _Collector:
                 (self._labels_of(lag), value) for lag in shot.lags if (value := of(lag)) >= 0
             ]
             yield self._gauge(name, text, samples, labels)
+
+    def _transactions(self) -> Iterator["Metric"]:
+        from prometheus_client.core import HistogramMetricFamily
+
+        shot = self._snapshot
+        halves = [((topic,), count) for topic, count in shot.half.items()]
+        yield self._gauge("rocketmq_half_messages", "Open half messages", halves, ("topic",))
+        of: Callable[[TopicEnds], float]
+        for name, text, of in (
+            ("commit", "Half messages that were committed", lambda ends: ends.committed),
+            ("rollback", "Half messages that were rolled back", lambda ends: ends.rolled_back),
+        ):
+            samples = [((topic,), of(ends)) for topic, ends in shot.ends.items()]
+            yield self._counter(f"rocketmq_{name}_messages_total", text, samples, ("topic",))
+        family = HistogramMetricFamily(
+            "rocketmq_finish_message_latency_milliseconds",
+            "Age of half messages at their commit, in seconds as in RocketMQ",
+            labels=self._labels(("topic",)),
+        )
+        for topic, ends in shot.ends.items():
+            bounds = [*(f"{bound:.1f}" for bound in LATENCY_BOUNDS_S), "+Inf"]
+            buckets = list(zip(bounds, accumulate(ends.latencies), strict=True))
+            family.add_metric([*self._values, topic], buckets, ends.latency_sum_s)
+        yield family
 
     def _labels_of(self, lag: Lag) -> tuple[str, ...]:
         is_retry = _java(lag.topic.startswith(RETRY_PREFIX))

@@ -71,6 +71,7 @@ def runtime_table(broker: BrokerContext, now_ms: int) -> dict[str, str]:
         table.update(membership_table(broker.membership))
     table.update(_of_groups(broker, now_ms))
     table.update(_of_timers(broker, now_ms))
+    table.update(_of_transactions(broker))
     for level, queue_offset in broker.delay.progress().items():
         end = broker.store.max_queue_offset(SCHEDULE_TOPIC, level - 1)
         table[f"scheduleMessageOffset_{level}"] = f"{queue_offset},{end}"
@@ -104,6 +105,17 @@ def _of_timers(broker: BrokerContext, now_ms: int) -> dict[str, str]:
         backlog = zip(BACKLOG_BOUNDS_S, status.backlog, strict=True)
         table["timerBacklog"] = ", ".join(f"{bound} s: {count}" for bound, count in backlog)
     return table
+
+
+def _of_transactions(broker: BrokerContext) -> dict[str, str]:
+    """Ours: half messages that are open, and what checks came to since the start."""
+    checks = broker.half_checks
+    return {
+        "transactionsOpen": str(broker.transactions.open_count),
+        "transactionsAsked": str(checks.asked),
+        "transactionsGivenUp": str(checks.given_up),
+        "transactionsWithoutProducer": str(checks.unasked),
+    }
 
 
 def _of_broker(broker: BrokerContext, now_ms: int) -> dict[str, str]:

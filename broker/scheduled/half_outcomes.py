@@ -64,6 +64,11 @@ class HalfOutcomes:
         behind = QueueOffset(self.base + len(self._known))
         return QueueOffset(self.base + found) if found >= 0 else max(at, behind)
 
+    def open_count(self, end: QueueOffset) -> int:
+        """How many before `end`, the end of the queue, are open."""
+        behind = max(end - self.base - len(self._known), 0)
+        return self._known.count(HalfOutcome.OPEN) + behind
+
     def note_op(self, op_offset: QueueOffset, newest: QueueOffset) -> None:
         """An op message at that queue offset names half messages, the newest of them this one."""
         self._ops.append((op_offset, newest))

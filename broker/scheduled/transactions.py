@@ -197,6 +197,13 @@ class Transactions:
             self._late[unique_key(half.properties)] = end
 
     @property
+    def open_count(self) -> int:
+        """Half messages that are open; 0 of a broker that does not know, or does not lead."""
+        if not self.is_ready:
+            return 0
+        return self.known.open_count(self._store.next_queue_offset(HALF_TOPIC, QUEUE_ID))
+
+    @property
     def known(self) -> HalfOutcomes:
         """The outcomes of this reign."""
         assert self.outcomes is not None, "asked before op messages were read"

@@ -5,6 +5,8 @@ producer ends it. It must never be what a transaction depends on: counts of the 
 a crash are lost. Called by handlers/transactions.py, handlers/send.py and node.py.
 """
 
+from bisect import bisect_left
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from turbopump.broker.tables.versions import Versions
@@ -16,7 +18,20 @@ from turbopump.net.wire.topics import DataVersion
 FILE_NAME: Final = "transactionMetrics"
 MAX_TOPICS: Final = 100_000
 """As many as there can be; a name has at most 255 characters."""
+LATENCY_BOUNDS_S: Final = (5, 60, 600, 3_600, 43_200, 86_400)
+"""Of `rocketmq_finish_message_latency_milliseconds`, whose values are seconds in RocketMQ."""
 _INT64_MAX: Final = 2**63 - 1
+
+
+@dataclass(slots=True)
+class TopicEnds:
+    """Ends since the start, as `rocketmq_commit_messages_total` and its sisters count them."""
+
+    committed: int = 0
+    rolled_back: int = 0
+    latencies: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS_S) + 1))
+    """Committed ones by age, one place for each bound and one for older ones."""
+    latency_sum_s: int = 0
 
 
 class HalfCounts:
@@ -29,9 +44,7 @@ class HalfCounts:
         self._changed = False
         self._version = DataVersion()
         self._versions = Versions()
-        self.committed = 0
-        self.rolled_back = 0
-        """Since the start, as `rocketmq_commit_messages_total` and its sister count."""
+        self._ended: dict[str, TopicEnds] = {}
 
     def load(self) -> None:
         """Read transactionMetrics, ours or RocketMQ's. Raises ConfigError."""
@@ -52,11 +65,27 @@ class HalfCounts:
         """One more is open."""
         self._add(topic, 1, now_ms)
 
-    def ended(self, topic: str, is_committed: bool, now_ms: int) -> None:
-        """Its producer ended one."""
-        self.committed += is_committed
-        self.rolled_back += not is_committed
+    def ended(self, topic: str, is_committed: bool, age_ms: int, now_ms: int) -> None:
+        """Its producer ended one that was born so long ago."""
         self._add(topic, -1, now_ms)
+        ends = self._ended.get(topic)
+        if ends is None:
+            if len(self._ended) >= MAX_TOPICS:
+                return
+            ends = self._ended[topic] = TopicEnds()
+        if is_committed:
+            ends.committed += 1
+            ends.latencies[bisect_left(LATENCY_BOUNDS_S, age_ms // 1_000)] += 1
+            ends.latency_sum_s += age_ms // 1_000
+        else:
+            ends.rolled_back += 1
+
+    def ends(self) -> dict[str, "TopicEnds"]:
+        """How half messages of each topic ended since the start; copies."""
+        return {
+            topic: replace(ends, latencies=list(ends.latencies))
+            for topic, ends in self._ended.items()
+        }
 
     def open(self) -> dict[str, int]:
         """Open half messages by topic."""

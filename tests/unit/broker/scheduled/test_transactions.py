@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from turbopump.broker.introspection.metrics import CounterSnapshot, render
+from turbopump.broker.introspection.runtime_info import runtime_table
 from turbopump.broker.scheduled.half_messages import (
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
@@ -403,3 +405,23 @@ def test_delayed_message_is_delayed_from_its_commit_on(fast: Any) -> None:
     assert bodies(fast) == []
     fast.pass_time(200)
     assert bodies(fast) == [b"x"]
+
+
+def test_operators_see_what_is_open_and_how_it_ended(fast: Any) -> None:
+    halves = [prepare(fast, b"%d" % number) for number in range(4)]
+    fast.pass_time(2_000)
+    end(fast, halves[0])
+    end(fast, halves[1], ROLL_BACK)
+    shown = runtime_table(fast.broker, fast.now_ms)
+    assert (shown["transactionsOpen"], shown["transactionsAsked"]) == ("2", "0")
+    fast.pass_time(8_000)
+    shown = runtime_table(fast.broker, fast.now_ms)
+    assert (shown["transactionsOpen"], shown["transactionsAsked"]) == ("0", "6")
+    assert shown["transactionsGivenUp"] == "2"
+    text = render(CounterSnapshot.take(fast.broker, fast.now_ms), "")[0].decode()
+    lines = [line for line in text.splitlines() if 'topic="T"' in line]
+    values = {line.split("{")[0]: line.rsplit(" ", 1)[1] for line in lines}
+    assert values["rocketmq_half_messages"] == "2.0"
+    assert values["rocketmq_commit_messages_total"] == "1.0"
+    assert values["rocketmq_rollback_messages_total"] == "1.0"
+    assert values["rocketmq_finish_message_latency_milliseconds_sum"] == "2.0"

@@ -1,5 +1,6 @@
 """Transactions of each client, and open ones on a store that goes from broker to broker."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,7 @@ SETTINGS = {
 }
 COUNT = 41
 STEP_TIMEOUT_S = 120
+TABLE_TIMEOUT_S = 30
 DIED = 3
 """The exit code of a client that dies within a transaction."""
 KINDS: dict[str, Kind] = {"rocketmq": RocketMQ(), "turbopump": Turbopump()}
@@ -45,6 +47,15 @@ def judge(process: Process, scenario: str) -> None:
     """All of its checks hold."""
     checks = parse(process.out.read_text(), [scenario])[scenario]
     assert checks.ended and not checks.failed, "\n".join([*checks.failed, process.tail()])
+
+
+def wait_for_topic(store: Path) -> None:
+    """Until RocketMQ's own file has the topic: ours appends a new one beside it first."""
+    table = store / "config" / "topics.json"
+    until_s = time.monotonic() + TABLE_TIMEOUT_S
+    while '"tx-left"' not in table.read_text():
+        assert time.monotonic() < until_s, "topics.json does not name the topic"
+        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("suite", ["java-5.5", "java-4.9", "go"])
@@ -74,6 +85,7 @@ def test_open_ones_go_from_broker_to_broker(
     try:
         left = client("java-5.5", ports, folder / "leave", f"transactions-leave:{COUNT}")
         assert left.child.returncode == DIED, left.tail()
+        wait_for_topic(folder / "store")
     finally:
         ENDINGS[ending](group)
     group = groups.start(KINDS[then], ports, folder / "then", folder / "store", SETTINGS)

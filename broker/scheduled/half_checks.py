@@ -42,7 +42,7 @@ from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
 
 logger = logging.getLogger(__name__)
 
-HALVES_OF_STEP: Final = 32
+HALVES_OF_STEP: Final = 16
 """Half messages that are looked at in one step: some 5 ms."""
 BYTES_OF_STEP: Final = 1 << 20
 """Bytes of bodies that one step writes anew and sends to producers."""
@@ -123,14 +123,14 @@ class HalfChecks:
     def _settle(self, half: Half, now_ms: int) -> bool:
         """Do with a half message what is to be done; False to stop here for now."""
         transactions, properties = self._transactions, half.properties
-        found = transactions.outcome(half)
+        found = transactions.outcome(half, asks_index=True)
         if found is None:
             return False
         outcome, newest = found
         if outcome is not HalfOutcome.OPEN or newest.queue_offset != half.queue_offset:
             if transactions.known.get(half.queue_offset) is HalfOutcome.OPEN:
-                transactions.end(half.queue_offset, HalfOutcome.DONE)  # by a reign before
-            return True
+                transactions.end(half.queue_offset, HalfOutcome.DONE)
+            return True  # a reign before ended it, or its half message arrived twice
         age_ms, times = now_ms - half.record.born_timestamp_ms, check_times(properties)
         if target(properties) is None:
             logger.error("half message %d names no topic and queue: given up", half.queue_offset)

@@ -36,6 +36,7 @@ from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.topics import SCHEDULE_TOPIC
 from turbopump.broker.traffic.role import Put, Role
 from turbopump.engine.store import Store
+from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import LogOffset, PutStatus, QueueOffset
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.properties import decode_properties
@@ -53,7 +54,6 @@ MAX_PENDING: Final = 20_000
 its queue)."""
 _FINAL = (HalfOutcome.COMMITTED, HalfOutcome.ROLLED_BACK, HalfOutcome.GIVEN_UP)
 _HITS: Final = 32
-TIMER_TOPIC = "rmq_sys_wheel_timer"
 _TIMERS = (names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS)
 _FOREVER_MS = 2**62
 
@@ -156,18 +156,25 @@ class Transactions:
         log_offset, properties = units[0].log_offset, decode_properties(record.properties)
         return Half(queue_offset, log_offset, record, properties)
 
-    def outcome(self, half: Half) -> tuple[HalfOutcome, Half] | None:
+    def outcome(self, half: Half, *, asks_index: bool = False) -> tuple[HalfOutcome, Half] | None:
         """What became of a transaction, and its newest half message, which a producer may not know.
-        None: that one cannot be read yet."""
+        None: that one cannot be read yet.
+
+        `asks_index`: also if nothing speaks for it that there is another half message of it. There
+        is one if a send arrived twice (F32)."""
         known = self.known.get(half.queue_offset)
         if known in _FINAL:
             return known, half
-        if known is HalfOutcome.OPEN and not self._is_old(half):
+        if known is HalfOutcome.OPEN and not self._is_old(half) and not asks_index:
             return known, half
         if self._has_copy(half):
             self._end_open([half, *self._halves(half)], HalfOutcome.COMMITTED)
             return HalfOutcome.COMMITTED, half
         halves = self._halves(half)
+        for each in halves:
+            known = self.known.get(each.queue_offset)
+            if known in _FINAL:
+                return known, each
         newest = self._newest([half, *halves])
         if newest is None:
             return None

@@ -25,6 +25,7 @@ from typing import Protocol
 from tests.sim import config_suite, store_suite
 from tests.sim.assignment import suite as assignment_suite
 from tests.sim.group import suite as group_suite
+from tests.sim.group import transactions as payment_suite
 from tests.sim.ha import suite as ha_suite
 from tests.sim.raft import suite as raft_suite
 from tests.sim.timers import suite as timer_suite
@@ -64,6 +65,7 @@ SUITES: dict[str, Callable[[int], Run]] = {
     "timers": timer_suite.Run,
     "transactions": transaction_suite.Run,
     "assignment": assignment_suite.Run,
+    "payments": payment_suite.Payments,
 }
 # At most a few seconds' work: the cores end together, and none waits for the next piece.
 CHUNK = 20

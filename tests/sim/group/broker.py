@@ -4,6 +4,7 @@ the real membership makes of it, and whose sends obey the real rules of `broker/
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.sim.group.calls import Clock, Endpoint
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 PORT = 10911
 REGISTER_MS = 2000
 """Between two registrations at the name server."""
+TRANSACTION_CODES = {RequestCode.SEND_MESSAGE_V2, RequestCode.END_TRANSACTION}
 CODES = {
     PutStatus.PUT_OK: ResponseCode.SUCCESS,
     PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -372,7 +374,27 @@ class GroupBroker(Stands, Broker):
         """Requests of all peers."""
         if request.code == RequestCode.SEND_MESSAGE:
             return self._serve_send(request)
+        if request.code in TRANSACTION_CODES:
+            return self._serve_payer(request, peer)
         return self.tables.answer(request, peer)
+
+    def _serve_payer(self, request: Command, peer: Peer) -> Answer:
+        self.context.producers.register(peer, str(peer), "payers", self.clock.now_ms)
+        return self._writing(partial(self.tables.answer, request, peer))
+
+    def check_halves(self) -> None:
+        """What its process does every tick."""
+        self._writing(partial(self.context.half_checks.step, self.clock.wall_ms))
+
+    def _writing(self, work: Callable[[], Any]) -> Any:
+        """What may append without `_put`: as the master, under its lease (I11)."""
+        end = self.store.max_log_offset
+        done = work()
+        if self.up and self.store.max_log_offset > end:
+            assert self.member.holds(), f"{self.name} appends without a lease"
+            self._history.writes(self.number, self.service.epoch)
+            self.look()
+        return done
 
     def _follow_counts(self) -> None:
         """Its tables ask."""

@@ -105,6 +105,9 @@ class Plan:
 class Run:
     """One seed."""
 
+    has_payments = False
+    """Whether there are transactions, and brokers that check them (transactions.py)."""
+
     def __init__(self, seed: int, about: tuple[str, ...] = (), plan: Plan | None = None) -> None:
         rng = self.rng = random.Random(seed)
         self.now_ms = 0

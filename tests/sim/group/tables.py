@@ -136,6 +136,8 @@ class Tables:
         if clock.now_ms - self._saved_ms >= SAVE_MS and not self._saving:
             self._saved_ms = clock.now_ms
             self._save()
+        if self._broker.run_of.has_payments:
+            self._broker.check_halves()
         self.look()
 
     def close(self) -> None:
@@ -365,6 +367,8 @@ def config_of(broker: "GroupBroker") -> BrokerConfig:
         broker_cluster_name=CLUSTER,
         store=store,
         consumer_offset_update_version_step=1,
+        transaction_time_out_ms=1_500,
+        transaction_check_interval_ms=1_000,
         replication=ReplicationConfig(
             enable_controller_mode=True,
             controller_addr=tuple(addresses().values()),

@@ -152,6 +152,7 @@ class Run:
             files=files,
             store_files=self.disk,
             disk=self.work,
+            timer_slots=8_000,
             saver=saver,
             random=self.rng,
             unique_ids=UniqueIds(b"\x7f\0\0\1", 1, 2, lambda: self.now_ms),

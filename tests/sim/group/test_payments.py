@@ -1,0 +1,77 @@
+"""Transactions in simulated groups: seeds that hold, and bugs that they find (I15, F31)."""
+
+import logging
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from tests.sim.group.transactions import run_seed
+from tests.sim.planted import Plant
+from tests.sim.share import check_found
+from tests.sim.transactions.planted import ends_are_forgotten
+from turbopump.broker.scheduled.half_checks import HalfChecks
+from turbopump.broker.scheduled.transactions import Transactions
+from turbopump.broker.traffic.role import Permit
+
+SEEDS = range(20)
+THEMED_SEEDS = range(200)
+# So that the processes of a parallel run share them.
+PARTS = 2
+
+
+def op_messages_of_a_deposed_master(patch: pytest.MonkeyPatch) -> None:
+    """It goes on with checks, and writes what comes of them, as long as it has not heard of the
+    next master."""
+    step = HalfChecks.step
+
+    def steps(self: HalfChecks, now_ms: int) -> bool:
+        role, transactions = self._role, self._transactions
+        self._role = transactions._role = SimpleNamespace(
+            admit=Permit, is_master=role.is_master, safe_end=role.safe_end
+        )
+        try:
+            return step(self, now_ms)
+        finally:
+            self._role = transactions._role = role
+
+    patch.setattr(HalfChecks, "step", steps)
+
+
+def what_is_committed_is_checked(patch: pytest.MonkeyPatch) -> None:
+    """A new master does not look at what the ones before it have ended."""
+
+    def read_ops(self: Transactions) -> bool:
+        self.is_ready = True
+        return False
+
+    patch.setattr(Transactions, "_read_ops", read_ops)
+    patch.setattr(Transactions, "_has_copy", lambda self, half: False)
+
+
+BUGS: dict[Plant, tuple[str, ...]] = {
+    op_messages_of_a_deposed_master: ("partition",),
+    what_is_committed_is_checked: ("kill",),
+    ends_are_forgotten: (),
+}
+"""With the faults that a seed has to know."""
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Trouble makes nodes talkative."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_payments(part: int) -> None:
+    for seed in SEEDS[part::PARTS]:
+        run_seed(seed)
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_the_suite_finds(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    about = BUGS[bug]
+    check_found(bug, monkeypatch, lambda seed: run_seed(seed, about), THEMED_SEEDS, beyond=True)

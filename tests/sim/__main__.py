@@ -25,8 +25,8 @@ from typing import Protocol
 from tests.sim import config_suite, store_suite
 from tests.sim.assignment import suite as assignment_suite
 from tests.sim.group import suite as group_suite
-from tests.sim.group import transactions as payment_suite
 from tests.sim.ha import suite as ha_suite
+from tests.sim.payments import suite as payment_suite
 from tests.sim.raft import suite as raft_suite
 from tests.sim.timers import suite as timer_suite
 from tests.sim.transactions import suite as transaction_suite

@@ -106,7 +106,7 @@ class Run:
     """One seed."""
 
     has_payments = False
-    """Whether there are transactions, and brokers that check them (transactions.py)."""
+    """Whether there are transactions, and brokers that check them (payments)."""
 
     def __init__(self, seed: int, about: tuple[str, ...] = (), plan: Plan | None = None) -> None:
         rng = self.rng = random.Random(seed)

@@ -98,7 +98,9 @@ def ends_are_forgotten(patch: Patch) -> None:
 def renewed_messages_are_other_transactions(patch: Patch) -> None:
     """The first answer of a slow producer ends what it knows, not what was renewed since."""
 
-    def outcome(self: Transactions, half: object) -> tuple[HalfOutcome, object]:
+    def outcome(
+        self: Transactions, half: object, *, asks_index: bool = False
+    ) -> tuple[HalfOutcome, object]:
         return HalfOutcome.OPEN, half
 
     patch.setattr(scheduled.Transactions, "outcome", outcome)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.sim.group.transactions import run_seed
+from tests.sim.payments.suite import run_seed
 from tests.sim.planted import Plant
 from tests.sim.share import check_found
 from tests.sim.transactions.planted import ends_are_forgotten

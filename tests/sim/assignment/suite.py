@@ -12,7 +12,7 @@ import heapq
 import itertools
 import json
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
@@ -38,6 +38,7 @@ from turbopump.net.wire.command import Command, new_request, response
 from turbopump.net.wire.route import BrokerData, QueueData, TopicRouteData
 from turbopump.spark.rebalance.measures import measure, parse
 
+BEGIN_MS: Final = 1_700_000_000_000
 EXPIRED_MS: Final = 16_000
 """A connection without heartbeats for so long is closed."""
 TROUBLE_MS: Final = 90_000
@@ -48,8 +49,6 @@ OVERLAP_MS: Final = 60
 AFTERMATH_MS: Final = 40_000
 """For so long after a trouble two owners are its consequence; and they are so for no longer than
 this: the longest sleep, and the time until a member asks."""
-HEARD_MS: Final = 70_000
-"""After the first assignment each broker was asked by a member, most likely, and keeps it."""
 CALM = ("join", "leave", "crash", "queues")
 TROUBLES = ("sleep", "loss", "broker")
 
@@ -74,6 +73,8 @@ class Node:
         self.life = 0
         self.alive = False
         self.lines: list[str] = []
+        self.answered_ms = 1 << 60
+        """When it first gave a member queues."""
         self.start()
 
     def start(self) -> None:
@@ -101,7 +102,7 @@ class Node:
             call,
             lambda: me,
             lambda: run.now_ms,
-            lambda: 1_700_000_000_000 + run.now_ms,
+            lambda: BEGIN_MS + run.now_ms,
             saver.elsewhere,
             lambda work: run.at(run.now_ms, self._while(self.life, work)),
         )
@@ -137,12 +138,17 @@ class Node:
 
     def dispatch(self, request: Command) -> Later[Command]:
         done: Later[Command] = Later()
+        done.then(self._answered)
         answer: Any = self.table.dispatch(request, Peer("x:1", b"", None), 0)  # type: ignore[arg-type]
         if isinstance(answer, Later):
             answer.then(done.resolve)
         else:
             done.resolve(answer)
         return done
+
+    def _answered(self, answer: Command) -> None:
+        if b"queueId" in bytes(answer.body):  # type: ignore[arg-type]
+            self.answered_ms = min(self.answered_ms, BEGIN_MS + self.run.now_ms)
 
     def gather(self) -> None:
         """The lines of its history."""
@@ -359,7 +365,7 @@ class Run:
         assert max(sizes) - min(sizes) <= 1, f"shares are not balanced: {shares}"
         for node in self.nodes.values():
             node.gather()
-        check_lines(line for node in self.nodes.values() for line in node.lines)
+            check_lines(node)
 
     def digest(self) -> str:
         """What is on the disks."""
@@ -367,17 +373,14 @@ class Run:
         return hashlib.blake2b(json.dumps(found).encode(), digest_size=8).hexdigest()
 
 
-def check_lines(lines: Iterable[str]) -> None:
-    """No assignment is wrong, uneven, or moved more than it had to; none begins with nothing, once
-    the brokers had the time to hear of one."""
-    known_ms = None
-    for one in sorted(map(parse, lines), key=lambda one: one.time_ms):
+def check_lines(node: Node) -> None:
+    """No assignment is wrong, uneven, or moved more than it had to; none begins with nothing where
+    the broker had given an answer before, in whichever life."""
+    for one in map(parse, node.lines):
         found = measure(one)
         assert not one.faults, one.faults
         assert found.spread <= 1 and found.moved == found.moved_min, one
-        if known_ms is None:
-            known_ms = one.time_ms + HEARD_MS
-        assert found.owned or one.time_ms < known_ms, f"forgotten: {one}"
+        assert found.owned or one.time_ms <= node.answered_ms, f"forgotten: {one}"
 
 
 def run_seed(seed: int) -> Outcome:

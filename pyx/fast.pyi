@@ -2,14 +2,13 @@ from collections.abc import Callable
 from typing import Any, Protocol, Self
 
 from turbopump.pyx.lane import Lane
-from turbopump.pyx.pending import Holder
 from turbopump.pyx.pulls import Pulls
+from turbopump.pyx.socket_writing import SocketWriter
 from turbopump.pyx.tls import TlsRecords
 
 CARRY_MAX: int
 READ_COUNTED_OVER: int
 FLUSH_OVER: int
-SEALED_MAX: int
 
 class _Area(Protocol):
     scratch: memoryview
@@ -34,7 +33,7 @@ class Turn:
     def end(self) -> None:
         """Dispatch what was appended, then write all that waits."""
 
-class FastConnection(Holder):
+class FastConnection(SocketWriter):
     """The reading side of a connection, natively once `go_fast` was called.
 
     The subclass has, besides the methods of asyncio.BufferedProtocol:
@@ -67,14 +66,10 @@ class FastConnection(Holder):
     """A read is being handled: answers are written at its end."""
     blocked: bool
     """The peer does not take what is written; what was read waits for `go_on`."""
-    sealing: bool
-    """Something waits to be encrypted: what is written goes behind it."""
     rests: bool
     """It is another's turn: what was read waits for `go_on`."""
     turn_left: int
     """Frames that are not plain which may be handled in this turn."""
-    queued: bool
-    """The transport may have something to write."""
     met_version: int
     """Of the newest request that was plain; -1 to have `met` called again."""
 
@@ -104,12 +99,6 @@ class FastConnection(Holder):
         """The connection is closed, or about to be: nothing is read or written any more.
 
         May be called at any time, also by what is called while the connection's bytes are handled.
-        """
-
-    def mute(self) -> None:
-        """The peer is gone: what it sent is still handled, nothing is written any more.
-
-        Before the transport closes its socket: the number may then be another connection's.
         """
 
     def go_on(self) -> None:

@@ -15,9 +15,6 @@ Answers are encrypted last, right before the send(2).
 Where a turn of the loop reads several connections their answers leave together at its end (Turn):
 the peer is woken once, not for each of them, and what they appended is dispatched once.
 
-A write goes to the socket by itself when the transport has nothing to write, else behind what it
-has: the transport's write costs several times a send(2), and keeps the limits.
-
 Nearly everything here may call Python, and that may end this connection (a peer that does not read
 is cut when its own answers are written) or any other. Therefore a connection that ends while its
 bytes are handled only becomes `ended`: its memory is freed when the handling returns. A lane
@@ -33,28 +30,15 @@ from libc.string cimport memcpy, memmove, memset
 from turbopump.pyx.c_traffic cimport *
 from turbopump.pyx.c_pulls cimport LANE_PULL_MAX
 from turbopump.pyx.frame_memory cimport FrameMemory
-from turbopump.pyx.pending cimport Holder
 from turbopump.pyx.lane cimport Lane
 from turbopump.pyx.pulls cimport Pulls
+from turbopump.pyx.socket_writing cimport (
+    MSG_DONTWAIT, MSG_NOSIGNAL, SocketWriter, iovec, msghdr, sendmsg
+)
 from turbopump.pyx.tls cimport TlsRecords
 
 cdef extern from "bytes.h" nogil:
     int32_t be_i32(const uint8_t *at)
-
-cdef extern from "sys/uio.h" nogil:
-    struct iovec:
-        void *iov_base
-        size_t iov_len
-
-cdef extern from "sys/socket.h" nogil:
-    struct msghdr:
-        iovec *msg_iov
-        size_t msg_iovlen
-    ssize_t sendmsg(int descriptor, const msghdr *message, int flags)
-    ssize_t send(int descriptor, const void *bytes, size_t size, int flags)
-    enum:
-        MSG_NOSIGNAL
-        MSG_DONTWAIT
 
 CARRY_MAX = 16 << 10
 """Bytes of an incomplete frame that are copied in front of the next read, so that it is a large
@@ -65,8 +49,6 @@ FLUSH_OVER = 256 << 10
 """Answers that do not wait for the end of the read."""
 TURN_OVER = 16 << 10
 """Answers of a read that do not wait for the end of the turn: the peer has enough to begin with."""
-SEALED_MAX = 64 << 10
-"""Bytes that are encrypted before they are sent: four records."""
 TURN_REQUESTS = 8
 """Requests of a connection that Python handles before others have their turn."""
 TURN_BYTES = 1 << 20
@@ -120,12 +102,11 @@ cdef class Turn:
             connection.end_turn()
 
 
-cdef class FastConnection(Holder):
+cdef class FastConnection(SocketWriter):
     """See the stub."""
 
     cdef public double active_at, slow_since
-    cdef public bint touched, in_read, blocked, queued
-    cdef public bint sealing      # something waits to be encrypted: what is written goes behind it
+    cdef public bint touched, in_read, blocked
     cdef public bint rests        # what was read waits for its turn
     cdef public int turn_left     # requests that Python may handle in this turn
     cdef size_t given             # bytes that pulls were given in this turn
@@ -133,14 +114,10 @@ cdef class FastConnection(Holder):
     cdef public int32_t met_version
     cdef Lane lane
     cdef bytes host
-    cdef int descriptor
     cdef Pulls pulls              # None: pulls are for Python
-    cdef TlsRecords tls           # the session, None: plain TCP
     cdef Turn turn                # None: each read is answered at its end
     cdef bytes waiting            # answers that leave at the end of the turn, None: none do
     cdef bint fast
-    cdef bint ended               # nothing is read or written any more
-    cdef bint muted               # nothing is written any more: the peer is gone
     cdef bint busy                # bytes are handled: the own area must stay
     cdef bint direct              # the next read goes into the own area
     cdef uint8_t met_language
@@ -153,7 +130,6 @@ cdef class FastConnection(Holder):
     cdef Py_ssize_t sealed        # bytes that the session has not decrypted
 
     def __cinit__(self, *args, **kwargs):
-        self.descriptor = -1
         self.met_version = -1
 
     def go_fast(
@@ -182,12 +158,6 @@ cdef class FastConnection(Holder):
         self.descriptor = -1
         if not self.busy:
             self.free()
-
-    def mute(self) -> None:
-        """The peer is gone: what it sent is still handled, nothing is written any more. The
-        socket's number is forgotten, it may become another connection's."""
-        self.muted = True
-        self.descriptor = -1
 
     cdef int free(self) except -1:
         """Give the own area back."""
@@ -281,74 +251,6 @@ cdef class FastConnection(Holder):
         except Exception as error:
             self.failed(error)
         return 0
-
-    cdef int give(self, bytes answers, Py_ssize_t count) except -1:
-        """Write answers that were held."""
-        try:
-            if self.settled(count):
-                self.write_own(answers)
-        except Exception as error:
-            self.failed(error)
-        return 0
-
-    cdef int write(self, const uint8_t *answers, size_t size) except -1:
-        """Write to the socket, and what it does not take to the transport. The answers may be the
-        lane's: nothing here touches those but `frames` of the one read that the lane handles."""
-        if self.ended or self.muted:
-            return 0
-        if self.tls is not None:
-            return self.seal_one(PyBytes_FromStringAndSize(<char *>answers, <Py_ssize_t>size))
-        return self.push(answers, size)
-
-    cdef int write_own(self, bytes answers) except -1:
-        """As `write`, of an object: nothing is copied where it is to be encrypted."""
-        if self.tls is None or self.ended or self.muted:
-            return self.write(<const uint8_t *><const char *>answers, <size_t>len(answers))
-        return self.seal_one(answers)
-
-    cdef int seal_one(self, bytes answers) except -1:
-        if self.sealing or len(answers) > <Py_ssize_t>SEALED_MAX:
-            return self.seal([answers])
-        return self.put(self.tls.encrypt(answers))
-
-    cdef int seal(self, list buffers) except -1:
-        """Write them encrypted, some records at a time."""
-        cdef Py_ssize_t at
-        if self.sealing:
-            self.seal_later(buffers)
-            return 0
-        for buffer in buffers:
-            view = buffer if len(buffer) <= SEALED_MAX else memoryview(buffer)
-            for at in range(0, len(buffer), SEALED_MAX):
-                if self.ended:
-                    return 0
-                part = view if len(buffer) <= SEALED_MAX else view[at:at + SEALED_MAX]
-                self.put(self.tls.encrypt(part))
-        return 0
-
-    cdef int put(self, bytes data) except -1:
-        """Write bytes as they are."""
-        if data and not self.ended and not self.muted:
-            self.push(<const uint8_t *><const char *>data, <size_t>len(data))
-        return 0
-
-    cdef int push(self, const uint8_t *bytes_, size_t size) except -1:
-        cdef ssize_t sent = 0
-        if not self.is_queued():
-            # Where it is full, or broken, the transport finds out which.
-            sent = max(0, send(self.descriptor, bytes_, size, MSG_NOSIGNAL | MSG_DONTWAIT))
-        if <size_t>sent < size:
-            self.queued = True
-            self.write_rest([
-                PyBytes_FromStringAndSize(<char *>bytes_ + sent, <Py_ssize_t>size - sent)
-            ])
-        return 0
-
-    cdef bint is_queued(self) except -1:
-        """Whether the transport has something to write: what is written now goes behind it."""
-        if self.queued and self.is_drained():
-            self.queued = False
-        return self.queued
 
     cdef int handle(self) except -1:
         """Handle what was read: whole frames now, what is left when more has come.

@@ -17,7 +17,8 @@ from turbopump.net.transport.dispatcher import one_line
 from turbopump.net.transport.hub import UNSENT_NOTED_OVER, Hub
 from turbopump.net.transport.tls import TlsSession
 from turbopump.net.transport.turn_taker import TurnTaker
-from turbopump.pyx.fast import GIVEN_NOTED_OVER, SEALED_MAX
+from turbopump.pyx.fast import GIVEN_NOTED_OVER
+from turbopump.pyx.socket_writing import SEALED_MAX
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from turbopump.net.transport.tls import (
     server_context,
 )
 from turbopump.net.transport.writing import Sealing
-from turbopump.pyx.fast import SEALED_MAX
+from turbopump.pyx.socket_writing import SEALED_MAX
 
 
 def pump(one: TlsSession, other: TlsSession) -> None:

@@ -1,0 +1,101 @@
+# cython: auto_pickle=False
+"""A connection's answers: into the socket, encrypted where the peer speaks TLS.
+
+Owns the order of what is written. It must never read, nor hold bytes back: what the socket does not
+take is the transport's. The base class of FastConnection (pyx/fast.pyx).
+
+    answers -> (TLS session) -> send(2), and what the socket does not take -> transport
+
+A write goes to the socket by itself when the transport has nothing to write, else behind what it
+has: the transport's write costs several times a send(2), and keeps the limits. Each call of Python
+may end the connection, so `ended` is looked at after it.
+"""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport uint8_t
+
+from turbopump.pyx.pending cimport Holder
+
+SEALED_MAX = 64 << 10
+"""Bytes that are encrypted before they are sent: four records."""
+
+
+cdef class SocketWriter(Holder):
+    """See the stub."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.descriptor = -1
+
+    def mute(self) -> None:
+        """The peer is gone: what it sent is still handled, nothing is written any more. The
+        socket's number is forgotten, it may become another connection's."""
+        self.muted = True
+        self.descriptor = -1
+
+    cdef int give(self, bytes answers, Py_ssize_t count) except -1:
+        """Write answers that were held."""
+        try:
+            if self.settled(count):
+                self.write_own(answers)
+        except Exception as error:
+            self.failed(error)
+        return 0
+
+    cdef int write(self, const uint8_t *answers, size_t size) except -1:
+        """Write to the socket, and what it does not take to the transport. The answers may be the
+        lane's: nothing here touches those but `frames` of the one read that the lane handles."""
+        if self.ended or self.muted:
+            return 0
+        if self.tls is not None:
+            return self.seal_one(PyBytes_FromStringAndSize(<char *>answers, <Py_ssize_t>size))
+        return self.push(answers, size)
+
+    cdef int write_own(self, bytes answers) except -1:
+        """As `write`, of an object: nothing is copied where it is to be encrypted."""
+        if self.tls is None or self.ended or self.muted:
+            return self.write(<const uint8_t *><const char *>answers, <size_t>len(answers))
+        return self.seal_one(answers)
+
+    cdef int seal_one(self, bytes answers) except -1:
+        if self.sealing or len(answers) > <Py_ssize_t>SEALED_MAX:
+            return self.seal([answers])
+        return self.put(self.tls.encrypt(answers))
+
+    cdef int seal(self, list buffers) except -1:
+        """Write them encrypted, some records at a time."""
+        cdef Py_ssize_t at
+        if self.sealing:
+            self.seal_later(buffers)
+            return 0
+        for buffer in buffers:
+            view = buffer if len(buffer) <= SEALED_MAX else memoryview(buffer)
+            for at in range(0, len(buffer), SEALED_MAX):
+                if self.ended:
+                    return 0
+                part = view if len(buffer) <= SEALED_MAX else view[at:at + SEALED_MAX]
+                self.put(self.tls.encrypt(part))
+        return 0
+
+    cdef int put(self, bytes data) except -1:
+        """Write bytes as they are."""
+        if data and not self.ended and not self.muted:
+            self.push(<const uint8_t *><const char *>data, <size_t>len(data))
+        return 0
+
+    cdef int push(self, const uint8_t *bytes_, size_t size) except -1:
+        cdef ssize_t sent = 0
+        if not self.is_queued():
+            # Where it is full, or broken, the transport finds out which.
+            sent = max(0, send(self.descriptor, bytes_, size, MSG_NOSIGNAL | MSG_DONTWAIT))
+        if <size_t>sent < size:
+            self.queued = True
+            self.write_rest([
+                PyBytes_FromStringAndSize(<char *>bytes_ + sent, <Py_ssize_t>size - sent)
+            ])
+        return 0
+
+    cdef bint is_queued(self) except -1:
+        """Whether the transport has something to write: what is written now goes behind it."""
+        if self.queued and self.is_drained():
+            self.queued = False
+        return self.queued

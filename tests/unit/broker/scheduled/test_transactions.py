@@ -13,7 +13,7 @@ from turbopump.broker.scheduled.half_messages import (
     OP_TOPIC,
     TRANSACTION_GROUP,
 )
-from turbopump.engine.types import QueueOffset
+from turbopump.engine.types import PutStatus, QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.header import read_header
@@ -425,3 +425,23 @@ def test_operators_see_what_is_open_and_how_it_ended(fast: Any) -> None:
     assert values["rocketmq_commit_messages_total"] == "1.0"
     assert values["rocketmq_rollback_messages_total"] == "1.0"
     assert values["rocketmq_finish_message_latency_milliseconds_sum"] == "2.0"
+
+
+def test_deposed_master_writes_no_op_message(fast: Any) -> None:
+    end(fast, prepare(fast))
+    before = fast.broker.store.max_log_offset
+    fast.broker.role.end(1)
+    fast.broker.half_checks.step(fast.now_ms)
+    fast.broker.transactions.write_ops(fast.now_ms)
+    assert fast.broker.store.max_log_offset == before
+
+
+def test_master_without_a_lease_writes_none_either(fast: Any) -> None:
+    end(fast, prepare(fast))
+    before = fast.broker.store.max_log_offset
+    fast.broker.role.admit = lambda waits=True: PutStatus.SERVICE_NOT_AVAILABLE
+    fast.pass_time(5_000)
+    assert fast.broker.store.max_log_offset == before
+    del fast.broker.role.admit
+    fast.pass_time(100)
+    assert ops(fast) == [b"0,"]

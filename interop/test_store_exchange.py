@@ -23,6 +23,7 @@ TOPIC = "move-exchange"
 # between the last full one and that it does not find by key any more, of its own stores either.
 SETTINGS = {
     "messageIndexSafe": "true",
+    "recallMessageEnable": "true",
     "mappedFileSizeCommitLog": str(1 << 20),
     "mappedFileSizeConsumeQueue": str(20 * 1000),
     "maxHashSlotNum": "5000",

@@ -18,6 +18,7 @@ saved progress rests at the first message that came since, until the clock has c
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from turbopump.broker.config.config import BrokerConfig
@@ -118,7 +119,7 @@ class Timers:
             return
         self._files.load()
         check = self._files.checkpoint
-        version = DataVersion(check.state_version, check.timestamp_ms, check.counter)
+        version = _version_of(check)
         progress = TimerProgress(check.read_ms, check.master_queue_offset, check.log_position)
         self._kept.load(progress, version)
         saved = self._config_files.load(timer_metrics.FILE_NAME)
@@ -177,7 +178,7 @@ class Timers:
     def adopt(self, checkpoint: TimerCheckpoint, log_end: LogOffset) -> None:
         """The master had this progress when its log did not go beyond `log_end`."""
         progress = TimerProgress(checkpoint.read_ms, checkpoint.master_queue_offset)
-        version = DataVersion(checkpoint.state_version, checkpoint.timestamp_ms, checkpoint.counter)
+        version = _version_of(checkpoint)
         self._kept.adopt(progress, version, log_end)
 
     def truncated(self) -> None:
@@ -457,9 +458,7 @@ class Timers:
 
     def metrics_json(self) -> dict[str, Any]:
         """The answer to GET_TIMER_METRICS (61)."""
-        version = DataVersion(
-            self.data_version.state_version, self.data_version.timestamp, self.metrics.changes
-        )
+        version = replace(self.data_version, counter=self.metrics.changes)
         return {"dataVersion": version.to_json(), **self.metrics.to_json()}
 
     def metrics_failed(self) -> None:
@@ -507,6 +506,14 @@ def _before(progress: TimerProgress, end: QueueOffset) -> TimerProgress:
     if progress.queue_offset <= end:
         return progress
     return TimerProgress(progress.read_ms, end)
+
+
+def _version_of(checkpoint: TimerCheckpoint) -> DataVersion:
+    return DataVersion(
+        state_version=checkpoint.state_version,
+        timestamp=checkpoint.timestamp_ms,
+        counter=checkpoint.counter,
+    )
 
 
 def _text(topic: bytes) -> str:

@@ -1,0 +1,109 @@
+"""A replica has the timers of its master, and what it may know of their progress (I13, R40)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.broker.ha.pairs import Group, copy_log
+from tests.unit.broker.scheduled.test_timers import bodies, send
+
+from turbopump.engine.timer.timer_files import TIMER_TOPIC
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import response
+
+
+@pytest.fixture
+def group(make_world: Callable[..., Any]) -> Group:
+    return Group(make_world)
+
+
+def follow(group: Group) -> None:
+    """The replica has the log, and asks for the tables."""
+    copy_log(group.master, group.replica)
+    group.replica.broker.role.end(1)
+    group.replica.set_clock(group.master.now_ms - group.replica.now_ms)
+    group.round()
+    group.replica.run_timers()
+
+
+def flushed(group: Group) -> None:
+    """The master's progress is safe and saved."""
+    group.master.pass_time(12_000)
+
+
+def test_it_fills_its_wheel_as_far_as_the_master_has(group: Group) -> None:
+    send(group.master, b"soon", TIMER_DELAY_SEC=1)
+    send(group.master, b"later", TIMER_DELAY_SEC=60)
+    flushed(group)
+    send(group.master, b"unknown", TIMER_DELAY_SEC=60)
+    told = group.master.broker.timers.told()
+    assert told.master_queue_offset == 2
+    follow(group)
+    replica = group.replica.broker.timers
+    assert replica._files.queue_offset == 2
+    assert replica._kept.current[:2] == (told.read_ms, 2)
+    assert bodies(group.replica) == [b"soon"], "the master's delivery, none of its own"
+
+
+def test_as_the_new_master_it_delivers_what_the_old_one_did_not(group: Group) -> None:
+    send(group.master, b"soon", TIMER_DELAY_SEC=1)
+    send(group.master, b"later", TIMER_DELAY_SEC=60)
+    flushed(group)
+    send(group.master, b"unknown", TIMER_DELAY_SEC=60)
+    follow(group)
+    replica = group.replica
+    log = replica.broker.store.replicated(replica.now_ms)
+    log.to_master(2, replica.now_ms)
+    log.confirm_to(log.end, replica.now_ms)
+    group.follower.lead(2, replica.now_ms)
+    replica.broker.role._is_slave = False
+    for _ in range(80):
+        replica.now_ms += 1_000
+        replica.broker.store.tick(replica.now_ms)
+        replica.run_timers()
+        log.confirm_to(log.end, replica.now_ms)
+    assert sorted(bodies(replica)) == [b"later", b"soon", b"unknown"]
+
+
+def test_progress_of_a_master_that_knows_less_is_not_taken(group: Group) -> None:
+    send(group.master, b"soon", TIMER_DELAY_SEC=1)
+    flushed(group)
+    follow(group)
+    timers = group.replica.broker.timers
+    mine = group.master.broker.timers.told()
+    assert timers.data_version == group.master.broker.timers.data_version
+    assert mine.state_version == timers.data_version.state_version == 0
+    assert not timers.needs(mine._replace(read_ms=mine.read_ms - 1_000))
+    assert not timers.needs(mine._replace(read_ms=mine.read_ms + 1_000, master_queue_offset=0))
+    assert timers.needs(mine._replace(read_ms=mine.read_ms + 1_000))
+
+
+@pytest.mark.parametrize("body", [b"", b"x" * 31, b"\xff" * 56])
+def test_an_answer_that_is_no_checkpoint_changes_nothing(group: Group, body: bytes) -> None:
+    def answer(request: Any) -> Any:
+        if request.code == RequestCode.GET_TIMER_CHECK_POINT:
+            return response(request, 0, body=body)
+        return group.master.dispatch(request)
+
+    group.link.target = answer
+    before = group.replica.broker.timers.told()
+    group.round()
+    assert "timers" in group.follower.error
+    assert group.replica.broker.timers.told() == before
+    assert group.replica.broker.store.max_queue_offset(TIMER_TOPIC, 0) == 0
+
+
+def test_a_cut_takes_units_of_what_is_gone_with_it(group: Group) -> None:
+    """R12: neither wheel nor progress points beyond the log's new end."""
+    send(group.master, b"a", TIMER_DELAY_SEC=60)
+    end = group.master.broker.store.max_log_offset
+    send(group.master, b"b", TIMER_DELAY_SEC=60)
+    flushed(group)
+    follow(group)
+    replica = group.replica
+    timers = replica.broker.timers
+    assert timers._files.queue_offset == 2
+    replica.broker.store.replicated(replica.now_ms).truncate(end, replica.now_ms)
+    timers.truncated()
+    assert (timers._files.queue_offset, timers._files.log_end) == (1, 52)
+    assert timers._kept.current.queue_offset == 1

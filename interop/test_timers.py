@@ -42,9 +42,13 @@ async def send(namesrv: str) -> dict[bytes, int]:
         result = await producer.send(recalled)
         assert result.recall_handle
         assert await producer.recall(TOPIC, result.recall_handle) == result.message_id
-        for refused in ({"delay_ms": 4 * 24 * 3_600_000}, {"deliver_at_ms": 2**63 - 1}):
+        far_ms = 4 * 24 * 3_600_000
+        for refused in (
+            Message(TOPIC, b"far", delay_ms=far_ms),
+            Message(TOPIC, b"far", deliver_at_ms=2**63 - 1),
+        ):
             with pytest.raises(BrokerError) as error:
-                await producer.send(Message(TOPIC, b"far", **refused))
+                await producer.send(refused)
             assert error.value.code == 13
     return due
 

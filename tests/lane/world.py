@@ -188,7 +188,7 @@ TOPICS = [
 ]
 
 
-SQL = "KEYS CONTAINS 'k2' OR (TAGS = 'TagA' AND WAIT IN ('true'))"
+SQL = "KEYS CONTAINS 'k2' OR (TAGS = 'TagA' AND WAIT IN ('false'))"
 
 
 def frame_of(step: dict[str, Any], opaque: int) -> bytes:

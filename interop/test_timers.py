@@ -86,9 +86,8 @@ def test_pending_timers_of_a_store_are_delivered_by_the_other_broker(
         found = asyncio.run(receive(move.ports.namesrv_address, set(due)))
     bodies = [message.body for message in found]
     assert b"recalled" not in bodies
-    for message in found:
-        if message.body in due:
-            late_ms = message.store_timestamp_ms - due[message.body]
-            assert EARLY_MS <= late_ms <= LATE_MS, (message.body, late_ms)
+    for body, due_ms in due.items():
+        first_ms = min(one.store_timestamp_ms for one in found if one.body == body)
+        assert EARLY_MS <= first_ms - due_ms <= LATE_MS, (body, first_ms - due_ms)
     if ending == "stopped":
         assert len(bodies) == len(set(bodies)), "delivered twice"

@@ -64,6 +64,7 @@ class TimerFiles:
         self._retry_ms = 0
         self._rewound: TimerCheckpoint | None = None
         self._void: list[str] = []
+        self._has_new_names = False
         self.on_ready: Callable[[], None] = lambda: None
         """Called when what `ready` asked for was made."""
         self.checkpoint = TimerCheckpoint()
@@ -182,13 +183,13 @@ class TimerFiles:
         return self._made(path, self._wheel_size)
 
     def _made(self, path: str, size: int) -> MappedFile:
-        """A file of zeros that has all its blocks: a store into it cannot fail."""
+        """A file of zeros that has all its blocks: a store into it cannot fail. Its name is durable
+        with the next checkpoint, and nothing in it counts before: the first timers do not wait for
+        a busy disk."""
         mapped = self._files.create(path, size)
         try:
             mapped.reserve(0, size)
             mapped.expect_random()
-            self._files.sync(path)
-            self._files.sync_folder(path.rpartition("/")[0])
         except BaseException:
             mapped.close()
             self._files.remove(path)
@@ -265,6 +266,7 @@ class TimerFiles:
                 self._wheel = Wheel(wheel.region, self._config.timer_precision_ms)
             if mapped is not None and start is not None:
                 self._spare = start, mapped
+            self._has_new_names = True
             self.on_ready()
 
         self._making.submit(work, done)
@@ -356,11 +358,12 @@ class TimerFiles:
         rewound = self._rewound
         wanted = rewound or checkpoint
         dirty, void = self._log.take_dirty(), self._void
-        self._void = []
         files, root, folder = self._files, self._config.root, self._log.segments.folder
+        folders = [root, folder] if self._has_new_names else []
+        self._void, self._has_new_names = [], False
 
         def work() -> None:
-            files.sync_all(dirty, [])
+            files.sync_all(dirty, folders)
             timer_check.save(files, root, wanted)
             for path in void:
                 if files.exists(path):
@@ -373,6 +376,7 @@ class TimerFiles:
                 logger.error("the progress of timers cannot be saved for now: %s", result)
                 self._log.mark_dirty(dirty)
                 self._void += void
+                self._has_new_names = self._has_new_names or bool(folders)
                 return
             self.checkpoint = wanted
             if rewound is not None and self._rewound is rewound:
@@ -396,8 +400,8 @@ class TimerFiles:
         try:
             if wheel is not None and self._rewound is None:
                 files = self._files
-                files.sync_all(self._log.take_dirty(), [])
-                files.sync(self._wheel_path())
+                folders = [self._config.root, self._log.segments.folder]
+                files.sync_all([*self._log.take_dirty(), self._wheel_path()], folders)
                 if spare is not None:
                     self._void.append(spare[1].path)
                 is_whole = checkpoint.log_position == self._log.end

@@ -83,6 +83,7 @@ class Duties:
         self.every("housekeeping", clients.HOUSEKEEPING_INTERVAL_MS, self._housekeep)
         self.every("statistics", SAMPLE_INTERVAL_MS, self._sample)
         self.every("assignments", UNUSED_INTERVAL_MS, context.assignments.forget_unused)
+        self.every("stale batches", UNUSED_INTERVAL_MS, self._sweep_orders)
         self.every("histories", HISTORY_INTERVAL_MS, self._write_history)
         self._save_tables()
 
@@ -118,6 +119,17 @@ class Duties:
     def _housekeep(self) -> None:
         clients.housekeeping(self._context)
         self._context.filters.clean(self._ground.now_ms())
+
+    def _sweep_orders(self) -> None:
+        context = self._context
+
+        def queues_of(topic: str, group: str) -> int:
+            found = context.topics.peek(topic)
+            if found is None or context.groups.get(group) is None:
+                return 0
+            return found.read_queue_nums
+
+        context.pop.orders.sweep(queues_of, self._ground.now_ms())
 
     def _sample(self) -> None:
         stored = self._context.store.statistics

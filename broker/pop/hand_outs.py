@@ -26,7 +26,7 @@ class PoppedQueue(NamedTuple):
     queue_id: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class HandOut:
     """What was given out of a queue ends before `end`; `is_safe` once its check point is."""
 

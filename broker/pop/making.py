@@ -55,7 +55,9 @@ def make_pop(ground: PopGround) -> PopService:
     config, offsets = ground.config, ground.offsets
 
     def commit(queue: PoppedQueue, queue_offset: QueueOffset) -> None:
-        offsets.commit(queue.group, queue.topic, queue.queue_id, queue_offset, ground.wall_ms())
+        # One that was reset meanwhile stays where it was set to.
+        if not offsets.has_reset(queue.group, queue.topic, queue.queue_id):
+            offsets.commit(queue.group, queue.topic, queue.queue_id, queue_offset, ground.wall_ms())
 
     orders, hand_outs = OrderedBatches(ground.files), HandOuts(commit)
     orders.load()
@@ -83,15 +85,15 @@ def make_pop(ground: PopGround) -> PopService:
         orders=orders,
         hand_outs=hand_outs,
         log=log,
-        queues=_revive_queues(ground, log.topic),
+        queues=_revive_queues(ground, log),
         role=ground.role,
         now_ms=ground.wall_ms,
         delivered_ms=ground.delivered_ms,
     )
 
 
-def _revive_queues(ground: PopGround, topic: str) -> list[ReviveQueue]:
-    offsets = ground.offsets
+def _revive_queues(ground: PopGround, log: ReviveLog) -> list[ReviveQueue]:
+    offsets, topic, name = ground.offsets, log.topic, ground.config.broker_name
     retries = RetryCopies(
         RetryParts(
             topics=ground.topics,
@@ -108,6 +110,6 @@ def _revive_queues(ground: PopGround, topic: str) -> list[ReviveQueue]:
         set=lambda queue_id, at, now_ms: offsets.commit(REVIVE_GROUP, topic, queue_id, at, now_ms),
     )
     return [
-        ReviveQueue(ground.store, topic, queue_id, retries, progress)
+        ReviveQueue(ground.store, topic, queue_id, name, retries, log.add_check_point, progress)
         for queue_id in range(ground.config.revive_queue_num)
     ]

@@ -6,7 +6,7 @@ popped again. It must never read a queue nor commit an offset: it says which one
 by the broker's pop handlers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
@@ -188,13 +188,23 @@ class OrderedBatches:
         return {offset: batch.counts.get(offset, 0) for offset in offsets}
 
     def ack(
-        self, topic: str, group: str, queue_id: int, offset: QueueOffset, pop_time_ms: int
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        offset: QueueOffset,
+        pop_time_ms: int,
+        committed: QueueOffset,
     ) -> QueueOffset | AckOutcome:
         """A message is handled: the offset to commit. What a pop before the last one gave out is
-        not looked at (I17)."""
+        not looked at (I17).
+
+        A new master, or one that crashed, may not know the batch. Only the message that comes next
+        counts then: RocketMQ commits behind any one, which loses those before it.
+        """
         batch = self._table.get((topic, group), {}).get(queue_id)
         if batch is None:
-            return QueueOffset(offset + 1)
+            return QueueOffset(offset + 1) if offset == committed else AckOutcome.IGNORED
         if batch.pop_time_ms != pop_time_ms:
             return AckOutcome.IGNORED
         if offset not in batch.offsets:
@@ -228,11 +238,11 @@ class OrderedBatches:
             self.size -= batch.size()
             self._changed = True
 
-    def sweep(self, is_known: "Mapping[Pair, int]", now_ms: int) -> None:
+    def sweep(self, queues_of: Callable[[str, str], int], now_ms: int) -> None:
         """Forget what is stale: batches of a day ago, and those of queues that are not there.
-        `is_known` has how many queues each topic and group reads."""
+        `queues_of` says how many queues a topic has for a group."""
         for pair, queues in list(self._table.items()):
-            count = is_known.get(pair, 0)
+            count = queues_of(*pair)
             for queue_id, batch in list(queues.items()):
                 if queue_id >= count or now_ms - batch.given_ms > STALE_MS:
                     self.clear(*pair, queue_id)

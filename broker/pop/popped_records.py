@@ -11,13 +11,29 @@ from typing import Final
 from turbopump.broker.pop.popping import Popped, PoppedPart, PopWish
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.pop_handles import PopHandle, RetryKind
-from turbopump.net.wire.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from turbopump.net.wire.properties import (
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    decode_properties,
+    encode_properties,
+)
 from turbopump.pyx.record import V1, V2
 
 _SYS_FLAG_AT: Final = 36
 _BORN_V6, _STORE_V6 = 0x10, 0x20
 _HEAD: Final = 84
 """Bytes of a record with two IPv4 hosts, up to the body's length."""
+
+PROPERTIES_MAX: Final = 32_767
+"""Bytes of a record's properties: their length is a Java short."""
+_NOT_NEEDED: Final = (
+    names.CRC32,
+    names.CLUSTER,
+    names.MSG_REGION,
+    names.TRACE_ON,
+    names.FIRST_POP_TIME,
+    names.UNIQ_KEY,
+)
 
 
 def records_of(
@@ -59,14 +75,29 @@ def of_topic(record: memoryview, topic: str, handle: str) -> bytes:
     topic_size = int.from_bytes(record[topic_at : topic_at + wide], "big")
     properties_at = topic_at + wide + topic_size
     size = int.from_bytes(record[properties_at : properties_at + 2], "big")
-    properties = bytes(record[properties_at + 2 : properties_at + 2 + size])
-    separator = PROPERTY_SEPARATOR.encode()
-    if properties and not properties.endswith(separator):
-        properties += separator
-    properties += f"{names.POP_CK}{NAME_VALUE_SEPARATOR}{handle}{PROPERTY_SEPARATOR}".encode()
+    properties = _with_handle(record[properties_at + 2 : properties_at + 2 + size], handle)
     name = topic.encode()
     short = len(name) < 128
     behind = struct.pack(">B" if short else ">H", len(name)) + name
     behind += struct.pack(">H", len(properties)) + properties
     head = struct.pack(">ii", topic_at + len(behind), V1 if short else V2)
     return head + bytes(record[8:topic_at]) + behind
+
+
+def _with_handle(properties: memoryview, handle: str) -> bytes:
+    """Properties with the handle. Of those that are as long as they may be, some of the broker's
+    have to go: a client can read none of the answer that has longer ones."""
+    known = bytes(properties)
+    separator = PROPERTY_SEPARATOR.encode()
+    if known and not known.endswith(separator):
+        known += separator
+    own = f"{names.POP_CK}{NAME_VALUE_SEPARATOR}{handle}{PROPERTY_SEPARATOR}".encode()
+    if len(known) + len(own) <= PROPERTIES_MAX:
+        return known + own
+    kept = decode_properties(properties)
+    for name in _NOT_NEEDED:
+        kept.pop(name, None)
+        known = encode_properties(kept)
+        if len(known) + len(own) <= PROPERTIES_MAX:
+            return known + own
+    return own

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from turbopump.broker.pop.hand_outs import PoppedQueue
+from turbopump.broker.pop.popped_records import PROPERTIES_MAX
 from turbopump.broker.tables.groups import GroupTable
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.topics import TopicTable
@@ -79,12 +80,15 @@ class RetryCopies:
         properties.setdefault(names.FIRST_POP_TIME, str(check_point.key.pop_time_ms))
         if name == RETRY_PREFIX + check_point.key.group:
             properties.setdefault(names.RETRY_TOPIC, check_point.key.topic)
+        encoded = encode_properties(properties)
+        if len(encoded) > PROPERTIES_MAX:
+            encoded = record.properties  # without the time: what was sent can be sent again
         host = self._parts.store_host()
         return NewMessage(
             topic=name,
             queue_id=0,
             body=record.body,
-            properties=encode_properties(properties),
+            properties=encoded,
             flag=record.flag,
             sys_flag=record.sys_flag & ~_TRANSACTION_BITS,
             born_timestamp_ms=record.born_timestamp_ms,

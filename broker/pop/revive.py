@@ -37,12 +37,33 @@ REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 """Whose offset in the revive topic is the progress (PopAckConstants.REVIVE_GROUP): that of the last
 check point done, not of the next one, as in RocketMQ."""
 READ_MAX: Final = 256
-"""Records of one revive queue that are read in a step, some 5 ms."""
+"""Records of all revive queues that are read in a step, some 5 ms."""
+OPEN_MAX: Final = 50_000
+"""Check points of one revive queue that are read and not done; while the first of them are due, no
+more are read."""
+FOREIGN_MS: Final = 13 * 3_600_000
+"""A check point is stored a second before it is due. One that is due so long after it was stored is
+none of a broker, and is passed over: clients may write to the topic."""
+PAUSES_MS: Final = (1_000, 2_000, 5_000, 10_000, 30_000)
+"""After failures in a row. What failed may be in the log all the same, as another copy each time;
+so one message at a time is tried then."""
+_MINUTES: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)
+PUT_OFF_S: Final = (10, 20, 30, *(60 * minutes for minutes in _MINUTES))
+"""How long a message is put off that cannot be revived, by how often it was
+(PopReviveService.ckRewriteIntervalsInSeconds)."""
 REVIVED_MAX: Final = 64
 """Messages of one revive queue that are on their way to retry topics."""
 UNREAD_SLACK_MS: Final = 2_000
 """Where a revive queue is not read to its end, check points are due so much before what was read
 last: acknowledgements lie up to two seconds behind them (PopReviveService)."""
+
+
+_NEVER: Final = {PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED}
+"""What a copy is refused with each time."""
+
+
+PutOff = Callable[[CheckPoint, int, int], Later[PutStatus]]
+"""Stores a check point in the revive queue at a time in ms; resolved once it is safe."""
 
 
 class RetryWriter(Protocol):
@@ -83,50 +104,67 @@ class ReviveQueue:
         store: Store,
         topic: str,
         queue_id: int,
+        broker_name: str,
         writer: RetryWriter,
+        put_off: PutOff,
         progress: "ReviveProgress",
     ) -> None:
         self._store = store
         self._topic = topic
         self._queue_id = queue_id
+        self._broker_name = broker_name
         self._writer = writer
+        self._put_off = put_off
         self._progress = progress
         self._open: dict[CheckPointKey, _Open] = {}
         self._next: QueueOffset | None = None
         self._seen_ms = 0
         self._coming = 0
+        self._failures = 0
+        self._paused_ms = 0
         self._life = 0
 
     def forget(self) -> None:
         """Another broker is the master, or was: all is read again from the progress on."""
         self._open.clear()
         self._next, self._seen_ms, self._coming = None, 0, 0
+        self._failures, self._paused_ms = 0, 0
         self._life += 1
 
-    def step(self, now_ms: int, delivered_ms: int) -> bool:
-        """Read on and revive what is due; True if there may be more at once."""
-        more = self._read()
+    def step(self, now_ms: int, delivered_ms: int, room: int) -> int:
+        """Read on, `room` records at most, and revive what is due; how many were read."""
+        is_full = len(self._open) >= OPEN_MAX and self._first_due_ms() <= self._unread_ms()
+        taken = self._read(room) if room > 0 and not is_full else room
         # What is not read may hold the acknowledgements of what was read.
-        until_ms = self._seen_ms - UNREAD_SLACK_MS if more else min(now_ms, delivered_ms)
-        for entry in list(self._open.values()):
-            if entry.check_point.revive_ms > until_ms or self._coming >= REVIVED_MAX:
-                break
-            self._revive(entry, now_ms)
+        until_ms = self._unread_ms() if taken == room else min(now_ms, delivered_ms)
+        if now_ms >= self._paused_ms:
+            # One that is due later, of a client, must not keep those behind it.
+            for entry in self._open.values():
+                if self._coming >= (1 if self._failures else REVIVED_MAX):
+                    break
+                if entry.check_point.revive_ms <= until_ms:
+                    self._revive(entry, now_ms)
         self._advance(now_ms)
-        return more
+        return 0 if is_full else taken
 
-    def _read(self) -> bool:
-        """The next records; whether there are still more."""
+    def _unread_ms(self) -> int:
+        return self._seen_ms - UNREAD_SLACK_MS
+
+    def _first_due_ms(self) -> int:
+        return next(iter(self._open.values())).check_point.revive_ms
+
+    def _read(self, room: int) -> int:
+        """The next records; how many there were."""
         if self._next is None:
             low = self._store.min_queue_offset(self._topic, self._queue_id)
             self._next = QueueOffset(max(self._progress.get(self._queue_id) + 1, low, 0))
-        units = self._store.units(self._topic, self._queue_id, self._next, READ_MAX)
+        units = self._store.units(self._topic, self._queue_id, self._next, room)
         for unit in units:
             record = self._store.record_of(unit)
             if record is not None:  # else retention took it, or it is damaged, which was noted
                 self._take(record, unit)
             self._next = QueueOffset(unit.queue_offset + 1)
-        return len(units) == READ_MAX
+        return len(units)
 
     def _take(self, record: Record, unit: QueueUnit) -> None:
         properties = decode_properties(record.properties)
@@ -136,14 +174,16 @@ class ReviveQueue:
         tag = properties.get(names.TAGS)
         try:
             if tag == CHECK_POINT_TAG:
-                self._open_one(CheckPoint.parse(record.body), unit.queue_offset)
+                self._open_one(CheckPoint.parse(record.body), unit.queue_offset, record)
             elif tag in (ACK_TAG, BATCH_ACK_TAG):
                 self._take_ack(Acknowledgement.parse(record.body, tag == BATCH_ACK_TAG))
         except BadBody as error:
             # The topic takes messages of clients, as RocketMQ's does.
             logger.warning("a record of %s at %d: %s", self._topic, unit.log_offset, error)
 
-    def _open_one(self, check_point: CheckPoint, queue_offset: QueueOffset) -> None:
+    def _open_one(self, check_point: CheckPoint, queue_offset: QueueOffset, record: Record) -> None:
+        if check_point.revive_ms > record.store_timestamp_ms + FOREIGN_MS:
+            raise BadBody(f"a check point that is due at {check_point.revive_ms}")
         known = self._open.get(check_point.key)
         if known is None:
             self._open[check_point.key] = _Open(check_point, queue_offset, check_point.acked)
@@ -162,12 +202,18 @@ class ReviveQueue:
         left = entry.whole & ~(entry.acked | entry.coming)
         if not left:
             return
+        if self._failures:
+            left &= -left
         for index, queue_offset in enumerate(entry.check_point.queue_offsets()):
             if left & 1 << index:
                 self._revive_one(entry, index, queue_offset, now_ms)
 
     def _revive_one(self, entry: _Open, index: int, queue_offset: QueueOffset, now_ms: int) -> None:
-        key, life = entry.check_point.key, self._life
+        key = entry.check_point.key
+        if key.broker_name != self._broker_name:
+            # Of another broker, which had ours keep it: what has that offset here is another one.
+            self._put_one_off(entry, index, queue_offset, now_ms)
+            return
         units = self._store.units(key.topic, key.queue_id, queue_offset, 1)
         record = self._store.record_of(units[0]) if units else None
         written = None
@@ -176,6 +222,43 @@ class ReviveQueue:
         if written is None:
             entry.acked |= 1 << index  # it is gone, or for no consumer
             return
+        self._when_written(
+            entry,
+            index,
+            written,
+            now_ms,
+            lambda: self._put_one_off(entry, index, queue_offset, now_ms),
+        )
+
+    def _put_one_off(
+        self, entry: _Open, index: int, queue_offset: QueueOffset, now_ms: int
+    ) -> None:
+        """A check point of its own for a message that cannot be revived now, so that it keeps no
+        others (PopReviveService.rePutCK)."""
+        old = entry.check_point
+        later_s = PUT_OFF_S[min(old.retries, len(PUT_OFF_S) - 1)]
+        if not old.retries:
+            logger.warning("offset %d of %s cannot be revived yet", queue_offset, old.key)
+        new = CheckPoint(
+            old.key._replace(start=queue_offset, pop_time_ms=now_ms),
+            1_000 * later_s,
+            (0,),
+            retries=old.retries + 1,
+            is_suspended=old.is_suspended,
+        )
+        written = self._put_off(new, self._queue_id, now_ms)
+        self._when_written(entry, index, written, now_ms, None)
+
+    def _when_written(
+        self,
+        entry: _Open,
+        index: int,
+        written: Later[PutStatus],
+        now_ms: int,
+        refused: Callable[[], None] | None,
+    ) -> None:
+        """What follows once a message's copy, or its new check point, is safe or is not."""
+        life = self._life
         entry.coming |= 1 << index
         self._coming += 1
 
@@ -185,21 +268,28 @@ class ReviveQueue:
             entry.coming &= ~(1 << index)
             self._coming -= 1
             if status is PutStatus.PUT_OK:
-                entry.acked |= 1 << index  # else the next step tries again
+                entry.acked |= 1 << index
+                self._failures = 0
+            elif status in _NEVER and refused is not None:
+                refused()
+            else:
+                self._paused_ms = now_ms + PAUSES_MS[min(self._failures, len(PAUSES_MS) - 1)]
+                self._failures += 1
 
         written.then(done)
 
     def _advance(self, now_ms: int) -> None:
         """The progress goes over check points that are done, in the order of the queue."""
-        done = None
-        for key, entry in list(self._open.items()):
+        done = []
+        for key, entry in self._open.items():
             if entry.acked != entry.whole:
                 break
             # An acknowledged one may go before its time: its acknowledgements are read.
+            done.append((key, entry.queue_offset))
+        for key, _ in done:
             del self._open[key]
-            done = entry.queue_offset
-        if done is not None:
-            self._progress.set(self._queue_id, done, now_ms)
+        if done:
+            self._progress.set(self._queue_id, done[-1][1], now_ms)
 
 
 @dataclass(slots=True, frozen=True)

@@ -11,7 +11,7 @@ from typing import Final
 from turbopump.broker.pop.hand_outs import HandOuts
 from turbopump.broker.pop.order_info import OrderedBatches
 from turbopump.broker.pop.popping import Popping
-from turbopump.broker.pop.revive import ReviveQueue
+from turbopump.broker.pop.revive import READ_MAX, ReviveQueue
 from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.broker.pop.waiters import PopWaiters
 from turbopump.broker.traffic.role import Role
@@ -49,6 +49,7 @@ class PopService:
         self._delivered_ms = delivered_ms
         self._wakes: list[tuple[int, str, int]] = []
         self._led = False
+        self._first = 0
 
     def retry_topics(self, topic: str, group: str) -> tuple[str, ...]:
         """Topics that a pop of the topic reads besides, whether they are there yet or not."""
@@ -72,8 +73,13 @@ class PopService:
             _, topic, queue_id = heapq.heappop(self._wakes)
             self.waiters.arrived(topic, queue_id)
         delivered_ms = self._delivered_ms(now_ms)
-        more = [queue.step(now_ms, delivered_ms) for queue in self.queues]
-        return any(more)
+        more, room = False, READ_MAX
+        for number in range(len(self.queues)):
+            queue = self.queues[(self._first + number) % len(self.queues)]
+            taken = queue.step(now_ms, delivered_ms, room)
+            more, room = more or taken == room, room - taken
+        self._first += 1  # each queue has its turn when all are behind
+        return more
 
     def _stop(self) -> None:
         """This broker is the master no more: another one hands out and revives."""

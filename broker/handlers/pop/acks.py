@@ -16,6 +16,7 @@ from turbopump.broker.handlers.pop.checks import (
     check_queue,
     handle_of,
 )
+from turbopump.broker.pop.hand_outs import PoppedQueue
 from turbopump.broker.pop.order_info import AckOutcome
 from turbopump.engine.later import Later
 from turbopump.engine.types import PutStatus, QueueOffset
@@ -121,21 +122,29 @@ def _ack_ordered(
     handle: PopHandle,
     now_ms: int,
 ) -> Command:
-    topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
-    committed = broker.offsets.query(group, topic, queue_id)
-    if header.offset < committed:
-        return response(request, ResponseCode.SUCCESS)
-    after = broker.pop.orders.ack(
-        topic, group, queue_id, QueueOffset(header.offset), handle.pop_time_ms
-    )
-    if after is AckOutcome.UNKNOWN:
+    queue = PoppedQueue(header.topic, header.consumer_group, header.queue_id)
+    offset = QueueOffset(header.offset)
+    if not _done_in_order(broker, queue, offset, handle.pop_time_ms, now_ms):
         return response(request, ResponseCode.MESSAGE_ILLEGAL, "offset is not of the last pop")
-    if not isinstance(after, AckOutcome):
-        if not broker.offsets.has_reset(group, topic, queue_id):
-            broker.offsets.commit(group, topic, queue_id, after, now_ms)
-        if not broker.pop.orders.blocked_until(topic, group, queue_id, None, now_ms):
-            broker.pop.waiters.arrived(topic, queue_id)
     return response(request, ResponseCode.SUCCESS)
+
+
+def _done_in_order(
+    broker: BrokerContext, queue: PoppedQueue, offset: QueueOffset, pop_time_ms: int, now_ms: int
+) -> bool:
+    """A message of an ordered pop is handled; whether it can be one of that pop."""
+    topic, group, queue_id = queue
+    committed = broker.offsets.query(group, topic, queue_id)
+    if offset < committed:
+        return True
+    after = broker.pop.orders.ack(*queue, offset, pop_time_ms, committed)
+    if isinstance(after, AckOutcome):
+        return after is AckOutcome.IGNORED
+    if not broker.offsets.has_reset(group, topic, queue_id):
+        broker.offsets.commit(group, topic, queue_id, after, now_ms)
+    if not broker.pop.orders.blocked_until(*queue, None, now_ms):
+        broker.pop.waiters.arrived(topic, queue_id)
+    return True
 
 
 def _hide_ordered(
@@ -230,10 +239,8 @@ def _ack_entry(
     key = CheckPointKey(topic, group, queue_id, given.start, given.pop_time_ms, broker_name)
     if given.is_ordered:
         for offset in offsets:
-            after = broker.pop.orders.ack(topic, group, queue_id, offset, given.pop_time_ms)
-            if not isinstance(after, AckOutcome):
-                broker.offsets.commit(group, topic, queue_id, after, now_ms)
-        broker.pop.waiters.arrived(topic, queue_id)
+            queue = PoppedQueue(topic, group, queue_id)
+            _done_in_order(broker, queue, offset, given.pop_time_ms, now_ms)
         return None
     if not offsets:
         return None

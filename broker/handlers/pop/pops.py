@@ -147,12 +147,12 @@ class _Pop:
 
     def _attempt(self, arrived: Arrived | None) -> bool:
         """Pop again from the queue that has grown; with None the time is over."""
-        if arrived is None:
-            self._answer.resolve(self._empty(ResponseCode.POLLING_TIMEOUT))
-            return True
         broker, wish = self._broker, self._wish
         try:
-            check_master(broker)
+            check_master(broker)  # the consumer looks for another one
+            if arrived is None:
+                self._answer.resolve(self._empty(ResponseCode.POLLING_TIMEOUT))
+                return True
             check_topic(broker, wish.topic, wish.queue_id, self._peer)
             steps = broker.pop.popping.pop(wish, broker.pop.now_ms(), arrived)
             popped = _finish(steps)

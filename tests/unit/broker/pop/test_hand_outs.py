@@ -51,3 +51,16 @@ def test_an_offset_that_was_set_is_not_moved_by_what_was_under_way() -> None:
     hand_outs.forget(QUEUE)
     hand_outs.settle(QUEUE, first)
     assert committed == []
+
+
+def test_a_hand_out_that_fails_late_takes_nothing_of_a_later_one_with_it() -> None:
+    hand_outs, committed = made()
+    first = hand_outs.add(QUEUE, QueueOffset(4))
+    second = hand_outs.add(QUEUE, QueueOffset(9))
+    hand_outs.drop(QUEUE, first)
+    again = hand_outs.add(QUEUE, QueueOffset(4))
+    rest = hand_outs.add(QUEUE, QueueOffset(9))
+    hand_outs.drop(QUEUE, second)
+    hand_outs.settle(QUEUE, again)
+    hand_outs.settle(QUEUE, rest)
+    assert committed == [4, 9]

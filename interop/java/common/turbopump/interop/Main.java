@@ -41,6 +41,9 @@ public final class Main {
         SCENARIOS.put("transactions-answer", Transacting::answer);
         SCENARIOS.put("sql-filter", Filtering::sql);
         SCENARIOS.put("trace", Filtering::trace);
+        SCENARIOS.put("pop", Popping::shared);
+        SCENARIOS.put("pop-leave", Popping::leave);
+        SCENARIOS.put("pop-go-on", Popping::goOn);
         SCENARIOS.put("linger", Pushing::linger);
         SCENARIOS.put("assigned", Assigning::assigned);
         SCENARIOS.put("through-kills", Enduring::throughKills);

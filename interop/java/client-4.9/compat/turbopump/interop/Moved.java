@@ -3,6 +3,7 @@ package turbopump.interop;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
 
 /** The calls whose classes or arguments changed between 4.9 and 5.x: here as 4.9 has them. */
@@ -22,5 +23,10 @@ final class Moved {
     static void createTopic(DefaultMQProducer producer, String topic, int queues)
             throws MQClientException {
         producer.createTopic("TBW102", topic, queues);
+    }
+
+    static void pop(DefaultMQPushConsumer consumer, DefaultMQProducer producer, MessageQueue queue,
+            long invisibleMs) {
+        throw new UnsupportedOperationException("4.9 has no pop");
     }
 }

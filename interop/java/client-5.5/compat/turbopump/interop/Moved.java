@@ -3,11 +3,16 @@ package turbopump.interop;
 import java.util.HashMap;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.common.message.MessageRequestMode;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /** The calls whose classes or arguments changed between 4.9 and 5.x: here as 5.x has them. */
 final class Moved {
+    private static final long TIMEOUT_MS = 5_000;
+
     private Moved() {
     }
 
@@ -23,5 +28,17 @@ final class Moved {
     static void createTopic(DefaultMQProducer producer, String topic, int queues)
             throws MQClientException {
         producer.createTopic("TBW102", topic, queues, new HashMap<>());
+    }
+
+    /** The broker shares the queues out and has the group pop them. */
+    static void pop(DefaultMQPushConsumer consumer, DefaultMQProducer producer, MessageQueue queue,
+            long invisibleMs) throws Exception {
+        consumer.setClientRebalance(false);
+        consumer.setPopInvisibleTime(invisibleMs);
+        MQClientInstance client = producer.getDefaultMQProducerImpl().getMqClientFactory();
+        client.updateTopicRouteInfoFromNameServer(queue.getTopic());
+        String address = client.findBrokerAddressInPublish(queue.getBrokerName());
+        client.getMQClientAPIImpl().setMessageRequestMode(address, queue.getTopic(),
+                consumer.getConsumerGroup(), MessageRequestMode.POP, 0, TIMEOUT_MS);
     }
 }

@@ -34,6 +34,7 @@ CLIENTS: Final = {
     "unsubscribe",
     "on_message",
     "assign",
+    "change_invisible",
     "seek_to_begin",
     "seek_to_end",
     "seek_to_time",

@@ -122,6 +122,21 @@ def message_offsets(popped: Iterable[tuple[RetryKind, int, Sequence[int]]]) -> s
     )
 
 
+def read_start_offsets(text: str) -> dict[tuple[RetryKind, int], QueueOffset]:
+    """(kind, queue id) to first queue offset, of startOffsetInfo. Raises BadHandle."""
+    found = {}
+    for part in filter(None, text.split(";")):
+        words = part.split(" ")
+        try:
+            kind = RetryKind(words[0])
+        except ValueError:
+            raise BadHandle(f"a start offset of retry flag {words[0][:20]!r}") from None
+        if len(words) != 3:
+            raise BadHandle(f"a start offset has three parts: {part[:100]!r}")
+        found[kind, _number(words[1], 31)] = QueueOffset(_number(words[2], 63))
+    return found
+
+
 def order_counts(kind: RetryKind, queue_id: int, counts: Mapping[QueueOffset, int]) -> str:
     """orderCountInfo of one queue: how often each of its queue offsets was popped before. First
     deliveries have no entry of their own (ConsumerOrderInfoManager.update)."""

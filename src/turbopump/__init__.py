@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from turbopump.net.client.consuming.consumer import Consumer
     from turbopump.net.client.consuming.process_queue import FlowLimits
     from turbopump.net.client.consuming.pull_consumer import PullConsumer, PullOptions
+    from turbopump.net.client.consuming.simple_consumer import SimpleConsumer
     from turbopump.net.client.errors import (
         BrokerError,
         ClientClosed,
@@ -82,6 +83,7 @@ __all__ = [
     "RouteNotFound",
     "SendResult",
     "SendStatus",
+    "SimpleConsumer",
     "StartError",
     "StoreError",
     "TlsError",
@@ -124,6 +126,7 @@ _HOMES = {
     "RouteNotFound": "turbopump.net.client.errors",
     "SendResult": "turbopump.net.client.messages",
     "SendStatus": "turbopump.net.client.messages",
+    "SimpleConsumer": "turbopump.net.client.consuming.simple_consumer",
     "StartError": "turbopump.broker.registration.addresses",
     "StoreError": "turbopump.engine.types",
     "TlsError": "turbopump.net.transport.tls",

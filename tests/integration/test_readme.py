@@ -17,6 +17,7 @@ SHOWN = {
     "def test_my_service": "",
     "TransactionProducer(": "the local transaction",
     "Producer(": "Orders new one",
+    "SimpleConsumer(": "one",
     "on_message": "noted ",
     "Cluster(data=": "BrokerAddress(name='broker-a'",
     "read_arrow(": " messages",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from turbopump.net.client.consuming.consumer import Consumer
+    from turbopump.net.client.consuming.simple_consumer import SimpleConsumer
     from turbopump.net.client.messages import ReceivedMessage
 
 
@@ -52,6 +53,9 @@ def consume(
         float | None,
         typer.Option("--timeout", min=0, metavar="SECONDS", help="End when none came for so long."),
     ] = None,
+    pop: Annotated[
+        bool, typer.Option("--pop", help="Pop messages of any queue: no queues are shared out.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Print messages until Ctrl-C; each is acknowledged once it is printed.
@@ -62,6 +66,7 @@ def consume(
     import signal
 
     from turbopump.net.client.consuming.consumer import Consumer
+    from turbopump.net.client.consuming.simple_consumer import SimpleConsumer
     from turbopump.net.client.instance import Instance
     from turbopump.net.client.options import ConsumeFrom, ConsumerOptions
 
@@ -77,7 +82,12 @@ def consume(
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
         instance = Instance(addresses, connecting)
-        consumer = Consumer(group, options=options, instance=instance)
+        consumer: Consumer | SimpleConsumer
+        if pop:
+            is_first = begin is Begin.FIRST
+            consumer = SimpleConsumer(group, from_first=is_first, instance=instance)
+        else:
+            consumer = Consumer(group, options=options, instance=instance)
         consumer.subscribe(topic, expression, sql=sql)
         await instance.acquire()
         try:
@@ -91,8 +101,20 @@ def consume(
     run(failing_clearly(main()))
 
 
+async def _next(consumer: "Consumer | SimpleConsumer") -> "ReceivedMessage | None":
+    from turbopump.net.client.consuming.consumer import Consumer
+
+    if isinstance(consumer, Consumer):
+        return await consumer.receive()
+    while True:
+        # One at a time: what is left behind at the end would be hidden from the group for a while.
+        popped = await consumer.receive(1)
+        if popped:
+            return popped[0]
+
+
 async def _print_messages(
-    consumer: "Consumer",
+    consumer: "Consumer | SimpleConsumer",
     stop: "asyncio.Event",
     count: int,
     timeout_s: float | None,
@@ -104,7 +126,7 @@ async def _print_messages(
     printed = 0
     try:
         while not stop.is_set() and (count == 0 or printed < count):
-            arriving = asyncio.ensure_future(consumer.receive())
+            arriving = asyncio.ensure_future(_next(consumer))
             done, _ = await asyncio.wait(
                 (arriving, stopped), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
             )

@@ -11,6 +11,7 @@ from turbopump.net.wire.pop_handles import (
     RetryKind,
     message_offsets,
     order_counts,
+    read_start_offsets,
     start_offsets,
 )
 
@@ -56,6 +57,11 @@ def test_what_is_no_handle_is_refused(text: str) -> None:
 def test_offsets_of_an_answer() -> None:
     starts = start_offsets([(RetryKind.NORMAL, 3, 10), (RetryKind.RETRY_V2, 0, 7)])
     assert starts == "0 3 10;2 0 7"
+    read = {(RetryKind.NORMAL, 3): 10, (RetryKind.RETRY_V2, 0): 7}
+    assert read_start_offsets(starts) == read
+    for text in ("0 3", "9 3 10", "0 3 -1", "0 3 10 11", "0 x 1"):
+        with pytest.raises(BadHandle):
+            read_start_offsets(text)
     offsets = message_offsets([(RetryKind.NORMAL, 3, [10, 12]), (RetryKind.RETRY_V2, 0, [7])])
     assert offsets == "0 3 10,12;2 0 7"
     assert read_offsets(offsets) == {("0", 3): [10, 12], ("2", 0): [7]}

@@ -1,0 +1,368 @@
+"""The simple consumer: a program receives messages of any queue, and acknowledges each one.
+
+Owns the pops, the handles of what was popped, and the turns of brokers. It must never share queues
+out or read ahead: the broker hides what it gives from the rest of the group for a while. Called by
+programs and `turbopump consume --pop`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final
+
+from turbopump.engine.types import QueueOffset
+from turbopump.net.client import backoff
+from turbopump.net.client.consuming.pulling import GRACE_MS
+from turbopump.net.client.consuming.queue_runner import FAILURES
+from turbopump.net.client.consuming.subscribing import subscription_of
+from turbopump.net.client.errors import (
+    BrokerError,
+    ClientClosed,
+    ClientError,
+    InvalidArgument,
+    RouteNotFound,
+)
+from turbopump.net.client.instance import Instance
+from turbopump.net.client.messages import ReceivedMessage
+from turbopump.net.client.options import ClientOptions, MessageModel
+from turbopump.net.client.receiving import received_each
+from turbopump.net.client.sending import check_group
+from turbopump.net.transport.dispatcher import Answer
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.pop import (
+    AckMessageRequest,
+    ChangeInvisibleTimeRequest,
+    ChangeInvisibleTimeResponse,
+    PopMessageRequest,
+    PopMessageResponse,
+)
+from turbopump.net.wire.heartbeat import CONSUME_POP, ConsumerData
+from turbopump.net.wire.pop_handles import (
+    BadHandle,
+    PopHandle,
+    RetryKind,
+    read_start_offsets,
+)
+from turbopump.net.wire.pop_records import MESSAGES_MAX
+from turbopump.net.wire.subscription import ALL, SubscriptionData
+
+logger = logging.getLogger(__name__)
+
+INVISIBLE_MAX_MS: Final = 12 * 3_600_000
+"""The longest time that messages are hidden (RocketMQ's clients)."""
+TURN_MS: Final = 2_000
+"""How long one of several brokers is waited for before the next one is asked."""
+
+_ANY_QUEUE: Final = -1
+_FROM_FIRST, _FROM_LAST = 0, 1
+_NOTHING: Final = {
+    ResponseCode.POLLING_TIMEOUT,
+    ResponseCode.POLLING_FULL,
+    ResponseCode.PULL_NOT_FOUND,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A broker to pop a topic from."""
+
+    topic: str
+    broker_name: str
+
+
+class SimpleConsumer:
+    """Receives and acknowledges; use as `async with SimpleConsumer("group", [...]) as consumer`.
+
+    Any number of members, and calls side by side, share the messages of all queues: none has queues
+    of its own. What is not acknowledged comes again when its time is over.
+
+    Args:
+        group: the consumer group.
+        namesrv: addresses "host:port", or one text with ";" between; not needed with `instance`.
+        from_first: a group that is new begins at the first message, not at the last one.
+        instance: a client to share with other producers and consumers.
+        client_options: intervals and timeouts of an own client.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] = (),
+        *,
+        from_first: bool = False,
+        instance: Instance | None = None,
+        client_options: ClientOptions | None = None,
+    ) -> None:
+        check_group(group)
+        self.group = group
+        self._init_mode = _FROM_FIRST if from_first else _FROM_LAST
+        self._instance = instance or Instance(namesrv, client_options)
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._turn = 0
+        self._running = False
+
+    def subscribe(self, topic: str, expression: str = ALL, *, sql: str | None = None) -> None:
+        """Receive messages of a topic: all, those with tags joined by "||", or those that `sql`, a
+        condition on properties, holds for. Raises InvalidArgument for what cannot be."""
+        data = subscription_of(topic, expression, sql, self._instance.now_ms())
+        self._subscriptions[topic] = data
+
+    async def start(self) -> None:
+        """Make the consumer ready."""
+        if self._running:
+            raise ClientError("the consumer is started already")
+        await self._instance.acquire()
+        try:
+            self._instance.add_member(self)
+        except BaseException:
+            await self._instance.release()
+            raise
+        self._running = True
+
+    async def close(self) -> None:
+        """Leave the group; what was received can be acknowledged by no other consumer, and comes
+        again. Closing twice does nothing."""
+        if self._running:
+            self._running = False
+            await self._instance.remove_member(self)
+            await self._instance.release()
+
+    async def __aenter__(self) -> "SimpleConsumer":
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def receive(
+        self, max_count: int = MESSAGES_MAX, *, invisible_ms: int = 30_000, wait_ms: int = 15_000
+    ) -> list[ReceivedMessage]:
+        """Up to `max_count` messages, 32 at most, of one broker, waiting `wait_ms` for the first.
+
+        The rest of the group does not see them for `invisible_ms`. Empty when none came. Raises
+        InvalidArgument, RouteNotFound if no topic is known, and BrokerError or RemotingError if
+        that is why none came.
+        """
+        self._check_running()
+        if not 0 < max_count <= MESSAGES_MAX:
+            raise InvalidArgument(f"1 to {MESSAGES_MAX} messages can be received, not {max_count}")
+        _check_invisible(invisible_ms, 1)
+        end_ms = self._instance.steady_ms() + wait_ms
+        failures = 0
+        while True:
+            places = await self._places()
+            left_ms = max(0, end_ms - self._instance.steady_ms())
+            slice_ms = left_ms if len(places) == 1 else min(left_ms, TURN_MS)
+            failed: Exception | None = None
+            for number in range(len(places)):
+                self._turn += 1
+                place = places[self._turn % len(places)]
+                # All are looked at before one is waited for.
+                poll_ms = slice_ms if number == len(places) - 1 else 0
+                try:
+                    found = await self._pop(place, max_count, invisible_ms, poll_ms)
+                except FAILURES as error:
+                    logger.info("popping %s failed: %s", place, error)
+                    failed = error
+                    continue
+                if found:
+                    return found
+            left_ms = end_ms - self._instance.steady_ms()
+            if failed is not None:
+                failures += 1
+                await self._refresh()
+                if left_ms <= 0:
+                    raise failed
+                await asyncio.sleep(min(left_ms, backoff.wait_ms(failed, failures)) / 1000)
+            elif left_ms <= 0:
+                return []
+
+    async def ack(self, message: ReceivedMessage) -> None:
+        """The message is handled: it never comes again, unless its time was over before.
+
+        Raises BrokerError, RemotingError, RouteNotFound; it may come again then.
+        """
+        handle = _handle_of(message)
+        assert handle.queue_offset is not None
+        header = AckMessageRequest(
+            consumer_group=self.group,
+            topic=handle.kind.topic_of(message.topic, self.group),
+            queue_id=handle.queue_id,
+            extra_info=message.properties[names.POP_CK],
+            offset=handle.queue_offset,
+            broker_name=handle.broker_name,
+        )
+        await self._ask(handle, RequestCode.ACK_MESSAGE, header)
+
+    async def change_invisible(self, message: ReceivedMessage, invisible_ms: int) -> None:
+        """The message comes again after that time from now on, unless it is acknowledged.
+
+        Raises InvalidArgument, BrokerError, RemotingError, RouteNotFound.
+        """
+        _check_invisible(invisible_ms, 0)
+        handle = _handle_of(message)
+        assert handle.queue_offset is not None
+        header = ChangeInvisibleTimeRequest(
+            consumer_group=self.group,
+            topic=handle.kind.topic_of(message.topic, self.group),
+            queue_id=handle.queue_id,
+            extra_info=message.properties[names.POP_CK],
+            offset=handle.queue_offset,
+            invisible_time=invisible_ms,
+            broker_name=handle.broker_name,
+        )
+        answer = await self._ask(handle, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
+        changed = read_header(ChangeInvisibleTimeResponse, answer.fields)
+        message.properties[names.POP_CK] = PopHandle(
+            handle.queue_offset,
+            changed.pop_time,
+            changed.invisible_time,
+            changed.revive_qid,
+            handle.kind,
+            handle.broker_name,
+            handle.queue_id,
+            handle.queue_offset,
+        ).text()
+
+    def heartbeat_data(self) -> ConsumerData:
+        """What heartbeats say about this consumer; for the instance."""
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=CONSUME_POP,
+            message_model=MessageModel.CLUSTERING.value,
+            subscription_data_set=list(self._subscriptions.values()),
+        )
+
+    def topics(self) -> Collection[str]:
+        """The subscribed topics; for the instance."""
+        return self._subscriptions.keys()
+
+    def wake(self) -> None:
+        """Members changed; of no interest here."""
+
+    def answer(self, request: Command, now_ms: int) -> Answer:
+        """Brokers' requests about push consumers are refused; for the instance."""
+        del now_ms
+        return response(request, ResponseCode.SYSTEM_ERROR, "this is a simple consumer")
+
+    async def _places(self) -> list[_Place]:
+        """The brokers of all topics; raises RouteNotFound if there is none."""
+        places: list[_Place] = []
+        for topic in list(self._subscriptions):
+            route = await self._instance.route(topic)
+            if route is not None:
+                readable = sorted({queue.broker_name for queue in route.subscribe})
+                places += [_Place(topic, name) for name in readable]
+        if not places:
+            raise RouteNotFound(f"no broker of {', '.join(self._subscriptions) or 'no topic'}")
+        return places
+
+    async def _refresh(self) -> None:
+        for topic in list(self._subscriptions):
+            try:
+                await self._instance.refresh(topic)
+            except FAILURES as error:
+                logger.info("no new route of %s: %s", topic, error)
+
+    async def _pop(
+        self, place: _Place, max_count: int, invisible_ms: int, poll_ms: int
+    ) -> list[ReceivedMessage]:
+        subscription = self._subscriptions[place.topic]
+        header = PopMessageRequest(
+            consumer_group=self.group,
+            topic=place.topic,
+            queue_id=_ANY_QUEUE,
+            max_msg_nums=max_count,
+            invisible_time=invisible_ms,
+            poll_time=poll_ms,
+            born_time=self._instance.now_ms(),
+            init_mode=self._init_mode,
+            exp_type=subscription.expression_type,
+            exp=subscription.sub_string,
+            broker_name=place.broker_name,
+        )
+        address = self._master(place.broker_name)
+        request = new_request(RequestCode.POP_MESSAGE, header)
+        answer = await self._instance.call(address, request, poll_ms + GRACE_MS)
+        if answer.code in _NOTHING:
+            return []
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError(answer.code, answer.remark, address)
+        reply = read_header(PopMessageResponse, answer.fields)
+        assert isinstance(answer.body, bytes)
+        received = received_each(answer.body, place.broker_name, self.group)
+        for message, error in received.unreadable:
+            logger.error("message %s cannot be read: %s", message.message_id, error)
+        starts = read_start_offsets(reply.start_offset_info or "")
+        for message in received.messages:
+            self._give_handle(message, reply, starts)
+        return received.messages
+
+    def _give_handle(
+        self,
+        message: ReceivedMessage,
+        reply: PopMessageResponse,
+        starts: dict[tuple[RetryKind, int], QueueOffset],
+    ) -> None:
+        """The broker gives those of a retry topic a handle; the others' are made here, as Java's
+        client does (MQClientAPIImpl.processPopResponse)."""
+        if names.POP_CK in message.properties:
+            return
+        offset = QueueOffset(message.queue_offset)
+        message.properties[names.POP_CK] = PopHandle(
+            starts.get((RetryKind.NORMAL, message.queue_id), offset),
+            reply.pop_time,
+            reply.invisible_time,
+            reply.revive_qid,
+            RetryKind.NORMAL,
+            message.broker_name,
+            message.queue_id,
+            offset,
+        ).text()
+
+    async def _ask(
+        self, handle: PopHandle, code: int, header: AckMessageRequest | ChangeInvisibleTimeRequest
+    ) -> Command:
+        self._check_running()
+        try:
+            return await self._instance.ask(self._master(handle.broker_name), code, header)
+        except FAILURES:
+            await self._refresh()  # the caller may try again, at another master
+            raise
+
+    def _master(self, broker_name: str) -> str:
+        address = self._instance.brokers.master(broker_name)
+        if address is None:
+            raise RouteNotFound(f"no master of broker {broker_name} is known")
+        return address
+
+    def _check_running(self) -> None:
+        if not self._running:
+            raise ClientClosed("the consumer is not started, or is closed")
+
+
+def _handle_of(message: ReceivedMessage) -> PopHandle:
+    try:
+        handle = PopHandle.parse(message.properties.get(names.POP_CK, ""))
+    except BadHandle:
+        handle = None
+    if handle is None or handle.queue_offset is None:
+        raise InvalidArgument("the message was not received by a simple consumer")
+    return handle
+
+
+def _check_invisible(invisible_ms: int, least_ms: int) -> None:
+    if not least_ms <= invisible_ms <= INVISIBLE_MAX_MS:
+        raise InvalidArgument(
+            f"invisible_ms is {invisible_ms}, not from {least_ms} to {INVISIBLE_MAX_MS}"
+        )

@@ -4,7 +4,7 @@ Owns their order and the calls between them. It must never know a request. Calle
 broker/parts.py, for the process, the simulator and the tests' worlds alike.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 
@@ -12,10 +12,12 @@ from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.pop.hand_outs import HandOuts, PoppedQueue
 from turbopump.broker.pop.order_info import OrderedBatches
 from turbopump.broker.pop.popping import PopParts, Popping
+from turbopump.broker.pop.recovered import PoppedOffsets, recover_offsets
 from turbopump.broker.pop.retries import RetryCopies, RetryParts
 from turbopump.broker.pop.revive import REVIVE_GROUP, ReviveProgress, ReviveQueue
 from turbopump.broker.pop.revive_log import PutRecord, ReviveLog
 from turbopump.broker.pop.service import PopService
+from turbopump.broker.pop.settled_time import SettledTime
 from turbopump.broker.pop.waiters import PopWaiters
 from turbopump.broker.tables.groups import GroupTable
 from turbopump.broker.tables.offsets import OffsetTable
@@ -24,6 +26,7 @@ from turbopump.broker.traffic.role import Role
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.later import Later
 from turbopump.engine.store import Store
+from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import NewMessage, PutStatus, QueueOffset
 
 
@@ -88,8 +91,27 @@ def make_pop(ground: PopGround) -> PopService:
         queues=_revive_queues(ground, log),
         role=ground.role,
         now_ms=ground.wall_ms,
-        delivered_ms=ground.delivered_ms,
+        settled=SettledTime(ground.store, ground.delivered_ms),
+        recover=lambda: _recovery(ground, log.topic),
     )
+
+
+def _recovery(ground: PopGround, topic: str) -> Iterator[None]:
+    offsets = ground.offsets
+    known = PoppedOffsets(
+        get=lambda queue: offsets.query(queue.group, queue.topic, queue.queue_id),
+        set=lambda queue, at: offsets.commit(
+            queue.group, queue.topic, queue.queue_id, at, ground.wall_ms()
+        ),
+        was_lowered=lambda queue: offsets.was_lowered(queue.group, queue.topic, queue.queue_id),
+        exists=lambda queue: (
+            ground.topics.peek(queue.topic) is not None
+            and ground.groups.get(queue.group) is not None
+        ),
+    )
+    places = [(TIMER_TOPIC, 0)]
+    places += [(topic, queue_id) for queue_id in range(ground.config.revive_queue_num)]
+    return recover_offsets(ground.store, places, topic, ground.config.broker_name, known)
 
 
 def _revive_queues(ground: PopGround, log: ReviveLog) -> list[ReviveQueue]:
@@ -110,6 +132,6 @@ def _revive_queues(ground: PopGround, log: ReviveLog) -> list[ReviveQueue]:
         set=lambda queue_id, at, now_ms: offsets.commit(REVIVE_GROUP, topic, queue_id, at, now_ms),
     )
     return [
-        ReviveQueue(ground.store, topic, queue_id, name, retries, log.add_check_point, progress)
+        ReviveQueue(ground.store, topic, queue_id, name, retries, log, progress)
         for queue_id in range(ground.config.revive_queue_num)
     ]

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.engine.later import Later
 from turbopump.engine.store import Store
 from turbopump.engine.types import PutStatus, QueueOffset, QueueUnit
@@ -29,6 +30,7 @@ from turbopump.net.wire.pop_records import (
     CheckPointKey,
 )
 from turbopump.net.wire.properties import decode_properties
+from turbopump.pyx.index import java_hash
 from turbopump.pyx.record import Record
 
 logger = logging.getLogger(__name__)
@@ -41,6 +43,11 @@ READ_MAX: Final = 256
 OPEN_MAX: Final = 50_000
 """Check points of one revive queue that are read and not done; while the first of them are due, no
 more are read."""
+BACK_MAX: Final = 10_000
+"""Records before the progress whose check points are remembered as done: timers of a new master,
+or after a crash, deliver some of them once more."""
+DONE_MAX: Final = 5_000
+"""Check points of one revive queue that are remembered as done, 300 bytes each."""
 FOREIGN_MS: Final = 13 * 3_600_000
 """A check point is stored a second before it is due. One that is due so long after it was stored is
 none of a broker, and is passed over: clients may write to the topic."""
@@ -58,12 +65,9 @@ UNREAD_SLACK_MS: Final = 2_000
 last: acknowledgements lie up to two seconds behind them (PopReviveService)."""
 
 
+_CODE: Final = java_hash(CHECK_POINT_TAG.encode()) & 0xFFFFFFFF
 _NEVER: Final = {PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED}
 """What a copy is refused with each time."""
-
-
-PutOff = Callable[[CheckPoint, int, int], Later[PutStatus]]
-"""Stores a check point in the revive queue at a time in ms; resolved once it is safe."""
 
 
 class RetryWriter(Protocol):
@@ -95,7 +99,7 @@ class _Open:
 class ReviveQueue:
     """One queue of the revive topic. Loop thread only.
 
-    `progress` reads and sets the last check point done; `delivered_ms` is the time up to which each
+    `progress` reads and sets the last check point done; `settled_ms` is the time up to which each
     record that waited for its time lies in the revive queue.
     """
 
@@ -106,7 +110,7 @@ class ReviveQueue:
         queue_id: int,
         broker_name: str,
         writer: RetryWriter,
-        put_off: PutOff,
+        log: ReviveLog,
         progress: "ReviveProgress",
     ) -> None:
         self._store = store
@@ -114,29 +118,38 @@ class ReviveQueue:
         self._queue_id = queue_id
         self._broker_name = broker_name
         self._writer = writer
-        self._put_off = put_off
+        self._log = log
         self._progress = progress
         self._open: dict[CheckPointKey, _Open] = {}
+        self._done: dict[CheckPointKey, None] = {}
         self._next: QueueOffset | None = None
+        self._first = QueueOffset(0)
         self._seen_ms = 0
         self._coming = 0
         self._failures = 0
         self._paused_ms = 0
         self._life = 0
+        self.bound()
+
+    def bound(self) -> None:
+        """Not the master: what comes behind the queue's end is new to the next one. A progress
+        beyond it is of a log that had more."""
+        self._limit = max(0, self._store.max_queue_offset(self._topic, self._queue_id))
 
     def forget(self) -> None:
         """Another broker is the master, or was: all is read again from the progress on."""
         self._open.clear()
+        self._done.clear()
         self._next, self._seen_ms, self._coming = None, 0, 0
         self._failures, self._paused_ms = 0, 0
         self._life += 1
 
-    def step(self, now_ms: int, delivered_ms: int, room: int) -> int:
+    def step(self, now_ms: int, settled_ms: int, room: int) -> int:
         """Read on, `room` records at most, and revive what is due; how many were read."""
         is_full = len(self._open) >= OPEN_MAX and self._first_due_ms() <= self._unread_ms()
         taken = self._read(room) if room > 0 and not is_full else room
         # What is not read may hold the acknowledgements of what was read.
-        until_ms = self._unread_ms() if taken == room else min(now_ms, delivered_ms)
+        until_ms = self._unread_ms() if taken == room else min(now_ms, settled_ms)
         if now_ms >= self._paused_ms:
             # One that is due later, of a client, must not keep those behind it.
             for entry in self._open.values():
@@ -157,13 +170,17 @@ class ReviveQueue:
         """The next records; how many there were."""
         if self._next is None:
             low = self._store.min_queue_offset(self._topic, self._queue_id)
-            self._next = QueueOffset(max(self._progress.get(self._queue_id) + 1, low, 0))
+            known = min(self._progress.get(self._queue_id) + 1, self._limit)
+            self._first = QueueOffset(max(known, low, 0))
+            self._next = QueueOffset(max(self._first - BACK_MAX, low, 0))
         units = self._store.units(self._topic, self._queue_id, self._next, room)
         for unit in units:
+            self._next = QueueOffset(unit.queue_offset + 1)
+            if unit.queue_offset < self._first and unit.tags_code & 0xFFFFFFFF != _CODE:
+                continue
             record = self._store.record_of(unit)
             if record is not None:  # else retention took it, or it is damaged, which was noted
                 self._take(record, unit)
-            self._next = QueueOffset(unit.queue_offset + 1)
         return len(units)
 
     def _take(self, record: Record, unit: QueueUnit) -> None:
@@ -184,8 +201,9 @@ class ReviveQueue:
     def _open_one(self, check_point: CheckPoint, queue_offset: QueueOffset, record: Record) -> None:
         if check_point.revive_ms > record.store_timestamp_ms + FOREIGN_MS:
             raise BadBody(f"a check point that is due at {check_point.revive_ms}")
-        known = self._open.get(check_point.key)
-        if known is None:
+        if queue_offset < self._first:
+            self._remember(check_point.key)
+        elif check_point.key not in self._done and check_point.key not in self._open:
             self._open[check_point.key] = _Open(check_point, queue_offset, check_point.acked)
 
     def _take_ack(self, ack: Acknowledgement) -> None:
@@ -195,7 +213,8 @@ class ReviveQueue:
         for queue_offset in ack.queue_offsets:
             index = entry.check_point.index_of(queue_offset)
             if index is not None:
-                entry.acked |= 1 << index
+                # Of a copy that is on its way it says nothing before that is safe.
+                entry.acked |= (1 << index) & ~entry.coming
 
     def _revive(self, entry: _Open, now_ms: int) -> None:
         """Send what is not acknowledged to the retry topic."""
@@ -204,16 +223,23 @@ class ReviveQueue:
             return
         if self._failures:
             left &= -left
+        given = []
         for index, queue_offset in enumerate(entry.check_point.queue_offsets()):
-            if left & 1 << index:
-                self._revive_one(entry, index, queue_offset, now_ms)
+            if left & 1 << index and self._revive_one(entry, index, queue_offset, now_ms):
+                given.append(queue_offset)
+        if given:
+            # Behind the copies in the log: what has this record has them, too, whatever progress it
+            # knows of (RocketMQ makes each of them once more).
+            done = Acknowledgement(entry.check_point.key, tuple(given), is_batch=True)
+            invisible_ms = entry.check_point.invisible_ms
+            self._log.add_ack(done, invisible_ms, self._queue_id, now_ms)
 
-    def _revive_one(self, entry: _Open, index: int, queue_offset: QueueOffset, now_ms: int) -> None:
+    def _revive_one(self, entry: _Open, index: int, queue_offset: QueueOffset, now_ms: int) -> bool:
+        """Send one message to the retry topic; whether the log has what stands for it."""
         key = entry.check_point.key
         if key.broker_name != self._broker_name:
             # Of another broker, which had ours keep it: what has that offset here is another one.
-            self._put_one_off(entry, index, queue_offset, now_ms)
-            return
+            return self._put_one_off(entry, index, queue_offset, now_ms)
         units = self._store.units(key.topic, key.queue_id, queue_offset, 1)
         record = self._store.record_of(units[0]) if units else None
         written = None
@@ -221,8 +247,8 @@ class ReviveQueue:
             written = self._writer.revive(record, entry.check_point, now_ms)
         if written is None:
             entry.acked |= 1 << index  # it is gone, or for no consumer
-            return
-        self._when_written(
+            return False
+        return self._when_written(
             entry,
             index,
             written,
@@ -232,7 +258,7 @@ class ReviveQueue:
 
     def _put_one_off(
         self, entry: _Open, index: int, queue_offset: QueueOffset, now_ms: int
-    ) -> None:
+    ) -> bool:
         """A check point of its own for a message that cannot be revived now, so that it keeps no
         others (PopReviveService.rePutCK)."""
         old = entry.check_point
@@ -246,8 +272,8 @@ class ReviveQueue:
             retries=old.retries + 1,
             is_suspended=old.is_suspended,
         )
-        written = self._put_off(new, self._queue_id, now_ms)
-        self._when_written(entry, index, written, now_ms, None)
+        written = self._log.add_check_point(new, self._queue_id, now_ms)
+        return self._when_written(entry, index, written, now_ms, None)
 
     def _when_written(
         self,
@@ -255,8 +281,8 @@ class ReviveQueue:
         index: int,
         written: Later[PutStatus],
         now_ms: int,
-        refused: Callable[[], None] | None,
-    ) -> None:
+        refused: Callable[[], object] | None,
+    ) -> bool:
         """What follows once a message's copy, or its new check point, is safe or is not."""
         life = self._life
         entry.coming |= 1 << index
@@ -277,6 +303,13 @@ class ReviveQueue:
                 self._failures += 1
 
         written.then(done)
+        return not written.done or written.value is PutStatus.PUT_OK
+
+    def _remember(self, key: CheckPointKey) -> None:
+        """The check point is done, also where it comes again."""
+        self._done[key] = None
+        if len(self._done) > 2 * DONE_MAX:
+            self._done = dict.fromkeys(list(self._done)[DONE_MAX:])
 
     def _advance(self, now_ms: int) -> None:
         """The progress goes over check points that are done, in the order of the queue."""
@@ -288,6 +321,7 @@ class ReviveQueue:
             done.append((key, entry.queue_offset))
         for key, _ in done:
             del self._open[key]
+            self._remember(key)
         if done:
             self._progress.set(self._queue_id, done[-1][1], now_ms)
 

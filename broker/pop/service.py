@@ -5,7 +5,7 @@ must never do what its parts do. Made by broker/parts.py; called by the handlers
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from turbopump.broker.pop.hand_outs import HandOuts
@@ -13,6 +13,7 @@ from turbopump.broker.pop.order_info import OrderedBatches
 from turbopump.broker.pop.popping import Popping
 from turbopump.broker.pop.revive import READ_MAX, ReviveQueue
 from turbopump.broker.pop.revive_log import ReviveLog
+from turbopump.broker.pop.settled_time import SettledTime
 from turbopump.broker.pop.waiters import PopWaiters
 from turbopump.broker.traffic.role import Role
 from turbopump.net.wire.pop_handles import RetryKind
@@ -20,10 +21,12 @@ from turbopump.net.wire.pop_handles import RetryKind
 WAKES_MAX: Final = 100_000
 """Times at which ordered queues come free that are remembered; more are found by the next poll."""
 
+_OVER: Final = object()
+
 
 class PopService:
-    """The pop of a broker. Loop thread only. `now_ms` is the wall clock; `delivered_ms` the time up
-    to which timers were delivered."""
+    """The pop of a broker. Loop thread only. `now_ms` is the wall clock; `recover` sets offsets
+    behind what was handed out before this broker led."""
 
     def __init__(
         self,
@@ -36,7 +39,8 @@ class PopService:
         queues: list[ReviveQueue],
         role: Role,
         now_ms: Callable[[], int],
-        delivered_ms: Callable[[int], int],
+        settled: SettledTime,
+        recover: Callable[[], Iterator[None]],
     ) -> None:
         self.popping = popping
         self.waiters = waiters
@@ -46,7 +50,9 @@ class PopService:
         self.queues = queues
         self.now_ms = now_ms
         self._role = role
-        self._delivered_ms = delivered_ms
+        self._settled = settled
+        self._recover = recover
+        self._recovery: Iterator[None] | None = None
         self._wakes: list[tuple[int, str, int]] = []
         self._led = False
         self._first = 0
@@ -67,23 +73,40 @@ class PopService:
         if not self._role.is_master:
             if self._led:
                 self._stop()
+            for queue in self.queues:
+                queue.bound()
             return False
-        self._led = True
+        if not self._is_ready():
+            return True
         while self._wakes and self._wakes[0][0] <= now_ms:
             _, topic, queue_id = heapq.heappop(self._wakes)
             self.waiters.arrived(topic, queue_id)
-        delivered_ms = self._delivered_ms(now_ms)
+        settled_ms = self._settled.step(now_ms)
         more, room = False, READ_MAX
         for number in range(len(self.queues)):
             queue = self.queues[(self._first + number) % len(self.queues)]
-            taken = queue.step(now_ms, delivered_ms, room)
+            taken = queue.step(now_ms, settled_ms, room)
             more, room = more or taken == room, room - taken
         self._first += 1  # each queue has its turn when all are behind
         return more
 
+    def ready(self) -> Iterator[None]:
+        """Of a master: its first pops wait, in steps, until it knows what was handed out before."""
+        while self._role.is_master and not self._is_ready():
+            yield
+
+    def _is_ready(self) -> bool:
+        """A step of the look at what was handed out; whether it is over."""
+        if not self._led:
+            self._led, self._recovery = True, self._recover()
+        if self._recovery is not None and next(self._recovery, _OVER) is _OVER:
+            self._recovery = None
+        return self._recovery is None
+
     def _stop(self) -> None:
         """This broker is the master no more: another one hands out and revives."""
-        self._led = False
+        self._led, self._recovery = False, None
+        self._settled.forget()
         self._wakes.clear()
         self.hand_outs.forget_all()
         self.waiters.release_all()

@@ -338,6 +338,10 @@ class OffsetTable:
         self._resets.put((topic, group), queue_id, queue_offset)
         self.on_reset(topic, queue_id)
 
+    def was_lowered(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether the queue's offset ever went back."""
+        return queue_id in self._lowered.get((topic, group), {})
+
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether a reset still waits for the queue's next pull."""
         return queue_id in self._resets.get((topic, group), {})

@@ -1,5 +1,5 @@
 """`make sim SUITE=store SEEDS=20000 FIRST=0` or `SEED=n`: play seeds, a process for each core.
-Suites: store, config, ha, raft, group, transactions, assignment.
+Suites: store, config, ha, raft, group, transactions, assignment, pops.
 
 A failing seed prints how to replay it. Seeds share nothing: what a seed does depends on its number
 alone, in whichever process and order it is played.
@@ -27,6 +27,7 @@ from tests.sim.assignment import suite as assignment_suite
 from tests.sim.group import suite as group_suite
 from tests.sim.ha import suite as ha_suite
 from tests.sim.payments import suite as payment_suite
+from tests.sim.pops import suite as pop_suite
 from tests.sim.raft import suite as raft_suite
 from tests.sim.timers import suite as timer_suite
 from tests.sim.transactions import suite as transaction_suite
@@ -66,6 +67,7 @@ SUITES: dict[str, Callable[[int], Run]] = {
     "transactions": transaction_suite.Run,
     "assignment": assignment_suite.Run,
     "payments": payment_suite.Payments,
+    "pops": pop_suite.Run,
 }
 # At most a few seconds' work: the cores end together, and none waits for the next piece.
 CHUNK = 20

@@ -180,19 +180,23 @@ def _change(
     key = old.key._replace(start=offset, pop_time_ms=now_ms)
     new = CheckPoint(key, header.invisible_time, (0,), is_suspended=header.suspend)
     answer: Later[Command | None] = Later()
+    written = log.add_check_point(new, queue_id, now_ms)
+    if written.done and written.value is not PutStatus.PUT_OK:
+        answer.resolve(_stored(request, written.value))
+        return answer
+    # Behind it in the log, at once: no crash comes between the two, so that the message comes once.
+    acked = log.add_ack(old, handle.invisible_ms, queue_id, now_ms)
 
-    def acked(_status: PutStatus) -> None:
-        # Without the acknowledgement the message comes twice, which it may.
+    def safe(status: PutStatus) -> None:
+        if status is not PutStatus.PUT_OK:
+            answer.resolve(_stored(request, status))
+            return
         found = ChangeInvisibleTimeResponse(now_ms, header.invisible_time, queue_id)
         answer.resolve(response(request, ResponseCode.SUCCESS, header=found))
 
-    def written(status: PutStatus) -> None:
-        if status is PutStatus.PUT_OK:
-            log.add_ack(old, handle.invisible_ms, queue_id, broker.pop.now_ms()).then(acked)
-        else:
-            answer.resolve(_stored(request, status))
-
-    log.add_check_point(new, queue_id, now_ms).then(written)
+    written.then(
+        lambda status: safe(status) if status is not PutStatus.PUT_OK else acked.then(safe)
+    )
     return answer
 
 

@@ -57,6 +57,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
             wish, until_ms = _wish(broker, header, peer, now_ms)
         except PopRefused as refused:
             return response(request, refused.code, refused.remark)
+        yield from broker.pop.ready()
         popped = yield from broker.pop.popping.pop(wish, now_ms)
         return _Pop(broker, request, wish, peer).first(popped, until_ms, now_ms)
 

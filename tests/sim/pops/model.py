@@ -1,0 +1,65 @@
+"""What holds of popped messages whatever happens (I16).
+
+* A message whose acknowledgement was answered before its time was over is never given out again.
+* One that was given out and not acknowledged is not given out again before its time, and is after
+  it: once consumers are there and acknowledge, each message that was sent safely is acknowledged.
+* Under ASYNC_FLUSH a power cut may take back what was answered last. Where it comes between a
+  message's copy and the record that says so, the copy may be made twice.
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(eq=False)
+class Message:
+    """One, as its producer and its consumers know it."""
+
+    number: int
+    is_safe: bool = False
+    """Whether it was acknowledged to its producer, and cannot be lost."""
+    until_ms: int = 0
+    """Until when it is hidden, of the hand-outs that were answered; 0: it is not known."""
+    is_done: bool = False
+    """Whether a consumer was answered, in time, that it is acknowledged."""
+    was_handled: bool = False
+    """Whether a consumer ever said so; it may have lost the answer, or have come late."""
+    may_double: bool = False
+    handles: list[str] = field(default_factory=list)
+
+
+class Model:
+    """All messages of a seed."""
+
+    def __init__(self, is_sync: bool) -> None:
+        self.is_sync = is_sync
+        self.messages: list[Message] = []
+        self.acked = self.ends = self.again = 0
+
+    def popped(self, message: Message, now_ms: int, until_ms: int) -> None:
+        """It was given out to a consumer."""
+        if not message.may_double:
+            assert not message.is_done, f"given out after its acknowledgement: {message}"
+            assert now_ms >= message.until_ms, f"given out at {now_ms}, before its time: {message}"
+        self.again += bool(message.handles)
+        message.until_ms = until_ms
+
+    def done(self, message: Message, until_ms: int, now_ms: int) -> None:
+        """An acknowledgement of it was answered."""
+        self.acked += 1
+        if now_ms < until_ms:
+            message.is_done = True
+
+    def ended(self, now_ms: int, *, power: bool) -> None:
+        """The broker's life is over."""
+        for message in self.messages:
+            if power and not self.is_sync:
+                message.is_safe = message.is_done = False
+                message.until_ms = 0
+                message.may_double = True
+            elif power and message.handles and now_ms >= message.until_ms:
+                message.may_double |= not message.is_done
+
+    def settled(self) -> None:
+        """Consumers were there for long, and acknowledged all they got."""
+        for message in self.messages:
+            assert message.was_handled or not message.is_safe, f"lost: {message}"

@@ -1,0 +1,30 @@
+"""The suite of pops: seeds that hold, and bugs that it finds."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from tests.sim.pops.planted import BUGS, Plant
+from tests.sim.pops.suite import run_seed
+from tests.sim.share import check_found, played
+
+SEEDS = range(30)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """A planted bug makes a broker talkative."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def test_pops() -> None:
+    for seed in played(SEEDS):
+        run_seed(seed)
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_the_suite_finds(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_found(bug, monkeypatch, run_seed, SEEDS)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from turbopump.broker.assignment.assignments import Assignments
+from turbopump.broker.assignment.assignments import AssignmentParts, Assignments
 from turbopump.broker.assignment.routes import GroupCoordinator, TopicRoutes
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.handlers import assignment
@@ -65,17 +65,19 @@ class Asked:
 
         routes = TopicRoutes(call, list, lambda _topic: (topic, me), now_ms)
         assignments = Assignments(
-            config,
-            self.consumers,
-            modes,
-            KeptShares(saver, 1),
-            routes,
-            call,
-            lambda: me,
-            now_ms,
-            now_ms,
-            elsewhere,
-            lambda _work: None,
+            AssignmentParts(
+                config=config,
+                consumers=self.consumers,
+                modes=modes,
+                kept=KeptShares(saver, 1),
+                routes=routes,
+                call=call,
+                me=lambda: me,
+                steady_ms=now_ms,
+                wall_ms=now_ms,
+                elsewhere=elsewhere,
+                soon=lambda _work: None,
+            )
         )
         self.consumers.on_change = assignments.group_changed
         broker: Any = SimpleNamespace(

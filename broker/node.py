@@ -30,7 +30,7 @@ from turbopump.broker.registration.addresses import StartError as StartError
 from turbopump.broker.registration.name_servers import NameServers
 from turbopump.broker.registration.registration import Registration
 from turbopump.broker.reopening import Reopening
-from turbopump.broker.replicating import Replicating, options_of
+from turbopump.broker.replicating import Replicating, ReplicatingParts, options_of
 from turbopump.broker.reports import Reports
 from turbopump.broker.small import awaited, guarded, settle
 from turbopump.broker.stopping import ends, patience_ms, write_down
@@ -321,7 +321,15 @@ class BrokerNode:
             return
         calls, of = Calls(self._client, renews=True), options_of(self._config)
         self._replicating = Replicating(
-            self.context, self._files, self._config_disk, self._now_ms, calls, self._life, of
+            ReplicatingParts(
+                context=self.context,
+                files=self._files,
+                disk=self._config_disk,
+                now_ms=self._now_ms,
+                calls=calls,
+                life=self._life,
+                options=of,
+            )
         )
         try:
             await self._replicating.start()

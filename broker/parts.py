@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from turbopump.broker.assignment.assignments import Assignments
+from turbopump.broker.assignment.assignments import AssignmentParts, Assignments
 from turbopump.broker.assignment.routes import Call, GroupCoordinator, TopicRoutes
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.context import BrokerContext
@@ -209,17 +209,19 @@ def _assignments(context: BrokerContext, kept: KeptShares, around: Surroundings)
         around.steady_ms,
     )
     return Assignments(
-        config,
-        context.consumers,
-        context.request_modes,
-        kept,
-        routes,
-        around.call,
-        me,
-        around.steady_ms,
-        around.wall_ms,
-        context.saver.elsewhere,
-        around.soon,
+        AssignmentParts(
+            config=config,
+            consumers=context.consumers,
+            modes=context.request_modes,
+            kept=kept,
+            routes=routes,
+            call=around.call,
+            me=me,
+            steady_ms=around.steady_ms,
+            wall_ms=around.wall_ms,
+            elsewhere=context.saver.elsewhere,
+            soon=around.soon,
+        )
     )
 
 

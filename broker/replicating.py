@@ -11,6 +11,7 @@ its own network.
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -52,33 +53,41 @@ class Asking(Protocol):
     async def stop(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicatingParts:
+    """What replication stands on. `calls` asks other nodes, `life` is how the last one ended,
+    `options` what `options_of` made of the configuration, `shell` the machines' connections."""
+
+    context: BrokerContext
+    files: Files
+    disk: Disk
+    now_ms: Callable[[], int]
+    calls: Asking
+    life: LastLife
+    options: HaOptions
+    shell: Callable[[Events], Shell] = Sockets
+
+
 class Replicating:
     """The replication of one broker."""
 
-    def __init__(
-        self,
-        context: BrokerContext,
-        files: Files,
-        disk: Disk,
-        now_ms: Callable[[], int],
-        calls: Asking,
-        life: LastLife,
-        of: HaOptions,
-        shell: Callable[[Events], Shell] = Sockets,
-    ) -> None:
-        """`calls` asks other nodes, `life` is how the last one ended, `of` what `options_of` made
-        of the configuration. Raises StoreError. Nothing is written to the store until `start`."""
+    def __init__(self, parts: ReplicatingParts) -> None:
+        """Raises StoreError. Nothing is written to the store until `start`."""
+        context, files, life = parts.context, parts.files, parts.life
+        calls, now_ms = parts.calls, parts.now_ms
         config = context.config
         self._context = context
         log = context.store.replicated(now_ms(), plain=not config.replication.switches)
         self._calls = calls
         steady_ms = context.steady_ms
-        self.service = HaService(of, log, files, disk, now_ms, steady_ms, shell=shell)
+        self.service = HaService(
+            parts.options, log, files, parts.disk, now_ms, steady_ms, shell=parts.shell
+        )
         self.membership: Membership | None = None
         self._heir: Heir | None = None
         if config.replication.is_elected:
             last_life.record(files, config.store, life.lost(log.end))
-            parts = MembershipParts(
+            membership = MembershipParts(
                 service=self.service,
                 log=log,
                 files=files,
@@ -86,7 +95,7 @@ class Replicating:
                 wall_ms=now_ms,
                 steady_ms=steady_ms,
             )
-            self.membership = Membership(membership_options(config, life), parts)
+            self.membership = Membership(membership_options(config, life), membership)
             self.membership.enrolment.on_doubt_told = partial(
                 last_life.write, files, config.store, ""
             )

@@ -97,41 +97,48 @@ def encode_assignment(queues: Sequence[MessageQueue] | None, mode: str) -> bytes
     return dump({"messageQueueAssignments": beans})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentParts:
+    """What assignments stand on. `call` asks other nodes, `me` is this broker as a coordinator,
+    `elsewhere` has a disk's thread work, `soon` the loop when its turn is over."""
+
+    config: BrokerConfig
+    consumers: ConsumerTable
+    modes: RequestModes
+    kept: KeptShares
+    routes: TopicRoutes
+    call: Call
+    me: Callable[[], GroupCoordinator]
+    steady_ms: Callable[[], int]
+    wall_ms: Callable[[], int]
+    elsewhere: Elsewhere
+    soon: Callable[[Callable[[], None]], None]
+
+
 class Assignments:
     """See the module. Loop thread only."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        consumers: ConsumerTable,
-        modes: RequestModes,
-        kept: KeptShares,
-        routes: TopicRoutes,
-        call: Call,
-        me: Callable[[], GroupCoordinator],
-        steady_ms: Callable[[], int],
-        wall_ms: Callable[[], int],
-        elsewhere: Elsewhere,
-        soon: Callable[[Callable[[], None]], None],
-    ) -> None:
+    def __init__(self, parts: AssignmentParts) -> None:
         self.on_notices: Callable[[list[tuple[str, set[str]]]], None] = lambda notices: None
         """Notified of groups and their members that are to ask again."""
         self.history = AssignmentHistory()
-        self.kept = kept
-        self._config = config
-        self._consumers = consumers
-        self._modes = modes
-        self._routes = routes
-        self._call = call
-        self._me = me
-        self._soon = soon
-        self._topics = CoordinatedTopics(kept, self.history, steady_ms, wall_ms, elsewhere)
+        self.kept = parts.kept
+        self._config = parts.config
+        self._consumers = parts.consumers
+        self._modes = parts.modes
+        self._routes = parts.routes
+        self._call = parts.call
+        self._me = parts.me
+        self._soon = parts.soon
+        self._topics = CoordinatedTopics(
+            parts.kept, self.history, parts.steady_ms, parts.wall_ms, parts.elsewhere
+        )
         self._topics.on_awaited = self._awaited
         self._alike: dict[tuple[str, str], tuple[tuple[int, int, str], Shares]] = {}
         self._notices: dict[str, set[str]] = {}
         self._generations: dict[str, int] = {}
         self._changed: dict[str, None] = {}
-        routes.on_change = self._route_changed
+        parts.routes.on_change = self._route_changed
         self.reconfigure()
 
     def reconfigure(self) -> None:

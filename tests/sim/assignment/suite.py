@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from tests.sim.assignment.members import TOPIC, Place, SimMember
 from tests.sim.disk import SimDisk
-from turbopump.broker.assignment.assignments import Assignments
+from turbopump.broker.assignment.assignments import AssignmentParts, Assignments
 from turbopump.broker.assignment.history import lines_of
 from turbopump.broker.assignment.routes import GroupCoordinator, TopicRoutes
 from turbopump.broker.config.config import BrokerConfig
@@ -94,17 +94,19 @@ class Node:
         call = partial(run.call, self)
         routes = TopicRoutes(call, lambda: ["ns:9876"], lambda _: (None, me), lambda: run.now_ms)
         self.assignments = Assignments(
-            config,
-            self.consumers,
-            modes,
-            kept,
-            routes,
-            call,
-            lambda: me,
-            lambda: run.now_ms,
-            lambda: BEGIN_MS + run.now_ms,
-            saver.elsewhere,
-            lambda work: run.at(run.now_ms, self._while(self.life, work)),
+            AssignmentParts(
+                config=config,
+                consumers=self.consumers,
+                modes=modes,
+                kept=kept,
+                routes=routes,
+                call=call,
+                me=lambda: me,
+                steady_ms=lambda: run.now_ms,
+                wall_ms=lambda: BEGIN_MS + run.now_ms,
+                elsewhere=saver.elsewhere,
+                soon=lambda work: run.at(run.now_ms, self._while(self.life, work)),
+            )
         )
         self.broker: Any = SimpleNamespace(
             saver=saver,

@@ -23,7 +23,7 @@ from turbopump.broker.ha.control.membership import Membership
 from turbopump.broker.ha.leader import Leader
 from turbopump.broker.ha.service import HaService
 from turbopump.broker.reopening import TRY_MS
-from turbopump.broker.replicating import Replicating
+from turbopump.broker.replicating import Replicating, ReplicatingParts
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.later import Later
 from turbopump.engine.store import Store
@@ -169,14 +169,16 @@ class GroupBroker(Stands, Broker):
         self.context = context = tables.context
         self.part = context.role
         self.replicating = replicating = Replicating(
-            context,
-            self.disk,
-            self.work,
-            lambda: clock.wall_ms,
-            tables,
-            self._life,
-            self.options,
-            shell=lambda events: self.wire,
+            ReplicatingParts(
+                context=context,
+                files=self.disk,
+                disk=self.work,
+                now_ms=lambda: clock.wall_ms,
+                calls=tables,
+                life=self._life,
+                options=self.options,
+                shell=lambda events: self.wire,
+            )
         )
         service, self.replicated = replicating.service, store.replicated(clock.wall_ms)
         service.on_role.insert(0, self._role_changes)

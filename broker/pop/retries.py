@@ -57,7 +57,8 @@ class RetryCopies:
             return None
         name = self._retry_topic(key.topic, key.group)
         topic = parts.topics.create_internal(name, 1, PERM_READ | PERM_WRITE, now_ms)
-        if topic is None:
+        if topic is None or not parts.topics.is_saved(name):
+            # After a crash now no pop would read what lies there: the next step tries again.
             return _resolved(PutStatus.SERVICE_NOT_AVAILABLE)
         queue = PoppedQueue(name, key.group, 0)
         if parts.offsets.query(queue.group, queue.topic, queue.queue_id) < 0:

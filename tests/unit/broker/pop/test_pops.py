@@ -116,6 +116,19 @@ def test_what_is_popped_is_hidden_until_its_time_is_over_and_then_comes_again(
     assert PopHandle.parse(again[0][1]).kind is RetryKind.RETRY_V1
 
 
+def test_nothing_is_revived_into_a_topic_that_a_crash_could_take(popper: Popper) -> None:
+    """Seed 40 of the suite of pops: the copies lay where no pop read."""
+    world = popper.world
+    popper.send("a")
+    popper.pop()
+    world.config_disk.hold()
+    world.pass_time(2_000)
+    assert world.broker.store.max_queue_offset(RETRY, 0) == 0
+    world.config_disk.release()
+    world.pass_time(5_000)
+    assert [body for body, _ in popper.pop()] == ["a"]
+
+
 def test_a_long_time_is_kept_by_the_timers(popper: Popper) -> None:
     popper.send("a", "b")
     popped = popper.pop(invisible_time=30_000)

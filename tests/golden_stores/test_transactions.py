@@ -34,6 +34,7 @@ GIVEN_UP_AT = LogOffset(1_129_135)
 _KEYS = (
     "brokerName",
     "mappedFileSizeC",
+    "mappedFileSizeT",
     "mapperFileSizeB",
     "maxHashSlotNum",
     "maxIndexNum",

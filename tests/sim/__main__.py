@@ -1,5 +1,5 @@
 """`make sim SUITE=store SEEDS=20000 FIRST=0` or `SEED=n`: play seeds, a process for each core.
-Suites: store, config, ha, raft, group, transactions, assignment, pops.
+Suites: store, config, ha, raft, group, transactions, payments, timers, assignment, pops.
 
 A failing seed prints how to replay it. Seeds share nothing: what a seed does depends on its number
 alone, in whichever process and order it is played.

@@ -322,8 +322,9 @@ def expired_files_removed_at_once(patch: Patch) -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(self._files, name)
 
-    def init(self: Retention, files: Any, *args: Any, **named: Any) -> None:
-        real(self, Hasty(files), *args, **named)  # type: ignore[arg-type]
+    def init(self: Retention, *args: Any, **named: Any) -> None:
+        real(self, *args, **named)
+        self._files = Hasty(self._files)  # type: ignore[assignment]
 
     patch.setattr(Retention, "__init__", init)
 

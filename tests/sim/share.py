@@ -17,13 +17,14 @@ from turbopump.engine.types import StoreError
 IS_WHOLE: Final = bool(os.environ.get("TURBOPUMP_ALL_SEEDS"))
 PART: Final = 3
 SHOWN_BY: Final = {
+    "acknowledgements_are_answered_at_once": 32,
     "a_leader_whose_disk_hangs_leads_on": 18,
     "commit_is_told_once": 133,
     "entries_are_not_synced": 38,
     "epoch_without_writes_refused": 10,
     "failed_cut_forgotten_by_a_restart": 18,
     "ids_are_not_compared": 33,
-    "ids_are_taken_over": 378,
+    "ids_are_taken_over": 41,
     "joins_before_it_has_all": 387,
     "op_message_before_the_commit": 28,
     "progress_is_ahead_of_the_disk": 171,

@@ -9,7 +9,7 @@ from tests.sim.pops.planted import BUGS, Plant
 from tests.sim.pops.suite import run_seed
 from tests.sim.share import check_found, played
 
-SEEDS = range(30)
+SEEDS = range(40)
 
 
 @pytest.fixture(autouse=True)

@@ -99,6 +99,11 @@ class Run:
         self.ends = 0
 
     @property
+    def acked(self) -> int:
+        """Timers that were taken."""
+        return len(self.timers)
+
+    @property
     def now_ms(self) -> int:
         """The wall clock."""
         return self.steady_ms + self.skew_ms

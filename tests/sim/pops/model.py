@@ -24,6 +24,9 @@ class Message:
     was_handled: bool = False
     """Whether a consumer ever said so; it may have lost the answer, or have come late."""
     may_double: bool = False
+    is_changing: bool = False
+    """Whether its time is being changed: its new check point may be there and the acknowledgement
+    of the old one not, so that a power cut leaves both."""
     handles: list[str] = field(default_factory=list)
 
 
@@ -55,6 +58,8 @@ class Model:
             if power and not self.is_sync:
                 message.is_safe = message.is_done = False
                 message.until_ms = 0
+                message.may_double = True
+            elif power and message.is_changing:
                 message.may_double = True
             elif power and message.handles and now_ms >= message.until_ms:
                 message.may_double |= not message.is_done

@@ -328,8 +328,10 @@ class Run:
             return  # it may be on its way to another consumer
         message.until_ms = 0
         message.handles.clear()
+        message.is_changing = True
 
         def told(answer: Command | None) -> None:
+            message.is_changing = False
             if answer is None or answer.code != 0 or message.handles:
                 return
             new = read_header(ChangeInvisibleTimeResponse, answer.fields)

@@ -232,7 +232,7 @@ class ReplicationConfig:
         "syncBrokerMetadataPeriod",
         PERIOD,
         5_000,
-        "Milliseconds between two questions to the controllers who is the master.",
+        "Milliseconds between two requests to the controllers for the present master.",
     )
     sync_controller_metadata_period_ms: int = key(
         "syncControllerMetadataPeriod",
@@ -250,7 +250,7 @@ class ReplicationConfig:
         "checkSyncStateSetPeriod",
         ANY,
         0,
-        "Milliseconds between two looks who has to leave the SyncStateSet; 0: at every tick.",
+        "Milliseconds between two checks for members that left the SyncStateSet; 0: each tick.",
         live=True,
         rocketmq="5000",
     )

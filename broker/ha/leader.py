@@ -1,4 +1,4 @@
-"""A master at work for one reign: its replicas' connections, who is in sync, what is safe.
+"""A master at work for one reign: its replicas' connections, the set in sync, what is safe.
 
 Owns the machines of the connections and the order in which an acknowledgement takes effect: the
 SyncStateSet, confirmOffset, readers, senders. To the sends that wait (engine: PendingSends) it

@@ -24,7 +24,7 @@ SHOWN_BY: Final = {
     "epoch_without_writes_refused": 10,
     "failed_cut_forgotten_by_a_restart": 18,
     "ids_are_not_compared": 33,
-    "ids_are_taken_over": 41,
+    "ids_are_taken_over": 332,
     "joins_before_it_has_all": 387,
     "op_message_before_the_commit": 28,
     "progress_is_ahead_of_the_disk": 171,

@@ -89,7 +89,10 @@ class Node:
         return future
 
     def _put(self, body: bytes, future: "asyncio.Future[PutStatus]") -> None:
-        assert self.service.reign is not None
+        if self.service.reign is None:
+            # It was demoted while the next log file was being made.
+            future.set_result(PutStatus.SERVICE_NOT_AVAILABLE)
+            return
         need = self.service.reign.need()
         assert need is not None
         appended = self.store.append(NewMessage("T", 0, body), wall_ms())

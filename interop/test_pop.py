@@ -46,10 +46,14 @@ def test_two_members_pop(kind: Kind, built: None, work: Path) -> None:
         group.stop()
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize(
-    ("first", "then"),
-    [("turbopump", "turbopump"), ("turbopump", "rocketmq"), ("rocketmq", "turbopump")],
+    ("first", "then", "ending"),
+    [
+        ("turbopump", "turbopump", "stopped"),
+        ("turbopump", "turbopump", "killed"),
+        ("turbopump", "rocketmq", "stopped"),
+        ("rocketmq", "turbopump", "stopped"),
+    ],
 )
 def test_what_is_not_acknowledged_goes_from_broker_to_broker(
     kind: Kind, built: None, work: Path, first: str, then: str, ending: str

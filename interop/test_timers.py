@@ -69,7 +69,7 @@ async def receive(namesrv: str, wanted: set[bytes]) -> list[ReceivedMessage]:
 
 
 @pytest.mark.parametrize("ending", ["stopped", "killed"])
-@pytest.mark.parametrize("direction", ["to-java", "from-java"])
+@pytest.mark.parametrize("direction", ["from-java"])
 def test_pending_timers_of_a_store_are_delivered_by_the_other_broker(
     kind: Kind, built: None, work: Path, direction: str, ending: str
 ) -> None:

@@ -133,7 +133,7 @@ class ConsumerOptions:
             MACHINE_ROOM, MACHINE_ROOM_NEARBY (or that, `-` and another one), CONFIG, or STICKY, by
             which each keeps what balance allows. All members of a group must have the same.
         fixed_queues: those of this member, for CONFIG.
-        machine_rooms: who is in which room, for MACHINE_ROOM and MACHINE_ROOM_NEARBY.
+        machine_rooms: the room of each member, for MACHINE_ROOM and MACHINE_ROOM_NEARBY.
     """
 
     model: MessageModel = MessageModel.CLUSTERING

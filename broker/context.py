@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from turbopump.broker.assignment.assignments import Assignments
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.pop.service import PopService
-from turbopump.broker.replication import GroupMembership, Replication
+from turbopump.broker.replication import ActingReplicas, GroupMembership, Replication
 from turbopump.broker.scheduled.delay import DelayedMessages
 from turbopump.broker.scheduled.half_checks import HalfChecks
 from turbopump.broker.scheduled.timers import Timers
@@ -48,7 +48,8 @@ class BrokerContext:
     resolves when they are durable.
     `steady_ms` is the monotonic clock, for leases, waits and signs of life: a wall clock put
     forward an hour must not close every client, nor one put back hold a lock for an hour. `ha` is
-    None in a group of one, `membership` where no controllers elect; `ha_address` is where replicas
+    None in a group of one, `membership` where no controllers elect, `acting` where
+    no replica acts for its master; `ha_address` is where replicas
     find this broker. `assignments` is set by parts.py, which has what it needs.
     """
 
@@ -84,6 +85,7 @@ class BrokerContext:
     ha: Replication | None = None
     ha_address: str = ""
     membership: GroupMembership | None = None
+    acting: ActingReplicas | None = None
     assignments: Assignments = field(init=False)
     lags: ConsumerLags = field(init=False)
     pop: PopService = field(init=False)

@@ -393,6 +393,7 @@ class BrokerNode:
         try:
             if self._replicating is not None:
                 self._replicating.register(registration)
+                self._name_servers.on_lost = self._replicating.forgotten
             await self._metrics.start()
         except BaseException as error:
             await self._server.stop()
@@ -423,6 +424,10 @@ class BrokerNode:
                 self._duties.every("master", look_ms, lambda: self._register_topics([]))
         guarded(self._duties.tick, "the broker's duties")
         guarded(self._name_servers.tick, "the registration")
+        of = self._config.replication
+        if of.enable_slave_acting_master:
+            beat = partial(self._name_servers.beat, of.send_heartbeat_timeout_ms)
+            self._duties.every("heartbeats", of.broker_heartbeat_interval_ms, beat)
         self._duties.every("saves", SAVER_TICK_MS, self._saver.tick)
 
     def _save_config(self, changed: Sequence[Property]) -> Later[OSError | None]:

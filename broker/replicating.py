@@ -17,6 +17,7 @@ from typing import Protocol
 
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.context import BrokerContext
+from turbopump.broker.ha.acting.group import ActingGroup
 from turbopump.broker.ha.control import last_life
 from turbopump.broker.ha.control.last_life import LastLife
 from turbopump.broker.ha.control.membership import Membership
@@ -109,6 +110,9 @@ class Replicating:
         self._told: tuple[str, str] = ("", "")
         context.ha = self.service
         context.role.has_master = self._has_master
+        self.acting: ActingGroup | None = None
+        if config.replication.enable_slave_acting_master:
+            self._let_replicas_act()
 
     async def start(self) -> None:
         """Listen to replicas and take the role that is configured. Raises OSError, StoreError."""
@@ -124,6 +128,8 @@ class Replicating:
         self.metadata.tick(self._now_ms(), self._context.steady_ms())
         if self._heir is not None:
             self._heir.look()
+        if self.acting is not None:
+            self.acting.tick()
 
     def hand_over(self) -> Later[None]:
         """Before a stop: have another broker lead while this one still serves (heir.py)."""
@@ -136,6 +142,8 @@ class Replicating:
     async def stop(self) -> None:
         """Leave the group; pending sends are answered."""
         self.metadata.stop()
+        if self.acting is not None:
+            self.acting.stop()
         if self.membership is not None:
             self.membership.stop()
         await self._calls.stop()
@@ -151,6 +159,11 @@ class Replicating:
         else:
             registration.on_master = self._found_master
 
+    def forgotten(self) -> None:
+        """A name server may have forgotten this broker."""
+        if self.acting is not None:
+            self.acting.forgotten()
+
     @property
     def look_ms(self) -> int | None:
         """How often name servers are to be asked for the master, by a registration; None: not at
@@ -158,6 +171,8 @@ class Replicating:
         of, service = self._context.config.replication, self.service
         if service.is_master or of.switches or of.ha_master_address or self._has_master():
             return None
+        if self.acting is not None:
+            return LOOK_MS if self.acting.looks_for_master else None
         return LOOK_AGAIN_MS if service.master_address else LOOK_MS
 
     def _has_master(self) -> bool:
@@ -187,6 +202,8 @@ class Replicating:
 
     def _role_changed(self) -> None:
         context, reign = self._context, self.service.reign
+        if reign is not None and self.acting is not None and self.acting.waits:
+            return  # its replicas may copy, its clients have to wait
         if reign is not None:
             self.metadata.lead(self.service.epoch, self._now_ms())
             context.role.begin(reign)
@@ -195,6 +212,21 @@ class Replicating:
             self._follow_tables()
             if self._heir is not None:
                 self._heir.look()
+
+    def _let_replicas_act(self) -> None:
+        """RIP-32: while the master is gone, and until it knows what they do."""
+        context = self._context
+        self.acting = acting = ActingGroup(
+            context, self.service, self._calls, self._calls.pause, self._now_ms, self._has_master
+        )
+        acting.on_online = self._role_changed
+        acting.on_told = self._master_told
+        context.acting = acting
+        # Who takes this broker for the master would be sent on to itself.
+        context.role.has_master = lambda: self._has_master() and not acting.seat.is_left
+
+    def _master_told(self, address: str, ha_address: str) -> None:
+        self._told = (address, ha_address)
 
     def _elected(self, membership: Membership) -> None:
         """An elected broker asks its controllers what it may do."""

@@ -155,6 +155,20 @@ class GroupMembership(Protocol):
         """Controllers said who leads, unasked."""
 
 
+class ActingReplicas(Protocol):
+    """What is asked of a broker whose group has replicas that act for their master (RIP-32)."""
+
+    @property
+    def why_not(self) -> str:
+        """Why a master does not serve yet, "" if it does."""
+
+    def noticed(self) -> None:
+        """905: the lowest id of the group has changed."""
+
+    def master_comes(self, address: str, ha_address: str) -> str | None:
+        """906, of a master that is back. Why it is not believed, None if it is."""
+
+
 class ByteRate:
     """How many bytes went by in the last full period; an addition for each piece."""
 

@@ -50,7 +50,6 @@ _OF_RELEASE: Final = """
     broadcastOffsetExpireSecond long 120
     brokerConfigPath String -
     brokerFastFailureEnable boolean true here false
-    brokerNotActiveTimeoutMillis long 10000
     cgColdReadThreshold long 3145728
     checkCRCOnRecover boolean true
     checkCommitLogOffsetOnRecover boolean false
@@ -148,7 +147,6 @@ _OF_RELEASE: Final = """
     enableScheduleAsyncDeliver boolean false
     enableScheduleMessageStats boolean true
     enableSkipLongAwaitingAck boolean false
-    enableSlaveActingMaster boolean false refused no replica acts for a master that is gone here
     enableSplitMetadata boolean true
     enableSplitRegistration boolean false
     enableStatsMetrics boolean true
@@ -296,11 +294,9 @@ _OF_RELEASE: Final = """
     scheduleAsyncDeliverMaxPendingLimit int 2000
     scheduleAsyncDeliverMaxResendNum2Blocked int 3
     searchBcqByCacheEnable boolean true
-    sendHeartbeatTimeoutMillis int 1000
     sendMessageThreadPoolNums int 2
     sendThreadPoolQueueCapacity int 10000
     sharedByteBufferNum int 16
-    skipPreOnline boolean false
     skipWhenCKRePutReachMaxTimes boolean false
     spinLockCollisionRetreatOptimalDegree int 1000
     splitMetadataSize int 2000
@@ -313,7 +309,6 @@ _OF_RELEASE: Final = """
     storePathDLedgerCommitLog String -
     storeReplyMessageEnable boolean true
     storeType String default refused consume queues are files here
-    syncBrokerMemberGroupPeriod int 1000
     syncMasterFlushOffsetWhenStartup boolean false
     timerCheckMetricsWhen String 05
     timerColdDataCheckIntervalMs int 60000

@@ -226,7 +226,8 @@ class ReplicationConfig:
         "brokerHeartbeatInterval",
         PERIOD,
         1_000,
-        "Milliseconds between two heartbeats to the controllers; three must fit into the timeout.",
+        "Milliseconds between two heartbeats to the controllers; three must fit into the timeout."
+        " With enableSlaveActingMaster: to the name servers.",
     )
     sync_broker_metadata_period_ms: int = key(
         "syncBrokerMetadataPeriod",
@@ -259,6 +260,47 @@ class ReplicationConfig:
         """All values, for the options of parts that have these keys and others besides."""
         return {attribute: getattr(self, attribute) for attribute in keys_of(ReplicationConfig)}
 
+    enable_slave_acting_master: bool = key(
+        "enableSlaveActingMaster",
+        BOOLEAN,
+        False,
+        "Whether the replica with the lowest id serves consumers while its master is gone; for all"
+        " brokers of a group.",
+    )
+    skip_pre_online: bool = key(
+        "skipPreOnline",
+        BOOLEAN,
+        False,
+        "With enableSlaveActingMaster: whether a master serves at once, without asking its replicas"
+        " for what they know better.",
+    )
+    sync_broker_member_group_period_ms: int = key(
+        "syncBrokerMemberGroupPeriod",
+        PERIOD,
+        1_000,
+        "With enableSlaveActingMaster: milliseconds between two questions to the name servers who"
+        " is in the group.",
+    )
+    broker_not_active_timeout_ms: int = key(
+        "brokerNotActiveTimeoutMillis",
+        between(100, 300_000),
+        10_000,
+        "With enableSlaveActingMaster: milliseconds without a heartbeat after which name servers"
+        " count this broker as gone.",
+    )
+    send_heartbeat_timeout_ms: int = key(
+        "sendHeartbeatTimeoutMillis",
+        PERIOD,
+        1_000,
+        "With enableSlaveActingMaster: milliseconds that a heartbeat to a name server may take.",
+    )
+
+    @property
+    def waits_to_lead(self) -> bool:
+        """Whether a master has to hear its replicas first (RIP-32: pre-online)."""
+        acts = self.enable_slave_acting_master and not self.skip_pre_online
+        return acts and not self.is_slave and not self.switches
+
     @property
     def is_elected(self) -> bool:
         """Whether controllers elect the master: brokerRole and brokerId say nothing then."""
@@ -283,8 +325,11 @@ class ReplicationConfig:
     @property
     def replicates(self) -> bool:
         """Whether the broker is one of several, or serves replicas. An ASYNC_MASTER does if it has
-        a haListenPort; without one it needs no port, and readers see its messages at once."""
+        a haListenPort, or replicas that act for it; without one it needs no port, and readers see
+        its messages at once."""
         if self.broker_role is not BrokerRole.ASYNC_MASTER or self.switches:
+            return True
+        if self.enable_slave_acting_master:
             return True
         return self.ha_listen_port > 0
 
@@ -296,6 +341,10 @@ class ReplicationConfig:
     def contradiction(self, broker_id: int) -> str | None:
         """What cannot be meant, as one sentence for the operator; None if all is well."""
         role = self.broker_role.value
+        if self.enable_slave_acting_master:
+            wrong = self._contradiction_of_acting()
+            if wrong is not None:
+                return wrong
         if self.is_elected:
             return self._contradiction_of_elected()
         if broker_id == NO_ID_YET:
@@ -318,6 +367,19 @@ class ReplicationConfig:
             return (
                 f"minInSyncReplicas={self.min_in_sync_replicas}: without a SyncStateSet nothing"
                 " counts it, inSyncReplicas says how many copies a plain master waits for"
+            )
+        return None
+
+    def _contradiction_of_acting(self) -> str | None:
+        if self.switches:
+            return (
+                "enableSlaveActingMaster=true: where the master changes no replica acts for it;"
+                " without enableControllerMode and haGroupFile one does"
+            )
+        if self.broker_heartbeat_interval_ms * 3 > self.broker_not_active_timeout_ms:
+            return (
+                f"brokerHeartbeatInterval={self.broker_heartbeat_interval_ms}: three must fit into"
+                f" brokerNotActiveTimeoutMillis={self.broker_not_active_timeout_ms}"
             )
         return None
 

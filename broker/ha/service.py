@@ -34,7 +34,7 @@ from turbopump.engine.disk.flush import Disk
 from turbopump.engine.later import Later
 from turbopump.engine.types import LONG_AGO_MS, Buffer, LogOffset, StoreError
 from turbopump.net.ha.plain import PlainReplica
-from turbopump.net.ha.replica import Replica
+from turbopump.net.ha.replica import Replica, State
 
 logger = logging.getLogger(__name__)
 
@@ -263,6 +263,21 @@ class HaService:
         is_told = self.options.switches or self.options.ha_master_address
         if not is_told and address and self.follower is not None:
             self.follower.follow(address, NO_EPOCH, self._steady_ms())
+
+    def follow_anew(self, address: str) -> None:
+        """A replica of default HA follows that master, at once; "" none, for now."""
+        if self.follower is not None and self.follower.machine.state is not State.TRANSFER:
+            for one in ("", address):
+                self.follower.follow(one, NO_EPOCH, self._steady_ms())
+
+    def copying_hosts(self) -> list[str]:
+        """Of the replicas that have said how far they are; one for each connection."""
+        links = () if self.reign is None else self.reign.links.values()
+        return [
+            self._shell.address(link.connection).rsplit(":", 1)[0].strip("[]")
+            for link in links
+            if link.machine.acked >= 0
+        ]
 
     def reconfigure(self, options: HaOptions) -> None:
         """What may change while a broker runs: times, limits, and how many copies are enough."""

@@ -1,8 +1,9 @@
 """Replication as operators, peers and controllers speak of it.
 
 Owns GET_BROKER_HA_STATUS (907), RESET_MASTER_FLUSH_OFFSET (908), GET_BROKER_EPOCH_CACHE (1007),
-EXCHANGE_BROKER_HA_INFO (906) and NOTIFY_BROKER_ROLE_CHANGED (1008). It must never decide who
-replicates what: the last two go to the membership. Called by the dispatcher.
+NOTIFY_MIN_BROKER_ID_CHANGE (905), EXCHANGE_BROKER_HA_INFO (906) and NOTIFY_BROKER_ROLE_CHANGED
+(1008). It must never decide who replicates what: the membership and broker/ha/acting do. Called by
+the dispatcher.
 """
 
 from functools import partial
@@ -39,6 +40,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     table.add(RequestCode.GET_BROKER_EPOCH_CACHE, partial(_epoch_cache, broker))
     table.add(RequestCode.EXCHANGE_BROKER_HA_INFO, partial(_exchange_ha_info, broker))
     table.add(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, partial(_notify_role_changed, broker))
+    table.add(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, partial(_notify_min_id, broker))
 
 
 def _ha_status(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
@@ -125,6 +127,12 @@ def _exchange_ha_info(
     header = read_header(ExchangeHaInfo, request.fields)
     told = ExchangeHaInfo()
     if header.master_ha_address is not None:
+        if broker.acting is not None:
+            refused = broker.acting.master_comes(
+                header.master_address or "", header.master_ha_address
+            )
+            if refused is not None:
+                return response(request, ResponseCode.SYSTEM_ERROR, refused)
         if broker.membership is not None and header.master_address is not None:
             fenced = request.language != JAVA
             finder = broker.membership.finder
@@ -133,6 +141,13 @@ def _exchange_ha_info(
         end = LogOffset(broker.store.max_log_offset)
         told = ExchangeHaInfo(broker.ha_address, end, broker.address)
     return response(request, ResponseCode.SUCCESS, header=told)
+
+
+def _notify_min_id(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    """905, of a name server, one-way. What it says is asked for: any peer can send it."""
+    if broker.acting is not None:
+        broker.acting.noticed()
+    return response(request, ResponseCode.SUCCESS)
 
 
 def _notify_role_changed(

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from turbopump.broker.context import BrokerContext
+from turbopump.broker.handlers.offsets import NOT_HERE
 from turbopump.broker.handlers.shapes import MAX_BODY
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
@@ -28,6 +29,8 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 def _lock(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Steps[Command]:
     group, client_id, queues = yield from _read_body(request)
+    if not broker.role.keeps_progress:
+        return response(request, ResponseCode.SERVICE_NOT_AVAILABLE, NOT_HERE)
     for some in _parts(queues):
         wrong = _wrong_name(group, client_id, some)
         if wrong is not None:

@@ -35,6 +35,8 @@ GO_ANSWER_DELAY_MS: Final = 100
 right after its last ones. Answers that it has not read when it closes make its kernel reset the
 connection and drop the commits still on their way; so they come when it is gone."""
 
+NOT_HERE: Final = "another broker of this group keeps offsets and locks now"
+
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
     """Serve the offset codes."""
@@ -95,6 +97,8 @@ class _Handlers:
         if header.commit_offset is None:
             code = ResponseCode.INVALID_PARAMETER
             return response(request, code, f"Offset is null, topic is {topic}")
+        if not broker.role.keeps_progress:
+            return response(request, ResponseCode.SERVICE_NOT_AVAILABLE, NOT_HERE)
         resets = broker.config.use_server_side_reset_offset
         if resets and broker.offsets.has_reset(group, topic, header.queue_id):
             return response(request, ResponseCode.SUCCESS, "Offset has been previously reset")

@@ -111,7 +111,8 @@ class _Pull:
             allowed = self._check()
         except PullRefused as refused:
             return self._refuse(refused)
-        commits = header.sys_flag & COMMIT_OFFSET_FLAG and self._broker.role.is_master
+        role = self._broker.role
+        commits = header.sys_flag & COMMIT_OFFSET_FLAG and (role.is_master or role.is_acting)
         if commits and header.commit_offset >= 0:
             self._broker.offsets.commit(
                 header.consumer_group,

@@ -7,6 +7,7 @@ Owns the requests that are under way. It must never know when one is due or what
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -61,6 +62,9 @@ class NameServers:
         self._may = may
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._beating: set[str] = set()
+        self.on_lost: Callable[[], None] = lambda: None
+        """Called when a name server may have forgotten this broker."""
         self._soon: asyncio.Handle | None = None
         self._ended = False
         self._complaints: dict[str, str] = {}
@@ -81,6 +85,26 @@ class NameServers:
         told = self._registration.changed(topics, self._steady_ms())
         self._tick_soon()
         return told
+
+    def beat(self, timeout_ms: int) -> None:
+        """Send a sign of life to each name server that is not waited for since the last one."""
+        if self._ended or not self._may():
+            return
+        request = self._registration.heartbeat_request
+        for server in self._registration.servers:
+            if server.address not in self._beating:
+                self._beating.add(server.address)
+                task = self._loop.create_task(self._beat(server.address, request(), timeout_ms))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def _beat(self, address: str, request: Command, timeout_ms: int) -> None:
+        """One that does not arrive is followed by the next; the registration says what is wrong."""
+        try:
+            with suppress(RemotingError):
+                await self._client.notify(address, request, timeout_ms)
+        finally:
+            self._beating.discard(address)
 
     def tick(self) -> None:
         """Send what is due."""
@@ -126,6 +150,7 @@ class NameServers:
     def _lost(self, server: NameServerState) -> None:
         if not self._ended:
             server.lost(self._steady_ms())
+            self.on_lost()
             self._tick_soon()
 
     def _tick_soon(self) -> None:

@@ -21,6 +21,7 @@ from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.routes import (
+    BrokerHeartbeatRequest,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
     UnRegisterBrokerRequest,
@@ -262,16 +263,26 @@ class Registration:
         if mask & (PERM_READ | PERM_WRITE) != PERM_READ | PERM_WRITE:
             table = {name: replace(one, perm=one.perm & mask) for name, one in table.items()}
         body = RegisterBrokerBody(TopicConfigs(version, table)).encode()
+        of = self._config.replication
+        acts = of.enable_slave_acting_master
         header = RegisterBrokerRequest(
             broker_name=self._config.broker_name,
             broker_addr=self._address,
             cluster_name=self._config.broker_cluster_name,
             broker_id=self._broker_id(),
             ha_server_addr=self.ha_address,
-            enable_acting_master=False,
+            heartbeat_timeout_millis=of.broker_not_active_timeout_ms if acts else None,
+            enable_acting_master=acts,
             body_crc32=body_crc32(body),
         )
         return new_request(RequestCode.REGISTER_BROKER, header, body)
+
+    def heartbeat_request(self) -> Command:
+        """BROKER_HEARTBEAT (904): a sign of life between two registrations."""
+        header = BrokerHeartbeatRequest(
+            self._config.broker_cluster_name, self._address, self._config.broker_name
+        )
+        return new_request(RequestCode.BROKER_HEARTBEAT, header, oneway=True)
 
     def unregister_request(self) -> Command:
         """UNREGISTER_BROKER, for a clean stop."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from turbopump.broker.scheduled.progress import SafeProgress
 from turbopump.broker.tables.topics import SCHEDULE_TOPIC
-from turbopump.broker.tables.versions import Versions
+from turbopump.broker.tables.versions import Versions, is_older
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.fastjson import RawKeys
@@ -94,7 +94,10 @@ class DelayedMessages:
         return dict(self._kept.current)
 
     def safe_progress(self) -> dict[int, QueueOffset]:
-        """As `progress`, less what a replica could lack of the deliveries; for replicas."""
+        """As `progress`, less what a replica could lack of the deliveries; for replicas, and for a
+        master that returns: a replica has the deliveries behind what it took over."""
+        if self.versions.following:
+            return self.progress()
         self.begin_save()
         self._kept.settle()
         return dict(self._kept.safe)
@@ -108,6 +111,16 @@ class DelayedMessages:
     ) -> None:
         """The master had this progress, see SafeProgress."""
         self._kept.adopt(progress, version, log_end)
+
+    def take_newer(self, progress: dict[int, QueueOffset], version: DataVersion) -> None:
+        """A replica knows of deliveries that this master's file does not; its log has all of them.
+        What either knows was delivered (RIP-32: pre-online)."""
+        current = self._kept.current
+        newer = {level: at for level, at in progress.items() if at > current.get(level, 0)}
+        if newer:
+            self._kept.current = current | newer
+        if is_older(self.data_version, version):
+            self._kept.data_version = version
 
     def lead(self) -> None:
         """This broker delivers from here on, see SafeProgress."""

@@ -57,6 +57,9 @@ PAIRS_OF_STEP = 10_000
 MAX_NAME = 1_000
 """Characters of a topic's and a group's name together, of offsets that come from a master: a retry
 topic has 255, a group 120, and RocketMQ's light topics are longer."""
+ACTING_STEP = 1 << 16
+"""What an acting replica counts for an offset that is set back: more than its master, which died
+before, may have counted of what did not come here."""
 _INT32_MAX = 2**31 - 1
 _EPOCH_SHIFT = 32
 
@@ -209,6 +212,9 @@ class OffsetTable:
         self._saved_changes = 0
         self.data_version = DataVersion()
         self.versions = Versions()
+        self.acting = False
+        """Whether a replica commits for its master, which is gone: what it counts is news to that
+        one. Says broker/ha/acting."""
 
     def load(self) -> None:
         """Read consumerOffset.json, ours or RocketMQ's; raises ConfigError."""
@@ -242,7 +248,7 @@ class OffsetTable:
             self._changes += 1
             self._commits += 1
             if self._commits % self._version_step == 0:
-                self.data_version = self.versions.next(self.data_version, now_ms)
+                self.data_version = self._next_version(now_ms)
 
     def adopt(self, theirs: Offsets, before: Offsets | None, told: bool = False) -> Iterator[None]:
         """Follow a master's table, in steps. What is left is dropped with the iterator.
@@ -482,17 +488,29 @@ class OffsetTable:
         self._saved_changes = self._changes
         self._files.replace(FILE_NAME, self.take())
 
+    def forget_marks(self) -> None:
+        """Of a master: what it has and others have not is no less true for that."""
+        assert not self.versions.following, "a replica's marks say what its master has not"
+        self._own.remove_all()
+
     def _take_version(self, version: DataVersion) -> None:
         if not is_older(version, self.data_version):
             self.data_version = version
 
+    def _next_version(self, now_ms: int) -> DataVersion:
+        version = self.data_version
+        if self.acting:
+            return version.next(now_ms, version.state_version)
+        return self.versions.next(version, now_ms)
+
     def _count_lowered(self, pair: Pair, queue_id: int) -> None:
         """A later reign's number is higher than all of an earlier one."""
-        if self.versions.following:
+        if self.versions.following and not self.acting:
             return
         epoch = max(self.versions.epoch, self.data_version.state_version)
         number = self._lowered.get(pair, {}).get(queue_id, NONE)
-        number = QueueOffset(max(number, epoch << _EPOCH_SHIFT, 0) + 1)
+        step = ACTING_STEP if self.acting else 1
+        number = QueueOffset(max(number, epoch << _EPOCH_SHIFT, 0) + step)
         self._lowered.restore(pair, queue_id, number)
 
     def _remove(self, chosen: Callable[[Iterable[Pair]], list[Pair]]) -> None:

@@ -72,12 +72,15 @@ class Role:
         """Whether a master's lease does; without a controller there is none to lose."""
         self.has_master: Callable[[], bool] = lambda: False
         """Whether a replica is connected with its master."""
-        self.is_known = not config.is_elected
+        self.is_known = not (config.is_elected or config.waits_to_lead)
         """Whether the role was ever said, in this life. Before that nothing is written nor read
         (R29), and no name server hears of this broker (R32)."""
+        self.is_acting = False
+        """Whether this replica does for consumers what its master did, which is gone (RIP-32). Only
+        broker/ha/acting changes it."""
         self._config = config
         self._store = store
-        self._is_slave = config.is_slave or config.is_elected
+        self._is_slave = config.is_slave or not self.is_known
         self._reign: ReignOfSends | None = None
 
     @property
@@ -89,6 +92,14 @@ class Role:
     def reign(self) -> ReignOfSends | None:
         """The one in force; None of a replica, between two reigns, and without replication."""
         return None if self._reign is None or self._reign.over else self._reign
+
+    @property
+    def keeps_progress(self) -> bool:
+        """Whether consumers' offsets and locks are this broker's to change now: in a group whose
+        replicas act, those of the master or of the one replica that acts (I13)."""
+        if not self._config.enable_slave_acting_master:
+            return True
+        return self.is_acting or (self.is_master and self.is_known)
 
     def reconfigure(self, config: ReplicationConfig) -> None:
         """What may change while a broker runs: neither its role nor whether it replicates."""

@@ -172,11 +172,15 @@ def _text(version: DataVersion) -> str:
 
 def log_end() -> Steps[LogOffset]:
     """Where the master's log ends now (28, which every RocketMQ has)."""
-    answer = yield new_request(RequestCode.GET_BROKER_RUNTIME_INFO)
+    return log_end_of((yield new_request(RequestCode.GET_BROKER_RUNTIME_INFO)))
+
+
+def log_end_of(answer: Command) -> LogOffset:
+    """Where a broker's log ends, of its answer to 28. Raises BadBody."""
     members = as_object(checked(answer).get("table"))
     end = bodies.number(members, "commitLogMaxOffset", -1)
     if end < 0:
-        raise BadBody("the master does not say where its log ends")
+        raise BadBody("it does not say where its log ends")
     return LogOffset(end)
 
 

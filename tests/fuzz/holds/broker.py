@@ -545,4 +545,5 @@ _LARGE: dict[RequestCode, Made] = {
     RequestCode.GET_BROKER_EPOCH_CACHE: _none,
     RequestCode.EXCHANGE_BROKER_HA_INFO: _none,
     RequestCode.NOTIFY_BROKER_ROLE_CHANGED: _replicas,
+    RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: _none,
 }

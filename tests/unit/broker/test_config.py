@@ -150,7 +150,6 @@ def test_every_key_of_rocketmq_is_honoured_or_says_that_it_is_not() -> None:
         "lockInStrictMode=true",
         "rejectPullConsumerEnable=true",
         "enableDLegerCommitLog=true",
-        "enableSlaveActingMaster=true",
         "duplicationEnable=true",
         "forceVerifyPropCRC=true",
         "tls.config.file=/etc/rocketmq/tls.properties",

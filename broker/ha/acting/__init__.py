@@ -1,0 +1,1 @@
+"""A replica that acts for its master, and the master's return (RIP-32)."""

@@ -1,0 +1,170 @@
+"""A broker of a group whose replicas act for their master (RIP-32): what it hears, what it does.
+
+Owns the parts of this folder and when a master asks its replicas. It must never lead or follow by
+itself: `replicating.py` does, which makes and ticks it. Called by the handlers of 905 and 906.
+
+    a master that starts     pre_online.py, and only then the reign is that of its clients, too
+    a master that was not    heard for as long as name servers wait: a replica may have acted, and
+                             is asked once more for its offsets, while this broker serves
+    a replica                seat.py
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.ha.acting.members import MASTER_ID, Call, GroupMembers
+from turbopump.broker.ha.acting.pre_online import PreOnline
+from turbopump.broker.ha.acting.seat import Seat
+from turbopump.engine.later import Later
+from turbopump.engine.types import LONG_AGO_MS
+from turbopump.net.wire.hosts import split
+from turbopump.net.wire.names import check_lengths
+
+logger = logging.getLogger(__name__)
+
+SAID_DEAD_PARTS: Final = 2
+"""A master that was not heard for this part of its time-out asks its replicas: a name server counts
+from when it heard of it last."""
+
+
+class ReplicaLinks(Protocol):
+    """What it needs of the replication (broker/ha/service.py)."""
+
+    def copying_hosts(self) -> list[str]: ...
+    def follow_anew(self, address: str) -> None: ...
+
+
+class ActingGroup:
+    """See the module. Loop thread only."""
+
+    def __init__(
+        self,
+        broker: BrokerContext,
+        service: ReplicaLinks,
+        call: Call,
+        pause: Callable[[], Later[None]],
+        wall_ms: Callable[[], int],
+        has_master: Callable[[], bool],
+    ) -> None:
+        config, replication = broker.config, broker.config.replication
+        self.on_online: Callable[[], None] = lambda: None
+        """Called once, when a master that started knows what its replicas do."""
+        self.on_told: Callable[[str, str], None] = lambda address, ha_address: None
+        """Called with the two addresses of a master that comes back."""
+        self._broker = broker
+        self._service = service
+        self._call = call
+        self._pause = pause
+        self._wall_ms = wall_ms
+        self._has_master = has_master
+        self.members = GroupMembers(
+            config.broker_cluster_name, config.broker_name, call, broker.steady_ms, self._heard
+        )
+        self.seat = Seat(self.members, broker.role, broker.offsets, has_master, broker.steady_ms)
+        self.seat.on_change = self._seat_changed
+        self.waits = replication.waits_to_lead
+        """Whether a master does not serve yet."""
+        self._asking: PreOnline | None = None
+        self._ticked_ms = self._heard_ms = LONG_AGO_MS
+        if self.waits:
+            self._ask(serves=False)
+
+    @property
+    def why_not(self) -> str:
+        """Why a master does not serve yet."""
+        return self._asking.reason if self.waits and self._asking is not None else ""
+
+    @property
+    def looks_for_master(self) -> bool:
+        """Whether name servers know a master that this replica does not follow: by an answer to a
+        registration they say where."""
+        return MASTER_ID in self.members.members and not self._has_master()
+
+    def tick(self) -> None:
+        """Every 100 ms."""
+        broker = self._broker
+        now_ms, of = broker.steady_ms(), broker.config.replication
+        if 0 < self._ticked_ms < now_ms - of.broker_not_active_timeout_ms // SAID_DEAD_PARTS:
+            self._ask_again("this broker stood still")
+        self._ticked_ms = now_ms
+        self.members.tick(broker.config.namesrv_addr, of.sync_broker_member_group_period_ms)
+        self.seat.look()
+        if self._asking is not None:
+            self._asking.tick()
+
+    def stop(self) -> None:
+        """No answer counts any more."""
+        if self._asking is not None:
+            self._asking.stop()
+
+    def forgotten(self) -> None:
+        """A name server may have forgotten this broker, for it lost the connection."""
+        self._ask_again("a name server has not heard this broker")
+
+    def noticed(self) -> None:
+        """905: the lowest id of the group has changed."""
+        self.members.hasten()
+
+    def master_comes(self, address: str, ha_address: str) -> str | None:
+        """906, of a master that is back: follow it. Why not, if that cannot be."""
+        if self._broker.role.is_master or self.waits:
+            return "this broker is a master"
+        wrong = check_lengths(masterAddress=address, masterHaAddress=ha_address)
+        if wrong is not None:
+            return wrong
+        try:
+            for one in (address, ha_address):
+                split(one)
+        except ValueError as error:
+            return str(error)
+        self.seat.master_comes()
+        if not self._has_master():
+            self.on_told(address, ha_address)
+            static = self._broker.config.replication.ha_master_address
+            self._service.follow_anew(static or ha_address)
+        return None
+
+    def _heard(self) -> None:
+        """A name server answered."""
+        now_ms = self._broker.steady_ms()
+        silent_ms = now_ms - self._heard_ms if self._heard_ms > 0 else 0
+        self._heard_ms = now_ms
+        limit_ms = self._broker.config.replication.broker_not_active_timeout_ms
+        if silent_ms > limit_ms // SAID_DEAD_PARTS:
+            self._ask_again("this broker has heard no name server")
+        self.seat.look()
+
+    def _ask_again(self, why: str) -> None:
+        role = self._broker.role
+        if role.is_master and role.is_known and self._asking is None:
+            logger.warning("%s for a while: it asks its replicas what they know", why)
+            self._ask(serves=True)
+
+    def _ask(self, *, serves: bool) -> None:
+        self._asking = PreOnline(
+            self._broker,
+            self.members,
+            self._service,
+            self._call,
+            self._pause,
+            self._asked,
+            wall_ms=self._wall_ms,
+            serves=serves,
+        )
+
+    def _asked(self) -> None:
+        self._asking = None
+        if self.waits:
+            self.waits = False
+            self.on_online()
+
+    def _seat_changed(self) -> None:
+        """The master that is gone is not looked for at its old address: it says when it is back."""
+        if self._broker.role.is_acting:
+            self._service.follow_anew("")
+        else:
+            static = self._broker.config.replication.ha_master_address
+            if static and not self._has_master():
+                self._service.follow_anew(static)

@@ -1,0 +1,159 @@
+"""Who is in this broker's group, as its name servers say.
+
+Owns the last answer of each name server (GET_BROKER_MEMBER_GROUP, 901) and when the next question
+is due. It must never decide who acts. Made and ticked by broker/replicating.py; read by seat.py and
+pre_online.py.
+
+A name server of RocketMQ 4 does not know the question: it is asked for the route of a topic that
+all brokers of the group have (BrokerOuterAPI: compatibleWithOldNameSrv).
+
+A notice that the lowest id changed (905) is no more than a reason to ask at once: anyone can send
+one, and one that is lost does no harm.
+"""
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from turbopump.engine.later import Later
+from turbopump.engine.types import LONG_AGO_MS
+from turbopump.net.wire import bodies
+from turbopump.net.wire.bodies import BadBody
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.headers.routes import GetBrokerMemberGroupRequest, GetRouteInfoRequest
+from turbopump.net.wire.names import check_lengths
+from turbopump.net.wire.route import TopicRouteData
+
+logger = logging.getLogger(__name__)
+
+Call = Callable[[str, Command, int], Later[Command | str]]
+
+TIMEOUT_MS: Final = 3_000
+"""Of one question (RocketMQ: 3 s)."""
+FRESH_MS: Final = 5_000
+"""So long an answer counts beside those of other name servers."""
+MEMBERS_MAX: Final = 64
+MASTER_ID: Final = 0
+SYNC_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
+"""Of the topic by whose route an old name server says who is in the group."""
+
+
+@dataclass(slots=True)
+class _Server:
+    members: dict[int, str] | None = None
+    """None: it never answered."""
+    answered_ms: int = LONG_AGO_MS
+    due_ms: int = LONG_AGO_MS
+    busy: bool = False
+    again: bool = False
+    old: bool = False
+    """Whether it is asked for a route instead, as it did not answer the question itself."""
+
+
+@dataclass(slots=True)
+class GroupMembers:
+    """See the module. Loop thread only; times are of the monotonic clock."""
+
+    cluster: str
+    broker_name: str
+    call: Call
+    steady_ms: Callable[[], int]
+    on_answer: Callable[[], None] = lambda: None
+    """Called after each answer."""
+    _servers: dict[str, _Server] = field(default_factory=dict)
+
+    def tick(self, servers: Collection[str], period_ms: int) -> None:
+        """Ask those of the name servers that are due."""
+        now_ms = self.steady_ms()
+        for address in [one for one in self._servers if one not in servers]:
+            del self._servers[address]
+        for address in servers:
+            server = self._servers.setdefault(address, _Server())
+            if not server.busy and now_ms >= min(server.due_ms, server.answered_ms + period_ms):
+                self._ask(address, server, now_ms + period_ms)
+
+    def hasten(self) -> None:
+        """Something has changed: ask anew at the next tick."""
+        for server in self._servers.values():
+            server.due_ms, server.again = LONG_AGO_MS, server.busy
+
+    @property
+    def answered_ms(self) -> int:
+        """When a name server answered last."""
+        return max((one.answered_ms for one in self._servers.values()), default=LONG_AGO_MS)
+
+    @property
+    def members(self) -> dict[int, str]:
+        """Address by id: what any name server says that answered of late; where none did, what they
+        said last. A member that one of them still has may be asked for by clients."""
+        now_ms = self.steady_ms()
+        known = [one for one in self._servers.values() if one.members is not None]
+        fresh = [one for one in known if now_ms - one.answered_ms <= FRESH_MS]
+        found: dict[int, str] = {}
+        for server in sorted(fresh or known, key=lambda one: one.answered_ms):
+            assert server.members is not None, "it is one of those known"
+            found |= server.members
+        return found
+
+    def _ask(self, address: str, server: _Server, due_ms: int) -> None:
+        server.busy, server.again, server.due_ms = True, False, due_ms
+        if server.old:
+            topic = SYNC_MEMBER_PREFIX + self.broker_name
+            route = GetRouteInfoRequest(topic, accept_standard_json_only=True)
+            request = new_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, route)
+        else:
+            header = GetBrokerMemberGroupRequest(self.cluster, self.broker_name)
+            request = new_request(RequestCode.GET_BROKER_MEMBER_GROUP, header)
+        self.call(address, request, TIMEOUT_MS).then(partial(self._answered, address, server))
+
+    def _answered(self, address: str, server: _Server, answer: Command | str) -> None:
+        server.busy = False
+        if server.again:
+            server.due_ms = LONG_AGO_MS
+        was_old = server.old
+        unsupported = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        if isinstance(answer, str) or answer.code == unsupported:
+            server.old = not was_old  # RocketMQ 4.9 does not answer what it does not know
+            return
+        try:
+            members = self._read_route(answer) if was_old else read_members(answer)
+        except BadBody as error:
+            logger.warning("name server %s does not say who is in the group: %s", address, error)
+            return
+        server.members, server.answered_ms = members, self.steady_ms()
+        self.on_answer()
+
+    def _read_route(self, answer: Command) -> dict[int, str]:
+        """Of the topic that each broker of a group has for that. Raises BadBody."""
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return {}
+        if answer.code != ResponseCode.SUCCESS:
+            raise BadBody(f"answered with code {answer.code}: {(answer.remark or '')[:200]}")
+        route = TopicRouteData.from_json(bodies.small(answer.body))
+        found: dict[int, str] = {}
+        for group in route.broker_datas:
+            if (group.cluster, group.broker_name) == (self.cluster, self.broker_name):
+                found |= group.broker_addrs
+        return _checked(found)
+
+
+def read_members(answer: Command) -> dict[int, str]:
+    """Address by id, of the answer to 901. Raises BadBody."""
+    if answer.code != ResponseCode.SUCCESS:
+        raise BadBody(f"answered with code {answer.code}: {(answer.remark or '')[:200]}")
+    group = bodies.as_object(bodies.small_object(answer.body).get("brokerMemberGroup") or {})
+    addresses = bodies.table(group, "brokerAddrs", bodies.as_text)
+    return _checked({bodies.as_int(key, "brokerId"): at for key, at in addresses.items()})
+
+
+def _checked(members: dict[int, str]) -> dict[int, str]:
+    if len(members) > MEMBERS_MAX:
+        raise BadBody(f"{len(members)} brokers in one group")
+    for address in members.values():
+        wrong = check_lengths(brokerAddr=address)
+        if wrong is not None:
+            raise BadBody(wrong)
+    return members

@@ -1,0 +1,247 @@
+"""A master comes back: it asks its replicas for what they know better before it serves (RIP-32).
+
+Owns the order of that, and when it is over. It must never make this broker the master:
+replicating.py does, once `done` is called. Made and ticked by group.py.
+
+    for each replica that name servers know, the lowest id, which may be acting, last:
+      906  here is your master            it follows, and acts no more
+           its connection stands          it has all of this log that it can have
+      43   consumer offsets               the higher one stays, unless it was set back there
+      28, 45, 60  where its log ends, delay levels, timers: what either knows was delivered
+    all connections stand still, and the last 906 is not so old that a replica acts again -> done
+
+Anything else than that: once more from the beginning, a second later. So a replica that is alive
+and cannot be heard keeps its master from serving, until no name server knows it any more.
+"""
+
+import ipaddress
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol
+
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.ha.acting.members import FRESH_MS, Call, GroupMembers
+from turbopump.broker.ha.acting.seat import COMING_MS
+from turbopump.broker.ha.metadata import answers
+from turbopump.broker.scheduled.delay import read_progress
+from turbopump.broker.tables.offsets import Offsets
+from turbopump.engine.later import Later
+from turbopump.engine.types import LONG_AGO_MS, LogOffset
+from turbopump.net.wire.bodies import BadBody
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.headers.routes import ExchangeHaInfo
+from turbopump.net.wire.hosts import split
+
+logger = logging.getLogger(__name__)
+
+AGAIN_MS: Final = 1_000
+"""Between two attempts (RocketMQ: 1 s)."""
+CONNECT_MS: Final = 3_000
+"""A replica that heard where its master is has connected by then, or is asked again."""
+SURE_MS: Final = COMING_MS // 2
+"""A replica that heard 906 so long ago surely does not act: clocks and frames may be slow."""
+TIMEOUT_MS: Final = 3_000
+"""Of one request."""
+
+
+class Copying(Protocol):
+    """The connections of replicas (broker/ha/service.py)."""
+
+    def copying_hosts(self) -> Sequence[str]:
+        """The hosts of those that follow this broker's log now; one for each connection."""
+
+
+class NotYet(Exception):
+    """Why this master has to wait."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A replica that was heard."""
+
+    host: str
+    said_ms: int
+
+
+class PreOnline:
+    """One return, or one more look at what replicas know (see `replicating.py`). Loop thread only;
+    times are of the monotonic clock."""
+
+    def __init__(
+        self,
+        broker: BrokerContext,
+        members: GroupMembers,
+        replicas: Copying,
+        call: Call,
+        pause: Callable[[], Later[None]],
+        done: Callable[[], None],
+        *,
+        wall_ms: Callable[[], int],
+        serves: bool = False,
+    ) -> None:
+        """`done` is called once. `serves`: this broker is the master, and was not heard for a
+        while; its own progress of deliveries is the newest."""
+        self.reason = "no name server has said yet who is in the group"
+        """Why it is not over."""
+        self.is_over = False
+        self._broker = broker
+        self._members = members
+        self._replicas = replicas
+        self._call = call
+        self._pause = pause
+        self._done = done
+        self._wall_ms = wall_ms
+        self._serves = serves
+        self._began_ms = broker.steady_ms()
+        self._due_ms = LONG_AGO_MS
+        self._round: answers.Steps[None] | None = None
+        self._replica_count = 0
+        self._asked = ""
+        """The replica that is asked."""
+        self._waits = False
+        """For the next tick."""
+
+    def tick(self) -> None:
+        """Every 100 ms."""
+        now_ms = self._broker.steady_ms()
+        if self.is_over:
+            return
+        if self._round is None and now_ms >= self._due_ms:
+            self._round = self._ask_all()
+            self._go_on(self._round, None)
+        elif self._round is not None and self._waits:
+            self._waits = False
+            self._go_on(self._round, None)
+
+    def stop(self) -> None:
+        """No answer counts any more."""
+        self.is_over = True
+        if self._round is not None:
+            self._round.close()
+            self._round = None
+
+    def _go_on(self, steps: answers.Steps[None], answer: object) -> None:
+        while self._round is steps:
+            try:
+                asked = steps.send(answer)
+            except StopIteration:
+                self._ended("")
+                return
+            except (NotYet, BadBody) as error:
+                self._ended(str(error))
+                return
+            later: Later[Any]
+            if asked is None:
+                self._waits = True
+                return
+            if isinstance(asked, Command):
+                later = self._call(self._asked, asked, TIMEOUT_MS)
+            elif isinstance(asked, Later):
+                later = asked
+            else:
+                later = self._broker.saver.elsewhere(asked)
+            if not later.done:
+                later.then(partial(self._go_on, steps))
+                return
+            answer = later.value
+
+    def _ended(self, reason: str) -> None:
+        self._round = None
+        self._due_ms = self._broker.steady_ms() + AGAIN_MS
+        if reason and reason != self.reason:
+            logger.warning("this master does not serve yet: %s", reason)
+        self.reason = reason
+        if not reason:
+            self.is_over = True
+            self._done()
+
+    # A round
+
+    def _ask_all(self) -> answers.Steps[None]:
+        broker, members = self._broker, self._members
+        now_ms = broker.steady_ms()
+        if members.answered_ms < self._began_ms:
+            raise NotYet("no name server has said yet who is in the group")
+        if now_ms - members.answered_ms > FRESH_MS:
+            raise NotYet("no name server answers")
+        found = members.members
+        replicas = {key: at for key, at in found.items() if key > 0 and at != broker.address}
+        self._replica_count = len(replicas)
+        seen: list[_Seen] = []
+        for broker_id in sorted(replicas, reverse=True):
+            self._asked = replicas[broker_id]
+            seen.append((yield from self._ask(f"replica {broker_id} at {self._asked}")))
+        for one in seen:
+            if not self._follows(one.host):
+                raise NotYet(f"the replica at {one.host} does not follow any more")
+            if broker.steady_ms() - one.said_ms > SURE_MS:
+                raise NotYet("it took too long: replicas may act again")
+        if members.members.keys() - found.keys() - {0}:
+            raise NotYet("another replica has come")
+
+    def _ask(self, name: str) -> answers.Steps[_Seen]:
+        broker = self._broker
+        said_ms = broker.steady_ms()
+        end = LogOffset(broker.store.max_log_offset)
+        header = ExchangeHaInfo(broker.ha_address, end, broker.address)
+        answer = yield from self._answer(
+            name, new_request(RequestCode.EXCHANGE_BROKER_HA_INFO, header)
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            raise NotYet(f"{name} answers {answer.code} {answer.remark} to its master")
+        host = split(self._asked)[0]
+        while not self._follows(host):
+            if broker.steady_ms() - said_ms > CONNECT_MS:
+                raise NotYet(f"{name} does not follow this log, which ends at {end}")
+            yield None
+        yield from self._offsets(name)
+        if not self._serves:
+            yield from self._progress(name)
+        return _Seen(host, said_ms)
+
+    def _follows(self, host: str) -> bool:
+        """Of replicas whose address is a name it is only known how many there are."""
+        hosts = self._replicas.copying_hosts()
+        return host in hosts or (not _is_ip(host) and len(hosts) >= self._replica_count)
+
+    def _answer(self, name: str, request: Command) -> answers.Steps[Command]:
+        answer = yield request
+        if isinstance(answer, str):
+            raise NotYet(f"{name}: {answer}")
+        assert isinstance(answer, Command), "a request is answered by one"
+        return answer
+
+    def _offsets(self, name: str) -> answers.Steps[None]:
+        answer = yield from self._answer(name, new_request(RequestCode.GET_ALL_CONSUMER_OFFSET))
+        theirs = yield from answers.read(answer, Offsets.from_json)
+        offsets = self._broker.offsets
+        for _ in offsets.adopt(theirs, None):
+            yield self._pause()
+        offsets.forget_marks()
+
+    def _progress(self, name: str) -> answers.Steps[None]:
+        """What a replica knows to be delivered is in its log. One whose log is longer than ours may
+        know of deliveries that are lost here."""
+        answer = yield from self._answer(name, new_request(RequestCode.GET_BROKER_RUNTIME_INFO))
+        theirs, end = answers.log_end_of(answer), LogOffset(self._broker.store.max_log_offset)
+        if theirs > end:
+            logger.warning("%s has a log up to %d, this one ends at %d", name, theirs, end)
+            return
+        answer = yield from self._answer(name, new_request(RequestCode.GET_ALL_DELAY_OFFSET))
+        self._broker.delay.take_newer(*read_progress(answers.checked(answer)))
+        answer = yield from self._answer(name, new_request(RequestCode.GET_TIMER_CHECK_POINT))
+        if answer.code == ResponseCode.SUCCESS:  # RocketMQ without timers answers no checkpoint
+            found = answers.timer_checkpoint(answer, self._wall_ms())
+            if self._broker.timers.needs(found):
+                self._broker.timers.adopt(found, end)
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -5,14 +5,13 @@ back when the test is over. Some are what the simulation itself found in this en
 tests/sim/test_planted.py.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from tests.sim.disk import SimDisk, SimMapped
+from tests.sim.planting import Patch, Plant
 from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk import config_files
 from turbopump.engine.disk.config_changes import Changes
@@ -32,9 +31,6 @@ from turbopump.engine.upkeep.retention import Retention
 from turbopump.engine.upkeep.rounds import DirtyFiles
 from turbopump.pyx import record
 from turbopump.pyx.region import Region
-
-Patch = pytest.MonkeyPatch
-Plant = Callable[[Patch], None]
 
 
 def no_crc_check(patch: Patch) -> None:
@@ -67,6 +63,10 @@ def no_folder_sync(patch: Patch) -> None:
 def names_above_forgotten(patch: Patch) -> None:
     """The folder of a file is synced, the folders above it are not."""
     patch.setattr(recovery, "sync_above", lambda files, path: None)
+
+
+def names_above_config_forgotten(patch: Patch) -> None:
+    """The same of the files of `config/`."""
     patch.setattr(config_files, "sync_above", lambda files, path: None)
 
 
@@ -438,7 +438,7 @@ CONFIG_BUGS: list[Plant] = [
     config_written_in_place,
     config_not_synced,
     config_read_before_durable,
-    names_above_forgotten,
+    names_above_config_forgotten,
     changes_not_synced,
     changes_behind_a_failure,
     changes_of_any_file,

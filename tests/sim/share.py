@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.sim.planted import Plant
+from tests.sim.planting import Patch, Plant
 from turbopump.engine.types import StoreError
 
 IS_WHOLE: Final = bool(os.environ.get("TURBOPUMP_ALL_SEEDS"))
@@ -63,17 +63,20 @@ def check_found(
     """A planted bug is found in one of the seeds, and the same seed finds nothing without it.
 
     `beyond`: seeds may fail without it, too, as those that take the disks of two controllers of
-    three do; another seed has to tell the bug apart.
+    three do; another seed has to tell the bug apart. A plant that is not used in any of the seeds
+    that were played is an error of the plant.
     """
+    patch: Patch | None = None
     for seed in sorted(seeds, key=lambda seed: seed != SHOWN_BY.get(bug.__name__)):
         with monkeypatch.context() as planted:
-            bug(planted)
+            patch = Patch(planted, before=patch)
+            bug(patch)
             found = finds(run_seed, seed)
-        if not found:
-            continue
-        if not beyond:
-            run_seed(seed)
+        patch.check_errors()
+        if found and patch.was_used and not (beyond and finds(run_seed, seed)):
+            if not beyond:
+                run_seed(seed)
             return
-        if not finds(run_seed, seed):
-            return
+    assert patch is not None, "no seeds"
+    patch.check()
     pytest.fail(f"not found in {seeds}")

@@ -5,6 +5,7 @@ disks: the checkers of the replication suite are taken away before a bug is plan
 """
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from tests.sim.ha.planted import (
     released_when_demoted,
     truncation_by_position,
 )
-from tests.sim.planted import Plant
+from tests.sim.planting import Plant
 from turbopump.engine.types import StoreError
 from turbopump.spark.audit.job import Audit, run
 from turbopump.spark.audit.verdicts import PromiseOutcome
@@ -84,9 +85,14 @@ def test_runs_of_whole_groups(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bug, verdict, first", BUGS, ids=[one[0].__name__ for one in BUGS])
 def test_the_audit_finds(
-    bug: Plant, verdict: str, first: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    bug: Plant,
+    verdict: str,
+    first: int,
+    plant: Callable[[Plant], None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    bug(monkeypatch)
+    plant(bug)
     without_checkers(monkeypatch)
     for number, seed in enumerate((first, *BUG_SEEDS)):
         audit = played_out(seed, ABOUT.get(bug, ()), tmp_path / str(number))

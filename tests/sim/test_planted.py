@@ -3,23 +3,13 @@
 The seed that finds it is played again without it, and finds nothing.
 """
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
 from tests.sim import config_suite, store_suite
-from tests.sim.planted import ABOUT, CONFIG_BUGS, STORE_BUGS, Plant
+from tests.sim.planted import ABOUT, CONFIG_BUGS, STORE_BUGS
+from tests.sim.planting import Plant
 from tests.sim.share import check_found
 from tests.sim.test_seeds import CONFIG_SEEDS, STORE_SEEDS, THEMED_SEEDS
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """A planted bug makes an engine talkative."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("bug", STORE_BUGS, ids=lambda bug: bug.__name__)

@@ -1,18 +1,13 @@
 """Bugs of the assignment, to be planted one at a time: the suite must find each."""
 
-from collections.abc import Callable
 from typing import Any
 
-import pytest
-
+from tests.sim.planting import Patch, Plant
 from turbopump.broker.assignment.coordinated import CoordinatedTopics
 from turbopump.broker.assignment.routes import GroupCoordinator, KnownRoute
 from turbopump.broker.assignment.settling import Settling
 from turbopump.broker.tables.kept_shares import KeptShares
 from turbopump.net.allocation import strategies
-
-Patch = pytest.MonkeyPatch
-Plant = Callable[[Patch], None]
 
 
 def queues_are_given_to_both_at_once(patch: Patch) -> None:

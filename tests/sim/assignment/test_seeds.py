@@ -1,23 +1,13 @@
 """The suite of assignments: seeds that hold, and bugs that it finds."""
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
-from tests.sim.assignment.planted import BUGS, Plant
+from tests.sim.assignment.planted import BUGS
 from tests.sim.assignment.suite import run_seed
+from tests.sim.planting import Plant
 from tests.sim.share import check_found, played
 
 SEEDS = range(300)
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """A planted bug makes a broker talkative."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def test_assignments() -> None:

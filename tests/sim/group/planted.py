@@ -7,8 +7,6 @@ played here again, where real controllers elect. Used by tests/sim/group/test_se
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from tests.sim.group import test_hand_over as hand_over
 from tests.sim.group import test_lost_state as lost_state
 from tests.sim.group import test_stories as stories
@@ -19,7 +17,7 @@ from tests.sim.ha.planted import (
     proposed_set_ignored,
     released_when_demoted,
 )
-from tests.sim.planted import Plant
+from tests.sim.planting import Patch, Plant
 from tests.sim.raft.planted import entries_are_not_synced, votes_are_not_kept
 from turbopump.broker.ha.control.heartbeats import ControllerHeartbeats
 from turbopump.broker.ha.control.identity import IdentityFiles
@@ -39,8 +37,6 @@ from turbopump.net.wire.command import Command
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers import controller as headers
 from turbopump.net.wire.headers.routes import BrokerHeartbeatRequest
-
-Patch = pytest.MonkeyPatch
 
 
 def elects_anybody(patch: Patch) -> None:

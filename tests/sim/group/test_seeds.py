@@ -2,11 +2,13 @@
 and the proof that the suite has teeth.
 """
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.sim.group import suite as group_suite
 from tests.sim.group.planted import BUGS, OF_STORIES
-from tests.sim.planted import Plant
+from tests.sim.planting import Plant
 from tests.sim.share import check_found
 
 SEEDS = range(40)
@@ -43,7 +45,7 @@ def test_the_suite_finds(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("bug", OF_STORIES, ids=lambda bug: bug.__name__)
-def test_a_story_finds(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
-    bug(monkeypatch)
+def test_a_story_finds(bug: Plant, plant: Callable[[Plant], None]) -> None:
+    plant(bug)
     with pytest.raises(AssertionError):
         OF_STORIES[bug]()

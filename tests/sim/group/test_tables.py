@@ -8,12 +8,12 @@ import pytest
 
 from tests.sim.group.broker import GroupBroker
 from tests.sim.group.stories import Story
+from tests.sim.planting import Patch, Plant
 from turbopump.broker.ha.metadata import pulling as metadata
 from turbopump.broker.tables.offsets import Offsets, OffsetTable
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.types import QueueOffset
 
-Patch = pytest.MonkeyPatch
 WHERE = ("A", "one", 0)
 ROUND_MS = 4000
 """In which a replica has asked for all tables once."""
@@ -244,7 +244,7 @@ def the_masters_offsets_are_right(patch: Patch) -> None:
     patch.setattr(OffsetTable, "adopt", adopt)
 
 
-BUGS: dict[Callable[[Patch], None], Callable[[], None]] = {
+BUGS: dict[Plant, Callable[[], None]] = {
     topics_of_the_log_are_not_made: test_r20_r24_a_topic_with_a_message_before_its_master_dies,
     an_empty_table_counts: test_r21_a_new_master_without_tables_wipes_nothing,
     replicas_count_for_themselves: test_r22_a_replica_has_its_masters_version_and_attributes,
@@ -254,7 +254,7 @@ BUGS: dict[Callable[[Patch], None], Callable[[], None]] = {
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
-def test_a_story_finds(bug: Callable[[Patch], None], monkeypatch: Patch) -> None:
-    bug(monkeypatch)
+def test_a_story_finds(bug: Plant, plant: Callable[[Plant], None]) -> None:
+    plant(bug)
     with pytest.raises(AssertionError):
         BUGS[bug]()

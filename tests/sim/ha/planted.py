@@ -7,10 +7,9 @@ to S3 were read in its source. Used by tests/sim/ha/test_seeds.py.
 import dataclasses
 from typing import Any
 
-import pytest
-
 from tests.sim.ha.settings import Options
-from tests.sim.planted import Plant, truncation_by_position
+from tests.sim.planted import truncation_by_position
+from tests.sim.planting import Patch, Plant
 from turbopump.broker.ha import leader
 from turbopump.broker.ha.leader import Reign
 from turbopump.engine.disk.flush import DiskLane
@@ -25,8 +24,6 @@ from turbopump.net.ha import replica as replicas
 from turbopump.net.ha.frames import HandshakeReply, ReplicaFramer
 from turbopump.net.ha.replica import Replica
 from turbopump.net.ha.sync_state import SyncState
-
-Patch = pytest.MonkeyPatch
 
 
 def proposed_set_ignored(patch: Patch) -> None:

@@ -10,7 +10,7 @@ from tests.sim.ha import suite as ha_suite
 from tests.sim.ha.checkers import ALIKE_MAX, History, LogFiles
 from tests.sim.ha.net import Network, Wire
 from tests.sim.ha.planted import ABOUT, BUGS
-from tests.sim.planted import Plant
+from tests.sim.planting import Plant
 from tests.sim.share import check_found, played
 
 SEEDS = range(240)

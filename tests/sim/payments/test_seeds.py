@@ -1,13 +1,11 @@
 """Transactions in simulated groups: seeds that hold, and bugs that they find (I15, F31)."""
 
-import logging
-from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
 
 from tests.sim.payments.suite import run_seed
-from tests.sim.planted import Plant
+from tests.sim.planting import Patch, Plant
 from tests.sim.share import check_found
 from tests.sim.transactions.planted import ends_are_forgotten
 from turbopump.broker.scheduled.half_checks import HalfChecks
@@ -20,7 +18,7 @@ THEMED_SEEDS = range(200)
 PARTS = 2
 
 
-def op_messages_of_a_deposed_master(patch: pytest.MonkeyPatch) -> None:
+def op_messages_of_a_deposed_master(patch: Patch) -> None:
     """It goes on with checks, and writes what comes of them, as long as it has not heard of the
     next master."""
     step = HalfChecks.step
@@ -38,7 +36,7 @@ def op_messages_of_a_deposed_master(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HalfChecks, "step", steps)
 
 
-def what_is_committed_is_checked(patch: pytest.MonkeyPatch) -> None:
+def what_is_committed_is_checked(patch: Patch) -> None:
     """A new master does not look at what the ones before it have ended."""
 
     def read_ops(self: Transactions) -> bool:
@@ -57,14 +55,6 @@ BUGS: dict[Plant, tuple[str, ...]] = {
 """With the faults that a seed has to know."""
 
 
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Trouble makes nodes talkative."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-
-
 @pytest.mark.parametrize("part", range(PARTS))
 def test_payments(part: int) -> None:
     for seed in SEEDS[part::PARTS]:
@@ -72,6 +62,6 @@ def test_payments(part: int) -> None:
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
-def test_the_suite_finds(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_suite_finds(bug: Plant, monkeypatch: Patch) -> None:
     about = BUGS[bug]
     check_found(bug, monkeypatch, lambda seed: run_seed(seed, about), THEMED_SEEDS, beyond=True)

@@ -36,7 +36,7 @@ class Model:
     def __init__(self, is_sync: bool) -> None:
         self.is_sync = is_sync
         self.messages: list[Message] = []
-        self.acked = self.ends = self.again = 0
+        self.acked = self.again = 0
 
     def popped(self, message: Message, now_ms: int, until_ms: int) -> None:
         """It was given out to a consumer."""

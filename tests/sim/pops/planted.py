@@ -1,18 +1,12 @@
 """Bugs of pop, to be planted one at a time: the suite must find each."""
 
-from collections.abc import Callable
-
-import pytest
-
+from tests.sim.planting import Patch, Plant
 from turbopump.broker.pop import service
 from turbopump.broker.pop.revive import ReviveQueue
 from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.broker.pop.settled_time import SettledTime
 from turbopump.engine.later import Later
 from turbopump.engine.types import PutStatus
-
-Patch = pytest.MonkeyPatch
-Plant = Callable[[Patch], None]
 
 
 def acknowledgements_are_answered_at_once(patch: Patch) -> None:

@@ -1,23 +1,13 @@
 """The suite of pops: seeds that hold, and bugs that it finds."""
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
-from tests.sim.pops.planted import BUGS, Plant
+from tests.sim.planting import Plant
+from tests.sim.pops.planted import BUGS
 from tests.sim.pops.suite import run_seed
 from tests.sim.share import check_found, played
 
 SEEDS = range(40)
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """A planted bug makes a broker talkative."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def test_pops() -> None:

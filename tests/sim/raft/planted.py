@@ -7,9 +7,7 @@ tests/sim/raft/test_seeds.py.
 import dataclasses
 from typing import Any
 
-import pytest
-
-from tests.sim.planted import Plant
+from tests.sim.planting import Patch, Plant
 from turbopump.controller.raft import actions as acts
 from turbopump.controller.raft import core, following, order, replication, votes
 from turbopump.controller.raft.campaign import Campaign
@@ -26,8 +24,6 @@ from turbopump.controller.raft.options import RaftOptions
 from turbopump.controller.raft.replication import Leading
 from turbopump.controller.raft.storage import RaftStorage
 from turbopump.controller.raft.votes import Voter, VoteVerdict
-
-Patch = pytest.MonkeyPatch
 
 
 def half_is_a_majority(patch: Patch) -> None:
@@ -222,7 +218,16 @@ def log_goes_before_its_snapshot(patch: Patch) -> None:
 def commit_is_told_once(patch: Patch) -> None:
     """A follower that began a new life applies nothing until the next append (found by the suite
     of whole groups)."""
-    patch.setattr(replication, "COMMIT_AGAIN_MS", 1 << 60)
+    real = Leading._request
+
+    def request(self: Leading, progress: replication.FollowerProgress, now_ms: int) -> Any:
+        """As if what was committed was only just said."""
+        has_all = progress.next > self.member.log.end
+        if progress.state is replication.FollowerState.APPEND and has_all:
+            progress.sent_ms = now_ms
+        return real(self, progress, now_ms)
+
+    patch.setattr(Leading, "_request", request)
 
 
 def heartbeats_wait_for_the_disk(patch: Patch) -> None:

@@ -4,7 +4,7 @@ that the suite has teeth: each planted bug is found in seeds that find nothing w
 
 import pytest
 
-from tests.sim.planted import Plant
+from tests.sim.planting import Plant
 from tests.sim.raft import suite as raft_suite
 from tests.sim.raft.checkers import History
 from tests.sim.raft.planted import ABOUT, BUGS

@@ -1,18 +1,13 @@
 """Bugs of timers, to be planted one at a time: the suite must find each."""
 
-from collections.abc import Callable
 from typing import Any
 
-import pytest
-
+from tests.sim.planting import Patch, Plant
 from turbopump.broker.scheduled import progress, timers
 from turbopump.broker.scheduled.due_slots import Due, DueSlots
 from turbopump.broker.scheduled.timers import Timers
 from turbopump.engine.timer import timer_check, timer_files
 from turbopump.pyx import timer as kernel
-
-Patch = pytest.MonkeyPatch
-Plant = Callable[[Patch], None]
 
 
 def progress_is_ahead_of_the_deliveries(patch: Patch) -> None:

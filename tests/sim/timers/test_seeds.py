@@ -1,23 +1,13 @@
 """The suite of timers: seeds that hold, and bugs that it finds."""
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
+from tests.sim.planting import Plant
 from tests.sim.share import check_found, played
-from tests.sim.timers.planted import BUGS, Plant
+from tests.sim.timers.planted import BUGS
 from tests.sim.timers.suite import run_seed
 
 SEEDS = range(100)
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """A planted bug makes a broker talkative."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def test_timers() -> None:

@@ -48,7 +48,7 @@ class Model:
     def __init__(self, is_sync: bool) -> None:
         self.is_sync = is_sync
         self.transactions: list[Transaction] = []
-        self.acked = self.ends = self.life = 0
+        self.acked = self.life = 0
 
     def tried(self, transaction: Transaction) -> None:
         """Its half message is being sent."""

@@ -1,9 +1,6 @@
 """Bugs of transactions, to be planted one at a time: the suite must find each."""
 
-from collections.abc import Callable
-
-import pytest
-
+from tests.sim.planting import Patch, Plant
 from turbopump.broker.handlers import transactions as handlers
 from turbopump.broker.scheduled import half_checks, half_outcomes
 from turbopump.broker.scheduled import transactions as scheduled
@@ -19,9 +16,6 @@ from turbopump.broker.scheduled.half_outcomes import HalfOutcome, HalfOutcomes
 from turbopump.broker.scheduled.transactions import Transactions
 from turbopump.broker.traffic.role import Put
 from turbopump.engine.types import Appended, PutStatus, QueueOffset
-
-Patch = pytest.MonkeyPatch
-Plant = Callable[[Patch], None]
 
 
 def half_messages_are_dispatched_by_recovery(patch: Patch) -> None:

@@ -1,12 +1,10 @@
 """The suite of transactions: seeds that hold, and bugs that it finds."""
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
+from tests.sim.planting import Plant
 from tests.sim.share import check_found, played
-from tests.sim.transactions.planted import BUGS, Plant
+from tests.sim.transactions.planted import BUGS
 from tests.sim.transactions.suite import run_seed
 
 SEEDS = range(300)
@@ -19,14 +17,6 @@ REGRESSIONS = {
     "another half message lies where the lost one was": 33,
     "a rollback of what was given up is not remembered": 712,
 }
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """A planted bug makes a broker talkative."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("part", range(PARTS))

@@ -1,0 +1,260 @@
+"""A broker of one over the simulated disk, which lives several times.
+
+Owns what the suites of pops, timers and transactions have in common: the parts of a broker, its
+lives and their ends, its time, its loop's turns and the requests of one connection. What is asked,
+when, and what must hold is the suite's; it must never be known here. Called by these suites.
+"""
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, Self
+
+from tests.sim.disk import PowerCut, SimDisk
+from tests.sim.work import QueuedDisk
+from turbopump.broker.config.config import load_config
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.parts import Surroundings, make_broker, request_table
+from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
+from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.topics import TopicTable
+from turbopump.engine.disk.config_files import ConfigFiles
+from turbopump.engine.later import Later
+from turbopump.engine.store import Store
+from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.message_id import UniqueIds
+
+ROOT = "/store"
+START_MS = 1_800_000_000_000
+TICK_MS = 100
+LIVES = 4
+SAVE_MS = 1_500
+BETWEEN_LIVES_MS = 1_000
+FLUSHES = {True: "SYNC_FLUSH", False: "ASYNC_FLUSH"}
+SMALL = {
+    "storePathRootDir": ROOT,
+    "brokerIP1": "127.0.0.1",
+    "mappedFileSizeCommitLog": 16_384,
+    "mappedFileSizeConsumeQueue": 400,
+    "maxHashSlotNum": 16,
+    "maxIndexNum": 40,
+    "mappedFileSizeTimerLog": 65_536,
+}
+"""So that files roll, and that no file costs more than what is in it."""
+
+
+class SilentLink:
+    """Of a client that is never asked anything."""
+
+    def send(self, command: Command) -> None:
+        raise AssertionError(f"the broker asks {command.code}")
+
+    def close(self) -> None:
+        pass
+
+
+class BrokerLives(ABC):
+    """One seed: lives that end by power cuts and kills, anywhere, and one without trouble."""
+
+    steps_max = 60
+    timer_slots = 8_000
+    saves_offsets = True
+    pauses_ms: tuple[int, ...] = (0, 0, 5, 100, 100, 400, 1_000, 3_000)
+
+    def __init__(self, seed: int) -> None:
+        rng = self.rng = random.Random(seed)
+        self.steady_ms, self.skew_ms = 0, START_MS
+        self.disk = SimDisk(rng, lambda: self.now_ms)
+        self.disk.torn_pages = rng.random() < 0.3
+        self.work = QueuedDisk(rng)
+        self.text = ""
+        self.ends = 0
+        self._context: BrokerContext | None = None
+        self._saved_ms = 0
+        self._saving = False
+        self._soon: list[Callable[[], None]] = []
+
+    def configure(self, *, is_sync: bool, **keys: Any) -> None:
+        """What the broker's file says, in all its lives."""
+        values = {**SMALL, "flushDiskType": FLUSHES[is_sync], **keys}
+        self.text = "".join(f"{key}={value}\n" for key, value in values.items())
+
+    @property
+    def now_ms(self) -> int:
+        """The wall clock."""
+        return self.steady_ms + self.skew_ms
+
+    @property
+    def broker(self) -> BrokerContext:
+        """Its parts, while it lives."""
+        assert self._context is not None, "it is up"
+        return self._context
+
+    # What a suite adds
+
+    @property
+    @abstractmethod
+    def acked(self) -> int:
+        """What is counted as acknowledged."""
+
+    @abstractmethod
+    def _act(self) -> None:
+        """One step: something is asked, or the disk works."""
+
+    @abstractmethod
+    def _serve(self) -> None:
+        """What the broker does by its clock."""
+
+    @abstractmethod
+    def _settle(self) -> None:
+        """The last life, without trouble: what must hold in the end."""
+
+    def _new_link(self) -> Any:
+        """The connection of a life."""
+        return SilentLink()
+
+    @abstractmethod
+    def _ended(self, *, power: bool) -> None:
+        """A life is over."""
+
+    # Lives
+
+    def _opened(self) -> None:
+        """A life has begun."""
+        self._saving = False
+
+    def play(self) -> Self:
+        """All lives; AssertionError is a finding."""
+        for _ in range(self.rng.randrange(1, LIVES + 1)):
+            self.disk.kill = self.rng.random() < 0.5
+            try:
+                self._life()
+            except PowerCut:
+                self.ends += 1
+            self._ended(power=not self.disk.kill)
+            self.disk.restart()
+            self._context, self.work = None, QueuedDisk(self.rng)
+            self._pass(BETWEEN_LIVES_MS)
+        self._settle()
+        return self
+
+    def _life(self) -> None:
+        rng = self.rng
+        if rng.random() < 0.3:
+            self.disk.cut_after = rng.randrange(60)
+        self._open()
+        self.disk.cut_after = rng.randrange(300) if rng.random() < 0.5 else None
+        for _ in range(rng.randrange(self.steps_max)):
+            self._pause()
+            self._act()
+        self.disk.end()
+
+    def _open(self) -> None:
+        config, _ = load_config(self.text)
+        files = self._files = ConfigFiles(self.disk, f"{ROOT}/config")
+        saver = Saver(files, self.work)
+        topics = TopicTable(config, saver)
+        topics.load()
+        store = Store.open(
+            self.disk,
+            config.store,
+            self.work,
+            self.now_ms,
+            steady_ms=self.steady_ms,
+            delay_levels_ms=config.delay_levels_ms,
+        )
+        self._soon = []
+        context = self._context = make_broker(config, store, topics, self._around(saver))
+        context.address = "127.0.0.1:10911"
+        context.store_host = pack(context.address)
+        self._table: Dispatcher = request_table(context)
+        self.peer = Peer("127.0.0.1:4711", pack("127.0.0.1:4711"), self._new_link())
+        self._opened()
+
+    def _around(self, saver: Saver) -> Surroundings:
+        return Surroundings(
+            files=self._files,
+            store_files=self.disk,
+            disk=self.work,
+            saver=saver,
+            random=self.rng,
+            unique_ids=UniqueIds(b"\x7f\0\0\1", 1, 2, lambda: self.now_ms),
+            wall_ms=lambda: self.now_ms,
+            steady_ms=lambda: self.steady_ms,
+            native_clock=lambda: self.now_ms,
+            soon=self._soon.append,
+            register_topics=lambda names: Later(),
+            save_config=lambda changed: Later(),
+            call=lambda address, request, timeout_ms: Later(),
+            timer_slots=self.timer_slots,
+        )
+
+    # Time
+
+    def _pass(self, duration_ms: int) -> None:
+        self.steady_ms += duration_ms
+
+    def _pause(self) -> None:
+        pause_ms = self.pauses_ms[self.rng.randrange(len(self.pauses_ms))]
+        for _ in range(pause_ms // TICK_MS):
+            self._tick()
+        if pause_ms < TICK_MS:
+            self._pass(pause_ms)
+
+    def _tick(self, tick_ms: int = TICK_MS) -> None:
+        self._pass(tick_ms)
+        self.broker.store.tick(self.now_ms, self.steady_ms)
+        for _ in range(3):
+            self.work.step()
+        self._serve()
+        self._turn()
+        is_due = self.steady_ms - self._saved_ms >= SAVE_MS and not self._saving
+        if self.saves_offsets and is_due:
+            self._saved_ms = self.steady_ms
+            self._save()
+
+    def _turn(self) -> None:
+        """The loop's turn ends."""
+        due, self._soon[:] = list(self._soon), []
+        for work in due:
+            work()
+
+    def _save(self) -> None:
+        steps = self.broker.offsets.take_changes()
+        if steps is None:
+            return
+        *_, content = steps
+        self._saving = True
+
+        def saved(_result: object) -> None:
+            self._saving = False
+
+        self.work.submit(partial(self._files.replace, OFFSETS_FILE, content), saved)
+
+    def _deliver_timers(self) -> None:
+        for _ in range(20):
+            if self.broker.timers.step(self.now_ms, self.steady_ms) != 0:
+                break
+
+    def _work_some(self) -> None:
+        for _ in range(self.rng.randrange(6)):
+            self.work.step()
+
+    # Requests
+
+    def _ask(self, code: int, header: object, body: bytes = b"") -> Later[Command | None]:
+        answer: Any = self._table.dispatch(new_request(code, header, body), self.peer, self.now_ms)
+        while isinstance(answer, Generator):
+            try:
+                next(answer)
+            except StopIteration as ended:
+                answer = ended.value
+        if isinstance(answer, Later):
+            return answer
+        later: Later[Command | None] = Later()
+        later.resolve(answer)
+        return later

@@ -26,7 +26,7 @@ REWRITE = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --collect-only -qq
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: help run test sim transcripts chaos fuzz attacks lint types bench versus asan interop clean
+.PHONY: help run test sim transcripts chaos fuzz attacks lint types bench versus asan interop rebalance clean
 
 run: $(VENV)/.run ## start a name server and a broker, and print where to connect (ARGS='--brokers 3')
 	@$(BYTECODE)
@@ -70,6 +70,9 @@ asan: $(VENV)/.dev ## the kernels under the address and undefined-behaviour sani
 
 interop: $(VENV)/.dev ## Apache's Java and Go clients, mqadmin and brokers (needs Java 17, Maven and Go)
 	$(BIN)/python -m pytest interop $(ARGS)
+
+rebalance: $(VENV)/.dev ## chaos evaluation of rebalancing, RocketMQ and ours (needs Java 17, Maven and Go; ARGS='--seed 1 --seconds 70')
+	$(BIN)/python -m interop.rebalance_chaos $(ARGS)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

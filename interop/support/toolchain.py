@@ -13,6 +13,7 @@ from pathlib import Path
 HERE = Path(__file__).parent.parent
 CACHE = HERE / ".cache"
 TOOLS = {"java": "a Java 17 runtime", "mvn": "Maven 3.8 or newer", "go": "Go 1.21 or newer"}
+MODULES = ("client-5.5", "client-4.9", "server", "proxy", "client-grpc")
 # A cold Maven or Go cache downloads some 200 MB.
 BUILD_TIMEOUT_S = 540
 
@@ -46,7 +47,7 @@ def _run(command: list[str], folder: Path) -> None:
 
 
 def build_java() -> None:
-    """Compiles the three Maven modules unless they were built from these very sources."""
+    """Compiles the Maven modules unless they were built from these very sources."""
     folder = HERE / "java"
     sources = [
         file
@@ -63,10 +64,7 @@ def build_java() -> None:
 
 
 def _classpaths_exist(folder: Path) -> bool:
-    lists = [
-        folder / module / "target" / "classpath.txt"
-        for module in ("client-5.5", "client-4.9", "server")
-    ]
+    lists = [folder / module / "target" / "classpath.txt" for module in MODULES]
     return all(
         listed.exists() and all(Path(jar).exists() for jar in listed.read_text().split(":"))
         for listed in lists

@@ -146,6 +146,21 @@ def order_counts(kind: RetryKind, queue_id: int, counts: Mapping[QueueOffset, in
     return ";".join([*each, f"{kind.value} {queue_id} {min(counts.values(), default=0)}"])
 
 
+def read_order_counts(text: str) -> dict[tuple[int, QueueOffset | None], int]:
+    """(queue id, queue offset) to the number of former deliveries, of orderCountInfo; without a
+    queue offset it is that of all others of the queue. Raises BadHandle."""
+    found: dict[tuple[int, QueueOffset | None], int] = {}
+    for part in filter(None, text.split(";")):
+        words = part.split(" ")
+        if len(words) != 3:
+            raise BadHandle(f"an order count has three parts: {part[:100]!r}")
+        queue, is_message, at = words[1].partition("%")
+        queue_id = _number(queue.removeprefix("qo"), 31)
+        place = QueueOffset(_number(at, 63)) if is_message else None
+        found[queue_id, place] = _number(words[2], 31)
+    return found
+
+
 def _number(text: str, bits: int) -> int:
     if text.isascii() and text.isdigit() and len(text) < 20 and int(text) < 1 << bits:
         return int(text)

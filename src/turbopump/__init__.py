@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from turbopump.engine.types import StoreError
     from turbopump.net.client.admin.client import Admin
     from turbopump.net.client.consuming.consumer import Consumer
+    from turbopump.net.client.consuming.pop_consumer import PopConsumer, PopOptions
     from turbopump.net.client.consuming.process_queue import FlowLimits
     from turbopump.net.client.consuming.pull_consumer import PullConsumer, PullOptions
     from turbopump.net.client.consuming.simple_consumer import SimpleConsumer
@@ -76,6 +77,8 @@ __all__ = [
     "Outcome",
     "Producer",
     "ProducerOptions",
+    "PopConsumer",
+    "PopOptions",
     "PullConsumer",
     "PullOptions",
     "ReceivedMessage",
@@ -119,6 +122,8 @@ _HOMES = {
     "Outcome": "turbopump.net.client.options",
     "Producer": "turbopump.net.client.producer",
     "ProducerOptions": "turbopump.net.client.producer",
+    "PopConsumer": "turbopump.net.client.consuming.pop_consumer",
+    "PopOptions": "turbopump.net.client.consuming.pop_consumer",
     "PullConsumer": "turbopump.net.client.consuming.pull_consumer",
     "PullOptions": "turbopump.net.client.consuming.pull_consumer",
     "ReceivedMessage": "turbopump.net.client.messages",

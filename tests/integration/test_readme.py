@@ -18,6 +18,7 @@ SHOWN = {
     "TransactionProducer(": "the local transaction",
     "Producer(": "Orders new one",
     "SimpleConsumer(": "one",
+    "PopConsumer(": "shipped one",
     "on_message": "noted ",
     "Cluster(data=": "BrokerAddress(name='broker-a'",
     "read_arrow(": " messages",

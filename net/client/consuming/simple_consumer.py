@@ -46,6 +46,7 @@ from turbopump.net.wire.pop_handles import (
     BadHandle,
     PopHandle,
     RetryKind,
+    read_order_counts,
     read_start_offsets,
 )
 from turbopump.net.wire.pop_records import MESSAGES_MAX
@@ -68,7 +69,7 @@ _NOTHING: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class PopPlace:
     """A broker to pop a topic from."""
 
     topic: str
@@ -85,6 +86,8 @@ class SimpleConsumer:
         group: the consumer group.
         namesrv: addresses "host:port", or one text with ";" between; not needed with `instance`.
         from_first: a group that is new begins at the first message, not at the last one.
+        ordered: no more of a queue comes until all that came of it is acknowledged, or its time is
+            over.
         instance: a client to share with other producers and consumers.
         client_options: intervals and timeouts of an own client.
     """
@@ -95,12 +98,14 @@ class SimpleConsumer:
         namesrv: str | Sequence[str] = (),
         *,
         from_first: bool = False,
+        ordered: bool = False,
         instance: Instance | None = None,
         client_options: ClientOptions | None = None,
     ) -> None:
         check_group(group)
         self.group = group
         self._init_mode = _FROM_FIRST if from_first else _FROM_LAST
+        self._ordered = ordered
         self._instance = instance or Instance(namesrv, client_options)
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._turn = 0
@@ -156,7 +161,7 @@ class SimpleConsumer:
         self._check_running()
         if not 0 < max_count <= MESSAGES_MAX:
             raise InvalidArgument(f"1 to {MESSAGES_MAX} messages can be received, not {max_count}")
-        _check_invisible(invisible_ms, 1)
+        check_invisible(invisible_ms, 1)
         end_ms = self._instance.steady_ms() + wait_ms
         failures = 0
         while True:
@@ -209,7 +214,7 @@ class SimpleConsumer:
 
         Raises InvalidArgument, BrokerError, RemotingError, RouteNotFound.
         """
-        _check_invisible(invisible_ms, 0)
+        check_invisible(invisible_ms, 0)
         handle = _handle_of(message)
         assert handle.queue_offset is not None
         header = ChangeInvisibleTimeRequest(
@@ -255,14 +260,14 @@ class SimpleConsumer:
         del now_ms
         return response(request, ResponseCode.SYSTEM_ERROR, "this is a simple consumer")
 
-    async def _places(self) -> list[_Place]:
+    async def _places(self) -> list[PopPlace]:
         """The brokers of all topics; raises RouteNotFound if there is none."""
-        places: list[_Place] = []
+        places: list[PopPlace] = []
         for topic in list(self._subscriptions):
             route = await self._instance.route(topic)
             if route is not None:
                 readable = sorted({queue.broker_name for queue in route.subscribe})
-                places += [_Place(topic, name) for name in readable]
+                places += [PopPlace(topic, name) for name in readable]
         if not places:
             raise RouteNotFound(f"no broker of {', '.join(self._subscriptions) or 'no topic'}")
         return places
@@ -275,7 +280,7 @@ class SimpleConsumer:
                 logger.info("no new route of %s: %s", topic, error)
 
     async def _pop(
-        self, place: _Place, max_count: int, invisible_ms: int, poll_ms: int
+        self, place: PopPlace, max_count: int, invisible_ms: int, poll_ms: int
     ) -> list[ReceivedMessage]:
         subscription = self._subscriptions[place.topic]
         header = PopMessageRequest(
@@ -289,6 +294,7 @@ class SimpleConsumer:
             init_mode=self._init_mode,
             exp_type=subscription.expression_type,
             exp=subscription.sub_string,
+            order=self._ordered,
             broker_name=place.broker_name,
         )
         address = self._master(place.broker_name)
@@ -304,8 +310,12 @@ class SimpleConsumer:
         for message, error in received.unreadable:
             logger.error("message %s cannot be read: %s", message.message_id, error)
         starts = read_start_offsets(reply.start_offset_info or "")
+        counts = read_order_counts(reply.order_count_info or "")
         for message in received.messages:
             self._give_handle(message, reply, starts)
+            of_queue = counts.get((message.queue_id, None), 0)
+            at = QueueOffset(message.queue_offset)
+            message.reconsume_times += counts.get((message.queue_id, at), of_queue)
         return received.messages
 
     def _give_handle(
@@ -361,7 +371,8 @@ def _handle_of(message: ReceivedMessage) -> PopHandle:
     return handle
 
 
-def _check_invisible(invisible_ms: int, least_ms: int) -> None:
+def check_invisible(invisible_ms: int, least_ms: int) -> None:
+    """Raises InvalidArgument for a time for which nothing can be hidden."""
     if not least_ms <= invisible_ms <= INVISIBLE_MAX_MS:
         raise InvalidArgument(
             f"invisible_ms is {invisible_ms}, not from {least_ms} to {INVISIBLE_MAX_MS}"

@@ -11,6 +11,7 @@ from turbopump.net.wire.pop_handles import (
     RetryKind,
     message_offsets,
     order_counts,
+    read_order_counts,
     read_start_offsets,
     start_offsets,
 )
@@ -74,6 +75,10 @@ def test_counts_of_an_ordered_answer() -> None:
     again = {QueueOffset(5): 2, QueueOffset(6): 1}
     text = order_counts(RetryKind.NORMAL, 2, again)
     assert text == "0 qo2%5 2;0 qo2%6 1;0 2 1"
+    assert read_order_counts(text) == {(2, 5): 2, (2, 6): 1, (2, None): 1}
+    for bad in ("0 2", "0 qo2%x 1", "0 qo%5 1", "0 2 -1"):
+        with pytest.raises(BadHandle):
+            read_order_counts(bad)
     assert read_counts(text) == {("0", "qo2%5"): 2, ("0", "qo2%6"): 1, ("0", "2"): 1}
 
 

@@ -46,6 +46,8 @@ public final class Main {
         SCENARIOS.put("pop-go-on", Popping::goOn);
         SCENARIOS.put("linger", Pushing::linger);
         SCENARIOS.put("assigned", Assigning::assigned);
+        SCENARIOS.put("chaos-consume", Rebalancing::consume);
+        SCENARIOS.put("chaos-send", Rebalancing::send);
         SCENARIOS.put("through-kills", Enduring::throughKills);
         SCENARIOS.put("exchange-write", Exchange::write);
         SCENARIOS.put("exchange-continue", Exchange::goOn);

@@ -20,6 +20,10 @@ final class Moved {
         throw new UnsupportedOperationException("4.9 does not ask brokers");
     }
 
+    static void proxy(DefaultMQPushConsumer consumer, String address) {
+        throw new UnsupportedOperationException("clients here are reached directly");
+    }
+
     static void createTopic(DefaultMQProducer producer, String topic, int queues)
             throws MQClientException {
         producer.createTopic("TBW102", topic, queues);

@@ -25,6 +25,11 @@ final class Moved {
         consumer.setClientRebalance(false);
     }
 
+    /** Has a client reach all servers by a SOCKS proxy. */
+    static void proxy(DefaultMQPushConsumer consumer, String address) {
+        consumer.setSocksProxyConfig("{\"0.0.0.0/0\":{\"addr\":\"" + address + "\"}}");
+    }
+
     static void createTopic(DefaultMQProducer producer, String topic, int queues)
             throws MQClientException {
         producer.createTopic("TBW102", topic, queues, new HashMap<>());

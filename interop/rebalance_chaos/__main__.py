@@ -1,0 +1,83 @@
+"""The command line of the evaluation: runs, the table, the report page, and what is not reached."""
+
+import argparse
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from interop.rebalance_chaos import __doc__ as about
+from interop.rebalance_chaos.faults import NAMES, plan
+from interop.rebalance_chaos.history import written
+from interop.rebalance_chaos.nodes import NODES, STRATEGIES, Run
+from interop.rebalance_chaos.report import Outcome, broken, kept, outcome, table
+from interop.support import toolchain
+from interop.support.groups import TURBOPUMP, Kind, RocketMQ, Turbopump
+
+SIDES: dict[str, Kind] = {"rocketmq": RocketMQ(), "turbopump": Turbopump()}
+WITHOUT = {("rocketmq", "broker-STICKY")}
+"""RocketMQ's brokers have no such strategy."""
+
+
+def main() -> int:
+    """Run it and print; 1 if a run of ours does not reach what it must."""
+    given = _arguments()
+    missing = toolchain.missing_tools()
+    if missing:
+        sys.exit("the run is not possible: " + "; ".join(missing))
+    toolchain.build_java()
+    shutil.rmtree(given.output, ignore_errors=True)
+    given.output.mkdir(parents=True)
+    faults = plan(given.faults, NODES, given.seconds, random.Random(given.seed))
+    begin = time.monotonic()
+
+    def say(line: str) -> None:
+        print(f"{time.monotonic() - begin:6.0f} s  {line}", flush=True)
+
+    outcomes: list[Outcome] = []
+    for side in given.sides:
+        for strategy in given.strategies:
+            if (side, strategy) in WITHOUT:
+                continue
+            say(f"{side} {strategy}, seed {given.seed}")
+            folder = given.output / f"{side}-{strategy}"
+            history, end_ms = Run(SIDES[side], strategy, folder, given.seed).play(faults, say)
+            written(history, given.output / f"{side}-{strategy}-history")
+            outcomes.append(outcome(side, strategy, history, end_ms))
+    files = kept(outcomes, given.output)
+    print("\n".join(table(outcomes)))
+    if not given.without_page:
+        report = given.output / "report"
+        command = [TURBOPUMP, "analyze", "rebalance", *map(str, files), "-o", str(report)]
+        subprocess.run([*command, "--overwrite"], check=False)
+    flaws = [
+        f"{one.name}: {flaw}"
+        for one in outcomes
+        if one.side == "turbopump"
+        for flaw in broken(one, outcomes)
+    ]
+    print("\n".join(flaws or ["all is reached"]))
+    return int(bool(flaws))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m interop.rebalance_chaos",
+        description=about,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--seed", type=int, default=1, help="Of the faults, their nodes and the loss.")
+    add("--seconds", type=float, default=70, help="Of faults and recoveries in each run.")
+    add("--sides", nargs="+", choices=sorted(SIDES), default=sorted(SIDES))
+    add("--strategies", nargs="+", choices=STRATEGIES, default=list(STRATEGIES))
+    add("--faults", nargs="+", choices=NAMES, default=list(NAMES))
+    add("--output", type=Path, default=toolchain.CACHE / "rebalance-chaos", metavar="FOLDER")
+    add("--without-page", action="store_true", help="No report.html, which needs Spark.")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""A history in OpenMessaging-Chaos's format (controller.md 23): lines of columns between tabs.
+
+Owns the columns. Programs write lines as things happen; a run's history has them all, by time. Its
+checkers pass over our lines, which say what members held (`own`), and when they and their nodes
+came and went (`started`, `down`). Called by nodes.py, checkers.py and windows.py.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+OWN, STARTED, DOWN, FAULT = "own", "started", "down", "fault"
+REQUEST, RESPONSE = "REQUEST", "RESPONSE"
+_TIMES: Final = {OWN: 2, STARTED: 2, DOWN: 2, FAULT: 3}
+"""The column of a line's time."""
+_REQUEST_TIME, _RESPONSE_TIME = 5, 6
+
+
+@dataclass(frozen=True)
+class Sent:
+    """An answer to a producer."""
+
+    outcome: str
+    value: str
+    key: str
+    time_ms: int
+    latency_ms: int
+
+
+@dataclass(frozen=True)
+class Got:
+    """A message at a consumer."""
+
+    value: str
+    key: str
+    time_ms: int
+    end_to_end_ms: int
+
+
+@dataclass(frozen=True)
+class Happened:
+    """The start or the end of a fault."""
+
+    name: str
+    is_start: bool
+    time_ms: int
+    nodes: tuple[str, ...]
+
+    def line(self) -> list[str]:
+        """Its columns."""
+        end = "start" if self.is_start else "end"
+        return [FAULT, self.name, end, str(self.time_ms), " ".join(self.nodes)]
+
+
+@dataclass(frozen=True)
+class Down:
+    """A process was killed or suspended, or goes on."""
+
+    process: str
+    time_ms: int
+    is_down: bool
+
+    def line(self) -> list[str]:
+        """Its columns."""
+        return [DOWN, self.process, str(self.time_ms), "down" if self.is_down else "up"]
+
+
+@dataclass(frozen=True)
+class Held:
+    """From then on a member holds these queues."""
+
+    member: str
+    time_ms: int
+    queues: frozenset[str]
+
+
+@dataclass(frozen=True)
+class History:
+    """What happened in one run, by time."""
+
+    lines: tuple[tuple[str, ...], ...]
+
+    def sends(self) -> Iterator[Sent]:
+        """Answers to producers."""
+        for line in self._responses("enqueue"):
+            yield Sent(line[3], line[4], line[5], int(line[6]), int(line[7]))
+
+    def gets(self) -> Iterator[Got]:
+        """What consumers got."""
+        for line in self._responses("dequeue"):
+            yield Got(line[4], line[5], int(line[6]), int(line[9]))
+
+    def faults(self) -> Iterator[Happened]:
+        """Starts and ends of faults."""
+        for line in self.lines:
+            if line[0] == FAULT:
+                yield Happened(line[1], line[2] == "start", int(line[3]), tuple(line[4].split()))
+
+    def held(self) -> Iterator[Held]:
+        """Changes of what members held."""
+        for line in self.lines:
+            if line[0] == OWN:
+                queues = frozenset(line[3].split(",")) if line[3] else frozenset[str]()
+                yield Held(line[1], int(line[2]), queues)
+
+    def downs(self) -> Iterator[Down]:
+        """When processes stopped, and when they went on."""
+        for line in self.lines:
+            if line[0] == DOWN:
+                yield Down(line[1], int(line[2]), line[3] == "down")
+
+    def started(self) -> dict[str, int]:
+        """When each member had started."""
+        return {line[1]: int(line[2]) for line in self.lines if line[0] == STARTED}
+
+    def _responses(self, operation: str) -> Iterator[tuple[str, ...]]:
+        for line in self.lines:
+            if line[1] == operation and line[2] == RESPONSE:
+                yield line
+
+
+def time_of(line: Sequence[str]) -> int:
+    """A line's time in epoch ms."""
+    at = _TIMES.get(line[0])
+    if at is None:
+        at = _REQUEST_TIME if line[2] == REQUEST else _RESPONSE_TIME
+    return int(line[at])
+
+
+def gathered(files: Iterable[Path], happened: Iterable[Happened | Down]) -> History:
+    """One history of what programs wrote, and of what was done to them. The last line of a killed
+    program may be cut off; it is left out."""
+    lines = [tuple(one.line()) for one in happened]
+    for file in files:
+        whole, _, _ = file.read_text().rpartition("\n")
+        lines += [tuple(line.split("\t")) for line in whole.splitlines()]
+    return History(tuple(sorted(lines, key=time_of)))
+
+
+def written(history: History, file: Path) -> None:
+    """Keep it."""
+    file.write_text("".join("\t".join(line) + "\n" for line in history.lines))

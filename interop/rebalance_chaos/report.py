@@ -1,0 +1,156 @@
+"""What runs were worth, side by side: a table, the verdicts, and histories for a report page.
+
+Owns the figures of a run and the criteria. Called by __main__.py and test_rebalance_chaos.py.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any, Final
+
+from interop.rebalance_chaos import checkers
+from interop.rebalance_chaos.history import History
+from interop.rebalance_chaos.nodes import DETECTOR_MS
+from interop.rebalance_chaos.windows import Window, measured
+
+SETTLE_MS: Final = 2_000
+DETECTED_MS: Final = DETECTOR_MS + 10_000 + 1_500 + SETTLE_MS
+"""A suspended member is forgotten when its heartbeats are old and a broker looks, which RocketMQ
+does every 10 s; then its queues go to others."""
+KILLED_MS: Final = 1_500 + SETTLE_MS
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One side and strategy."""
+
+    side: str
+    strategy: str
+    windows: list[Window]
+    verdicts: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """For tables."""
+        return f"{self.side} {self.strategy}"
+
+    @property
+    def rebalances(self) -> list[Window]:
+        """Windows in which anything changed."""
+        return [one for one in self.windows if one.line["before"] != one.line["after"]]
+
+    def worst(self, name: str, kinds: Sequence[str] = ("kill", "suspend", "loss")) -> int:
+        """The greatest of a measure over windows of these kinds."""
+        return max((getattr(one, name) for one in self.windows if one.kind in kinds), default=0)
+
+    def total(self, name: str) -> int:
+        """The sum of a measure."""
+        return sum(getattr(one, name) for one in self.windows)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it."""
+        windows = [
+            {
+                "window": one.what,
+                "settleMs": one.settle_ms,
+                "isSettled": one.is_settled,
+                "balanceDegree": one.measures.balance_degree,
+                "stickiness": one.measures.stickiness,
+                "moved": one.moved,
+                "movedMin": one.measures.moved_min,
+                "overlapMs": one.overlap_ms,
+                "overlapsMs": one.overlaps_ms,
+                "unownedMs": one.unowned_ms,
+            }
+            for one in self.windows
+        ]
+        return {
+            "side": self.side,
+            "strategy": self.strategy,
+            "windows": windows,
+            "checkers": self.verdicts,
+        }
+
+
+def outcome(side: str, strategy: str, history: History, end_ms: int) -> Outcome:
+    """Judge one run."""
+    name = f"{side} {strategy}"
+    windows = measured(history, name, name.replace(" ", "-"), end_ms)
+    return Outcome(side, strategy, windows, checkers.verdicts(history))
+
+
+_HEAD: Final = (
+    "run", "lost", "order", "twice", "balance", "stickiness", "moved", "beyond", "settled ms",
+    "two owners ms", "of all queues", "no owner ms", "suspended", "p99 ms",
+)  # fmt: skip
+
+
+def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Lines of Markdown."""
+    yield "| " + " | ".join(_HEAD) + " |"
+    yield "|" + "---|" * len(_HEAD)
+    for one in outcomes:
+        delivery = one.verdicts["MQChecker"]
+        sticky = [
+            w.measures.stickiness for w in one.rebalances if w.measures.stickiness is not None
+        ]
+        cells = [
+            one.name,
+            delivery["lostMessageCount"],
+            "kept" if one.verdicts["OrderChecker"]["isOrdered"] else "broken",
+            delivery["duplicateMessageCount"],
+            f"{mean(w.measures.balance_degree for w in one.windows):.2f}",
+            f"{mean(sticky):.2f}" if sticky else "-",
+            one.total("moved"),
+            one.total("beyond"),
+            one.worst("settle_ms"),
+            one.worst("overlap_ms"),
+            one.total("overlaps_ms"),
+            one.worst("unowned_ms", ("kill", "loss")),
+            one.worst("unowned_ms", ("suspend",)),
+            one.verdicts["EndToEndLatencyChecker"]["p99Ms"],
+        ]
+        yield "| " + " | ".join(map(str, cells)) + " |"
+
+
+def broken(one: Outcome, others: Sequence[Outcome]) -> Iterator[str]:
+    """What a run of ours does not reach, in sentences."""
+    if one.verdicts["MQChecker"]["lostMessageCount"]:
+        yield f"lost {one.verdicts['MQChecker']['lostMessages']}"
+    if not one.verdicts["OrderChecker"]["isOrdered"]:
+        yield f"out of order: {one.verdicts['OrderChecker']['firstWrong']}"
+    for window in one.windows:
+        yield from (f"{window.what}: {text}" for text in _of_window(one, window))
+    if one.strategy.startswith("broker"):
+        theirs = [other.total("overlaps_ms") for other in others if other.side == "rocketmq"
+                  and other.strategy.startswith("broker")]  # fmt: skip
+        if theirs and one.total("overlaps_ms") * 2 > min(theirs):
+            yield f"two owners for {one.total('overlaps_ms')} ms, RocketMQ's for {min(theirs)}"
+
+
+def _of_window(one: Outcome, window: Window) -> Iterator[str]:
+    if not window.is_settled:
+        yield f"not settled: {window.line['after']}"
+    if not one.strategy.startswith("broker"):
+        return
+    if one.strategy == "broker-STICKY" and window.beyond:
+        yield f"{window.beyond} moves beyond the minimum"
+    if window.settle_ms > SETTLE_MS:
+        yield f"settled {window.settle_ms} ms after the notice"
+    limit = DETECTED_MS if window.kind == "suspend" else KILLED_MS
+    if window.unowned_ms > limit:
+        yield f"a queue had no owner for {window.unowned_ms} ms"
+
+
+def kept(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
+    """Write the histories that `turbopump analyze rebalance` reads, and all figures."""
+    files = []
+    for one in outcomes:
+        file = folder / f"{one.side}-{one.strategy}.jsonl"
+        file.write_text("".join(json.dumps(window.line) + "\n" for window in one.rebalances))
+        files.append(file)
+    figures = [one.to_json() for one in outcomes]
+    (folder / "figures.json").write_text(json.dumps(figures, indent=1) + "\n")
+    return files

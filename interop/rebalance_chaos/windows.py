@@ -1,0 +1,140 @@
+"""What each fault and each recovery cost the group: the measures of docs/FORMATS.md, and more.
+
+A window is the time from the start of a fault to its end, or from there to the next one. Called by
+report.py.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from interop.rebalance_chaos.history import Happened, History
+from interop.rebalance_chaos.ownership import Ownership, Shares, process_of
+from turbopump.spark.rebalance.measures import Measures, measure, parse
+
+MANY: Final = 1_000_000
+
+
+@dataclass(frozen=True)
+class Window:
+    """One fault or recovery of a run. Times are ms."""
+
+    what: str
+    kind: str
+    """kill, suspend or loss; each has two."""
+    is_fault: bool
+    start_ms: int
+    end_ms: int
+    notice_ms: int
+    """When brokers could know: the kill, the last start, the first change of what only shows by
+    missing heartbeats."""
+    settle_ms: int
+    """From the notice to the last change; 0 without one."""
+    is_settled: bool
+    """In the end each queue had one owner."""
+    moved: int
+    """How often a member that lives lost a queue."""
+    overlap_ms: int
+    """The longest time of two owners of a queue."""
+    overlaps_ms: int
+    """Of all queues together."""
+    unowned_ms: int
+    measures: Measures
+    line: dict[str, Any]
+    """Of a history as `turbopump analyze rebalance` reads it."""
+
+    @property
+    def beyond(self) -> int:
+        """Moves that no balanced assignment needed."""
+        return max(0, self.moved - self.measures.moved_min)
+
+
+def measured(history: History, allocator: str, group: str, end_ms: int) -> list[Window]:
+    """All windows of a run."""
+    ownership = Ownership(history, end_ms)
+    happened = list(history.faults())
+    ends = [one.time_ms for one in happened[1:]] + [end_ms]
+    return [
+        _window(history, ownership, one, until_ms, allocator, group)
+        for one, until_ms in zip(happened, ends, strict=True)
+    ]
+
+
+def _window(
+    history: History,
+    ownership: Ownership,
+    event: Happened,
+    end_ms: int,
+    allocator: str,
+    group: str,
+) -> Window:
+    start_ms = event.time_ms
+    kind = event.name.rpartition("-")[2]
+    before, after = ownership.shares(start_ms - 1), ownership.shares(end_ms - 1)
+    members = ownership.members(end_ms - 1)
+    changes = ownership.changes(start_ms, end_ms)
+    notice_ms = _notice(history, event, end_ms, kind, _later(changes, start_ms))
+    settle_ms = max(0, changes[-1] - notice_ms) if changes else 0
+    longest, total = ownership.with_owners(2, MANY, start_ms, end_ms)
+    unowned_ms, _ = ownership.with_owners(0, 0, start_ms, end_ms)
+    owners = [queue for queues in after.values() for queue in queues]
+    trigger = event.name if event.is_start else f"after {event.name}"
+    line = {
+        "time_ms": start_ms,
+        "group": group,
+        "topic": group,
+        "allocator": allocator,
+        "trigger": trigger,
+        "members": sorted(members),
+        "queues": [_place(queue) for queue in sorted(ownership.queues)],
+        "before": _named(before),
+        "after": _named(after),
+        "start_ms": notice_ms,
+        "end_ms": notice_ms + settle_ms,
+        "overlap_ms": longest,
+        "unowned_ms": unowned_ms,
+    }
+    return Window(
+        what=trigger,
+        kind=kind,
+        is_fault=event.is_start,
+        start_ms=start_ms,
+        end_ms=end_ms,
+        notice_ms=notice_ms,
+        settle_ms=settle_ms,
+        is_settled=sorted(owners) == sorted(ownership.queues),
+        moved=ownership.losses(members, start_ms, end_ms),
+        overlap_ms=longest,
+        overlaps_ms=total,
+        unowned_ms=unowned_ms,
+        measures=measure(parse(json.dumps(line))),
+        line=line,
+    )
+
+
+def _later(changes: list[int], start_ms: int) -> int:
+    return changes[0] if changes else start_ms
+
+
+def _notice(history: History, event: Happened, end_ms: int, kind: str, first_ms: int) -> int:
+    if kind == "kill" and not event.is_start:
+        started = [
+            at
+            for member, at in history.started().items()
+            if event.time_ms <= at < end_ms and process_of(member).partition(".")[0] in event.nodes
+        ]
+        return max(started, default=event.time_ms)
+    if kind != "kill" and event.is_start:
+        return first_ms
+    return event.time_ms
+
+
+def _place(queue: str) -> list[str | int]:
+    broker, _, number = queue.rpartition(":")
+    return [broker, int(number)]
+
+
+def _named(shares: Shares) -> dict[str, list[list[str | int]]]:
+    return {
+        member: [_place(queue) for queue in sorted(queues)] for member, queues in shares.items()
+    }

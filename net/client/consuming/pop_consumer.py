@@ -1,0 +1,259 @@
+"""The push consumer over pop: messages of any queue are popped and handed to a handler.
+
+Owns the pop loops, one for each broker of a topic, the running handlers, and the renewal of what
+they take long over. It must never share queues out. Called by programs.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from turbopump.net.client import backoff
+from turbopump.net.client.consuming.delivery import on_the_loop
+from turbopump.net.client.consuming.membership import Handler, RunningHandler
+from turbopump.net.client.consuming.queue_runner import FAILURES
+from turbopump.net.client.consuming.simple_consumer import PopPlace, SimpleConsumer, check_invisible
+from turbopump.net.client.errors import ClientError, InvalidArgument
+from turbopump.net.client.instance import Instance
+from turbopump.net.client.messages import ReceivedMessage
+from turbopump.net.client.options import ClientOptions, Outcome
+from turbopump.net.client.tasks import TaskSet
+from turbopump.net.wire.pop_records import MESSAGES_MAX
+from turbopump.net.wire.queues import MessageQueue
+
+logger = logging.getLogger(__name__)
+
+POLL_MS: Final = 15_000
+"""How long a broker that has nothing holds a pop (DefaultMQPushConsumerImpl)."""
+PLACES_MS: Final = 1_000
+"""How often the brokers of all topics are looked up."""
+SETTLE_TRIES: Final = 2
+RETRY_MS: Final = tuple(
+    1000 * seconds
+    for seconds in (
+        *(10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600),
+        *(1200, 1800, 3600, 7200),
+    )
+)
+"""After so many deliveries a refused message stays hidden for so long
+(ConsumeMessagePopConcurrentlyService)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PopOptions:
+    """How a push consumer over pop works (DefaultMQPushConsumer).
+
+    Args:
+        concurrency: handlers running at the same time; as many messages again may wait for them.
+        batch: messages asked for by one pop, 32 at most.
+        invisible_ms: for how long the group does not see what was popped; renewed while a handler
+            runs.
+        consume_timeout_ms: not renewed any more after so long in a handler.
+        retry_ms: for how long a refused message stays hidden, by how often it came.
+        ordered: messages of a queue one after the other; the queue waits for the one that fails.
+        suspend_ms: for how long.
+        close_timeout_ms: how long `close` waits for running handlers.
+    """
+
+    concurrency: int = 20
+    batch: int = MESSAGES_MAX
+    invisible_ms: int = 60_000
+    consume_timeout_ms: int = 15 * 60_000
+    retry_ms: tuple[int, ...] = RETRY_MS
+    ordered: bool = False
+    suspend_ms: int = 1_000
+    close_timeout_ms: int = 10_000
+
+
+class PopConsumer(SimpleConsumer):
+    """Has popped messages handled; use as `async with PopConsumer("group", [...]) as consumer`.
+
+    What its handler returns from is acknowledged; what it refuses, by an error or by
+    Outcome.RETRY, comes again after 10 s, later after more, to any member.
+
+    Args:
+        group: the consumer group.
+        namesrv: addresses "host:port", or one text with ";" between; not needed with `instance`.
+        options: how many at a time, for how long, in which order.
+        from_first: a group that is new begins at the first message, not at the last one.
+        instance: a client to share with other producers and consumers.
+        client_options: intervals and timeouts of an own client.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] = (),
+        *,
+        options: PopOptions | None = None,
+        from_first: bool = False,
+        instance: Instance | None = None,
+        client_options: ClientOptions | None = None,
+    ) -> None:
+        given = options or PopOptions()
+        check_invisible(given.invisible_ms, 1)
+        if given.concurrency < 1 or not 0 < given.batch <= MESSAGES_MAX or not given.retry_ms:
+            raise InvalidArgument(f"nothing can be popped with {given}")
+        super().__init__(
+            group,
+            namesrv,
+            from_first=from_first,
+            ordered=given.ordered,
+            instance=instance,
+            client_options=client_options,
+        )
+        self._options = given
+        self._threads = ThreadPoolExecutor(given.concurrency, group)
+        self._handler: RunningHandler | None = None
+        self._pops, self._handling = TaskSet(), TaskSet()
+        self._slots = asyncio.Semaphore(given.concurrency)
+        self._room = self._room_of_all = 2 * given.concurrency
+        self._has_room = asyncio.Event()
+
+    def on_message(self, handler: Handler) -> Handler:
+        """Have every message handled by `handler`; usable as a decorator, before `start`.
+
+        An `async def` handler runs on the loop, a plain `def` in a thread.
+        """
+        self._handler = on_the_loop(handler, self._threads)
+        return handler
+
+    async def start(self) -> None:
+        """Join the group and begin to pop. Raises ClientError without a handler."""
+        if self._handler is None:
+            raise ClientError("a consumer over pop needs a handler: on_message")
+        await super().start()
+        self._pops.spawn(self._follow_places(), "brokers to pop from")
+
+    async def close(self) -> None:
+        """Leave the group: running handlers end (up to close_timeout_ms); what has no handler yet
+        comes again, to others. Closing twice does nothing."""
+        await self._pops.cancel()
+        try:
+            async with asyncio.timeout(self._options.close_timeout_ms / 1000):
+                while self._room < self._room_of_all:
+                    self._has_room.clear()
+                    await self._has_room.wait()
+        except TimeoutError:
+            logger.info("%d messages without an outcome come again", len(self._handling))
+        await self._handling.cancel()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        await super().close()
+
+    async def receive(
+        self, max_count: int = MESSAGES_MAX, *, invisible_ms: int = 30_000, wait_ms: int = 15_000
+    ) -> list[ReceivedMessage]:
+        """Raises ClientError: messages go to the handler."""
+        raise ClientError("this consumer's messages go to its handler")
+
+    async def _follow_places(self) -> None:
+        """One loop for each broker of each topic, as routes come and go."""
+        loops: dict[PopPlace, asyncio.Task[None]] = {}
+        while True:
+            try:
+                places = set(await self._places())
+            except FAILURES as error:
+                logger.info("no broker to pop from: %s", error)
+                places = set(loops)
+            for place in places - set(loops):
+                loops[place] = self._pops.spawn(self._pop_from(place), f"pop {place}")
+            for place in set(loops) - places:
+                loops.pop(place).cancel()
+            await asyncio.sleep(PLACES_MS / 1000)
+
+    async def _pop_from(self, place: PopPlace) -> None:
+        options, failures = self._options, 0
+        while True:
+            while self._room <= 0:
+                self._has_room.clear()
+                await self._has_room.wait()
+            asked = min(options.batch, self._room)
+            self._room -= asked
+            found: list[ReceivedMessage] = []
+            try:
+                found = await self._pop(place, asked, options.invisible_ms, POLL_MS)
+                failures = 0
+            except FAILURES as error:
+                failures += 1
+                logger.info("popping %s failed: %s", place, error)
+                await self._refresh()
+                await asyncio.sleep(backoff.wait_ms(error, failures) / 1000)
+            finally:
+                self._gave_back(asked - len(found))
+            self._hand_over(found)
+
+    def _hand_over(self, found: Sequence[ReceivedMessage]) -> None:
+        until_ms = self._instance.steady_ms() + self._options.invisible_ms
+        if not self._options.ordered:
+            for message in found:
+                self._handling.spawn(self._settle_each([message], until_ms), "message handler")
+            return
+        queues: dict[MessageQueue, list[ReceivedMessage]] = {}
+        for message in found:
+            queues.setdefault(message.queue, []).append(message)
+        for messages in queues.values():
+            self._handling.spawn(self._settle_each(messages, until_ms), "message handler")
+
+    async def _settle_each(self, messages: Sequence[ReceivedMessage], until_ms: int) -> None:
+        """One after the other; behind one that fails none is handled."""
+        left = list(messages)
+        try:
+            while left:
+                if not await self._is_handled(left[0], until_ms):
+                    await self._again(left)
+                    return
+                await self._settled(left.pop(0), None)
+                self._gave_back(1)
+        finally:
+            self._gave_back(len(left))
+
+    async def _is_handled(self, message: ReceivedMessage, until_ms: int) -> bool:
+        """Run the handler; not for what waited so long that others may have it by now."""
+        assert self._handler is not None
+        async with self._slots:
+            half_ms = self._options.invisible_ms // 2
+            if self._instance.steady_ms() > until_ms - half_ms and not await self._settled(
+                message, self._options.invisible_ms
+            ):
+                return False
+            running = asyncio.ensure_future(self._handler(message))
+            end_ms = self._instance.steady_ms() + self._options.consume_timeout_ms
+            try:
+                while not (await asyncio.wait({running}, timeout=half_ms / 1000))[0]:
+                    if self._instance.steady_ms() < end_ms:
+                        await self._settled(message, self._options.invisible_ms)
+                return running.result() is Outcome.ACK
+            except Exception:
+                logger.exception("the handler failed on message %s", message.message_id)
+                return False
+            finally:
+                running.cancel()
+
+    async def _again(self, left: Sequence[ReceivedMessage]) -> None:
+        for message in left:
+            retry_ms = self._options.retry_ms
+            times = min(message.reconsume_times, len(retry_ms) - 1)
+            after_ms = self._options.suspend_ms if self._options.ordered else retry_ms[times]
+            await self._settled(message, after_ms)
+
+    async def _settled(self, message: ReceivedMessage, again_ms: int | None) -> bool:
+        """Acknowledge it, or have it come again after a time; False if no broker took that, and it
+        comes when its time is over."""
+        for _ in range(SETTLE_TRIES):
+            try:
+                if again_ms is None:
+                    await self.ack(message)
+                else:
+                    await self.change_invisible(message, again_ms)
+                return True
+            except FAILURES as error:
+                failure = error
+        logger.warning("message %s comes again: %s", message.message_id, failure)
+        return False
+
+    def _gave_back(self, count: int) -> None:
+        self._room += count
+        self._has_room.set()

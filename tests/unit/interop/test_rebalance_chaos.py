@@ -1,0 +1,142 @@
+"""The judges of the chaos evaluation, on histories made by hand; and its plans and its network."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from interop.rebalance_chaos import checkers
+from interop.rebalance_chaos.faults import LOSSES, NAMES, Fault, chosen, plan
+from interop.rebalance_chaos.history import Down, Happened, History, gathered
+from interop.rebalance_chaos.ownership import Ownership
+from interop.rebalance_chaos.report import broken, outcome
+from interop.rebalance_chaos.windows import Window, measured
+
+A, B, C = "1.2.3.4@chaos-n1.1-0", "1.2.3.4@chaos-n2.1-0", "1.2.3.4@chaos-n1.2-0"
+FIRST, SECOND = "broker-a:0,broker-a:1", "broker-b:0,broker-b:1"
+ALL = f"{FIRST},{SECOND}"
+
+
+def lines(*rows: str) -> str:
+    return "".join(row.replace(" ", "\t") + "\n" for row in rows)
+
+
+def sent(number: int, outcome: str = "SUCCESS", at: int = 0, latency: int = 1) -> str:
+    return f"producer enqueue RESPONSE {outcome} {number} key {at} {latency} q -1"
+
+
+def got(number: int, at: int = 0) -> str:
+    return f"n1 dequeue RESPONSE SUCCESS {number} key {at} 0 q 7"
+
+
+def history(tmp_path: Path, *rows: str, happened: tuple[Happened | Down, ...] = ()) -> History:
+    file = tmp_path / "lines"
+    file.write_text(lines(*rows) + "cut off")
+    return gathered([file], happened)
+
+
+def test_what_was_acknowledged_and_never_came_is_lost(tmp_path: Path) -> None:
+    seen = checkers.delivery(
+        history(tmp_path, sent(1), sent(2), sent(3, "UNKNOWN"), got(1), got(1))
+    )
+    assert seen["lostMessages"] == ["2"] and not seen["atLeastOnce"]
+    assert seen["duplicateMessageCount"] == 1 and not seen["atMostOnce"]
+
+
+@pytest.mark.parametrize(
+    ("came", "wrong"), [((1, 2, 3), {}), ((1, 2, 1, 2, 3), {}), ((1, 3, 2), {"key": "3"})]
+)
+def test_order_may_repeat_but_not_skip(
+    tmp_path: Path, came: tuple[int, ...], wrong: dict[str, str]
+) -> None:
+    rows = [sent(number) for number in (1, 2, 3)] + [got(number) for number in came]
+    assert checkers.order(history(tmp_path, *rows))["firstWrong"] == wrong
+
+
+def test_recovery_is_from_the_first_refusal_to_the_next_success(tmp_path: Path) -> None:
+    fault = Happened("fixed-kill", True, 100, ("n1",))
+    end = Happened("fixed-kill", False, 900, ("n1",))
+    rows = [sent(1, at=50), sent(2, "FAILURE", 200, 40), sent(3, at=500)]
+    (seen,) = checkers.recovery(history(tmp_path, *rows, happened=(fault, end)))
+    assert seen["recoveryTimeMs"] == 340 and seen["isRecoveryInFaultInterval"]
+
+
+def killed(tmp_path: Path, *, b_takes_at: int = 1200) -> list[Window]:
+    """A has half, its process is killed at 1000, B takes it, C comes and gets the other half."""
+    rows = [
+        f"own {A} 10 {FIRST}",
+        f"own {B} 11 {SECOND}",
+        f"started {A} 12",
+        f"started {B} 12",
+        f"own {B} {b_takes_at} {ALL}",
+        f"started {C} 3000",
+        f"own {B} 3400 {SECOND}",
+        f"own {C} 3300 {FIRST}",
+    ]
+    happened = (
+        Happened("fixed-kill", True, 1000, ("n1",)),
+        Down("n1.1", 1001, True),
+        Happened("fixed-kill", False, 2500, ("n1",)),
+    )
+    return measured(history(tmp_path, *rows, happened=happened), "STICKY", "group", 4000)
+
+
+def test_a_kill_and_its_recovery_are_measured(tmp_path: Path) -> None:
+    fault, after = killed(tmp_path)
+    assert (fault.settle_ms, fault.unowned_ms, fault.overlap_ms) == (200, 199, 0)
+    assert (fault.moved, fault.measures.moved_min, fault.measures.stickiness) == (0, 0, 0.5)
+    assert (after.notice_ms, after.settle_ms) == (3000, 400)
+    assert (after.overlap_ms, after.overlaps_ms, after.unowned_ms) == (100, 200, 0)
+    assert (after.moved, after.measures.moved_min, after.beyond) == (2, 2, 0)
+    assert fault.is_settled and after.is_settled
+
+
+def test_a_queue_without_an_owner_is_not_settled(tmp_path: Path) -> None:
+    fault, _ = killed(tmp_path, b_takes_at=2600)
+    assert not fault.is_settled and fault.unowned_ms == 1499
+
+
+def test_a_suspended_process_has_its_queues_when_it_goes_on(tmp_path: Path) -> None:
+    happened = (Down("n1.1", 100, True), Down("n1.1", 300, False))
+    found = Ownership(history(tmp_path, f"own {A} 10 {FIRST}", happened=happened), 400)
+    assert [found.with_owners(0, 0, low, low + 100) for low in (0, 100, 200, 300)] == [
+        (10, 20),
+        (100, 200),
+        (100, 200),
+        (0, 0),
+    ]
+
+
+def test_what_is_not_reached_is_said(tmp_path: Path) -> None:
+    rows = [f"own {A} 10 {FIRST}", f"started {A} 5", f"own {A} 9000 broker-a:0", sent(1), sent(2)]
+    happened = (
+        Happened("random-loss", True, 1000, ("n2",)),
+        Happened("random-loss", False, 2000, ("n2",)),
+    )
+    seen = outcome(
+        "turbopump", "broker-STICKY", history(tmp_path, *rows, happened=happened), 20_000
+    )
+    assert [text.partition(":")[0] for text in broken(seen, [seen])] == [
+        "lost ['1', '2']",
+        "out of order",
+        *["after random-loss"] * 4,
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_fault_leaves_a_node_alone(name: str) -> None:
+    for seed in range(20):
+        nodes = chosen(name, ("n1", "n2", "n3"), random.Random(seed))
+        assert 1 <= len(nodes) <= 2
+
+
+def test_a_plan_follows_from_its_seed() -> None:
+    def made() -> Iterator[list[Fault]]:
+        for seed in range(5):
+            yield plan(NAMES, ("n1", "n2", "n3"), 70, random.Random(seed))
+
+    first, second = list(made()), list(made())
+    assert first == second and len({tuple(one) for one in first}) > 1
+    for faults in first:
+        assert {fault.kind for fault in faults} >= {"kill", "suspend", "loss"}
+    assert [one.name for one in plan(LOSSES, ("n1", "n2"), 1, random.Random(1))] == list(LOSSES)

@@ -141,7 +141,7 @@ class Replicating:
 
     async def stop(self) -> None:
         """Leave the group; pending sends are answered."""
-        self.metadata.stop()
+        self.metadata.leave()
         if self.acting is not None:
             self.acting.stop()
         if self.membership is not None:

@@ -344,6 +344,10 @@ class Store(StoreReader):
         self._damage.save()
         self.statistics.tick(steady_ms)
 
+    def flush_soon(self) -> None:
+        """Sync what was appended so far, before ASYNC_FLUSH's rhythm asks for it."""
+        self._commit.start()
+
     def deleting_expired(self, now_ms: int) -> Later[int | OSError]:
         """Remove log files older than fileReservedTime now, by disk threads; how many went."""
         return self._retention.cleaning(now_ms)

@@ -106,6 +106,10 @@ class DelayedMessages:
         """The master delivers from here on, see SafeProgress."""
         self._kept.follow()
 
+    def leave(self) -> None:
+        """The broker stops, see SafeProgress."""
+        self._kept.leave()
+
     def adopt(
         self, progress: dict[int, QueueOffset], version: DataVersion, log_end: LogOffset
     ) -> None:

@@ -42,6 +42,7 @@ class SafeProgress(Generic[P]):
         """What the file says; None if that is not known."""
         self._candidate: tuple[P, LogOffset] | None = None
         self._coming: _Coming[P] | None = None
+        self._left_at: LogOffset | None = None
         self.data_version = DataVersion()
         self.versions = Versions()
 
@@ -64,7 +65,7 @@ class SafeProgress(Generic[P]):
     def settle(self) -> None:
         """Whether the deliveries behind a progress that waits for it are safe by now."""
         store = self._store
-        safe = min(store.flushed_log_offset, store.confirm_log_offset, self._role.safe_end())
+        safe = min(store.flushed_log_offset, self._copied_end())
         if self._candidate is not None and safe >= self._candidate[1]:
             self.safe, self._candidate = self._candidate[0], None
 
@@ -74,12 +75,21 @@ class SafeProgress(Generic[P]):
         self.settle()
         return None if self._candidate is not None or self.safe == self.saved else self.safe
 
+    def leave(self) -> None:
+        """The broker stops, and its role is about to end: what replicas have by now counts."""
+        self.settle()
+        self._left_at = self._copied_end()
+
+    def _copied_end(self) -> LogOffset:
+        return LogOffset(min(self._store.confirm_log_offset, self._role.safe_end()))
+
     def settle_last(self) -> None:
         """The store is flushed and closed: what no replica lacks is safe now."""
         store = self._store
         self._candidate = self._candidate or (self.current, store.max_log_offset)
         self.settle()
-        if min(store.confirm_log_offset, self._role.safe_end()) >= store.max_log_offset:
+        copied = self._copied_end() if self._left_at is None else self._left_at
+        if copied >= store.max_log_offset:
             self.safe = self.current
 
     def follow(self) -> None:

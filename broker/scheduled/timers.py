@@ -108,7 +108,7 @@ class Timers:
         self._flush_due_ms = self._expire_due_ms = LONG_AGO_MS
         self._metrics_saved = 0
         self.metrics = TimerMetrics()
-        self.enqueued = self.dequeued = 0
+        self.enqueued = self.dequeued = self._moved = 0
         self.on_ready: Callable[[], None] = lambda: None
         """Called when a step can do more than the last one could; to be replaced."""
         files.on_ready = lambda: self.on_ready()
@@ -156,6 +156,10 @@ class Timers:
             self._kept.follow()
         if self._enabled and self._files.queue_offset > self._kept.current.queue_offset:
             self._files.rewind(self._kept.current.queue_offset)
+
+    def leave(self) -> None:
+        """The broker stops, see SafeProgress."""
+        self._kept.leave()
 
     def lead(self) -> None:
         """This broker delivers from here on."""
@@ -418,7 +422,12 @@ class Timers:
         kept = self._kept
         if kept.current != kept.saved:
             kept.data_version = kept.versions.next(kept.data_version, now_ms)
+        kept.settle()
         kept.begin()
+        moved = self.enqueued + self.dequeued
+        if moved != self._moved:
+            self._moved = moved
+            self._store.flush_soon()  # a broker that is killed repeats what is not safe
         kept.settle()
         kept.saved = kept.safe
         if steady_ms >= self._expire_due_ms:

@@ -130,6 +130,7 @@ class MetadataFollower:
         self._queue_end = queue_end or broker.store.next_queue_offset
         self._versions = Versions()
         self._following: Following | None = None
+        self._left = False
         self._deletions: dict[str, LogOffset] = {}
         self._deletions_due_ms = self._steady_ms = LONG_AGO_MS
         self._now_ms = broker.started_ms
@@ -146,6 +147,8 @@ class MetadataFollower:
     def follow(self, address: str, epoch: int, steady_ms: int) -> None:
         """This broker is a replica; its master serves clients at `address`, "" if that is not
         known, in the reign `epoch` (0 and less: there are no epochs)."""
+        if self._left:
+            return
         if not self._versions.following:
             self._versions.following = True
             self._broker.delay.follow()
@@ -163,6 +166,14 @@ class MetadataFollower:
     def stop(self) -> None:
         """No broker is asked any more, and no answer counts."""
         self._following = None
+
+    def leave(self) -> None:
+        """The broker stops: what comes of its role is no other master, and what it delivered as one
+        stays delivered as far as replicas have it."""
+        self.stop()
+        self._left = True
+        self._broker.delay.leave()
+        self._broker.timers.leave()
 
     def lead(self, epoch: int, now_ms: int) -> Later[OSError | None]:
         """This broker is the master, of that epoch (0 and less: there are none); to be called when

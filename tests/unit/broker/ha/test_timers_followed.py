@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.broker.ha.pairs import Group, copy_log
-from tests.unit.broker.scheduled.test_timers import bodies, send
+from tests.unit.broker.ha.pairs import DELAY, Group, copy_log, put
+from tests.unit.broker.scheduled.test_timers import bodies, send, stored
 
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.net.wire.codes import RequestCode
@@ -63,6 +63,24 @@ def test_as_the_new_master_it_delivers_what_the_old_one_did_not(group: Group) ->
         replica.run_timers()
         log.confirm_to(log.end, replica.now_ms)
     assert sorted(bodies(replica)) == [b"later", b"soon", b"unknown"]
+
+
+def test_a_master_that_stops_forgets_nothing_of_what_it_delivered(group: Group) -> None:
+    """Its role ends before its store does: that is no other master, which may lack deliveries."""
+    master = group.master
+    send(master, b"soon", TIMER_DELAY_SEC=1)
+    put(master, DELAY)
+    send(master, b"later", TIMER_DELAY_SEC=60)
+    master.pass_time(1_200)
+    before = stored(master, queue_id=0)
+    group.lead.leave()
+    master.broker.role.end(1)
+    group.lead.follow("", 0, master.steady_ms)
+    master.close()
+    master.open()
+    master.pass_time(5_000)
+    assert bodies(master) == [b"soon"]
+    assert len(stored(master, queue_id=0)) == len(before) == 1
 
 
 def test_progress_of_a_master_that_knows_less_is_not_taken(group: Group) -> None:

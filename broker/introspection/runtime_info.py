@@ -8,6 +8,7 @@ what such a machine says when it is idle: tools parse them and fail where one is
 """
 
 from collections.abc import Mapping
+from heapq import nlargest
 from typing import Final
 
 from turbopump.broker.context import BrokerContext
@@ -70,6 +71,7 @@ def runtime_table(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     if broker.membership is not None:
         table.update(membership_table(broker.membership))
     table.update(_of_groups(broker, now_ms))
+    table.update(_of_pops(broker, now_ms))
     table.update(_of_timers(broker, now_ms))
     table.update(_of_transactions(broker))
     for level, queue_offset in broker.delay.progress().items():
@@ -86,6 +88,20 @@ def _of_groups(broker: BrokerContext, now_ms: int) -> dict[str, str]:
         waited = "?" if behind < 0 else f"{'' if lag.since[1] else '>='}{behind}"
         told = f"{lag.messages} messages, {waited} ms, {lag.members} members"
         table[f"consumerLag_{lag.topic}@{lag.group}"] = told
+    return table
+
+
+def _of_pops(broker: BrokerContext, now_ms: int) -> dict[str, str]:
+    """Ours: the consumer groups that pop, those with the most in flight first; `top` reads them."""
+    rates, in_flight = broker.statistics.pop_rates(), broker.pop.in_flight.counts(now_ms)
+    if not rates and not in_flight:
+        return {}
+    table = {"popReviveBehind": str(broker.pop.behind_ms(now_ms))}
+    groups = nlargest(GROUPS_TOLD, rates.keys() | in_flight.keys(), key=in_flight.__getitem__)
+    for group in groups:
+        popped, acked = rates.get(group, (0.0, 0.0))
+        told = f"{popped:.1f} popped/s, {acked:.1f} acked/s, {in_flight[group]} in flight"
+        table[f"consumerPop_{group}"] = told
     return table
 
 

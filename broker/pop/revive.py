@@ -160,6 +160,10 @@ class ReviveQueue:
         self._advance(now_ms)
         return 0 if is_full else taken
 
+    def behind_ms(self, now_ms: int) -> int:
+        """For how long the first message that is not handled should have been revived."""
+        return max(0, now_ms - self._first_due_ms()) if self._open else 0
+
     def _unread_ms(self) -> int:
         return self._seen_ms - UNREAD_SLACK_MS
 

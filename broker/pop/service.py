@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from turbopump.broker.pop.hand_outs import HandOuts
+from turbopump.broker.pop.in_flight import InFlight
 from turbopump.broker.pop.order_info import OrderedBatches
 from turbopump.broker.pop.popping import Popping
 from turbopump.broker.pop.revive import READ_MAX, ReviveQueue
@@ -49,6 +50,7 @@ class PopService:
         self.log = log
         self.queues = queues
         self.now_ms = now_ms
+        self.in_flight = InFlight()
         self._role = role
         self._settled = settled
         self._recover = recover
@@ -89,6 +91,10 @@ class PopService:
             more, room = more or taken == room, room - taken
         self._first += 1  # each queue has its turn when all are behind
         return more
+
+    def behind_ms(self, now_ms: int) -> int:
+        """How late revival is."""
+        return max(queue.behind_ms(now_ms) for queue in self.queues)
 
     def ready(self) -> Iterator[None]:
         """Of a master: its first pops wait, in steps, until it knows what was handed out before."""

@@ -33,13 +33,18 @@ TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
 SNDBCK_PUT_NUMS: Final = "SNDBCK_PUT_NUMS"
 GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"
 GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
+GROUP_POP_NUMS: Final = "GROUP_POP_NUMS"
+"""Ours: messages that were popped. GROUP_ACK_NUMS is RocketMQ's."""
+GROUP_ACK_NUMS: Final = "GROUP_ACK_NUMS"
 BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
 BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
 
 ALL: Final = ""
 """The key of the two meters of the whole broker (RocketMQ: the cluster's name)."""
 
-_OF_GROUPS = frozenset({GROUP_GET_NUMS, GROUP_GET_SIZE, SNDBCK_PUT_NUMS})
+_OF_GROUPS = frozenset(
+    {GROUP_GET_NUMS, GROUP_GET_SIZE, GROUP_POP_NUMS, GROUP_ACK_NUMS, SNDBCK_PUT_NUMS}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,15 @@ class BrokerStatistics:
         self._add(GROUP_GET_NUMS, key, messages, pulls)
         self._add(GROUP_GET_SIZE, key, size, pulls)
 
+    def popped(self, group: str, topic: str, messages: int, size: int) -> None:
+        """A pop gave messages (size in bytes) of a topic to a group."""
+        self.got(group, topic, messages, size)
+        self._add(GROUP_POP_NUMS, f"{topic}@{group}", messages, 1)
+
+    def acked(self, group: str, topic: str, messages: int) -> None:
+        """A group acknowledged messages that it had popped."""
+        self._add(GROUP_ACK_NUMS, f"{topic}@{group}", messages, 1)
+
     def sent_back(self, group: str, topic: str) -> None:
         """A group gave a message of a topic back, to have it again."""
         self._add(SNDBCK_PUT_NUMS, f"{topic}@{group}", 1, 1)
@@ -189,6 +203,18 @@ class BrokerStatistics:
     def got_tps(self, group: str, topic: str) -> float:
         """Messages a second given to the group of the topic, over the last minute."""
         return self._tps(GROUP_GET_NUMS, f"{topic}@{group}")
+
+    def pop_rates(self) -> dict[str, tuple[float, float]]:
+        """Of each group that pops, messages a second over the last minute: popped, and
+        acknowledged."""
+        rates: dict[str, tuple[float, float]] = {}
+        for (name, key), meter in self._meters.items():
+            if name in (GROUP_POP_NUMS, GROUP_ACK_NUMS):
+                group, tps = key.partition("@")[2], meter.windows()[0].tps
+                popped, acked = rates.get(group, (0.0, 0.0))
+                is_pop = name == GROUP_POP_NUMS
+                rates[group] = (popped + tps, acked) if is_pop else (popped, acked + tps)
+        return rates
 
     def totals(self) -> dict[str, int]:
         """Messages put and got until yesterday morning, this morning and now.

@@ -55,6 +55,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
             handle = _checked(broker, header, peer)
         except PopRefused as refused:
             return response(request, refused.code, refused.remark)
+        _count(broker, header.consumer_group, header.topic, handle, 1)
         if handle.is_ordered:
             return _ack_ordered(broker, request, header, handle, now_ms)
         done = Acknowledgement(_key(header, handle), (QueueOffset(header.offset),))
@@ -72,6 +73,10 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
                 )
         except PopRefused as refused:
             return response(request, refused.code, refused.remark)
+        until_ms = handle.pop_time_ms + handle.invisible_ms
+        broker.pop.in_flight.handled(header.consumer_group, until_ms, 1)
+        until_ms = now_ms + header.invisible_time
+        broker.pop.in_flight.popped(header.consumer_group, until_ms, 1, now_ms)
         if handle.is_ordered:
             return _hide_ordered(broker, request, header, handle, now_ms)
         return _change(broker, request, header, handle, now_ms)
@@ -100,6 +105,12 @@ def _checked(
             f" store:{low}~{high}",
         )
     return handle
+
+
+def _count(broker: BrokerContext, group: str, topic: str, handle: PopHandle, messages: int) -> None:
+    """Acknowledged, for operators."""
+    broker.statistics.acked(group, topic, messages)
+    broker.pop.in_flight.handled(group, handle.pop_time_ms + handle.invisible_ms, messages)
 
 
 def _key(
@@ -240,6 +251,7 @@ def _ack_entry(
     except PopRefused:
         return None
     offsets = _bits(entry, given.start)
+    _count(broker, group, topic, given, len(offsets))
     key = CheckPointKey(topic, group, queue_id, given.start, given.pop_time_ms, broker_name)
     if given.is_ordered:
         for offset in offsets:

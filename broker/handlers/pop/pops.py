@@ -190,9 +190,11 @@ class _Pop:
         body: list[memoryview] = []
         for one in popped.taken:
             body.extend(records_of(one, popped, wish, broker.config.broker_name))
-            broker.statistics.got(
-                wish.group, one.queue.topic, len(one.offsets), sum(map(len, one.slices))
-            )
+            count = len(one.offsets)
+            size = sum(map(len, one.slices))
+            broker.statistics.popped(wish.group, one.queue.topic, count, size)
+            until_ms = popped.pop_time_ms + wish.invisible_ms
+            broker.pop.in_flight.popped(wish.group, until_ms, count, popped.pop_time_ms)
         if popped.rest > 0:
             for one in popped.taken:
                 broker.pop.waiters.arrived(one.queue.topic, one.queue.queue_id)

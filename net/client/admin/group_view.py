@@ -74,14 +74,27 @@ class LagView(Result):
 
 
 @dataclass(frozen=True, slots=True)
+class PopView(Result):
+    """A consumer group that pops at one broker group: messages a second over the last minute, and
+    those that are neither acknowledged nor revived. `behind_ms` is how late the broker is with what
+    it should have revived, of whichever group."""
+
+    consumer_group: str
+    popped_tps: float
+    acked_tps: float
+    in_flight: int
+    behind_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class GroupView(Result):
     """One broker group. Without a controller `master_id` is who is master at the name server,
     `epoch` and `set_epoch` are None, and the SyncStateSet is the master's own if it keeps one.
 
     `age_ms` is how old that is, and with it each broker's `alive` and `in_sync`: 0 if the leader of
     the controllers (without controllers the name server) answered in this sample. `lags` are the
-    consumer groups furthest behind, the most messages first, as the master tells (RocketMQ's do
-    not).
+    consumer groups furthest behind, the most messages first, and `pops` those that pop, the most in
+    flight first, as the master tells (RocketMQ's do not).
     """
 
     cluster: str
@@ -93,6 +106,7 @@ class GroupView(Result):
     brokers: list[BrokerView]
     age_ms: int = 0
     lags: list[LagView] = field(default_factory=list)
+    pops: list[PopView] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from turbopump.net.client.admin.group_view import (
     ControllerView,
     GroupView,
     LagView,
+    PopView,
     Sample,
     leader_of,
 )
@@ -40,10 +41,14 @@ LOG_END: Final = "commitLogMaxOffset"
 LAG_PREFIX: Final = "haReplicaLag_"
 LAG_TEXT: Final = re.compile(r"(-?[0-9]{1,19}) B, ([0-9]{1,19}) ms")
 GROUP_LAG_PREFIX: Final = "consumerLag_"
+GROUP_POP_PREFIX: Final = "consumerPop_"
+GROUP_POP_TEXT: Final = re.compile(
+    r"(\d{1,18}\.\d) popped/s, (\d{1,18}\.\d) acked/s, (\d{1,18}) in flight"
+)
 GROUP_LAG_TEXT: Final = re.compile(
     r"([0-9]{1,19}) messages, (>=)?([0-9]{1,19}|\?) ms, ([0-9]{1,9}) members"
 )
-"""Keys of a broker's runtime table; those with ha and consumerLag are ours
+"""Keys of a broker's runtime table; those with ha, consumerLag and consumerPop are ours
 (broker/introspection/runtime_info.py)."""
 
 SETTLED: Final = "MEMBER"
@@ -219,6 +224,7 @@ def read_group(
         members,
         brokers,
         lags=_lags(ends),
+        pops=_pops(ends),
     )
 
 
@@ -234,6 +240,20 @@ def _lags(master: Mapping[str, str]) -> list[LagView]:
             known = waited is not None and not least
             found.append(LagView(group, topic, int(messages), waited, known, int(members)))
     return sorted(found, key=lambda lag: (-lag.messages, lag.consumer_group, lag.topic))
+
+
+def _pops(master: Mapping[str, str]) -> list[PopView]:
+    """The consumer groups that pop at a master."""
+    found = []
+    late = master.get("popReviveBehind", "")
+    for key, text in master.items():
+        told = GROUP_POP_TEXT.fullmatch(text) if key.startswith(GROUP_POP_PREFIX) else None
+        if told is not None:
+            popped, acked, in_flight = told.groups()
+            group = key.removeprefix(GROUP_POP_PREFIX)
+            behind_ms = int(late) if late.isdecimal() and len(late) < 19 else 0
+            found.append(PopView(group, float(popped), float(acked), int(in_flight), behind_ms))
+    return sorted(found, key=lambda pop: (-pop.in_flight, pop.consumer_group))
 
 
 def _replicas(data: BrokerData, state: SyncStateLine | None) -> list[ReplicaLine]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         ControllerView,
         GroupView,
         LagView,
+        PopView,
         Sample,
     )
 
@@ -43,6 +44,8 @@ BROKER_LINE: Final = (
 )
 LAG_COLUMNS: Final = ("consumer group", "topic", "behind", "for", "members")
 LAG_LINE: Final = "     {:<32} {:<32} {:>12}  {:<16} {}"
+POP_COLUMNS: Final = ("pops by", "popped/s", "acked/s", "in flight", "revival late by")
+POP_LINE: Final = "     {:<32} {:>12} {:>12} {:>12}  {}"
 LAGS_SHOWN: Final = 8
 """Consumer groups of a screen, for each broker group; lines and JSON have all."""
 STYLES: Final = {
@@ -55,7 +58,10 @@ STYLES: Final = {
 OLD: Final = "bright_black"
 """Grey: what no node confirmed in this sample."""
 NUMBERS: Final = frozenset(
-    ("term", "epoch", "end", "confirm", "lag", "in/s", "out/s", "age", "behind")
+    (
+        *("term", "epoch", "end", "confirm", "lag", "in/s", "out/s", "age", "behind"),
+        *("popped/s", "acked/s", "in flight"),
+    )
 )
 TOLD: Final = frozenset(("set", "alive"))
 """Columns that hold the words of the controllers, as old as the group's."""
@@ -79,6 +85,9 @@ def sample_lines(sample: "Sample") -> list[str]:
         if group.lags:
             lines.append(columns(LAG_LINE, *LAG_COLUMNS))
             lines += [columns(LAG_LINE, *_lag(each)) for each in group.lags]
+        if group.pops:
+            lines.append(columns(POP_LINE, *POP_COLUMNS))
+            lines += [columns(POP_LINE, *_pop(each)) for each in group.pops]
     return [*lines, ""]
 
 
@@ -173,6 +182,16 @@ def _lag(view: "LagView") -> tuple[object, ...]:
     )
 
 
+def _pop(view: "PopView") -> tuple[object, ...]:
+    return (
+        view.consumer_group,
+        f"{view.popped_tps:.1f}",
+        f"{view.acked_tps:.1f}",
+        view.in_flight,
+        age_text(view.behind_ms),
+    )
+
+
 def _known(value: int | bool | None, doubt: str = "") -> str:
     if isinstance(value, bool):
         return ("yes" if value else "no") + doubt
@@ -206,6 +225,9 @@ def screen(
             lags = [_lag(each) for each in group.lags[:LAGS_SHOWN]]
             away = ["" if each.members else "yellow" for each in group.lags[:LAGS_SHOWN]]
             parts += ["", _table(LAG_COLUMNS, lags, away)]
+        if group.pops:
+            pops = [_pop(each) for each in group.pops[:LAGS_SHOWN]]
+            parts += ["", _table(POP_COLUMNS, pops, [""] * len(pops))]
     parts.append(Text("\nWhat happened", style="bold cyan"))
     for each in changes:
         line = f"{local_time(each.at_ms)} {each.text}"

@@ -23,6 +23,7 @@ from turbopump.net.client.admin.group_view import (
     ControllerView,
     GroupView,
     LagView,
+    PopView,
     Sample,
 )
 
@@ -77,6 +78,18 @@ def test_consumer_groups_that_are_behind() -> None:
     out = io.StringIO()
     Console(file=out, width=100).print(screen("Top", sample, [], 100))
     assert "3 min 12 s" in out.getvalue() and "away" in out.getvalue()
+
+
+def test_consumer_groups_that_pop() -> None:
+    pops = [PopView("billing", 12.5, 3.0, 1_204, 0), PopView("mail", 0.0, 0.0, 7, 4_200)]
+    sample = Sample(1_700_000_000_123, [], [replace(GROUP, pops=pops)])
+    *_, head, first, second, _ = (line.split() for line in sample_lines(sample))
+    assert " ".join(head) == "pops by popped/s acked/s in flight revival late by"
+    assert first == ["billing", "12.5", "3.0", "1204", "-"]
+    assert second == ["mail", "0.0", "0.0", "7", "4.2", "s"]
+    out = io.StringIO()
+    Console(file=out, width=100).print(screen("Top", sample, [], 100))
+    assert "1204" in out.getvalue() and "4.2 s" in out.getvalue()
 
 
 def test_titles_of_groups() -> None:

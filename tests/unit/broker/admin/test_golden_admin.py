@@ -65,7 +65,7 @@ OURS = {
     "syncTimeoutMs",
 }
 """Keys that only Turbopump has."""
-OUR_FACTS = ("transactions",)
+OUR_FACTS = ("transactions", "popRevive")
 """How facts of the runtime table begin that only Turbopump has."""
 NOT_SHOWN_HERE = {
     "authConfigPath",
@@ -298,7 +298,7 @@ def compare_bodies(code: int, ours: Command, theirs: Command, where: str) -> Non
 def stable_keys(body: Any) -> set[str]:
     """Keys of the runtime table, without those made of a path, a level or a group's name."""
     table = fastjson.loads(body)["table"]
-    made = ("consumerLag_", *OUR_FACTS)
+    made = ("consumerLag_", "consumerPop_", *OUR_FACTS)
     names = {key for key in table if "Offset_" not in key and not key.startswith(made)}
     return {re.sub(r"(?<=Ratio_).*", "PATH", key) for key in names}
 

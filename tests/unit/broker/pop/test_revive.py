@@ -4,10 +4,12 @@ import pytest
 from tests.unit.broker.conftest import World
 from tests.unit.broker.pop.test_pops import INVISIBLE_MS, RETRY, Popper
 
+from turbopump.broker.introspection.runtime_info import runtime_table
 from turbopump.broker.pop import retries
 from turbopump.engine.later import Later
 from turbopump.engine.types import PutStatus, QueueOffset
-from turbopump.net.wire.codes import ResponseCode
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.headers.pop import ChangeInvisibleTimeRequest
 from turbopump.net.wire.pop_records import CheckPoint, CheckPointKey
 
 LOG = "rmq_sys_REVIVE_LOG_DefaultCluster"
@@ -101,6 +103,33 @@ def test_a_check_point_that_no_broker_wrote_keeps_nothing(popper: Popper) -> Non
     popper.pop()
     world.pass_time(INVISIBLE_MS + 300)
     assert [body for body, _ in popper.pop()] == ["a"]
+
+
+def test_what_is_in_flight_is_counted(popper: Popper) -> None:
+    """What is acknowledged is not, nor what was revived; what is hidden for longer is."""
+    world = popper.world
+
+    def told() -> str:
+        return runtime_table(world.broker, world.now_ms).get("consumerPop_g", "")
+
+    assert told() == ""
+    popper.send("a", "b", "c")
+    (_, first), (_, second), _ = popper.pop()
+    world.broker.statistics.sample(world.now_ms)
+    world.pass_time(300)
+    assert told().endswith(" 3 in flight")
+    popper.ack(first)
+    world.pass_time(300)
+    assert told().endswith(" 2 in flight")
+    change = ChangeInvisibleTimeRequest(
+        "g", "T", 0, second, int(second.rpartition(" ")[2]), 10 * INVISIBLE_MS
+    )
+    world.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, change)
+    world.pass_time(INVISIBLE_MS + 300)
+    assert told().endswith(" 1 in flight"), "c was revived"
+    world.broker.statistics.sample(world.now_ms + 10_000)
+    assert told() == "0.1 popped/s, 0.1 acked/s, 1 in flight"
+    assert runtime_table(world.broker, world.now_ms)["popReviveBehind"] == "0"
 
 
 def test_properties_that_have_no_room_for_one_more_are_revived(popper: Popper) -> None:

@@ -9,6 +9,7 @@ from turbopump.net.client.admin.group_view import (
     ControllerView,
     GroupView,
     LagView,
+    PopView,
     Sample,
     changes,
     leader_of,
@@ -73,6 +74,21 @@ def test_the_consumer_groups_furthest_behind() -> None:
         LagView("g", "B", 9, None, False, 1),
         LagView("old", "T", 9, 60_000, False, 0),
         LagView("g", "T", 7, 1_500, True, 2),
+    ]
+
+
+def test_the_consumer_groups_that_pop() -> None:
+    table = MASTER_TABLE | {
+        "popReviveBehind": "1500",
+        "consumerPop_few": "3.5 popped/s, 2.0 acked/s, 4 in flight",
+        "consumerPop_many": "0.0 popped/s, 0.0 acked/s, 9000 in flight",
+        "consumerPop_odd": "many",
+    }
+    zero = ReplicaLine("b", 0, "h:1", True)
+    group = read_group(BrokerData("c", "b", {0: "h:1"}), None, [(zero, table)])
+    assert group.pops == [
+        PopView("many", 0.0, 0.0, 9000, 1500),
+        PopView("few", 3.5, 2.0, 4, 1500),
     ]
 
 

@@ -7,6 +7,7 @@ a test's world describe themselves in `Surroundings`. Called by these, with a st
     config, store, topics, Surroundings -> make_broker -> BrokerContext -> request_table
 """
 
+import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -66,6 +67,8 @@ from turbopump.engine.types import QueueOffset
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.message_id import UniqueIds
+
+logger = logging.getLogger(__name__)
 
 _FAMILIES = (
     send,
@@ -143,6 +146,8 @@ def make_broker(
     kept = KeptShares(saver, now_ms)
     for table in (committed, delay, modes, half_counts, kept, timers):
         table.load()
+    if role.is_master:
+        _set_back(committed, store, now_ms)
     ends = Transactions(
         store,
         role,
@@ -185,6 +190,21 @@ def make_broker(
     context.pop = make_pop(_pop_ground(context, around))
     _tie(context, around.wall_ms)
     return context
+
+
+def _set_back(committed: OffsetTable, store: Store, now_ms: int) -> None:
+    """A power cut may take log that offsets are ahead of. What will have those places are other
+    messages, so that no offset stays ahead of them, nor comes back by another crash (R14). One that
+    is elected does so when it begins to lead (broker/ha/metadata/pulling.py)."""
+    found = committed.clamp(store.next_queue_offset, now_ms)
+    if not found:
+        return
+    logger.warning("%d consumer offsets were beyond the log and are set back", found)
+    try:
+        committed.save()
+    except OSError as error:
+        logger.warning("they are not saved yet: %s", error)
+        committed.save_failed()
 
 
 def request_table(context: BrokerContext) -> Dispatcher:

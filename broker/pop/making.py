@@ -103,10 +103,10 @@ def _recovery(ground: PopGround, topic: str) -> Iterator[None]:
         set=lambda queue, at: offsets.commit(
             queue.group, queue.topic, queue.queue_id, at, ground.wall_ms()
         ),
-        was_lowered=lambda queue: offsets.was_lowered(queue.group, queue.topic, queue.queue_id),
+        set_back_ms=lambda queue: offsets.set_back_ms(queue.group, queue.topic, queue.queue_id),
         exists=lambda queue: (
             ground.topics.peek(queue.topic) is not None
-            and ground.groups.get(queue.group) is not None
+            and ground.groups.find_used(queue.group, ground.wall_ms()) is not None
         ),
     )
     places = [(TIMER_TOPIC, 0)]

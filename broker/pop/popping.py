@@ -232,7 +232,7 @@ class Popping:
         if result.status in _MOVED:
             position = result.next_queue_offset
             parts.hand_outs.forget(queue)
-            self._commit(queue, position, now_ms)
+            parts.offsets.correct(queue.group, queue.topic, queue.queue_id, position, now_ms)
             result = self._read(wish, queue, position, wish.count - popped.count)
         if result.status is ReadStatus.FOUND:
             self._give(wish, popped, kind, queue, position, result)

@@ -37,12 +37,12 @@ Interval = tuple[int, int]
 
 @dataclass(slots=True, frozen=True)
 class PoppedOffsets:
-    """The groups' offsets. `get` says -1 for none; `was_lowered`: someone set it back, maybe behind
-    those check points; `exists`: the queue's topic and group do."""
+    """The groups' offsets. `get` says -1 for none; `set_back_ms`: when someone set it back, so that
+    what was handed out before does not count; `exists`: the queue's topic and group do."""
 
     get: Callable[[PoppedQueue], int]
     set: Callable[[PoppedQueue, QueueOffset], None]
-    was_lowered: Callable[[PoppedQueue], bool]
+    set_back_ms: Callable[[PoppedQueue], int]
     exists: Callable[[PoppedQueue], bool]
 
 
@@ -62,17 +62,18 @@ def recover_offsets(
             if record is None:
                 yield
             elif count < INTERVALS_MAX:
-                count += _remember(found, record, revive_topic, broker_name)
+                count += _remember(found, record, revive_topic, broker_name, offsets)
     for number, (queue, intervals) in enumerate(found.items(), 1):
         if number % READ_MAX == 0:
             yield
         at = offsets.get(queue)
-        if not offsets.exists(queue) or offsets.was_lowered(queue):
+        if not offsets.exists(queue):
             continue
         intervals.sort()
         end = intervals[0][0] if at < 0 else at
+        high = store.max_queue_offset(queue.topic, queue.queue_id)
         for first, behind in intervals:
-            if first <= end < behind:
+            if first <= end < behind <= high:  # else a client wrote it
                 end = behind
         if end > at:
             offsets.set(queue, QueueOffset(end))
@@ -101,7 +102,11 @@ def _newest(store: Store, topic: str, queue_id: int) -> Generator[Record | None,
 
 
 def _remember(
-    found: dict[PoppedQueue, list[Interval]], record: Record, revive_topic: str, broker_name: str
+    found: dict[PoppedQueue, list[Interval]],
+    record: Record,
+    revive_topic: str,
+    broker_name: str,
+    offsets: PoppedOffsets,
 ) -> int:
     """Keep what a check point says was handed out; how many stretches more these are."""
     properties = decode_properties(record.properties)
@@ -114,7 +119,10 @@ def _remember(
     key = check_point.key
     if key.broker_name != broker_name:
         return 0
-    intervals = found.setdefault(PoppedQueue(key.topic, key.group, key.queue_id), [])
+    queue = PoppedQueue(key.topic, key.group, key.queue_id)
+    if key.pop_time_ms <= offsets.set_back_ms(queue):
+        return 0
+    intervals = found.setdefault(queue, [])
     first, end = key.start, key.start + max(check_point.distances) + 1
     if intervals and first <= intervals[-1][0] <= end:
         intervals[-1] = first, max(end, intervals[-1][1])

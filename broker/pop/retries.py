@@ -53,7 +53,8 @@ class RetryCopies:
         """A copy of the message in its group's retry topic; resolved once it is safe. None: the
         group or the topic is gone, it is for no consumer any more."""
         key, parts = check_point.key, self._parts
-        if parts.groups.get(key.group) is None or parts.topics.peek(key.topic) is None:
+        is_there = parts.topics.peek(key.topic) and parts.groups.find_used(key.group, now_ms)
+        if not is_there:
             return None
         name = self._retry_topic(key.topic, key.group)
         topic = parts.topics.create_internal(name, 1, PERM_READ | PERM_WRITE, now_ms)

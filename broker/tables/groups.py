@@ -71,6 +71,7 @@ class GroupTable:
         self.data_version = DataVersion()
         self.versions = Versions()
         self._changes = 0
+        self._deleted: set[str] = set()
 
     def load(self, now_ms: int) -> None:
         """Read subscriptionGroup.json and add the system groups (store.md 22).
@@ -105,6 +106,11 @@ class GroupTable:
         created = SubscriptionGroupConfig(group_name=name)
         self.put(created, now_ms)
         return created
+
+    def find_used(self, name: str, now_ms: int) -> SubscriptionGroupConfig | None:
+        """As `find`, of a group that the log says has consumed: a crash, or another master, may
+        have lost that it was made. One that was deleted stays deleted."""
+        return None if name in self._deleted else self.find(name, now_ms)
 
     def get(self, name: str) -> SubscriptionGroupConfig | None:
         """The group, or None; never creates."""
@@ -248,8 +254,11 @@ class GroupTable:
         groups = self._groups
         replaced = [name for name in put if name in groups] + [*gone, *banned]
         groups.put_all(put)
+        self._deleted.difference_update(put)
         for name in gone:
             groups.remove(name)
+            if len(self._deleted) < MAX_GROUPS:
+                self._deleted.add(name)
         for name, masks in banned.items():
             if masks is None:
                 self._forbidden.pop(name, None)

@@ -6,9 +6,10 @@ the handlers do. Called by the handlers and broker/ha/metadata/pulling.py; node.
 few seconds and at stop.
 
 A replica has to tell an offset that was set back on purpose from one that is old. So each queue
-whose offset ever went back has a number that counts this (`_lowered`, `loweredTable` in the file
-and in the answer to 43, which RocketMQ passes over): of two tables the one with the higher number
-is right, whatever the offsets; at equal numbers the higher offset is.
+whose offset ever went back has a number that grows with this (`_lowered`, `loweredTable` in the
+file and in the answer to 43, which RocketMQ passes over): of two tables the one with the higher
+number is right, whatever the offsets; at equal numbers the higher offset is. Its lower bits are the
+time at which the offset was set back on purpose, so that what was handed out before counts no more.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -61,7 +62,9 @@ ACTING_STEP = 1 << 16
 """What an acting replica counts for an offset that is set back: more than its master, which died
 before, may have counted of what did not come here."""
 _INT32_MAX = 2**31 - 1
-_EPOCH_SHIFT = 32
+_EPOCH_SHIFT = 42
+_TIME_MASK = (1 << _EPOCH_SHIFT) - 1
+"""Of a number: the time in ms, until the year 2109."""
 
 _Copy = dict[Pair, dict[int, QueueOffset]]
 
@@ -236,10 +239,26 @@ class OffsetTable:
         self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int
     ) -> None:
         """Set the next queue offset to consume; a lower one is taken too (remoting.md 11)."""
-        pair = (topic, group)
+        self._set((topic, group), queue_id, queue_offset, now_ms, set_back_ms=now_ms)
+
+    def correct(
+        self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int
+    ) -> None:
+        """As `commit`, of an offset that the log does not have: a lower one was not set back by
+        someone, so what was handed out of this log counts on (recovered.py)."""
+        self._set((topic, group), queue_id, queue_offset, now_ms, set_back_ms=None)
+
+    def _set(
+        self,
+        pair: Pair,
+        queue_id: int,
+        queue_offset: QueueOffset,
+        now_ms: int,
+        set_back_ms: int | None,
+    ) -> None:
         queues = self._committed.get(pair)
         if queues is not None and queue_offset < queues.get(queue_id, NONE):
-            self._count_lowered(pair, queue_id)
+            self._count_lowered(pair, queue_id, set_back_ms)
         if self._committed.put(pair, queue_id, queue_offset):
             if self._adoption is not None:
                 self._adoption.note(pair, queue_id)
@@ -302,7 +321,7 @@ class OffsetTable:
                     if queue_offset <= end:
                         continue
                     if entries is self._committed:
-                        self.commit(group, topic, queue_id, QueueOffset(end), now_ms)
+                        self.correct(group, topic, queue_id, QueueOffset(end), now_ms)
                         found += 1
                     else:
                         entries.restore(pair, queue_id, QueueOffset(end))
@@ -344,9 +363,10 @@ class OffsetTable:
         self._resets.put((topic, group), queue_id, queue_offset)
         self.on_reset(topic, queue_id)
 
-    def was_lowered(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether the queue's offset ever went back."""
-        return queue_id in self._lowered.get((topic, group), {})
+    def set_back_ms(self, group: str, topic: str, queue_id: int) -> int:
+        """When the queue's offset was set back on purpose the last time, in ms; some ms after the
+        epoch of 1970 if it never was."""
+        return self._lowered.get((topic, group), {}).get(queue_id, 0) & _TIME_MASK
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether a reset still waits for the queue's next pull."""
@@ -503,15 +523,16 @@ class OffsetTable:
             return version.next(now_ms, version.state_version)
         return self.versions.next(version, now_ms)
 
-    def _count_lowered(self, pair: Pair, queue_id: int) -> None:
+    def _count_lowered(self, pair: Pair, queue_id: int, set_back_ms: int | None) -> None:
         """A later reign's number is higher than all of an earlier one."""
         if self.versions.following and not self.acting:
             return
-        epoch = max(self.versions.epoch, self.data_version.state_version)
-        number = self._lowered.get(pair, {}).get(queue_id, NONE)
-        step = ACTING_STEP if self.acting else 1
-        number = QueueOffset(max(number, epoch << _EPOCH_SHIFT, 0) + step)
-        self._lowered.restore(pair, queue_id, number)
+        epoch = max(self.versions.epoch, self.data_version.state_version, 0)
+        before = self._lowered.get(pair, {}).get(queue_id, 0)
+        at_ms = before & _TIME_MASK if set_back_ms is None else set_back_ms
+        number = max(before, epoch << _EPOCH_SHIFT | min(max(at_ms, 0), _TIME_MASK))
+        number += ACTING_STEP if self.acting else 1
+        self._lowered.restore(pair, queue_id, QueueOffset(number))
 
     def _remove(self, chosen: Callable[[Iterable[Pair]], list[Pair]]) -> None:
         """A call for each table, not for each of up to MAX_PAIRS pairs, which takes three times as

@@ -6,6 +6,7 @@ when, and what must hold is the suite's; it must never be known here. Called by 
 """
 
 import random
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from functools import partial
@@ -77,6 +78,8 @@ class BrokerLives(ABC):
         self._saved_ms = 0
         self._saving = False
         self._soon: list[Callable[[], None]] = []
+        self._cut: PowerCut | None = None
+        """How a life ended, if it did not end between two steps."""
 
     def configure(self, *, is_sync: bool, **keys: Any) -> None:
         """What the broker's file says, in all its lives."""
@@ -133,14 +136,21 @@ class BrokerLives(ABC):
             self.disk.kill = self.rng.random() < 0.5
             try:
                 self._life()
-            except PowerCut:
+            except PowerCut as end:
                 self.ends += 1
+                self._cut = end
             self._ended(power=not self.disk.kill)
             self.disk.restart()
+            self._cut = None
             self._context, self.work = None, QueuedDisk(self.rng)
             self._pass(BETWEEN_LIVES_MS)
         self._settle()
         return self
+
+    def _was_in(self, function: Callable[..., Any]) -> bool:
+        """Whether the life's end came in the midst of that function."""
+        frames = traceback.extract_tb(self._cut.__traceback__) if self._cut is not None else []
+        return any(frame.name == function.__name__ for frame in frames)
 
     def _life(self) -> None:
         rng = self.rng

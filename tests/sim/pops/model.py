@@ -3,8 +3,8 @@
 * A message whose acknowledgement was answered before its time was over is never given out again.
 * One that was given out and not acknowledged is not given out again before its time, and is after
   it: once consumers are there and acknowledge, each message that was sent safely is acknowledged.
-* Under ASYNC_FLUSH a power cut may take back what was answered last. Where it comes between a
-  message's copy and the record that says so, the copy may be made twice.
+* Under ASYNC_FLUSH a power cut may take back what was answered last. Where it, or a kill, comes
+  between a message's copy and the record that says so, the copy may be made twice.
 """
 
 from dataclasses import dataclass, field
@@ -52,8 +52,9 @@ class Model:
         if now_ms < until_ms:
             message.is_done = True
 
-    def ended(self, now_ms: int, *, power: bool) -> None:
-        """The broker's life is over."""
+    def ended(self, now_ms: int, *, power: bool, reviving: bool) -> None:
+        """The broker's life is over; `reviving`: between a message's copy and the record that says
+        so."""
         for message in self.messages:
             if power and not self.is_sync:
                 message.is_safe = message.is_done = False
@@ -61,7 +62,7 @@ class Model:
                 message.may_double = True
             elif power and message.is_changing:
                 message.may_double = True
-            elif power and message.handles and now_ms >= message.until_ms:
+            elif (power or reviving) and message.handles and now_ms >= message.until_ms:
                 message.may_double |= not message.is_done
 
     def settled(self) -> None:

@@ -7,6 +7,7 @@ kills, anywhere. What must hold is in `model.py`.
 
 from tests.sim.broker.lives import TICK_MS, BrokerLives, SilentLink
 from tests.sim.pops.model import Message, Model
+from turbopump.broker.pop.revive import ReviveQueue
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.header import read_header
@@ -56,7 +57,7 @@ class Run(BrokerLives):
         return Link()
 
     def _ended(self, *, power: bool) -> None:
-        self.model.ended(self.now_ms, power=power)
+        self.model.ended(self.now_ms, power=power, reviving=self._was_in(ReviveQueue._revive))
 
     def _settle(self) -> None:
         """No trouble any more, and consumers that acknowledge: each message ends."""

@@ -13,6 +13,7 @@ from tests.unit.broker.ha.pairs import DELAY, MASTER, Group, Link, copy_log, put
 
 from turbopump.broker.ha.metadata import pulling as metadata_module
 from turbopump.broker.ha.metadata.pulling import MetadataFollower
+from turbopump.broker.traffic.role import Role
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.types import LogOffset, QueueOffset
 from turbopump.net.wire.command import Command, response
@@ -226,7 +227,10 @@ def test_a_reset_while_nobody_looked_is_seen(group: Group) -> None:
     assert group.offset() == 25
 
 
-def test_a_reset_is_known_after_restarts_of_both(group: Group) -> None:
+def test_a_reset_is_known_after_restarts_of_both(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Role, "is_master", False)  # their logs have less than their offsets
     group.commit(100)
     group.round()
     group.commit(20)
@@ -238,7 +242,8 @@ def test_a_reset_is_known_after_restarts_of_both(group: Group) -> None:
     again.follow(MASTER, 0, group.replica.steady_ms)
     again.tick(group.replica.now_ms, group.replica.steady_ms)
     assert group.offset() == 20
-    assert offset_json(group.replica.broker.offsets)["loweredTable"] == {"T@G": {"0": 1}}
+    number = offset_json(group.replica.broker.offsets)["loweredTable"]["T@G"]["0"]
+    assert group.replica.broker.offsets.set_back_ms("G", "T", 0) == number > 0
 
 
 def test_without_counts_a_drop_of_the_same_master_is_a_reset(group: Group) -> None:

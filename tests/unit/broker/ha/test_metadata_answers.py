@@ -337,7 +337,7 @@ def test_what_only_our_replicas_read_is_not_told_to_others(group: Group) -> None
     assert "loweredTable" not in asked(43, {})
     group.commit(5)
     group.commit(4)
-    assert asked(43, {})["loweredTable"] == {"T@G": {"0": 1}}
+    assert asked(43, {})["loweredTable"]["T@G"].keys() == {"0"}
     group.master.ask_fields(215, {"topic": "gone"})
     fields = new_topics_request().fields
     assert "deletedTopics" not in asked(21, fields)

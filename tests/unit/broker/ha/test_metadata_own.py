@@ -9,6 +9,7 @@ import pytest
 from tests.unit.broker.ha.pairs import MASTER, Group
 
 from turbopump.broker.ha.metadata.pulling import MetadataFollower
+from turbopump.broker.traffic.role import Role
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.topics import DataVersion, TopicConfig
 
@@ -19,8 +20,11 @@ def group(make_world: Callable[..., Any]) -> Group:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_an_offset_the_master_never_had_is_not_set_back_by_it(group: Group, restart: bool) -> None:
+def test_an_offset_the_master_never_had_is_not_set_back_by_it(
+    group: Group, restart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the last master reported; this one asks twice in the same reign (simulated groups)."""
+    monkeypatch.setattr(Role, "is_master", False)  # its log may have less than its offsets
     master, world = group.master.broker, group.replica
     world.broker.offsets.versions.following = False
     group.commit(30, world)

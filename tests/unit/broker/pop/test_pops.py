@@ -7,7 +7,9 @@ import pytest
 from tests.unit.broker.conftest import World
 from tests.unit.broker.pop.answers import read_offsets
 
+from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.engine.later import Later
+from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.bodies import dump
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
@@ -163,6 +165,53 @@ def test_a_restart_in_between_loses_nothing_and_repeats_nothing(popper: Popper) 
     popper.ack(popped[2][1])
     popper.world.pass_time(5_000)
     assert [body for body, _ in popper.pop()] == ["b"]
+
+
+def test_an_offset_that_is_ahead_of_the_log_is_put_right_before_messages_come(
+    popper: Popper,
+) -> None:
+    """Seed 84 of the suite of pops: a power cut took log that the offset was ahead of."""
+    world = popper.world
+    popper.send("a")
+    world.broker.offsets.commit("g", "T", 0, QueueOffset(7), world.now_ms)
+    world.close()
+    world.open()
+    assert world.broker.offsets.query("g", "T", 0) == 1
+    saved = OffsetTable(world.files)
+    saved.load()
+    assert saved.query("g", "T", 0) == 1
+    popper.send("b")
+    assert [body for body, _ in popper.pop()] == ["b"]
+
+
+def test_what_was_handed_out_since_an_offset_was_set_back_does_not_come_early(
+    popper: Popper,
+) -> None:
+    """And what was handed out before that comes again, as was asked."""
+    world = popper.world
+    offsets = world.broker.offsets
+    popper.send("a", "b")
+    popper.pop(invisible_time=50_000)
+    world.pass_time(100)
+    offsets.commit("g", "T", 0, QueueOffset(0), world.now_ms)
+    world.pass_time(100)
+    assert [body for body, _ in popper.pop(max_msg_nums=1, invisible_time=50_000)] == ["a"]
+    number = offsets.offsets().lowered["T", "g"][0]
+    world.broker.offsets._committed.restore(("T", "g"), 0, QueueOffset(0))  # as saved before
+    world.close()
+    world.open()
+    assert world.broker.offsets.offsets().lowered["T", "g"][0] == number
+    assert [body for body, _ in popper.pop()] == ["b"]
+
+
+def test_a_group_that_a_crash_lost_is_made_again_and_a_deleted_one_is_not(popper: Popper) -> None:
+    """Seed 340 of the suite of pops: what was revived for it was for no consumer."""
+    groups, now_ms = popper.world.broker.groups, popper.world.now_ms
+    assert groups.find_used("g", now_ms) is not None
+    groups.delete("g", now_ms)
+    assert groups.find_used("g", now_ms) is None
+    assert groups.find("g", now_ms) is not None
+    assert groups.find_used("g", now_ms) is not None
 
 
 def test_a_changed_time_makes_another_handle_and_the_old_one_does_nothing(popper: Popper) -> None:

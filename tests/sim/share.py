@@ -17,7 +17,7 @@ from turbopump.engine.types import StoreError
 IS_WHOLE: Final = bool(os.environ.get("TURBOPUMP_ALL_SEEDS"))
 PART: Final = 3
 SHOWN_BY: Final = {
-    "acknowledgements_are_answered_at_once": 32,
+    "acknowledgements_are_answered_at_once": 137,
     "a_leader_whose_disk_hangs_leads_on": 18,
     "commit_is_told_once": 133,
     "entries_are_not_synced": 38,
@@ -26,6 +26,7 @@ SHOWN_BY: Final = {
     "ids_are_not_compared": 33,
     "ids_are_taken_over": 332,
     "joins_before_it_has_all": 387,
+    "offsets_are_committed_before_check_points_are_safe": 57,
     "op_message_before_the_commit": 28,
     "progress_is_ahead_of_the_disk": 171,
     "raised_term_is_not_kept": 105,

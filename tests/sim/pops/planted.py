@@ -1,12 +1,16 @@
 """Bugs of pop, to be planted one at a time: the suite must find each."""
 
+from typing import Any
+
 from tests.sim.planting import Patch, Plant
 from turbopump.broker.pop import service
+from turbopump.broker.pop.hand_outs import HandOut, HandOuts, PoppedQueue
 from turbopump.broker.pop.revive import ReviveQueue
 from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.broker.pop.settled_time import SettledTime
 from turbopump.engine.later import Later
-from turbopump.engine.types import PutStatus
+from turbopump.engine.types import PutStatus, QueueOffset
+from turbopump.net.wire.pop_records import Acknowledgement
 
 
 def acknowledgements_are_answered_at_once(patch: Patch) -> None:
@@ -15,9 +19,7 @@ def acknowledgements_are_answered_at_once(patch: Patch) -> None:
 
     def answered(self: ReviveLog, *arguments: object) -> Later[PutStatus]:
         add_ack(self, *arguments)
-        later: Later[PutStatus] = Later()
-        later.resolve(PutStatus.PUT_OK)
-        return later
+        return _resolved()
 
     patch.setattr(ReviveLog, "add_ack", answered)
 
@@ -48,7 +50,68 @@ def what_is_revived_is_not_noted(patch: Patch) -> None:
     patch.setattr(ReviveQueue, "_revive_one", silent)
 
 
+def offsets_are_committed_before_check_points_are_safe(patch: Patch) -> None:
+    """A power cut takes the check point and leaves the offset: no consumer gets the messages."""
+    add = HandOuts.add
+
+    def added(self: HandOuts, queue: PoppedQueue, end: QueueOffset) -> HandOut:
+        given = add(self, queue, end)
+        self.settle(queue, given)
+        return given
+
+    patch.setattr(HandOuts, "add", added)
+
+
+def acknowledgements_are_kept_in_memory(patch: Patch) -> None:
+    """They are lost at a restart."""
+    revive = ReviveQueue._revive
+
+    def kept(self: ReviveLog, ack: Acknowledgement, *_more: int) -> Later[PutStatus]:
+        vars(self).setdefault("kept", []).append(ack)
+        return _resolved()
+
+    def revived(self: ReviveQueue, entry: Any, now_ms: int) -> None:
+        for ack in vars(self._log).get("kept", []):
+            self._take_ack(ack)
+        revive(self, entry, now_ms)
+
+    patch.setattr(ReviveLog, "add_ack", kept)
+    patch.setattr(ReviveQueue, "_revive", revived)
+
+
+def messages_are_revived_before_their_time(patch: Patch) -> None:
+    """By less than the second that check points are there before they are due."""
+    step, early_ms = ReviveQueue.step, 700
+
+    def early(self: ReviveQueue, now_ms: int, settled_ms: int, room: int) -> int:
+        return step(self, now_ms + early_ms, settled_ms + early_ms, room)
+
+    patch.setattr(ReviveQueue, "step", early)
+
+
+def acknowledgements_go_to_another_revive_queue(patch: Patch) -> None:
+    """Not to that of their check point, where they are looked for."""
+    add_ack = ReviveLog.add_ack
+
+    def astray(
+        self: ReviveLog, ack: Acknowledgement, invisible_ms: int, queue_id: int, now_ms: int
+    ) -> Later[PutStatus]:
+        return add_ack(self, ack, invisible_ms, (queue_id + 1) % 2, now_ms)
+
+    patch.setattr(ReviveLog, "add_ack", astray)
+
+
+def _resolved() -> Later[PutStatus]:
+    later: Later[PutStatus] = Later()
+    later.resolve(PutStatus.PUT_OK)
+    return later
+
+
 BUGS: list[Plant] = [
+    acknowledgements_are_kept_in_memory,
+    acknowledgements_go_to_another_revive_queue,
+    messages_are_revived_before_their_time,
+    offsets_are_committed_before_check_points_are_safe,
     acknowledgements_are_answered_at_once,
     acknowledgements_are_not_waited_for,
     hand_outs_are_forgotten,

@@ -8,6 +8,7 @@ from tests.sim.pops.suite import run_seed
 from tests.sim.share import check_found, played
 
 SEEDS = range(40)
+SEEDS_OF_BUGS = range(160)
 
 
 FOUND = (84, 234, 340)
@@ -26,4 +27,4 @@ def test_pops() -> None:
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_the_suite_finds(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_found(bug, monkeypatch, run_seed, SEEDS)
+    check_found(bug, monkeypatch, run_seed, SEEDS_OF_BUGS)

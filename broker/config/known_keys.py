@@ -337,7 +337,6 @@ _OF_RELEASE: Final = """
     timerWheelSnapshotFlush boolean false
     timerWheelSnapshotIntervalMs int 10000
     topicQueueLockNum int 32
-    totalReplicas int 1
     transRocksDBEnable boolean false refused there is no RocksDB here
     transWriteOriginTransHalfEnable boolean true
     transactionCheckRocksdbCoreThreads int 2

@@ -267,6 +267,13 @@ class ReplicationConfig:
         "Whether the replica with the lowest id serves consumers while its master is gone; for all"
         " brokers of a group.",
     )
+    total_replicas: int = key(
+        "totalReplicas",
+        COPIES,
+        1,
+        "With enableSlaveActingMaster: brokers of the group. A master that starts waits no longer"
+        " for others to appear once name servers know so many.",
+    )
     skip_pre_online: bool = key(
         "skipPreOnline",
         BOOLEAN,

@@ -35,6 +35,9 @@ TIMEOUT_MS: Final = 3_000
 """Of one question (RocketMQ: 3 s)."""
 FRESH_MS: Final = 5_000
 """So long an answer counts beside those of other name servers."""
+SETTLED_MS: Final = 3_000
+"""A name server that has just started knows no broker before that has registered there again, which
+takes a second or two: what they say of replicas counts once it is so old."""
 MEMBERS_MAX: Final = 64
 MASTER_ID: Final = 0
 SYNC_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
@@ -63,6 +66,8 @@ class GroupMembers:
     steady_ms: Callable[[], int]
     on_answer: Callable[[], None] = lambda: None
     """Called after each answer."""
+    changed_ms: int = LONG_AGO_MS
+    """When a name server last said something else of the replicas than before."""
     _servers: dict[str, _Server] = field(default_factory=dict)
 
     def tick(self, servers: Collection[str], period_ms: int) -> None:
@@ -84,6 +89,11 @@ class GroupMembers:
     def answered_ms(self) -> int:
         """When a name server answered last."""
         return max((one.answered_ms for one in self._servers.values()), default=LONG_AGO_MS)
+
+    @property
+    def are_settled(self) -> bool:
+        """Whether name servers have said the same of the replicas for a while."""
+        return self.steady_ms() - self.changed_ms >= SETTLED_MS
 
     @property
     def members(self) -> dict[int, str]:
@@ -123,7 +133,10 @@ class GroupMembers:
         except BadBody as error:
             logger.warning("name server %s does not say who is in the group: %s", address, error)
             return
-        server.members, server.answered_ms = members, self.steady_ms()
+        now_ms = self.steady_ms()
+        if server.members is None or _replicas(server.members) != _replicas(members):
+            self.changed_ms = now_ms
+        server.members, server.answered_ms = members, now_ms
         self.on_answer()
 
     def _read_route(self, answer: Command) -> dict[int, str]:
@@ -147,6 +160,10 @@ def read_members(answer: Command) -> dict[int, str]:
     group = bodies.as_object(bodies.small_object(answer.body).get("brokerMemberGroup") or {})
     addresses = bodies.table(group, "brokerAddrs", bodies.as_text)
     return _checked({bodies.as_int(key, "brokerId"): at for key, at in addresses.items()})
+
+
+def _replicas(members: dict[int, str]) -> dict[int, str]:
+    return {key: at for key, at in members.items() if key != MASTER_ID}
 
 
 def _checked(members: dict[int, str]) -> dict[int, str]:

@@ -169,6 +169,10 @@ class PreOnline:
             raise NotYet("no name server answers")
         found = members.members
         replicas = {key: at for key, at in found.items() if key > 0 and at != broker.address}
+        total = broker.config.replication.total_replicas
+        is_whole = total > 1 and len(replicas) >= total - 1
+        if not (is_whole or self._serves or members.are_settled):
+            raise NotYet("name servers may not know all replicas yet")
         self._replica_count = len(replicas)
         seen: list[_Seen] = []
         for broker_id in sorted(replicas, reverse=True):

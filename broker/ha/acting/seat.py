@@ -6,6 +6,9 @@ broker/replicating.py, which ticks it and says what it hears.
     acts while     name servers show this broker as the one with the lowest id of its group
     and            it has no connection to a master, and none has just said that it comes back (906)
 
+It begins once they have said the same of the replicas for a while: one that has just started shows
+whichever registered there first.
+
 The second line is what the master's return relies on: a replica that it is connected with takes no
 commits and gives no locks, so what the master copies from it is the last word (I13).
 """
@@ -70,7 +73,8 @@ class Seat:
         role, now_ms = self._role, self._steady_ms()
         is_replica = not role.is_master and role.is_known
         is_alone = not self._has_master() and now_ms >= self._coming_until_ms
-        acts = is_replica and is_alone and self.leads
+        begins = role.is_acting or self._members.are_settled
+        acts = is_replica and is_alone and self.leads and begins
         if acts == role.is_acting:
             return
         role.is_acting = self._offsets.acting = acts

@@ -1,0 +1,1 @@
+"""Groups of default HA whose replicas act for their master (RIP-32)."""

@@ -1,0 +1,420 @@
+"""The machines of a group whose replicas act: name servers, brokers, and consumers that commit.
+
+A broker is made of the real parts, as its process ties them together; so are name servers. What
+must hold is in `model.py`.
+"""
+
+from collections.abc import Generator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tests.disk_parts import saved_at_once
+from tests.sim.acting.model import Where
+from tests.sim.disk import SimDisk
+from tests.sim.group.machines import CALL_TIMEOUT_MS, Process
+from tests.sim.ha.net import Link, Wire
+from tests.sim.work import QueuedDisk
+from turbopump.broker.config.config import load_config
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.ha.control.last_life import LastLife
+from turbopump.broker.parts import Surroundings, make_broker, request_table
+from turbopump.broker.registration.registration import RETRY_MS, Registration, Work
+from turbopump.broker.replicating import Replicating, ReplicatingParts, options_of
+from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
+from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.topics import TopicTable
+from turbopump.engine.disk.config_files import ConfigFiles
+from turbopump.engine.later import Later
+from turbopump.engine.store import Store
+from turbopump.namesrv import handlers
+from turbopump.namesrv.config import NamesrvConfig
+from turbopump.namesrv.handlers import NameServer
+from turbopump.namesrv.key_values import KeyValues
+from turbopump.namesrv.route_rows import Notice
+from turbopump.namesrv.routes import RouteTable
+from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.groups import SubscriptionGroupConfig
+from turbopump.net.wire.headers.offsets import (
+    GetMaxOffsetRequest,
+    QueryConsumerOffsetRequest,
+    UpdateConsumerOffsetRequest,
+)
+from turbopump.net.wire.headers.routes import (
+    GetRouteInfoRequest,
+    NotifyMinBrokerIdChangeRequest,
+)
+from turbopump.net.wire.headers.send import SendMessageRequestV2
+from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.message_id import UniqueIds
+from turbopump.net.wire.route import TopicRouteData
+from turbopump.net.wire.topics import TopicConfig
+
+if TYPE_CHECKING:
+    from tests.sim.acting.suite import Run
+
+ROOT = "/store"
+GROUP, TOPIC, READERS = "broker", "T", "g"
+QUEUES = 2
+BEAT_MS = 500
+DEAD_MS = 3_000
+REGISTER_MS = 5_000
+SAVE_MS = 1_500
+TEXT = (
+    f"storePathRootDir={ROOT}\nbrokerName={GROUP}\nbrokerIP1=127.0.0.1\nnamesrvAddr=%s\n"
+    "mappedFileSizeCommitLog=16384\nmappedFileSizeConsumeQueue=800\nmaxHashSlotNum=16\n"
+    f"maxIndexNum=40\nenableSlaveActingMaster=true\nbrokerNotActiveTimeoutMillis={DEAD_MS}\n"
+    f"brokerHeartbeatInterval={BEAT_MS}\nsyncBrokerMemberGroupPeriod=500\nhaListenPort=10912\n"
+    "haSendHeartbeatInterval=500\nhaHousekeepingInterval=4000\nconsumerOffsetUpdateVersionStep=2\n"
+)
+
+
+class NameMachine(Process):
+    """A name server. It keeps nothing."""
+
+    port = 9876
+
+    def begin(self) -> None:
+        config = NamesrvConfig(support_acting_master=True, notify_min_broker_id_changed=True)
+        self.routes = RouteTable()
+        now_ms = self.clock.now_ms
+        server = NameServer(
+            config, self.routes, KeyValues(saved_at_once), now_ms, self._notify, saved_at_once
+        )
+        self._server = server
+        self.table = Dispatcher()
+        handlers.register(self.table, server)
+
+    def answer(self, request: Command, peer: Peer) -> Answer:
+        answer = self.table.dispatch(request, peer, self.clock.now_ms)
+        return finished(answer)
+
+    def on_tick(self, now_ms: int) -> None:
+        for expired in self.routes.scan(now_ms):
+            expired.connection.close()
+            self._server.tell(expired.notices)
+
+    def _notify(self, notice: Notice) -> None:
+        header = NotifyMinBrokerIdChangeRequest(
+            notice.min_broker_id, notice.broker_name, notice.min_address, notice.offline_address
+        )
+        for address in notice.targets:
+            request = new_request(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, header)
+            self.endpoint.notify(address, request)
+
+
+class Member(Process):
+    """A broker: its machine, and while it is up a process. `number` is its id: 0 of the master."""
+
+    port = 10911
+
+    def __init__(self, group: "Run", number: int) -> None:
+        self.number = number
+        super().__init__(group, f"broker-{number}")
+        self.disk = SimDisk(group.rng, lambda: self.clock.wall_ms)
+        self.ha_address = f"{self.name}:10912"
+        group.net.hosts[self.ha_address] = self
+        role = f"brokerRole=SLAVE\nbrokerId={number}\n" if number else "brokerRole=ASYNC_MASTER\n"
+        self.text = TEXT % ";".join(one.endpoint.address for one in group.names) + role
+        self.text += f"totalReplicas={group.total}\n"
+        self.context: BrokerContext | None = None
+        self.work = QueuedDisk(group.rng)
+        self.wire: Wire
+        self.log_end = 0
+        """Where its log ended when it was last looked at."""
+
+    # Its life
+
+    def start(self) -> None:
+        self.disk.restart()
+        super().start()
+
+    def begin(self) -> None:
+        config, _ = load_config(self.text)
+        self.work, self.wire = QueuedDisk(self.group.rng, self.disk), Wire(self.group.net, self)
+        self.files = files = ConfigFiles(self.disk, f"{ROOT}/config")
+        saver = Saver(files, self.work)
+        topics = TopicTable(config, saver)
+        topics.load()
+        wall_ms, steady_ms = self.clock.wall_ms, self.clock.now_ms
+        store = Store.open(self.disk, config.store, self.work, wall_ms, steady_ms=steady_ms)
+        self.context = make_broker(config, store, topics, self._around(files, saver))
+        self.context.address = self.endpoint.address
+        self.context.store_host = pack("127.0.0.1:10911")
+        self.context.topics.put(TopicConfig(TOPIC, QUEUES, QUEUES), 1)
+        self.context.groups.put(SubscriptionGroupConfig(READERS), 1)
+        self.table = request_table(self.context)
+        self._paused: list[Later[None]] = []
+        self._saving, self._saved_ms = False, steady_ms
+        self._registered_ms = self._beat_ms = -REGISTER_MS
+        self.replicating = Replicating(
+            ReplicatingParts(
+                context=self.context,
+                files=self.disk,
+                disk=self.work,
+                now_ms=lambda: self.clock.wall_ms,
+                calls=self,
+                life=LastLife(),
+                options=options_of(config),
+                shell=lambda events: self.wire,
+            )
+        )
+        _run(self.replicating.start())
+        self.registration = Registration(
+            config, topics, self.endpoint.address, lambda: self.context.role.broker_id
+        )
+        self.replicating.register(self.registration)
+        self.registration.ha_address = self.context.ha_address = self.ha_address
+        self.context.role.on_change.append(self._role_changed)
+        self.endpoint.on_lost = self._lost
+        self.log_end = store.max_log_offset
+        self.group.model.begins(self)
+
+    def _around(self, files: ConfigFiles, saver: Saver) -> Surroundings:
+        clock = self.clock
+        return Surroundings(
+            files=files,
+            store_files=self.disk,
+            disk=self.work,
+            timer_slots=8_000,
+            saver=saver,
+            random=self.group.rng,
+            unique_ids=UniqueIds(b"\x7f\0\0\1", 1, 2, lambda: clock.wall_ms),
+            wall_ms=lambda: clock.wall_ms,
+            steady_ms=lambda: clock.now_ms,
+            native_clock=lambda: clock.wall_ms,
+            soon=self.wire.soon,
+            register_topics=lambda names: Later(),
+            save_config=lambda changed: Later(),
+            call=self.endpoint.call,
+        )
+
+    def ended(self, *, power: bool) -> None:
+        self.disk.kill = not power
+        self.disk.end()
+        self.group.net.gone(self, power=power)
+        super().ended(power=power)
+        self.context = None
+        self.group.model.ended(self)
+
+    # What asks other nodes for its replication
+
+    def __call__(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
+        return self.endpoint.call(address, request, timeout_ms)
+
+    def pause(self) -> Later[None]:
+        """Until the next tick."""
+        later: Later[None] = Later()
+        self._paused.append(later)
+        return later
+
+    async def stop(self) -> None:
+        """Its machine ends what is under way."""
+
+    # What it does by itself
+
+    def on_tick(self, now_ms: int) -> None:
+        assert self.context is not None, "it is up"
+        context = self.context
+        paused, self._paused = self._paused, []
+        for later in paused:
+            later.resolve(None)
+        context.store.tick(self.clock.wall_ms, now_ms)
+        for _ in range(3):
+            self.work.step()
+        self.replicating.tick()
+        context.delay.step(self.clock.wall_ms)
+        look_ms = self.replicating.look_ms
+        if now_ms - self._registered_ms >= min(REGISTER_MS, look_ms or REGISTER_MS):
+            self._register()
+        if now_ms - self._beat_ms >= BEAT_MS and context.role.is_known:
+            self._beat_ms = now_ms
+            for one in self.group.names:
+                self.endpoint.notify(one.endpoint.address, self.registration.heartbeat_request())
+        if now_ms - self._saved_ms >= SAVE_MS and not self._saving:
+            self._saved_ms = now_ms
+            self._save()
+        self.look()
+
+    def turn(self) -> bool:
+        if self.up and self.wire.due:
+            self.run(self.wire.turn)
+        return super().turn()
+
+    def look(self) -> None:
+        """What it has beside what it had before."""
+        if self.context is not None:
+            self.group.model.look(self)
+
+    def _role_changed(self) -> None:
+        if self.context is not None and self.context.role.is_master:
+            self.group.model.serves(self)
+        self._register()
+
+    def _register(self) -> None:
+        context = self.context
+        if context is None or not context.role.is_known:
+            return
+        self._registered_ms = self.clock.now_ms
+        _count, make = self.registration.request(Work(True, []))
+        for one in self.group.names:
+            later = self.endpoint.call(one.endpoint.address, make(), CALL_TIMEOUT_MS)
+            later.then(partial(self._registered, context))
+
+    def _registered(self, context: BrokerContext, answer: Command | str) -> None:
+        if self.context is not context:
+            return
+        if isinstance(answer, Command):
+            self.registration.take_answer(answer, self.clock.wall_ms)
+        else:
+            self._registered_ms = self.clock.now_ms - REGISTER_MS + RETRY_MS
+
+    def _lost(self, address: str) -> None:
+        if self.context is not None and address.endswith(":9876"):
+            self._registered_ms = self.clock.now_ms - REGISTER_MS + 200
+            self.replicating.forgotten()
+
+    def _save(self) -> None:
+        assert self.context is not None, "it is up"
+        steps = self.context.offsets.take_changes()
+        if steps is None:
+            return
+        *_, content = steps
+        self._saving, context = True, self.context
+
+        def saved(result: object) -> None:
+            if self.context is context:
+                self._saving = False
+                if isinstance(result, OSError):
+                    context.offsets.save_failed()
+
+        self.work.submit(partial(self.files.replace, OFFSETS_FILE, content), saved)
+
+    # Its connections of replication
+
+    def on_accept(self, link: Link) -> None:
+        self._hear("on_accepted", self.wire.add(link))
+
+    def on_connected(self, link: Link) -> None:
+        self._hear("on_connected", link.number)
+
+    def on_bytes(self, link: Link, data: bytes) -> None:
+        self._hear("on_bytes", link.number, data)
+
+    def on_closed(self, link: Link, reason: str) -> None:
+        self._hear("on_closed", link.number, reason)
+
+    def on_writable(self, link: Link) -> None:
+        self._hear("on_writable", link.number)
+
+    def _hear(self, what: str, *args: Any) -> None:
+        if self.context is not None:
+            self.run(getattr(self.replicating.service, what), *args)
+            self.look()
+
+    # Its clients
+
+    def answer(self, request: Command, peer: Peer) -> Answer:
+        answer = finished(self.table.dispatch(request, peer, self.clock.wall_ms))
+        self.look()
+        return answer
+
+
+class Reader(Process):
+    """A consumer that has one queue: it asks where its group is and commits, at the broker that has
+    the id 0, and sends a message now and then, so that there is something to read."""
+
+    def begin(self) -> None:
+        self._busy, self._next_ms, self.address = False, 0, ""
+        self.queue_id = int(self.name[-1])
+        self.position = 0
+        """Up to where it has read; it never commits less."""
+
+    def on_tick(self, now_ms: int) -> None:
+        if self._busy or now_ms < self._next_ms:
+            return
+        self._busy = True
+        rng = self.group.rng
+        if not self.address or rng.random() < 0.2:
+            names = self.group.names[int(rng.random() * len(self.group.names))]
+            request = new_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(TOPIC))
+            self._ask(names.endpoint.address, request, self._routed)
+            return
+        queue_id = self.queue_id
+        if rng.random() < 0.3:
+            header = SendMessageRequestV2(
+                "PG", TOPIC, "TBW102", 4, queue_id, 0, 1, 0, properties=""
+            )
+            body = b"%d" % now_ms
+            self._ask(self.address, new_request(310, header, body), self._done)
+            return
+        request = new_request(
+            RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequest(READERS, TOPIC, queue_id)
+        )
+        bound = self.group.model.bound(self.address, queue_id)
+        self._ask(self.address, request, partial(self._found, self.address, queue_id, bound))
+
+    def _ask(self, address: str, request: Command, then: Any) -> None:
+        self.endpoint.call(address, request, CALL_TIMEOUT_MS).then(then)
+
+    def _routed(self, answer: Command | str) -> None:
+        self.address = ""
+        if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
+            for each in TopicRouteData.decode(answer.body).broker_datas:
+                self.address = each.broker_addrs.get(0, "")
+        self._done(answer)
+
+    def _found(
+        self, address: str, queue_id: int, bound: tuple[int, int], answer: Command | str
+    ) -> None:
+        if isinstance(answer, str) or answer.code not in (0, ResponseCode.QUERY_NOT_FOUND):
+            self._done(answer)
+            return
+        at = int(answer.fields["offset"]) if answer.code == 0 else -1
+        self.group.model.answered(address, queue_id, bound, at)
+        request = new_request(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequest(TOPIC, queue_id))
+        self._ask(address, request, partial(self._reaches, address, queue_id, at))
+
+    def _reaches(self, address: str, queue_id: int, at: int, answer: Command | str) -> None:
+        if isinstance(answer, str) or answer.code != ResponseCode.SUCCESS:
+            self._done(answer)
+            return
+        end = int(answer.fields["offset"])
+        to = max(at, self.position, min(at + int(self.group.rng.random() * 4), end))
+        self.position = to
+        request = new_request(
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            UpdateConsumerOffsetRequest(READERS, TOPIC, queue_id, to),
+        )
+        self._ask(address, request, partial(self._committed, address, (queue_id, to)))
+
+    def _committed(self, address: str, what: Where, answer: Command | str) -> None:
+        if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
+            self.group.model.committed(address, *what)
+        self._done(answer)
+
+    def _done(self, answer: Command | str) -> None:
+        if isinstance(answer, str) or answer.code != ResponseCode.SUCCESS:
+            self.address = ""
+        self._busy = False
+        self._next_ms = self.clock.now_ms + int(self.group.rng.random() * 300)
+
+
+def finished(answer: Any) -> Any:
+    """The answer, of one that comes in steps."""
+    while isinstance(answer, Generator):
+        try:
+            next(answer)
+        except StopIteration as ended:
+            answer = ended.value
+    return answer
+
+
+def _run(work: Any) -> None:
+    try:
+        work.send(None)
+    except StopIteration:
+        return
+    raise AssertionError("it waits")

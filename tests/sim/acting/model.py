@@ -1,0 +1,132 @@
+"""What must hold in a group whose replicas act (I11, I13, I17).
+
+Offsets of one group only grow here. Every broker's own do as long as it lives; a master that begins
+to serve has what each replica has that acted and is known to name servers (I13); in seeds without
+cuts at most one broker keeps progress at a time, and so gives locks (I17); a replica's log grows by
+what its master sends alone (I11).
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.sim.acting.machines import Member
+    from tests.sim.acting.suite import Run
+
+Where = tuple[int, int]
+"""Queue id and queue offset."""
+
+
+class Model:
+    """See the module."""
+
+    def __init__(self, group: "Run") -> None:
+        self.acked = 0
+        """Commits that were acknowledged."""
+        self.acted = 0
+        """How many of them by a replica that acts."""
+        self.ends = 0
+        self.returns = 0
+        """How often a master began to serve."""
+        self._group = group
+        self._has: dict[str, dict[int, int]] = {}
+        self._lives: dict[str, int] = {}
+
+    # What brokers do
+
+    def begins(self, broker: "Member") -> None:
+        """A process."""
+        address = broker.endpoint.address
+        self._has[address] = offsets_of(broker)
+        self._lives[address] = self._lives.get(address, 0) + 1
+
+    def ended(self, broker: "Member") -> None:
+        """It is gone; offsets since it was last saved may be."""
+        self.ends += 1
+        self._has.pop(broker.endpoint.address, None)
+
+    def look(self, broker: "Member") -> None:
+        """After everything that it did."""
+        context = broker.context
+        assert context is not None, "it is up"
+        now, before = offsets_of(broker), self._has.get(broker.endpoint.address, {})
+        for queue_id, at in before.items():
+            assert now.get(queue_id, -1) >= at, f"{broker.name}: {at} went to {now} (I13)"
+        self._has[broker.endpoint.address] = now
+        if broker.number:
+            self._check_log(broker)
+        if not self._group.has_cuts and context.role.keeps_progress:
+            others = [
+                one.name
+                for one in self._group.brokers
+                if one is not broker and one.context is not None and one.context.role.keeps_progress
+            ]
+            assert not others, f"{broker.name} and {others} keep offsets and locks (I17)"
+
+    def _check_log(self, broker: "Member") -> None:
+        end = broker.context.store.max_log_offset
+        if end > broker.log_end:
+            follower = broker.replicating.service.follower
+            assert follower is not None and follower.connection is not None, (
+                f"{broker.name} writes to its log without a master (I11)"
+            )
+        broker.log_end = end
+
+    def serves(self, master: "Member") -> None:
+        """A master's clients are served from now on."""
+        self.returns += 1
+        if self._group.has_cuts:
+            return
+        mine = offsets_of(master)
+        listed = {
+            at
+            for one in self._group.names
+            if one.up
+            for at in one.routes.member_group("broker").values()
+        }
+        for other in self._group.brokers:
+            if other is master or other.context is None or other.endpoint.address not in listed:
+                continue
+            assert not other.context.role.is_acting, f"{other.name} acts still"
+            for queue_id, at in offsets_of(other).items():
+                assert mine.get(queue_id, -1) >= at, (
+                    f"{master.name} serves with {mine}, {other.name} has {at} (I13)"
+                )
+
+    # What consumers see
+
+    def bound(self, address: str, queue_id: int) -> tuple[int, int]:
+        """What a broker has, as a question for it leaves, and in which of its lives."""
+        return self._lives.get(address, 0), self._has.get(address, {}).get(queue_id, -1)
+
+    def answered(self, address: str, queue_id: int, bound: tuple[int, int], at: int) -> None:
+        """Where a group is. In one life of a broker it is where it was, or behind that."""
+        life, least = bound
+        if self._lives.get(address, 0) == life:
+            assert at >= least, f"{address}: {least} of queue {queue_id} became {at} (I13)"
+
+    def committed(self, address: str, queue_id: int, to: int) -> None:
+        """A commit was acknowledged: it is there."""
+        self.acked += 1
+        broker = next(one for one in self._group.brokers if one.endpoint.address == address)
+        if broker.context is None:
+            return
+        self.acted += broker.context.role.is_acting
+
+    def settled(self) -> None:
+        """Trouble is over since long: all have the same."""
+        tables = [offsets_of(one) for one in self._group.brokers]
+        assert all(one == tables[0] for one in tables), f"offsets differ: {tables}"
+        master, *replicas = self._group.brokers
+        assert master.context.role.keeps_progress, (
+            f"no master serves: {master.replicating.acting.why_not}"
+        )
+        for one in replicas:
+            assert not one.context.role.is_acting, f"{one.name} acts beside its master"
+            assert one.log_end == master.context.store.max_log_offset, "the logs differ"
+
+
+def offsets_of(broker: "Member") -> dict[int, int]:
+    """Queue id to offset."""
+    assert broker.context is not None, "it is up"
+    queues = broker.context.offsets.offsets().committed.get(("T", "g"), {})
+    return {queue_id: int(at) for queue_id, at in queues.items()}

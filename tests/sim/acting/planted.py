@@ -1,0 +1,94 @@
+"""Bugs of acting replicas, to be planted one at a time: the suite must find each."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from turbopump.broker.config.replication_config import ReplicationConfig
+from turbopump.broker.ha.acting import members
+from turbopump.broker.ha.acting.group import ActingGroup
+from turbopump.broker.ha.acting.pre_online import PreOnline
+from turbopump.broker.ha.acting.seat import Seat
+from turbopump.broker.ha.service import HaService
+from turbopump.broker.tables.adoption import Adoption
+from turbopump.broker.traffic.role import Role
+
+Patch = pytest.MonkeyPatch
+Plant = Callable[[Patch], None]
+
+
+def writes_by_an_acting_master(patch: Patch) -> None:
+    """A replica that acts takes messages (R38)."""
+    changed = ActingGroup._seat_changed
+
+    def leads(self: ActingGroup) -> None:
+        changed(self)
+        service = self._service
+        assert isinstance(service, HaService), "it is the real one"
+        if self._broker.role.is_acting:
+            service._lead_plainly()
+
+    patch.setattr(ActingGroup, "_seat_changed", leads)
+
+
+def offsets_taken_over_from_a_stale_master(patch: Patch) -> None:
+    """What another broker has counts, also if it is older (as in RocketMQ)."""
+
+    def take(self: Adoption, pair: Any, queue_id: int, at: int, before: int, number: int) -> None:
+        self._tables.committed.put(pair, queue_id, at)
+
+    patch.setattr(Adoption, "_take", take)
+
+
+def every_broker_keeps_progress(patch: Patch) -> None:
+    """Replicas take commits and give locks at any time (as in RocketMQ)."""
+    patch.setattr(Role, "keeps_progress", property(lambda self: self.is_known))
+
+
+def a_master_serves_at_once(patch: Patch) -> None:
+    """It does not ask its replicas."""
+    patch.setattr(ReplicationConfig, "waits_to_lead", property(lambda self: False))
+
+
+def a_replica_acts_beside_its_master(patch: Patch) -> None:
+    """What name servers say decides alone, until they know the master (as in RocketMQ)."""
+    patch.setattr(Seat, "master_comes", lambda self: None)
+    init = Seat.__init__
+
+    def alone(self: Seat, *arguments: Any) -> None:
+        init(self, *arguments)
+        self._has_master = lambda: False
+
+    patch.setattr(Seat, "__init__", alone)
+
+
+def name_servers_are_believed_at_once(patch: Patch) -> None:
+    """Also one that has just started."""
+    patch.setattr(members, "SETTLED_MS", 0)
+
+
+def a_master_that_was_not_heard_asks_nothing(patch: Patch) -> None:
+    """What a replica took meanwhile stays there."""
+    patch.setattr(ActingGroup, "_ask_again", lambda self, why: None)
+
+
+def offsets_are_not_asked_for(patch: Patch) -> None:
+    """A master hears its replicas, and takes nothing over."""
+
+    def nothing(self: PreOnline, name: str) -> Any:
+        yield from ()
+
+    patch.setattr(PreOnline, "_offsets", nothing)
+
+
+BUGS: list[Plant] = [
+    writes_by_an_acting_master,
+    offsets_taken_over_from_a_stale_master,
+    every_broker_keeps_progress,
+    a_master_serves_at_once,
+    a_replica_acts_beside_its_master,
+    name_servers_are_believed_at_once,
+    a_master_that_was_not_heard_asks_nothing,
+    offsets_are_not_asked_for,
+]

@@ -1,0 +1,135 @@
+"""One seed of the suite of acting replicas (RIP-32): a master, one or two replicas, one or two name
+servers, consumers that commit; kills, returns, stops of processes and cuts of the network.
+
+In virtual time, the real parts of brokers and name servers. A seed without cuts has one broker that
+keeps progress at any time; one with cuts has to agree in the end.
+"""
+
+import random
+
+from tests.sim.acting.machines import Member, NameMachine, Reader
+from tests.sim.acting.model import Model
+from tests.sim.group.calls import Trouble
+from tests.sim.ha.net import Network
+
+START_MS = 1_800_000_000_000
+STEP_MS = 20
+TICK_MS = 100
+PLAY_MS = 60_000
+SETTLE_MS = 45_000
+
+
+class Disks:
+    """All disks of the group."""
+
+    def __init__(self, run: "Run") -> None:
+        self._run = run
+
+    def digest(self) -> str:
+        """A hash of what is on them."""
+        return " ".join(one.disk.digest()[:8] for one in self._run.brokers)
+
+
+class Run:
+    """One seed."""
+
+    start_ms = START_MS
+
+    def __init__(self, seed: int) -> None:
+        rng = self.rng = random.Random(seed)
+        self.now_ms = 0
+        self.net = Network(rng)
+        self.trouble = Trouble()
+        self.has_cuts = rng.random() < 0.4
+        self.model = Model(self)
+        self.names = [NameMachine(self, f"names-{n}") for n in range(rng.choice((1, 1, 2)))]
+        count = rng.choice((2, 2, 3))
+        self.total = rng.choice((1, count))
+        """What brokers know of how many they are."""
+        self.brokers = [Member(self, number) for number in range(count)]
+        self.readers = [Reader(self, f"reader-{n}") for n in range(2)]
+        self.disk = Disks(self)
+        self._back: dict[str, int] = {}
+
+    @property
+    def machines(self) -> list:
+        """All of them."""
+        return [*self.names, *self.brokers, *self.readers]
+
+    def play(self) -> Model:
+        """All of it; AssertionError is a finding."""
+        for one in self.machines:
+            one.start()
+        self._pass(8_000)
+        while self.now_ms < PLAY_MS:
+            self._trouble()
+            self._pass(int(self.rng.random() * 4_000))
+        self._heal()
+        self._pass(SETTLE_MS)
+        self.readers.clear()
+        self._pass(10_000)
+        self.model.settled()
+        return self.model
+
+    # Trouble
+
+    def _trouble(self) -> None:
+        rng = self.rng
+        draw = rng.random()
+        up = [one for one in self.brokers if one.up]
+        if draw < 0.35 and self.brokers[0].up:
+            self._end(self.brokers[0])
+        elif draw < 0.5 and up:
+            self._end(up[int(rng.random() * len(up))])
+        elif draw < 0.6:
+            self._end(self.names[int(rng.random() * len(self.names))])
+        elif self.has_cuts and draw < 0.75:
+            one, other = rng.sample(self.machines, 2)
+            self.net.blocked |= {(one.name, other.name), (other.name, one.name)}
+        elif self.has_cuts and draw < 0.85:
+            self.net.blocked.clear()
+        elif self.has_cuts and draw < 0.95 and self.net.links:
+            self.net.reset(self.net.links[int(rng.random() * len(self.net.links))])
+        elif self.has_cuts and up:
+            one = up[int(rng.random() * len(up))]
+            one.paused = True
+            self._back[one.name] = self.now_ms + int(rng.random() * 9_000)
+
+    def _end(self, machine: Member | NameMachine) -> None:
+        if machine.up:
+            machine.crash(power=False)
+            self._back[machine.name] = self.now_ms + int(self.rng.random() * 9_000)
+
+    def _heal(self) -> None:
+        self.net.heal()
+        self._back = dict.fromkeys(self._back, 0)
+
+    def _come_back(self) -> None:
+        for one in self.machines:
+            if self._back.get(one.name, 1 << 60) <= self.now_ms:
+                del self._back[one.name]
+                one.paused = False
+                if not one.up:
+                    one.start()
+
+    # Time
+
+    def _pass(self, duration_ms: int) -> None:
+        end_ms = self.now_ms + duration_ms
+        while self.now_ms < end_ms:
+            self.now_ms = self.net.now_ms = self.now_ms + STEP_MS
+            self._come_back()
+            for _ in range(4):
+                if not self.net.sweep(0.9):
+                    break
+            for one in self.machines:
+                if one.up and not one.paused:
+                    one.turn()
+                    if self.now_ms >= one.due_ms:
+                        one.due_ms = self.now_ms + TICK_MS
+                        one.tick()
+
+
+def run_seed(seed: int) -> Model:
+    """Play one seed."""
+    return Run(seed).play()

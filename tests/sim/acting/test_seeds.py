@@ -1,0 +1,31 @@
+"""The suite of acting replicas: seeds that hold, and bugs that it finds."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from tests.sim.acting.planted import BUGS, Plant
+from tests.sim.acting.suite import run_seed
+from tests.sim.share import check_found, played
+
+SEEDS = range(24)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Masters that come and go are talkative."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def test_acting_replicas() -> None:
+    found = [run_seed(seed) for seed in played(SEEDS)]
+    assert sum(one.acted for one in found) > 10, "no replica acted"
+    assert sum(one.returns for one in found) > len(found), "no master came back"
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_the_suite_finds(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_found(bug, monkeypatch, run_seed, range(60))

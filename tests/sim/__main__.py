@@ -1,5 +1,5 @@
 """`make sim SUITE=store SEEDS=20000 FIRST=0` or `SEED=n`: play seeds, a process for each core.
-Suites: store, config, ha, raft, group, transactions, payments, timers, assignment, pops.
+Suites: store, config, ha, raft, group, transactions, payments, timers, assignment, pops, acting.
 
 A failing seed prints how to replay it. Seeds share nothing: what a seed does depends on its number
 alone, in whichever process and order it is played.
@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tests.sim import config_suite, store_suite
+from tests.sim.acting import suite as acting_suite
 from tests.sim.assignment import suite as assignment_suite
 from tests.sim.group import suite as group_suite
 from tests.sim.ha import suite as ha_suite
@@ -68,6 +69,7 @@ SUITES: dict[str, Callable[[int], Run]] = {
     "assignment": assignment_suite.Run,
     "payments": payment_suite.Payments,
     "pops": pop_suite.Run,
+    "acting": acting_suite.Run,
 }
 # At most a few seconds' work: the cores end together, and none waits for the next piece.
 CHUNK = 20

@@ -19,6 +19,8 @@ PART: Final = 3
 SHOWN_BY: Final = {
     "acknowledgements_are_answered_at_once": 137,
     "a_leader_whose_disk_hangs_leads_on": 18,
+    "a_master_serves_at_once": 6,
+    "a_master_that_was_not_heard_asks_nothing": 20,
     "commit_is_told_once": 133,
     "entries_are_not_synced": 38,
     "epoch_without_writes_refused": 10,

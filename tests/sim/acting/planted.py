@@ -1,21 +1,16 @@
 """Bugs of acting replicas, to be planted one at a time: the suite must find each."""
 
-from collections.abc import Callable
 from typing import Any
 
-import pytest
-
+from tests.sim.planting import Patch, Plant
 from turbopump.broker.config.replication_config import ReplicationConfig
-from turbopump.broker.ha.acting import members
 from turbopump.broker.ha.acting.group import ActingGroup
+from turbopump.broker.ha.acting.members import GroupMembers
 from turbopump.broker.ha.acting.pre_online import PreOnline
 from turbopump.broker.ha.acting.seat import Seat
 from turbopump.broker.ha.service import HaService
 from turbopump.broker.tables.adoption import Adoption
 from turbopump.broker.traffic.role import Role
-
-Patch = pytest.MonkeyPatch
-Plant = Callable[[Patch], None]
 
 
 def writes_by_an_acting_master(patch: Patch) -> None:
@@ -65,7 +60,7 @@ def a_replica_acts_beside_its_master(patch: Patch) -> None:
 
 def name_servers_are_believed_at_once(patch: Patch) -> None:
     """Also one that has just started."""
-    patch.setattr(members, "SETTLED_MS", 0)
+    patch.setattr(GroupMembers, "are_settled", property(lambda self: True))
 
 
 def a_master_that_was_not_heard_asks_nothing(patch: Patch) -> None:

@@ -15,8 +15,8 @@ from tests.sim.ha.net import Network
 START_MS = 1_800_000_000_000
 STEP_MS = 20
 TICK_MS = 100
-PLAY_MS = 60_000
-SETTLE_MS = 45_000
+PLAY_MS = 40_000
+SETTLE_MS = 30_000
 
 
 class Disks:
@@ -67,7 +67,7 @@ class Run:
         self._heal()
         self._pass(SETTLE_MS)
         self.readers.clear()
-        self._pass(10_000)
+        self._pass(5_000)
         self.model.settled()
         return self.model
 

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.broker.conftest import World, offset_json
 
 from turbopump.broker.ha.acting.group import ActingGroup
-from turbopump.broker.ha.acting.members import FRESH_MS, GroupMembers
+from turbopump.broker.ha.acting.members import FRESH_MS, SETTLED_MS, GroupMembers
 from turbopump.broker.ha.acting.seat import COMING_MS, STALE_ROUTES_MS
 from turbopump.engine.later import Later
 from turbopump.engine.types import NewMessage, QueueOffset
@@ -19,7 +19,7 @@ from turbopump.net.wire.topics import TopicConfig
 
 MASTER, SLAVE, OTHER = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
 NAMES = "10.0.0.9:9876"
-ACTING = f"brokerName=b\nnamesrvAddr={NAMES}\nenableSlaveActingMaster=true\n"
+ACTING = f"brokerName=b\nnamesrvAddr={NAMES}\nenableSlaveActingMaster=true\ntotalReplicas=2\n"
 AS_SLAVE = ACTING + "brokerRole=SLAVE\nbrokerId=1\n"
 
 
@@ -105,7 +105,7 @@ class Bench:
     def say(self, **members: str) -> None:
         """What name servers say from now on."""
         self.names.members = {int(key[1:]): at for key, at in members.items()}
-        self.world.pass_time(1_100)
+        self.world.pass_time(SETTLED_MS + 1_200)
 
     def commit(self, queue_offset: int) -> int:
         fields = {
@@ -207,7 +207,7 @@ def test_what_no_name_server_says_is_not_believed(world: World, body: bytes) -> 
 def test_an_old_name_server_is_asked_for_a_route(slave: Bench) -> None:
     slave.names.is_old = True
     slave.say(_1=SLAVE)
-    slave.world.pass_time(1_100)
+    slave.world.pass_time(3_000)
     assert slave.group.members.members == {1: SLAVE}
     assert slave.world.broker.role.is_acting
 
@@ -373,6 +373,8 @@ def test_a_master_alone_serves_once_a_name_server_says_so(make: Callable[..., Be
     assert master.group.why_not == "no name server has said yet who is in the group"
     master.names.dead.clear()
     master.world.pass_time(2_000)
+    assert master.group.why_not == "name servers may not know all replicas yet"
+    master.world.pass_time(3_000)
     assert master.online == 1
 
 

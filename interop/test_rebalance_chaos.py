@@ -21,8 +21,8 @@ def test_a_killed_node_costs_the_others_no_queue(kind: Kind, built: None, work: 
     is_ours = kind.name == "turbopump"
     strategy = "broker-STICKY" if is_ours else "broker-AVG"
     run = Run(kind, strategy, work / "rebalance-chaos", seed=1)
-    history, end_ms = run.play([Fault("fixed-kill", ("n1",))], print)
-    seen = outcome(kind.name, strategy, history, end_ms)
+    history = run.play([Fault("fixed-kill", ("n1",))], print)
+    seen = outcome(kind.name, strategy, history)
     text = "\n".join(table([seen]))
     assert seen.verdicts["MQChecker"]["enqueueSuccessCount"] > 0, text
     assert seen.verdicts["MQChecker"]["atLeastOnce"], text

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from interop.rebalance_chaos import __doc__ as about
 from interop.rebalance_chaos.faults import NAMES, plan
-from interop.rebalance_chaos.history import written
+from interop.rebalance_chaos.history import read, written
 from interop.rebalance_chaos.nodes import NODES, STRATEGIES, Run
-from interop.rebalance_chaos.report import Outcome, broken, kept, outcome, table
+from interop.rebalance_chaos.report import broken, kept, outcome, table
 from interop.support import toolchain
 from interop.support.groups import TURBOPUMP, Kind, RocketMQ, Turbopump
 
@@ -28,24 +28,29 @@ def main() -> int:
     if missing:
         sys.exit("the run is not possible: " + "; ".join(missing))
     toolchain.build_java()
-    shutil.rmtree(given.output, ignore_errors=True)
-    given.output.mkdir(parents=True)
+    if not given.keep:
+        shutil.rmtree(given.output, ignore_errors=True)
+    given.output.mkdir(parents=True, exist_ok=True)
     faults = plan(given.faults, NODES, given.seconds, random.Random(given.seed))
     begin = time.monotonic()
 
     def say(line: str) -> None:
         print(f"{time.monotonic() - begin:6.0f} s  {line}", flush=True)
 
-    outcomes: list[Outcome] = []
     for side in given.sides:
         for strategy in given.strategies:
-            if (side, strategy) in WITHOUT:
-                continue
-            say(f"{side} {strategy}, seed {given.seed}")
-            folder = given.output / f"{side}-{strategy}"
-            history, end_ms = Run(SIDES[side], strategy, folder, given.seed).play(faults, say)
-            written(history, given.output / f"{side}-{strategy}-history")
-            outcomes.append(outcome(side, strategy, history, end_ms))
+            if (side, strategy) not in WITHOUT:
+                say(f"{side} {strategy}, seed {given.seed}")
+                folder = given.output / f"{side}-{strategy}"
+                shutil.rmtree(folder, ignore_errors=True)
+                history = Run(SIDES[side], strategy, folder, given.seed).play(faults, say)
+                written(history, _kept_at(given.output, side, strategy))
+    outcomes = [
+        outcome(side, strategy, read(_kept_at(given.output, side, strategy)))
+        for side in sorted(SIDES)
+        for strategy in STRATEGIES
+        if _kept_at(given.output, side, strategy).exists()
+    ]
     files = kept(outcomes, given.output)
     print("\n".join(table(outcomes)))
     if not given.without_page:
@@ -62,6 +67,10 @@ def main() -> int:
     return int(bool(flaws))
 
 
+def _kept_at(output: Path, side: str, strategy: str) -> Path:
+    return output / f"{side}-{strategy}-history"
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m interop.rebalance_chaos",
@@ -75,6 +84,7 @@ def _arguments() -> argparse.Namespace:
     add("--strategies", nargs="+", choices=STRATEGIES, default=list(STRATEGIES))
     add("--faults", nargs="+", choices=NAMES, default=list(NAMES))
     add("--output", type=Path, default=toolchain.CACHE / "rebalance-chaos", metavar="FOLDER")
+    add("--keep", action="store_true", help="Runs that lie in the folder count, too.")
     add("--without-page", action="store_true", help="No report.html, which needs Spark.")
     return parser.parse_args()
 

@@ -2,7 +2,8 @@
 
 Owns the columns. Programs write lines as things happen; a run's history has them all, by time. Its
 checkers pass over our lines, which say what members held (`own`), and when they and their nodes
-came and went (`started`, `down`). Called by nodes.py, checkers.py and windows.py.
+came and went (`started`, `down`, and `end` of the last window). Called by nodes.py, checkers.py and
+windows.py.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-OWN, STARTED, DOWN, FAULT = "own", "started", "down", "fault"
+OWN, STARTED, DOWN, END, FAULT = "own", "started", "down", "end", "fault"
 REQUEST, RESPONSE = "REQUEST", "RESPONSE"
-_TIMES: Final = {OWN: 2, STARTED: 2, DOWN: 2, FAULT: 3}
+_TIMES: Final = {OWN: 2, STARTED: 2, DOWN: 2, END: 2, FAULT: 3}
 """The column of a line's time."""
 _REQUEST_TIME, _RESPONSE_TIME = 5, 6
 
@@ -67,6 +68,17 @@ class Down:
 
 
 @dataclass(frozen=True)
+class Ended:
+    """The last window is over."""
+
+    time_ms: int
+
+    def line(self) -> list[str]:
+        """Its columns."""
+        return [END, "", str(self.time_ms)]
+
+
+@dataclass(frozen=True)
 class Held:
     """From then on a member holds these queues."""
 
@@ -104,6 +116,11 @@ class History:
                 queues = frozenset(line[3].split(",")) if line[3] else frozenset[str]()
                 yield Held(line[1], int(line[2]), queues)
 
+    @property
+    def end_ms(self) -> int:
+        """When the last window ended."""
+        return next(int(line[2]) for line in self.lines if line[0] == END)
+
     def downs(self) -> Iterator[Down]:
         """When processes stopped, and when they went on."""
         for line in self.lines:
@@ -128,7 +145,7 @@ def time_of(line: Sequence[str]) -> int:
     return int(line[at])
 
 
-def gathered(files: Iterable[Path], happened: Iterable[Happened | Down]) -> History:
+def gathered(files: Iterable[Path], happened: Iterable[Happened | Down | Ended]) -> History:
     """One history of what programs wrote, and of what was done to them. The last line of a killed
     program may be cut off; it is left out."""
     lines = [tuple(one.line()) for one in happened]
@@ -136,6 +153,11 @@ def gathered(files: Iterable[Path], happened: Iterable[Happened | Down]) -> Hist
         whole, _, _ = file.read_text().rpartition("\n")
         lines += [tuple(line.split("\t")) for line in whole.splitlines()]
     return History(tuple(sorted(lines, key=time_of)))
+
+
+def read(file: Path) -> History:
+    """One that `written` kept."""
+    return gathered([file], ())
 
 
 def written(history: History, file: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from interop.rebalance_chaos.faults import CALM_S, Fault
-from interop.rebalance_chaos.history import Down, Happened, History, gathered
+from interop.rebalance_chaos.history import Down, Ended, Happened, History, gathered
 from interop.rebalance_chaos.lossy import LossyNetwork
 from interop.support import groups, processes, toolchain
 from interop.support.groups import Group, Kind, Ports
@@ -70,11 +70,10 @@ class Run:
         self._group = Group(self._ports, [])
         self._nodes = [_Node(name, LossyNetwork(seed + at)) for at, name in enumerate(NODES)]
         self._sender: Process | None = None
-        self._happened: list[Happened | Down] = []
+        self._happened: list[Happened | Down | Ended] = []
 
-    def play(self, faults: Sequence[Fault], say: Callable[[str], None]) -> tuple[History, int]:
-        """From the start of the brokers to what was left in queues; the history, and when its last
-        window ended (epoch ms)."""
+    def play(self, faults: Sequence[Fault], say: Callable[[str], None]) -> History:
+        """From the start of the brokers to what was left in queues."""
         sent, stop = self._folder / "producer", self._folder / "stop"
         try:
             self._start_brokers()
@@ -88,14 +87,14 @@ class Run:
             for fault in faults:
                 say(f"{fault.name} {' '.join(fault.nodes)}")
                 self._inflict(fault)
-            end_ms = now_ms()
+            self._happened.append(Ended(now_ms()))
             stop.touch()
             self._sender.wait(START_S)
             self._await_drained(sent)
         finally:
             self._stop()
         files = [sent, *(file for node in self._nodes for file in node.files)]
-        return gathered([file for file in files if file.exists()], self._happened), end_ms
+        return gathered([file for file in files if file.exists()], self._happened)
 
     def _start_brokers(self) -> None:
         members = self._group.members

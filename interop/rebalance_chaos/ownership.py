@@ -91,14 +91,19 @@ class Ownership:
                     found[span.member].add(queue)
         return {member: frozenset(queues) for member, queues in found.items()}
 
-    def changes(self, start_ms: int, end_ms: int) -> list[int]:
-        """The times at which a member got or lost a queue, sorted."""
+    @property
+    def known(self) -> set[str]:
+        """All members that ever started."""
+        return set(self._started)
+
+    def changes(self, members: set[str], start_ms: int, end_ms: int) -> list[int]:
+        """The times at which one of the members got or lost a queue, sorted."""
         return sorted(
             at
             for spans in self._spans.values()
             for span in spans
             for at in (span.start_ms, span.end_ms)
-            if start_ms < at < end_ms
+            if span.member in members and start_ms < at < end_ms
         )
 
     def losses(self, members: set[str], start_ms: int, end_ms: int) -> int:

@@ -5,6 +5,7 @@ report.py.
 """
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,13 +28,15 @@ class Window:
     end_ms: int
     notice_ms: int
     """When brokers could know: the kill, the last start, the first change of what only shows by
-    missing heartbeats."""
+    missing heartbeats, or when TCP sends again."""
     settle_ms: int
-    """From the notice to the last change; 0 without one."""
+    """From the notice to the last change; 0 without one. While packets to a node are lost, those of
+    the rest count."""
     is_settled: bool
-    """In the end each queue had one owner."""
+    """In the end each queue had one owner; while packets to a node are lost, none had two of the
+    rest."""
     moved: int
-    """How often a member that lives lost a queue."""
+    """How often a member that lived throughout lost a queue."""
     overlap_ms: int
     """The longest time of two owners of a queue."""
     overlaps_ms: int
@@ -49,8 +52,9 @@ class Window:
         return max(0, self.moved - self.measures.moved_min)
 
 
-def measured(history: History, allocator: str, group: str, end_ms: int) -> list[Window]:
+def measured(history: History, allocator: str, group: str) -> list[Window]:
     """All windows of a run."""
+    end_ms = history.end_ms
     ownership = Ownership(history, end_ms)
     happened = list(history.faults())
     ends = [one.time_ms for one in happened[1:]] + [end_ms]
@@ -72,12 +76,17 @@ def _window(
     kind = event.name.rpartition("-")[2]
     before, after = ownership.shares(start_ms - 1), ownership.shares(end_ms - 1)
     members = ownership.members(end_ms - 1)
-    changes = ownership.changes(start_ms, end_ms)
+    # Of those that join one after the other the first pass queues on to the next, which is no loss.
+    stayers = members & ownership.members(start_ms - 1)
+    # What a member that hears next to nothing holds is for no broker to settle.
+    touched = event.nodes if kind == "loss" and event.is_start else ()
+    rest = {one for one in ownership.known if process_of(one).partition(".")[0] not in touched}
+    changes = ownership.changes(rest, start_ms, end_ms)
     notice_ms = _notice(history, event, end_ms, kind, _later(changes, start_ms))
     settle_ms = max(0, changes[-1] - notice_ms) if changes else 0
     longest, total = ownership.with_owners(2, MANY, start_ms, end_ms)
     unowned_ms, _ = ownership.with_owners(0, 0, start_ms, end_ms)
-    owners = [queue for queues in after.values() for queue in queues]
+    settled = Counter(queue for one, queues in after.items() if one in rest for queue in queues)
     trigger = event.name if event.is_start else f"after {event.name}"
     line = {
         "time_ms": start_ms,
@@ -102,8 +111,9 @@ def _window(
         end_ms=end_ms,
         notice_ms=notice_ms,
         settle_ms=settle_ms,
-        is_settled=sorted(owners) == sorted(ownership.queues),
-        moved=ownership.losses(members, start_ms, end_ms),
+        is_settled=set(settled.values()) <= {1}
+        and (bool(touched) or set(settled) == ownership.queues),
+        moved=ownership.losses(stayers, start_ms, end_ms),
         overlap_ms=longest,
         overlaps_ms=total,
         unowned_ms=unowned_ms,
@@ -124,7 +134,7 @@ def _notice(history: History, event: Happened, end_ms: int, kind: str, first_ms:
             if event.time_ms <= at < end_ms and process_of(member).partition(".")[0] in event.nodes
         ]
         return max(started, default=event.time_ms)
-    if kind != "kill" and event.is_start:
+    if kind == "loss" or (kind == "suspend" and event.is_start):
         return first_ms
     return event.time_ms
 

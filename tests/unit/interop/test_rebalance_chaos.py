@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from interop.rebalance_chaos import checkers
 from interop.rebalance_chaos.faults import LOSSES, NAMES, Fault, chosen, plan
-from interop.rebalance_chaos.history import Down, Happened, History, gathered
+from interop.rebalance_chaos.history import Down, Ended, Happened, History, gathered, read, written
 from interop.rebalance_chaos.ownership import Ownership
 from interop.rebalance_chaos.report import broken, outcome
 from interop.rebalance_chaos.windows import Window, measured
@@ -29,7 +29,9 @@ def got(number: int, at: int = 0) -> str:
     return f"n1 dequeue RESPONSE SUCCESS {number} key {at} 0 q 7"
 
 
-def history(tmp_path: Path, *rows: str, happened: tuple[Happened | Down, ...] = ()) -> History:
+def history(
+    tmp_path: Path, *rows: str, happened: tuple[Happened | Down | Ended, ...] = ()
+) -> History:
     file = tmp_path / "lines"
     file.write_text(lines(*rows) + "cut off")
     return gathered([file], happened)
@@ -77,8 +79,12 @@ def killed(tmp_path: Path, *, b_takes_at: int = 1200) -> list[Window]:
         Happened("fixed-kill", True, 1000, ("n1",)),
         Down("n1.1", 1001, True),
         Happened("fixed-kill", False, 2500, ("n1",)),
+        Ended(4000),
     )
-    return measured(history(tmp_path, *rows, happened=happened), "STICKY", "group", 4000)
+    found = history(tmp_path, *rows, happened=happened)
+    written(found, tmp_path / "kept")
+    assert read(tmp_path / "kept") == found
+    return measured(found, "STICKY", "group")
 
 
 def test_a_kill_and_its_recovery_are_measured(tmp_path: Path) -> None:
@@ -110,16 +116,15 @@ def test_a_suspended_process_has_its_queues_when_it_goes_on(tmp_path: Path) -> N
 def test_what_is_not_reached_is_said(tmp_path: Path) -> None:
     rows = [f"own {A} 10 {FIRST}", f"started {A} 5", f"own {A} 9000 broker-a:0", sent(1), sent(2)]
     happened = (
-        Happened("random-loss", True, 1000, ("n2",)),
-        Happened("random-loss", False, 2000, ("n2",)),
+        Happened("fixed-suspend", True, 1000, ("n2",)),
+        Happened("fixed-suspend", False, 2000, ("n2",)),
+        Ended(30_000),
     )
-    seen = outcome(
-        "turbopump", "broker-STICKY", history(tmp_path, *rows, happened=happened), 20_000
-    )
+    seen = outcome("turbopump", "broker-STICKY", history(tmp_path, *rows, happened=happened))
     assert [text.partition(":")[0] for text in broken(seen, [seen])] == [
         "lost ['1', '2']",
         "out of order",
-        *["after random-loss"] * 4,
+        *["after fixed-suspend"] * 4,
     ]
 
 
@@ -140,3 +145,30 @@ def test_a_plan_follows_from_its_seed() -> None:
     for faults in first:
         assert {fault.kind for fault in faults} >= {"kill", "suspend", "loss"}
     assert [one.name for one in plan(LOSSES, ("n1", "n2"), 1, random.Random(1))] == list(LOSSES)
+
+
+def test_under_loss_the_rest_is_judged(tmp_path: Path) -> None:
+    """A hears nothing and keeps what B got; that is an overlap, but the rest has settled."""
+    rows = [
+        f"own {A} 10 {FIRST}",
+        f"own {B} 11 {SECOND}",
+        f"started {A} 12",
+        f"started {B} 12",
+        f"own {B} 2000 {ALL}",
+        f"own {A} 5000 ",
+        f"own {B} 5400 {SECOND}",
+        f"own {A} 5500 {FIRST}",
+    ]
+    happened = (
+        Happened("random-loss", True, 1000, ("n1",)),
+        Happened("random-loss", False, 4000, ("n1",)),
+        Ended(9000),
+    )
+    fault, after = measured(history(tmp_path, *rows, happened=happened), "STICKY", "group")
+    assert (fault.settle_ms, fault.is_settled, fault.overlap_ms) == (0, True, 2000)
+    assert (after.settle_ms, after.is_settled, after.overlap_ms, after.unowned_ms) == (
+        500,
+        True,
+        1000,
+        100,
+    )

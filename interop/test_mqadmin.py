@@ -1,5 +1,6 @@
 """Apache RocketMQ's own mqadmin against the broker: every printed answer is parsed and judged."""
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -8,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from interop.support.groups import BROKER_NAME, CLUSTER, Group
+from interop.support.groups import BROKER_NAME, CLUSTER, Group, ask
 from interop.support.mqadmin import Admin
 from interop.support.processes import Process
 from interop.support.suites import java_client, parse
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 TOPIC = "admin-letters"
+GET_ALL_MESSAGE_REQUEST_MODE = 402
 LINGER_TIMEOUT_S = 150
 # Both brokers sample their counters every 10 s.
 STATISTICS_TIMEOUT_S = 45
@@ -375,6 +377,22 @@ def test_offsets_of_a_group_online(admin: Admin, linger: Process) -> None:
     assert offsets_of(admin, "admin-linger-group", "admin-linger") == (
         dict.fromkeys(range(4), (10, 10))
     )
+
+
+@pytest.mark.parametrize(("mode", "shared"), [("POP", 2), ("PULL", 0)])
+def test_consume_mode(admin: Admin, group: Group, mode: str, shared: int) -> None:
+    broker = group.ports.broker_address
+    admin.run("updateSubGroup", "-b", broker, "-g", "popping")
+    words = ("-b", broker, "-t", TOPIC, "-g", "popping", "-m", mode, "-q", shared)
+    printed = admin.run("setConsumeMode", *words)
+    assert f"set consume mode to {broker} success" in printed, printed
+    answer = ask(group.ports.broker, GET_ALL_MESSAGE_REQUEST_MODE, {})
+    kept = json.loads(answer.body)["messageRequestModeMap"][TOPIC]["popping"]
+    assert (kept["mode"], kept["popShareQueueNum"]) == (mode, shared), kept
+    refused = admin.run(
+        "setConsumeMode", "-b", broker, "-t", "none-such", "-g", "popping", "-m", mode
+    )
+    assert "success" not in refused and "none-such" in refused, refused
 
 
 def test_configurations(admin: Admin, group: Group) -> None:

@@ -6,6 +6,7 @@ they take long over. It must never share queues out. Called by programs.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -47,7 +48,8 @@ class PopOptions:
     """How a push consumer over pop works (DefaultMQPushConsumer).
 
     Args:
-        concurrency: handlers running at the same time; as many messages again may wait for them.
+        concurrency: handlers running at the same time; as many messages again may wait for them,
+            and one of each broker and topic.
         batch: messages asked for by one pop, 32 at most.
         invisible_ms: for how long the group does not see what was popped; renewed while a handler
             runs.
@@ -110,8 +112,10 @@ class PopConsumer(SimpleConsumer):
         self._handler: RunningHandler | None = None
         self._pops, self._handling = TaskSet(), TaskSet()
         self._slots = asyncio.Semaphore(given.concurrency)
-        self._room = self._room_of_all = 2 * given.concurrency
+        self._loops: dict[PopPlace, asyncio.Task[None]] = {}
+        self._held: Counter[PopPlace] = Counter()
         self._has_room = asyncio.Event()
+        self._closed = False
 
     def on_message(self, handler: Handler) -> Handler:
         """Have every message handled by `handler`; usable as a decorator, before `start`.
@@ -122,7 +126,9 @@ class PopConsumer(SimpleConsumer):
         return handler
 
     async def start(self) -> None:
-        """Join the group and begin to pop. Raises ClientError without a handler."""
+        """Join the group and begin to pop. Raises ClientError without a handler, or once closed."""
+        if self._closed:
+            raise ClientError("a consumer over pop starts once")
         if self._handler is None:
             raise ClientError("a consumer over pop needs a handler: on_message")
         await super().start()
@@ -131,10 +137,11 @@ class PopConsumer(SimpleConsumer):
     async def close(self) -> None:
         """Leave the group: running handlers end (up to close_timeout_ms); what has no handler yet
         comes again, to others. Closing twice does nothing."""
+        self._closed = True
         await self._pops.cancel()
         try:
             async with asyncio.timeout(self._options.close_timeout_ms / 1000):
-                while self._room < self._room_of_all:
+                while self._held.total():
                     self._has_room.clear()
                     await self._has_room.wait()
         except TimeoutError:
@@ -151,7 +158,7 @@ class PopConsumer(SimpleConsumer):
 
     async def _follow_places(self) -> None:
         """One loop for each broker of each topic, as routes come and go."""
-        loops: dict[PopPlace, asyncio.Task[None]] = {}
+        loops = self._loops
         while True:
             try:
                 places = set(await self._places())
@@ -167,11 +174,10 @@ class PopConsumer(SimpleConsumer):
     async def _pop_from(self, place: PopPlace) -> None:
         options, failures = self._options, 0
         while True:
-            while self._room <= 0:
+            while (asked := min(options.batch, self._room(place))) <= 0:
                 self._has_room.clear()
                 await self._has_room.wait()
-            asked = min(options.batch, self._room)
-            self._room -= asked
+            self._held[place] += asked
             found: list[ReceivedMessage] = []
             try:
                 found = await self._pop(place, asked, options.invisible_ms, POLL_MS)
@@ -182,22 +188,32 @@ class PopConsumer(SimpleConsumer):
                 await self._refresh()
                 await asyncio.sleep(backoff.wait_ms(error, failures) / 1000)
             finally:
-                self._gave_back(asked - len(found))
-            self._hand_over(found)
+                self._gave_back(place, asked - len(found))
+            self._hand_over(place, found)
 
-    def _hand_over(self, found: Sequence[ReceivedMessage]) -> None:
+    def _room(self, place: PopPlace) -> int:
+        """Of what may be held each broker of a topic has its part, so that none that has nothing
+        keeps others waiting; one message at least."""
+        part = max(1, 2 * self._options.concurrency // max(1, len(self._loops)))
+        return part - self._held[place]
+
+    def _hand_over(self, place: PopPlace, found: Sequence[ReceivedMessage]) -> None:
         until_ms = self._instance.steady_ms() + self._options.invisible_ms
         if not self._options.ordered:
             for message in found:
-                self._handling.spawn(self._settle_each([message], until_ms), "message handler")
+                self._handling.spawn(
+                    self._settle_each(place, [message], until_ms), "message handler"
+                )
             return
         queues: dict[MessageQueue, list[ReceivedMessage]] = {}
         for message in found:
             queues.setdefault(message.queue, []).append(message)
         for messages in queues.values():
-            self._handling.spawn(self._settle_each(messages, until_ms), "message handler")
+            self._handling.spawn(self._settle_each(place, messages, until_ms), "message handler")
 
-    async def _settle_each(self, messages: Sequence[ReceivedMessage], until_ms: int) -> None:
+    async def _settle_each(
+        self, place: PopPlace, messages: Sequence[ReceivedMessage], until_ms: int
+    ) -> None:
         """One after the other; behind one that fails none is handled."""
         left = list(messages)
         try:
@@ -206,9 +222,9 @@ class PopConsumer(SimpleConsumer):
                     await self._again(left)
                     return
                 await self._settled(left.pop(0), None)
-                self._gave_back(1)
+                self._gave_back(place, 1)
         finally:
-            self._gave_back(len(left))
+            self._gave_back(place, len(left))
 
     async def _is_handled(self, message: ReceivedMessage, until_ms: int) -> bool:
         """Run the handler; not for what waited so long that others may have it by now."""
@@ -254,6 +270,6 @@ class PopConsumer(SimpleConsumer):
         logger.warning("message %s comes again: %s", message.message_id, failure)
         return False
 
-    def _gave_back(self, count: int) -> None:
-        self._room += count
+    def _gave_back(self, place: PopPlace, count: int) -> None:
+        self._held[place] -= count
         self._has_room.set()

@@ -1,12 +1,19 @@
 """Times as a user writes them. Called by the jobs' arguments and the options of the data source."""
 
 from datetime import UTC, datetime
+from typing import Final
+
+TIME_MS_MAX: Final = 1 << 62
+"""Far beyond any record, and a number that kernels and Spark can hold."""
 
 
 def time_ms(text: str) -> int:
     """Epoch milliseconds of what a user wrote: ISO 8601 (UTC if it names no zone) or a number of
-    milliseconds. Raises ValueError."""
+    milliseconds, up to TIME_MS_MAX. Raises ValueError."""
     if text.isascii() and text.isdigit():
-        return int(text)
+        number = int(text)
+        if number > TIME_MS_MAX:
+            raise ValueError(f"{text} is not a time")
+        return number
     time = datetime.fromisoformat(text)
     return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)

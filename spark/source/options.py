@@ -32,11 +32,9 @@ _WIDE = {
 }
 _NARROW = 8
 """Likely bytes of a column in a row."""
+DIGITS_MAX = 19
 PARTITION_BYTES_MIN = 1 << 10
 """Smaller ranges are a task for each record, which only a mistyped number asks for."""
-
-TIME_MS_MAX = 1 << 62
-"""Any time that the log's 64 bits have a limit beyond it for."""
 
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -172,28 +170,30 @@ def _queue_ids(texts: Mapping[str, str]) -> frozenset[int] | None:
     if "queues" not in texts:
         return None
     numbers = [one.strip() for one in texts["queues"].split(",")]
-    if not all(one.isascii() and one.isdigit() for one in numbers):
+    if not all(map(_is_number, numbers)):
         raise BadOption(f"queues is {texts['queues']!r}, but must be a comma list of numbers")
     return frozenset(map(int, numbers))
+
+
+def _is_number(text: str) -> bool:
+    """A whole number that is no longer than any that a log has."""
+    return text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
 
 
 def _time(texts: Mapping[str, str], name: str) -> int | None:
     if name not in texts:
         return None
     try:
-        found = time_ms(texts[name].strip())
+        return time_ms(texts[name].strip())
     except (ValueError, OverflowError):
-        found = TIME_MS_MAX + 1
-    if not -TIME_MS_MAX <= found <= TIME_MS_MAX:
-        raise BadOption(f"{name} is {texts[name]!r}, but must be ISO 8601 or epoch ms")
-    return found
+        raise BadOption(f"{name} is {texts[name]!r}, but must be ISO 8601 or epoch ms") from None
 
 
 def _log_offset(texts: Mapping[str, str], name: str) -> int | None:
     if name not in texts:
         return None
     text = texts[name].strip()
-    if not (text.isascii() and text.isdigit()) or int(text) > LOG_OFFSET_MAX:
+    if not _is_number(text) or int(text) > LOG_OFFSET_MAX:
         raise BadOption(f"{name} is {texts[name]!r}, but must be a log offset")
     return int(text)
 

@@ -15,10 +15,9 @@ SEEDS = {suite: range(4 if suite == "group" else 12) for suite in sim.SUITES}
 @pytest.mark.parametrize("suite", sorted(sim.SUITES))
 def test_a_seed_is_the_same_in_any_process(suite: str) -> None:
     """Neither the hash seed nor the process id nor what was played before may show: a failing
-    seed out of a million has to fail again alone."""
+    seed out of a million has to fail again alone. The other process plays them backwards."""
     seeds = SEEDS[suite]
     here = [sim.trace(suite, seed) for seed in seeds]
-    assert here == [sim.trace(suite, seed) for seed in seeds]
     assert len(set(here)) == len(here)
     code = (
         "import logging, sys; logging.disable(50); from tests.sim.__main__ import trace; "

@@ -210,5 +210,5 @@ def body_name(message: "ReceivedMessage") -> str:
 def _text(body: bytes, charset: str) -> str:
     try:
         return body.decode(charset, "backslashreplace")
-    except LookupError:
+    except (LookupError, ValueError):  # some know no way round what is wrong, or no such name
         raise typer.BadParameter(f"{charset} is no known character set") from None

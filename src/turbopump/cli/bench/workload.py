@@ -11,6 +11,8 @@ from turbopump.cli.errors import UserError
 from turbopump.cli.files import read_text
 
 NO_KEY = "NO_KEY"
+NUMBER_MAX = 1e12
+"""Of rates and minutes; YAML also knows .inf and .nan."""
 UNLIMITED_RATE = 1_000_000.0
 """From here on OpenMessaging's own files mean `as fast as possible`; ours is a closed loop then."""
 
@@ -25,7 +27,8 @@ def _whole(least: int) -> Callable[[str, Any], int]:
 
 
 def _number(key: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= NUMBER_MAX:
         raise UserError(f"{key} is {value!r}: a number from 0 is expected")
     return float(value)
 

@@ -61,7 +61,7 @@ class Control:
                 if not isinstance(question, dict):
                     raise ValueError("no object")
                 answer = {"answer": await self._answer(question)}
-            except ValueError:
+            except (ValueError, RecursionError):
                 answer = {"error": "the question cannot be understood"}
             except UserError as error:
                 answer = {"error": str(error)}
@@ -88,7 +88,7 @@ def ask(data: Path, question: dict[str, Any]) -> Any:
         ) from None
     except TimeoutError:
         raise CommandFailed("there was no answer in time") from None
-    if not line:
+    if not line.endswith(b"\n"):
         raise CommandFailed("turbopump up ended before it answered")
     answer = json.loads(line)
     if "error" in answer:

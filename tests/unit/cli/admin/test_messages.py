@@ -1,8 +1,10 @@
 """Where `--body-dir` writes: the id of a message is the word of its sender."""
 
 import pytest
+import typer
 
-from turbopump.cli.admin.messages import body_name
+from turbopump.cli.admin.messages import _step, _text, body_name
+from turbopump.net.client.admin.trace import TraceRecord
 from turbopump.net.client.messages import ReceivedMessage
 
 OFFSET_ID = "7F00000100002A9F0000000000000000"
@@ -44,3 +46,45 @@ def test_a_body_is_named_by_its_message() -> None:
 @pytest.mark.parametrize("wrong", ["", "..", "../x", "/etc/passwd", "a/b", "a\0b", ".hidden"])
 def test_a_name_that_leads_elsewhere_is_not_used(wrong: str) -> None:
     assert body_name(message(wrong)) == OFFSET_ID
+
+
+@pytest.mark.parametrize("charset", ["punycode", "undefined", "idna", "utf\0", "hex", "no such"])
+def test_a_charset_that_is_none_is_a_bad_parameter(charset: str) -> None:
+    """Python knows codecs that take no bytes, or none that are wrong."""
+    with pytest.raises(typer.BadParameter, match="is no known character set"):
+        _text(b"\xff", charset)
+
+
+def test_what_a_charset_cannot_read_is_shown_as_bytes() -> None:
+    assert _text("三".encode() + b"\xff", "utf-8") == "三\\xff"
+    assert _text(b"\xe4", "latin-1") == "ä"
+
+
+STEPS = {
+    "SubBefore": (TraceRecord("SubBefore", group="g", retry_times=2), "try 3"),
+    "a first delivery": (TraceRecord("SubBefore"), "try 1"),
+    "Pub": (TraceRecord("Pub", is_success=True), "SUCCESS"),
+    "a failed one": (TraceRecord("Pub", is_success=False), "FAILED"),
+    "its outcome is said": (
+        TraceRecord("SubAfter", is_success=False, outcome="TIME_OUT"),
+        "TIME_OUT",
+    ),
+    "an end": (TraceRecord("EndTransaction", transaction_state="COMMIT_MESSAGE"), "COMMIT_MESSAGE"),
+    "an end that was asked for": (
+        TraceRecord("EndTransaction", transaction_state="UNKNOW", from_check=True),
+        "UNKNOW by check",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_what_a_step_came_to(name: str) -> None:
+    record, status = STEPS[name]
+    kind, group, host, when, cost, shown = _step(record)
+    assert (kind, group, shown) == (record.kind, record.group or "-", status)
+    assert (host, when, cost) == ("-", "-", "-"), "what is not known is not 0"
+
+
+def test_a_step_that_took_no_time_says_so() -> None:
+    *_, cost, _status = _step(TraceRecord("Pub", timestamp_ms=0, cost_ms=0, is_success=True))
+    assert cost == "0ms"

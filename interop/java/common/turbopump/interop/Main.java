@@ -48,6 +48,7 @@ public final class Main {
         SCENARIOS.put("assigned", Assigning::assigned);
         SCENARIOS.put("chaos-consume", Rebalancing::consume);
         SCENARIOS.put("chaos-send", Rebalancing::send);
+        SCENARIOS.put("standing", Standing::consume);
         SCENARIOS.put("through-kills", Enduring::throughKills);
         SCENARIOS.put("exchange-write", Exchange::write);
         SCENARIOS.put("exchange-continue", Exchange::goOn);

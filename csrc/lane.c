@@ -7,6 +7,12 @@
 
 #define PROPERTY_SEPARATOR 0x02
 
+/* What becomes of a message: LANE_PLAIN, or where it is kept. */
+struct kept_as {
+    enum lane_kind kind;
+    int64_t slot_ms;
+};
+
 /* The row of the topic of a send, NULL where the handler has to look. */
 static struct lane_topic *plain_topic(const struct lane *lane, const struct trf_send *send,
                                       struct trf_text body)
@@ -25,17 +31,28 @@ static struct lane_topic *plain_topic(const struct lane *lane, const struct trf_
     return row;
 }
 
-/* The queue's slot, NULL where there is none yet or Python writes its units. */
-static struct dsp_slot *plain_slot(const struct lane *lane, const struct trf_send *send)
+/* The slot of the queue that a message goes to, NULL where there is none yet or Python writes its
+ * units. */
+static struct dsp_slot *plain_slot(const struct lane *lane, struct trf_text topic,
+                                   int32_t queue_id)
 {
-    int32_t number =
-        dsp_find(lane->queues, send->topic.at, send->topic.size, send->queue_id);
+    int32_t number = dsp_find(lane->queues, topic.at, topic.size, queue_id);
     struct dsp_slot *slot;
     if (number < 0) {
         return NULL;
     }
     slot = &lane->queues->slots[number];
     return slot->plain ? slot : NULL;
+}
+
+/* Where kept messages go. */
+static struct trf_text kept_topic(enum lane_kind kind)
+{
+    static const struct trf_text timers = {(const uint8_t *)LANE_TIMER_TOPIC,
+                                           sizeof LANE_TIMER_TOPIC - 1};
+    static const struct trf_text halves = {(const uint8_t *)LANE_HALF_TOPIC,
+                                           sizeof LANE_HALF_TOPIC - 1};
+    return kind == LANE_TIMER ? timers : halves;
 }
 
 /* The properties as they are stored: what came, and the broker's own behind it. */
@@ -61,12 +78,13 @@ static int own_text(const struct lane *lane, struct trf_text came, int unended,
 }
 
 static void fill(struct rec_fields *fields, const struct lane *lane, const struct trf_send *send,
-                 struct trf_text born_host, int64_t queue_offset, int64_t now_ms)
+                 struct trf_text topic, struct trf_text born_host, int64_t queue_offset,
+                 int64_t now_ms)
 {
     const struct log_tail *tail = lane->tail;
     memset(fields, 0, sizeof *fields);
-    fields->topic = send->topic.at;
-    fields->topic_size = send->topic.size;
+    fields->topic = topic.at;
+    fields->topic_size = topic.size;
     fields->born_host = born_host.at;
     fields->born_host_size = born_host.size;
     fields->store_host = lane->store_host.at;
@@ -85,14 +103,25 @@ static void fill(struct rec_fields *fields, const struct lane *lane, const struc
 
 /* The record of a single message; 0 where it does not fit or is refused. */
 static size_t put_one(struct lane *lane, const struct trf_properties *properties,
-                      struct trf_text came, struct rec_fields *fields)
+                      const struct trf_send *send, const struct kept_as *as,
+                      struct rec_fields *fields)
 {
+    struct trf_text came = send->properties;
     const struct log_tail *tail = lane->tail;
     struct trf_text stored;
     enum rec_reason reason;
     size_t size;
     if (!own_text(lane, came, properties->unended && came.size > 0, &stored)) {
         return 0;
+    }
+    if (as->kind != LANE_PLAIN) {
+        const uint8_t *end =
+            lane_put_kept(lane->texts + stored.size, lane->texts + LANE_TEXT_ROOM, as->kind, send,
+                          properties->unique_key, as->slot_ms);
+        if (end == NULL) {
+            return 0;
+        }
+        stored.size = (uint32_t)(end - lane->texts);
     }
     fields->properties = stored.at;
     fields->properties_size = stored.size;
@@ -133,20 +162,62 @@ static size_t put_batch(struct lane *lane, struct trf_text body, const struct re
     return at - start;
 }
 
+/* What a send is: plain in nearly all cases. */
+static struct kept_as kind_of(const struct lane *lane, const struct trf_send *send,
+                              struct trf_properties *properties, int64_t now_ms)
+{
+    struct kept_as as = {LANE_PLAIN, 0};
+    if (!trf_scan_properties(send->properties, properties)) {
+        as.kind = properties->canonical
+                      ? lane_kind_of(&lane->kept, send, properties, now_ms, &as.slot_ms)
+                      : LANE_OTHER;
+    }
+    return as;
+}
+
+/* What a send leaves in numbers. */
+static void count_send(struct lane *lane, struct lane_topic *topic, enum lane_kind kind,
+                       size_t count, size_t size, int64_t now_ms)
+{
+    struct lane_topic *stored = topic;
+    if (kind != LANE_PLAIN) {
+        stored = &lane->rows[kind == LANE_TIMER ? LANE_TIMER_ROW : LANE_HALF_ROW];
+        lane->counts.kept_count++;
+        if (kind == LANE_HALF) {
+            topic->halves.prepared++;
+            lane_note_halves(lane, topic, now_ms);
+        }
+    }
+    stored->put_count += (int64_t)count;
+    stored->put_size += (int64_t)size;
+    lane->counts.put_count += (int64_t)count;
+    lane->counts.put_size += (int64_t)size;
+    lane->counts.send_count++;
+}
+
 enum lane_outcome lane_send(struct lane *lane, const struct trf_send *send, struct trf_text body,
                             struct trf_text born_host, int64_t now_ms, struct lane_sent *sent)
 {
     struct log_tail *tail = lane->tail;
     struct lane_topic *topic = plain_topic(lane, send, body);
     struct trf_properties properties;
+    struct trf_text target = send->topic;
     struct rec_fields fields;
     struct dsp_slot *slot;
+    struct kept_as as;
     size_t size;
 
     if (topic == NULL || tail->refusals != 0 || tail->memory == NULL ||
-        now_ms < lane->accept_from_ms ||
-        !trf_scan_properties(send->properties, &properties) ||
-        (slot = plain_slot(lane, send)) == NULL) {
+        now_ms < lane->accept_from_ms) {
+        return LANE_ELSEWHERE;
+    }
+    as = kind_of(lane, send, &properties, now_ms);
+    if (as.kind == LANE_OTHER) {
+        return LANE_ELSEWHERE;
+    }
+    target = as.kind == LANE_PLAIN ? send->topic : kept_topic(as.kind);
+    slot = plain_slot(lane, target, as.kind == LANE_PLAIN ? send->queue_id : 0);
+    if (slot == NULL) {
         return LANE_ELSEWHERE;
     }
     sent->unique_key = properties.unique_key;
@@ -159,14 +230,15 @@ enum lane_outcome lane_send(struct lane *lane, const struct trf_send *send, stru
         return illegal ? LANE_ELSEWHERE : LANE_NOT_ENOUGH;
     }
     sent->queue_offset = slot->next_offset;
-    fill(&fields, lane, send, born_host, slot->next_offset, now_ms);
+    fill(&fields, lane, send, target, born_host, slot->next_offset, now_ms);
     if (send->batch) {
         size = put_batch(lane, body, &fields, &sent->count);
     } else {
+        fields.queue_id = as.kind == LANE_PLAIN ? send->queue_id : 0;
         fields.body = body.at;
         fields.body_size = body.size;
         sent->count = 1;
-        size = put_one(lane, &properties, send->properties, &fields);
+        size = put_one(lane, &properties, send, &as, &fields);
     }
     if (size == 0) {
         return LANE_ELSEWHERE;
@@ -175,10 +247,11 @@ enum lane_outcome lane_send(struct lane *lane, const struct trf_send *send, stru
     tail->last_store_timestamp_ms = fields.store_timestamp_ms;
     slot->next_offset += (int64_t)sent->count;
     sent->end = tail->end;
-    topic->put_count += (int64_t)sent->count;
-    topic->put_size += (int64_t)size;
-    lane->counts.put_count += (int64_t)sent->count;
-    lane->counts.put_size += (int64_t)size;
-    lane->counts.send_count++;
+    sent->handle.at = NULL;
+    sent->handle.size = 0;
+    if (as.kind == LANE_TIMER) {
+        sent->handle = lane_put_handle(&lane->kept, send->topic, sent->unique_key, as.slot_ms);
+    }
+    count_send(lane, topic, as.kind, sent->count, size, now_ms);
     return LANE_DONE;
 }

@@ -6,6 +6,8 @@
  *
  *     trf_request -> topic row -> properties -> queue slot -> record at the tail -> lane_sent
  *
+ * Timers and half messages go the same way to a queue of their own (lane_kept.h).
+ *
  * Not here: finding frames (frame.h), decoding (traffic.h), answers (traffic_reply.h), dispatch
  * (dispatch.h). All memory is the caller's. */
 #ifndef TURBOPUMP_LANE_H
@@ -15,6 +17,7 @@
 #include <stdint.h>
 
 #include "dispatch.h"
+#include "lane_kept.h"
 #include "names.h"
 #include "record.h"
 #include "tail.h"
@@ -26,11 +29,21 @@ enum lane_outcome { LANE_DONE = 0, LANE_ELSEWHERE = 1, LANE_NOT_ENOUGH = 2 };
 /* MessageSysFlag: bits that make a send something else than a plain one. */
 enum { LANE_TRANSACTION_BITS = 0x4 | 0x8, LANE_INNER_BATCH_BITS = 0x40 | 0x80 };
 
+/* Of a topic, since they were last taken. Ends are those of half messages that were young. */
+struct lane_halves {
+    int64_t prepared, committed, rolled_back;
+    int64_t age_s; /* of the committed ones, summed up */
+    int64_t at_ms; /* when that changed last */
+};
+
 struct lane_topic {
     int32_t queue_limit; /* queue ids below it are legal */
     uint8_t plain;       /* 0: nothing is served */
     int64_t put_count;   /* messages since the counts were last taken */
     int64_t put_size;    /* bytes of their records */
+    struct lane_halves halves;
+    int32_t next_noted; /* row + 1 of the list of lane.first_noted */
+    uint8_t noted;
 };
 
 /* Since they were last taken. */
@@ -38,11 +51,15 @@ struct lane_counts {
     int64_t put_count; /* messages */
     int64_t put_size;
     int64_t send_count;   /* requests served */
+    int64_t kept_count;   /* of these, timers and half messages */
+    int64_t end_count;    /* transactions ended */
 };
 
 struct lane {
     struct nam_table topics;
-    struct lane_topic *rows; /* under the topics' numbers */
+    struct lane_topic *rows; /* under the topics' numbers; first those of kept messages */
+    int32_t first_noted;     /* row + 1 of the rows with halves that are not all 0, 0: none */
+    struct lane_kept kept;
     struct log_tail *tail;
     struct dsp_table *queues;
     struct trf_text own_properties; /* MSG_REGION, TRACE_ON, CLUSTER: as they are stored */
@@ -61,10 +78,23 @@ struct lane_sent {
     int64_t end;          /* must be durable where the answer waits for that */
     size_t count;         /* records; their log offsets are in lane.log_offsets */
     struct trf_text unique_key;
+    struct trf_text handle; /* of a timer, by which it may be recalled; at == NULL: none */
     uint8_t waits;
 };
 
-/* Store a send. LANE_ELSEWHERE, LANE_NOT_ENOUGH: nothing was changed. Times in epoch ms. */
+/* The row's halves have changed. */
+static inline void lane_note_halves(struct lane *lane, struct lane_topic *topic, int64_t now_ms)
+{
+    topic->halves.at_ms = now_ms;
+    if (!topic->noted) {
+        topic->noted = 1;
+        topic->next_noted = lane->first_noted;
+        lane->first_noted = (int32_t)(topic - lane->rows) + 1;
+    }
+}
+
+/* Store a send, in its queue or in that of kept messages. LANE_ELSEWHERE, LANE_NOT_ENOUGH: nothing
+ * was changed. Times in epoch ms. */
 enum lane_outcome lane_send(struct lane *lane, const struct trf_send *send, struct trf_text body,
                             struct trf_text born_host, int64_t now_ms, struct lane_sent *sent);
 

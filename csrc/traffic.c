@@ -40,6 +40,12 @@ enum field {
     EXPRESSION_TYPE,
     MAX_MSG_BYTES,
     REQUEST_SOURCE,
+    STATE_OFFSET, /* of the end of a transaction, which shares the producer group with V1 */
+    LOG_OFFSET,
+    COMMIT_OR_ROLLBACK,
+    FROM_CHECK,
+    MSG_ID,
+    TRANSACTION_ID,
     FIELDS,
     UNKNOWN = FIELDS
 };
@@ -68,6 +74,7 @@ static enum field find_long_field(const uint8_t *name, size_t size)
     case 5:
         return TRF_IS(name, "topic")   ? V1_FIRST + TOPIC
                : TRF_IS(name, "batch") ? V1_FIRST + BATCH
+               : TRF_IS(name, "msgId") ? MSG_ID
                                        : UNKNOWN;
     case 7:
         return TRF_IS(name, "queueId")   ? V1_FIRST + QUEUE_ID
@@ -94,15 +101,23 @@ static enum field find_long_field(const uint8_t *name, size_t size)
                : TRF_IS(name, "bornTimestamp") ? V1_FIRST + BORN_TIMESTAMP
                : TRF_IS(name, "consumerGroup") ? CONSUMER_GROUP
                : TRF_IS(name, "requestSource") ? REQUEST_SOURCE
+               : TRF_IS(name, "transactionId") ? TRANSACTION_ID
                                            : UNKNOWN;
     case 14:
         return TRF_IS(name, "reconsumeTimes")   ? V1_FIRST + RECONSUME_TIMES
                : TRF_IS(name, "expressionType") ? EXPRESSION_TYPE
                                             : UNKNOWN;
+    case 15:
+        return TRF_IS(name, "commitLogOffset") ? LOG_OFFSET : UNKNOWN;
+    case 16:
+        return TRF_IS(name, "commitOrRollback") ? COMMIT_OR_ROLLBACK : UNKNOWN;
     case 17:
         return TRF_IS(name, "maxReconsumeTimes") ? V1_FIRST + MAX_RECONSUME_TIMES : UNKNOWN;
     case 20:
-        return TRF_IS(name, "suspendTimeoutMillis") ? SUSPEND_TIMEOUT : UNKNOWN;
+        return TRF_IS(name, "suspendTimeoutMillis")   ? SUSPEND_TIMEOUT
+               : TRF_IS(name, "tranStateTableOffset") ? STATE_OFFSET
+               : TRF_IS(name, "fromTransactionCheck") ? FROM_CHECK
+                                                      : UNKNOWN;
     case 21:
         return TRF_IS(name, "defaultTopicQueueNums") ? V1_FIRST + DEFAULT_TOPIC_QUEUE_NUMS
                                                      : UNKNOWN;
@@ -192,7 +207,7 @@ static const uint8_t *read_fields(struct header *header, const uint8_t *at)
 static inline int is_traffic(int32_t code)
 {
     return code == TRF_SEND_MESSAGE_V2 || code == TRF_PULL_MESSAGE || code == TRF_SEND_MESSAGE ||
-           code == TRF_SEND_BATCH_MESSAGE;
+           code == TRF_SEND_BATCH_MESSAGE || code == TRF_END_TRANSACTION;
 }
 
 static const uint8_t *read_language(struct header *header, const uint8_t *at, uint8_t *language)
@@ -421,6 +436,17 @@ static int read_pull(const struct header *header, struct trf_pull *pull)
                          &pull->has_request_source);
 }
 
+static int read_end(const struct header *header, struct trf_end *end)
+{
+    end->from_check = read_flag(header, FROM_CHECK);
+    return read_text(header, V1_FIRST + PRODUCER_GROUP, 1, &end->producer_group) &&
+           read_int64_field(header, STATE_OFFSET, &end->queue_offset) &&
+           read_int64_field(header, LOG_OFFSET, &end->log_offset) &&
+           read_int32_field(header, COMMIT_OR_ROLLBACK, &end->commit_or_rollback) &&
+           read_text(header, MSG_ID, 1, &end->msg_id) &&
+           read_text(header, TRANSACTION_ID, 0, &end->transaction_id);
+}
+
 enum trf_verdict trf_decode(const uint8_t *frame, size_t size, uint8_t *scratch,
                             size_t scratch_size, struct trf_request *out)
 {
@@ -452,6 +478,10 @@ enum trf_verdict trf_decode(const uint8_t *frame, size_t size, uint8_t *scratch,
     if (out->code == TRF_PULL_MESSAGE) {
         out->kind = TRF_PULL;
         return read_pull(&header, &out->pull) ? TRF_PLAIN : TRF_OTHER;
+    }
+    if (out->code == TRF_END_TRANSACTION) {
+        out->kind = TRF_END;
+        return read_end(&header, &out->end) ? TRF_PLAIN : TRF_OTHER;
     }
     out->kind = TRF_SEND;
     return out->body.size > 0 &&

@@ -1,5 +1,6 @@
 /* The requests that carry traffic, read without a Python object: SEND_MESSAGE, SEND_MESSAGE_V2,
- * SEND_BATCH_MESSAGE and PULL_MESSAGE (10, 310, 320, 11), in both header encodings.
+ * SEND_BATCH_MESSAGE, PULL_MESSAGE and END_TRANSACTION (10, 310, 320, 11, 37), in both header
+ * encodings.
  *
  * The reference is net/wire: command.decode, then header.read_header with the class of the code. A
  * request is TRF_PLAIN only if each byte of its header was understood as they understand it; then
@@ -38,11 +39,12 @@ enum trf_verdict {
     TRF_BAD = 2    /* no frame: Python's decode refuses it, and the connection is closed */
 };
 
-enum trf_kind { TRF_SEND = 1, TRF_PULL = 2 };
+enum trf_kind { TRF_SEND = 1, TRF_PULL = 2, TRF_END = 3 };
 
 enum {
     TRF_SEND_MESSAGE = 10,
     TRF_PULL_MESSAGE = 11,
+    TRF_END_TRANSACTION = 37,
     TRF_SEND_MESSAGE_V2 = 310,
     TRF_SEND_BATCH_MESSAGE = 320,
     TRF_LANGUAGES = 14 /* of LanguageCode, JAVA to NODE_JS: command.LANGUAGES */
@@ -67,6 +69,14 @@ struct trf_pull {
     uint8_t has_max_msg_bytes, has_request_source;
 };
 
+/* EndTransactionRequest. */
+struct trf_end {
+    struct trf_text producer_group, msg_id, transaction_id;
+    int64_t queue_offset, log_offset;
+    int32_t commit_or_rollback;
+    uint8_t from_check;
+};
+
 struct trf_request {
     int32_t code, opaque, flag, version;
     uint8_t kind;     /* enum trf_kind */
@@ -76,6 +86,7 @@ struct trf_request {
     union {
         struct trf_send send;
         struct trf_pull pull;
+        struct trf_end end;
     };
     struct trf_text body; /* not empty for a send */
 };

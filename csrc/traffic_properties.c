@@ -39,28 +39,63 @@ static uint32_t find_property(const uint8_t *name, size_t size)
     case 5:
         return TRF_IS(name, "DELAY") ? TRF_DELAY : 0;
     case 6:
-        return TRF_IS(name, "POP_CK") ? TRF_POP_CK : 0;
+        return TRF_IS(name, "POP_CK") ? TRF_POP_CK : TRF_IS(name, "PGROUP") ? TRF_PGROUP : 0;
     case 7:
         return TRF_IS(name, "CLUSTER") ? TRF_OWN : 0;
     case 8:
         return TRF_IS(name, "UNIQ_KEY")   ? TRF_UNIQ_KEY
                : TRF_IS(name, "TRAN_MSG") ? TRF_TRAN_MSG
+               : TRF_IS(name, "REAL_QID") ? TRF_REAL_QID
+               : TRF_IS(name, "__CRC32#") ? TRF_RARE
                : TRF_IS(name, "TRACE_ON") ? TRF_OWN
                                       : 0;
     case 9:
         return TRF_IS(name, "INNER_NUM") ? TRF_INNER_NUM : 0;
     case 10:
-        return TRF_IS(name, "MSG_REGION") ? TRF_OWN : 0;
+        return TRF_IS(name, "MSG_REGION")   ? TRF_OWN
+               : TRF_IS(name, "REAL_TOPIC") ? TRF_REAL_TOPIC
+                                            : 0;
+    case 12:
+        return TRF_IS(name, "TIMER_OUT_MS") ? TRF_KEPT_ID : 0;
     case 14:
-        return TRF_IS(name, "TIMER_DELAY_MS") ? TRF_TIMER : 0;
+        return TRF_IS(name, "TIMER_DELAY_MS")   ? TRF_DELAY_MS
+               : TRF_IS(name, "TRANSACTION_ID") ? TRF_KEPT_ID
+                                                : 0;
     case 15:
-        return TRF_IS(name, "TIMER_DELAY_SEC") ? TRF_TIMER : 0;
+        return TRF_IS(name, "TIMER_DELAY_SEC") ? TRF_DELAY_SEC : 0;
     case 16:
-        return TRF_IS(name, "TIMER_DELIVER_MS") ? TRF_TIMER : 0;
+        return TRF_IS(name, "TIMER_DELIVER_MS")                                     ? TRF_DELIVER_MS
+               : TRF_IS(name, "TIMER_ENQUEUE_MS") || TRF_IS(name, "TIMER_DEQUEUE_MS") ||
+                         TRF_IS(name, "TIMER_ROLL_TIMES")
+                   ? TRF_RARE
+                   : 0;
+    case 17:
+        return TRF_IS(name, "TIMER_DEL_UNIQKEY") ? TRF_RARE : 0;
     case 20:
         return TRF_IS(name, "INNER_MULTI_DISPATCH") ? TRF_LIGHT : 0;
+    case 30:
+        return TRF_IS(name, "CHECK_IMMUNITY_TIME_IN_SECONDS") ? TRF_RARE : 0;
     default:
         return 0;
+    }
+}
+
+/* The first one of these that a message has says when it is due. */
+static const uint32_t before_timer[3] = {0, TRF_DELAY_SEC, TRF_DELAY_SEC | TRF_DELAY_MS};
+
+static void note_kept(uint32_t found, struct trf_text value, struct trf_properties *out)
+{
+    unsigned place = found == TRF_DELAY_SEC ? 0 : found == TRF_DELAY_MS ? 1 : 2;
+    if (found == TRF_REAL_TOPIC) {
+        out->real_topic = value;
+    } else if (found == TRF_REAL_QID) {
+        out->real_queue = value;
+    } else if (found == TRF_PGROUP) {
+        out->producer_group = value;
+    } else if (found == TRF_TRAN_MSG) {
+        out->is_half = (uint8_t)trf_is_true(value);
+    } else if (found & TRF_TIMER && !(out->names & before_timer[place])) {
+        out->timer = value;
     }
 }
 
@@ -86,6 +121,8 @@ static void note_property(uint32_t found, struct trf_text value, struct trf_prop
         out->tags = value;
     } else if (found == TRF_WAIT) {
         out->waits = (uint8_t)trf_is_true(value);
+    } else if (found != 0) {
+        note_kept(found, value, out);
     }
 }
 

@@ -21,7 +21,7 @@ struct trf_text {
 /* A bit for each name found. */
 enum {
     TRF_DELAY = 1 << 0,
-    TRF_TIMER = 1 << 1, /* TIMER_DELIVER_MS, TIMER_DELAY_SEC or TIMER_DELAY_MS */
+    TRF_DELAY_SEC = 1 << 1, /* TIMER_DELAY_SEC, and so the next two */
     TRF_TRAN_MSG = 1 << 2,
     TRF_INNER_NUM = 1 << 3,
     TRF_POP_CK = 1 << 4,
@@ -31,6 +31,16 @@ enum {
     TRF_KEYS = 1 << 8,
     TRF_TAGS = 1 << 9,
     TRF_LIGHT = 1 << 10, /* INNER_MULTI_DISPATCH: more queues than its own */
+    TRF_DELAY_MS = 1 << 11,
+    TRF_DELIVER_MS = 1 << 12,
+    TRF_TIMER = TRF_DELAY_SEC | TRF_DELAY_MS | TRF_DELIVER_MS,
+    /* What a broker writes to a message that it keeps, for a time or a transaction. */
+    TRF_REAL_TOPIC = 1 << 13,
+    TRF_REAL_QID = 1 << 14,
+    TRF_KEPT_ID = 1 << 15, /* TIMER_OUT_MS or TRANSACTION_ID */
+    TRF_RARE = 1 << 16,    /* what makes a kept message more than usual */
+    TRF_KEPT = TRF_REAL_TOPIC | TRF_REAL_QID | TRF_KEPT_ID | TRF_RARE,
+    TRF_PGROUP = 1 << 17,
     /* None of these, and the message is stored as it came, with the broker's own at the end. */
     TRF_SPECIAL = TRF_DELAY | TRF_TIMER | TRF_TRAN_MSG | TRF_INNER_NUM | TRF_POP_CK | TRF_OWN |
                   TRF_LIGHT
@@ -41,14 +51,18 @@ struct trf_properties {
     uint8_t canonical;
     uint8_t unended; /* the last 0x02 is missing */
     uint8_t waits;   /* WAIT is missing or true: the answer waits for durability */
+    uint8_t is_half; /* TRAN_MSG is true */
     struct trf_text unique_key, keys, tags; /* at == NULL: not there */
+    /* Only if `names` has their bits. */
+    struct trf_text timer; /* of those that there are the one that counts */
+    struct trf_text real_topic, real_queue, producer_group;
 };
 
 /* Read the properties of a trf_request; text.at may be NULL with size 0. Returns whether the
  * message is plain as far as they go: canonical, and no name of TRF_SPECIAL. Then what the handler
  * stores is: the text, 0x02 if unended, MSG_REGION, TRACE_ON, CLUSTER, and UNIQ_KEY if it has none,
- * each `name 0x01 value 0x02`. Of a batch they are not stored. If it returns 0, only `names` up to
- * where reading ended and `canonical` say anything. */
+ * each `name 0x01 value 0x02`. Of a batch they are not stored. If it returns 0 and `canonical` is
+ * not set, only `names` up to where reading ended says anything. */
 int trf_scan_properties(struct trf_text text, struct trf_properties *out);
 
 #define TRF_IS(name, literal) (memcmp((name), (literal), sizeof(literal) - 1) == 0)

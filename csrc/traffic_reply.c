@@ -124,7 +124,7 @@ static size_t put_end(uint8_t *out, uint8_t *frame, size_t body_size)
 size_t trf_send_reply_room(const struct trf_send_answer *answer)
 {
     size_t texts = (size_t)answer->transaction_id.size + answer->batch_id.size +
-                   answer->region.size;
+                   answer->recall_handle.size + answer->region.size;
     return TRF_REPLY_FIXED + answer->count * (2 * (answer->store_host_size + 8) + 1) +
            texts * ESCAPED_MAX;
 }
@@ -175,11 +175,25 @@ size_t trf_send_reply(uint8_t *frame, size_t room, const struct trf_send_answer 
         out = LITERAL(out, "\",\"batchUniqId\":\"");
         out = put_text(out, answer->batch_id);
     }
+    if (answer->recall_handle.at != NULL) {
+        out = LITERAL(out, "\",\"recallHandle\":\"");
+        out = put_text(out, answer->recall_handle);
+    }
     out = LITERAL(out, "\",\"MSG_REGION\":\"");
     out = put_text(out, answer->region);
     out = LITERAL(out, "\",\"TRACE_ON\":\"");
     out = answer->trace_on ? LITERAL(out, "true\"") : LITERAL(out, "false\"");
     return put_end(put_opaque(out, answer->opaque), frame, 0);
+}
+
+size_t trf_end_reply(uint8_t *frame, size_t room, int32_t opaque)
+{
+    uint8_t *out = frame + FRAME_HEAD;
+    if (room < TRF_REPLY_FIXED) {
+        return 0;
+    }
+    out = LITERAL(out, "{\"code\":0,\"flag\":1,\"language\":\"PYTHON\",\"opaque\":");
+    return put_end(put_number(out, opaque), frame, 0);
 }
 
 size_t trf_refusal_room(const struct trf_refusal *refusal)

@@ -29,6 +29,7 @@ struct trf_send_answer {
     size_t store_host_size;
     struct trf_text transaction_id; /* the UNIQ_KEY; at == NULL: none */
     struct trf_text batch_id;       /* of an inner batch; at == NULL: none */
+    struct trf_text recall_handle;  /* of a timer; at == NULL: none */
     struct trf_text region;         /* MSG_REGION */
     uint8_t trace_on;
 };
@@ -42,6 +43,9 @@ struct trf_pull_answer {
     int32_t topic_sys_flag, group_sys_flag;
     size_t body_size; /* of the body that follows; the frame's length counts it */
 };
+
+/* Write the answer that a transaction is ended: TRF_REPLY_FIXED bytes are enough. */
+size_t trf_end_reply(uint8_t *out, size_t room, int32_t opaque);
 
 /* A send that was not done. */
 struct trf_refusal {

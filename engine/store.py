@@ -19,7 +19,7 @@ from turbopump.engine.log.damage import Damage
 from turbopump.engine.log.epochs import NO_EPOCH
 from turbopump.engine.log.group_commit import GroupCommit
 from turbopump.engine.queues.dispatcher import with_inner_base
-from turbopump.engine.queues.native import Commit, make_lane, make_pulls
+from turbopump.engine.queues.native import Commit, TimerGround, make_lane, make_pulls
 from turbopump.engine.queues.reading import StoreReader
 from turbopump.engine.replicated import Replicated
 from turbopump.engine.statistics import StoreStatistics
@@ -316,6 +316,22 @@ class Store(StoreReader):
         self.statistics.lane = lane
         return lane
 
+    def timer_ground(self) -> TimerGround:
+        """What engine/timer/timer_batches.py works on: what it appends is as if `append` had."""
+
+        def written(now_ms: int) -> None:
+            self._note_append(now_ms)
+            self._log.look_ahead()
+
+        return TimerGround(
+            self._log,
+            self._queues,
+            self._lookup,
+            self.statistics,
+            written,
+            lambda: self._dispatcher.position,
+        )
+
     def on_arrival(self, callback: Arrival) -> None:
         """Call back with (topic, queue id, new max queue offset) after messages can be read."""
         self._arrivals.add(callback)
@@ -434,6 +450,11 @@ class Store(StoreReader):
             self.statistics.put_failed()
             return appended
         self.statistics.put(message.topic, len(appended.log_offsets), appended.size)
+        self._note_append(now_ms)
+        return appended
+
+    def _note_append(self, now_ms: int) -> None:
+        """The log has grown."""
         self._now_ms = now_ms
         if self._is_sync:
             self._commit.start()
@@ -441,7 +462,6 @@ class Store(StoreReader):
             self._dispatch(now_ms)
         if self._replicated is not None:
             self._replicated.grown()
-        return appended
 
     def _flushed(self) -> None:
         """A group commit ended: under SYNC_FLUSH only now messages may be seen."""

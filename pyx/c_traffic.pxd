@@ -6,6 +6,14 @@ cdef extern from "traffic_properties.h" nogil:
     enum:
         TRF_DELAY
         TRF_TIMER
+        TRF_DELAY_SEC
+        TRF_DELAY_MS
+        TRF_DELIVER_MS
+        TRF_REAL_TOPIC
+        TRF_REAL_QID
+        TRF_KEPT_ID
+        TRF_RARE
+        TRF_PGROUP
         TRF_TRAN_MSG
         TRF_INNER_NUM
         TRF_POP_CK
@@ -26,9 +34,14 @@ cdef extern from "traffic_properties.h" nogil:
         uint8_t canonical
         uint8_t unended
         uint8_t waits
+        uint8_t is_half
         trf_text unique_key
         trf_text keys
         trf_text tags
+        trf_text timer
+        trf_text real_topic
+        trf_text real_queue
+        trf_text producer_group
 
     bint trf_scan_properties(trf_text text, trf_properties *out)
 
@@ -41,10 +54,12 @@ cdef extern from "traffic.h" nogil:
     enum trf_kind:
         TRF_SEND
         TRF_PULL
+        TRF_END
 
     enum:
         TRF_SEND_MESSAGE
         TRF_PULL_MESSAGE
+        TRF_END_TRANSACTION
         TRF_SEND_MESSAGE_V2
         TRF_SEND_BATCH_MESSAGE
         TRF_LANGUAGES
@@ -82,6 +97,15 @@ cdef extern from "traffic.h" nogil:
         uint8_t has_max_msg_bytes
         uint8_t has_request_source
 
+    struct trf_end:
+        trf_text producer_group
+        trf_text msg_id
+        trf_text transaction_id
+        int64_t queue_offset
+        int64_t log_offset
+        int32_t commit_or_rollback
+        uint8_t from_check
+
     struct trf_request:
         int32_t code
         int32_t opaque
@@ -93,6 +117,7 @@ cdef extern from "traffic.h" nogil:
         uint8_t is_oneway
         trf_send send
         trf_pull pull
+        trf_end end
         trf_text body
 
     trf_verdict trf_decode(const uint8_t *frame, size_t size, uint8_t *scratch,
@@ -115,6 +140,7 @@ cdef extern from "traffic_reply.h" nogil:
         size_t store_host_size
         trf_text transaction_id
         trf_text batch_id
+        trf_text recall_handle
         trf_text region
         uint8_t trace_on
 
@@ -137,6 +163,7 @@ cdef extern from "traffic_reply.h" nogil:
         trf_text region
         uint8_t trace_on
 
+    size_t trf_end_reply(uint8_t *out, size_t room, int32_t opaque)
     size_t trf_refusal_room(const trf_refusal *refusal)
     size_t trf_send_refusal(uint8_t *out, size_t room, const trf_refusal *refusal)
     size_t trf_send_reply_room(const trf_send_answer *answer)

@@ -330,6 +330,9 @@ cdef class FastConnection(SocketWriter):
         if request.kind == TRF_SEND:
             if not lane.send(&request, self.host, self):
                 return False
+        elif request.kind == TRF_END:
+            if not lane.end(&request):
+                return False
         elif self.pulls is None or request.is_oneway or not self.pull(&request):
             return False
         if request.version != self.met_version or request.language != self.met_language:

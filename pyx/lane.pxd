@@ -32,10 +32,14 @@ cdef class Lane:
     cdef bytes refused            # the remark where too few replicas are in sync
     cdef int32_t refused_code
     cdef int64_t asked            # the end of the log at the last call of `dispatch`
+    cdef bytes broker_name
+    cdef object may_end, ended    # what knows of transactions
 
     cdef int64_t now(self) except? -1
     cdef bint send(self, const trf_request *request, bytes born_host, Holder holder) except -1
+    cdef bint end(self, const trf_request *request) except -1
     cdef int refuse(self, const trf_request *request) except -1
     cdef int make_room(self, size_t size) except -1
     cdef int settle(self) except -1
+    cdef int32_t add_row(self, bytes topic) except -1
     cdef int grow(self) except -1

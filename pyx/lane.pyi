@@ -30,6 +30,19 @@ class Lane:
     def pending(self) -> PendingSends:
         """Where answers wait for the disk or for replicas, and how many of these they need."""
 
+    def take_halves(self) -> list[tuple[bytes, int, int, int, int, int]]:
+        """(topic, half messages, commits, rollbacks, seconds of age of the committed ones, when
+        that changed) since the last call, of topics that had any; what was ended was younger than
+        five seconds."""
+
+    @property
+    def kept_count(self) -> int:
+        """Of these, timers and half messages."""
+
+    @property
+    def end_count(self) -> int:
+        """Ends of transactions served natively since the start."""
+
     @property
     def send_count(self) -> int:
         """Sends served natively since the start."""
@@ -58,6 +71,24 @@ class Lane:
         """What the broker puts into records and answers: its own properties as text, MSG_REGION and
         TRACE_ON of answers, the packed store host, when it begins to accept sends, and the code and
         remark where too few replicas are in sync: nothing is written then."""
+
+    def configure_kept(
+        self,
+        timers: bool,
+        halves: bool,
+        max_delay_ms: int,
+        precision_ms: int,
+        broker_name: bytes,
+    ) -> None:
+        """Whether timers, and whether half messages and ends of transactions are served; the limit
+        and precision of timers, and the name in their recall handles."""
+
+    def serve_ends(
+        self, may_end: Callable[[int, int], bool], ended: Callable[[int, bool], None]
+    ) -> None:
+        """Serve ends of transactions from now on. `may_end(queue_offset, log_offset)` says whether
+        that half message may be ended now as far as that is known without its record;
+        `ended(queue_offset, is_committed)` that it was."""
 
     def serve(self, topic: bytes, queue_limit: int) -> None:
         """Sends to this topic are plain, to queue ids below the limit."""

@@ -60,6 +60,9 @@ cdef class Lane:
                 or self.out == NULL):
             raise MemoryError
         self.pending = pending
+        self.may_end = self.ended = None
+        for topic in (LANE_TIMER_TOPIC, LANE_HALF_TOPIC):
+            self.add_row(topic)
         self.configure(b"", b"", True, b"\x7f\0\0\1\0\0\0\0", 0, 0, b"")
 
     def __dealloc__(self):
@@ -83,6 +86,24 @@ cdef class Lane:
         self.core.store_host = text_of(store_host)
         self.core.accept_from_ms = accept_from_ms
 
+    def configure_kept(
+        self, bint timers, bint halves, int64_t max_delay_ms, int64_t precision_ms,
+        bytes broker_name not None
+    ) -> None:
+        """Which messages that are kept are served; see the stub."""
+        if precision_ms <= 0 or max_delay_ms < 0 or max_delay_ms > 1 << 52:
+            raise ValueError("not the times of timers")
+        self.broker_name = broker_name
+        self.core.kept.timers = timers and len(broker_name) <= LANE_NAME_MAX
+        self.core.kept.halves = halves
+        self.core.kept.max_delay_ms = max_delay_ms
+        self.core.kept.precision_ms = precision_ms
+        self.core.kept.broker_name = text_of(broker_name)
+
+    def serve_ends(self, may_end not None, ended not None) -> None:
+        """Ends of transactions are served; see the stub."""
+        self.may_end, self.ended = may_end, ended
+
     def serve(self, bytes topic not None, int32_t queue_limit) -> None:
         """Sends to this topic are plain."""
         cdef nam_text name, none
@@ -93,11 +114,7 @@ cdef class Lane:
         if number < 0:
             if self.core.topics.count == MAX_TOPICS:
                 return
-            if self.core.topics.count == self.capacity:
-                self.grow()
-            self.names.append(topic)
-            number = nam_add(&self.core.topics, name.at, name.size, name.size)
-            self.core.rows[number].put_count = self.core.rows[number].put_size = 0
+            number = self.add_row(topic)
         self.core.rows[number].queue_limit = queue_limit
         self.core.rows[number].plain = True
 
@@ -132,6 +149,31 @@ cdef class Lane:
                 counts[self.names[number]] = (row.put_count, row.put_size)
                 row.put_count = row.put_size = 0
         return counts
+
+    def take_halves(self) -> list[tuple[bytes, int, int, int, int, int]]:
+        """What became of half messages since the last call; see the stub."""
+        cdef list taken = []
+        cdef lane_topic *row
+        cdef int32_t number = self.core.first_noted
+        self.core.first_noted = 0
+        while number > 0:
+            row = &self.core.rows[number - 1]
+            figures = (self.names[number - 1], row.halves.prepared, row.halves.committed,
+                       row.halves.rolled_back, row.halves.age_s, row.halves.at_ms)
+            number, row.noted = row.next_noted, False
+            memset(&row.halves, 0, sizeof(lane_halves))
+            taken.append(figures)
+        return taken
+
+    @property
+    def kept_count(self) -> int:
+        """Of these, timers and half messages."""
+        return self.core.counts.kept_count
+
+    @property
+    def end_count(self) -> int:
+        """Ends of transactions served natively since the start."""
+        return self.core.counts.end_count
 
     @property
     def send_count(self) -> int:
@@ -180,6 +222,7 @@ cdef class Lane:
         answer.store_host = self.core.store_host.at
         answer.store_host_size = self.core.store_host.size
         answer.transaction_id = sent.unique_key
+        answer.recall_handle = sent.handle
         answer.region = text_of(self.region)
         answer.trace_on = self.trace_on
         if holds and sent.waits:
@@ -217,6 +260,31 @@ cdef class Lane:
             self.now_ms = 0
             self.busy = False
         return stored
+
+    cdef bint end(self, const trf_request *request) except -1:
+        """Serve the end of a transaction; False: it is for the Python handler, and nothing was
+        done. What an answer would have to wait for, and what has no answer that a read could end,
+        is the handler's."""
+        cdef PendingSends pending = self.pending
+        cdef bint commits = request.end.commit_or_rollback == 8
+        cdef int64_t now_ms = self.now()
+        if self.may_end is None or pending.withheld or not self.core.kept.halves:
+            return False
+        if not request.is_oneway and (not commits or self.is_sync or pending.copies not in (0, 1)):
+            return False
+        if request.end.log_offset >= self.core.tail.dispatched:
+            self.settle()
+        # What is asked here holds until `ended`: nothing between them calls Python.
+        if not self.may_end(request.end.queue_offset, request.end.log_offset):
+            return False
+        if lane_end(&self.core, &request.end, now_ms) != LANE_DONE:
+            return False
+        self.ended(request.end.queue_offset, commits)
+        if not request.is_oneway:
+            self.make_room(TRF_REPLY_FIXED)
+            self.out_size += trf_end_reply(self.out + self.out_size,
+                                           self.out_room - self.out_size, request.opaque)
+        return True
 
     cdef int refuse(self, const trf_request *request) except -1:
         """Answer that too few replicas are in sync."""
@@ -258,6 +326,17 @@ cdef class Lane:
             self.told = True
             self.arrived()
         return 0
+
+    cdef int32_t add_row(self, bytes topic) except -1:
+        """A row for a topic that has none; nothing is served yet."""
+        cdef int32_t number
+        if self.core.topics.count == self.capacity:
+            self.grow()
+        self.names.append(topic)
+        number = nam_add(&self.core.topics, <const uint8_t *><const char *>topic,
+                         <size_t>len(topic), <size_t>len(topic))
+        memset(&self.core.rows[number], 0, sizeof(lane_topic))
+        return number
 
     cdef int grow(self) except -1:
         cdef int32_t capacity = self.capacity * 2 if self.capacity else FIRST_TOPICS

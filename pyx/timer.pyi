@@ -1,6 +1,8 @@
 from typing import Self
 
+from turbopump.pyx.dispatch import QueueTable
 from turbopump.pyx.region import Region
+from turbopump.pyx.tail import Tail
 
 UNIT_SIZE: int  # 52
 FILLER_SIZE: int  # 16: a file without room for a unit and this ends with a filler
@@ -8,6 +10,7 @@ SLOT_SIZE: int  # 32
 DEFAULT: int  # bits of a unit's magic
 ROLL: int
 DELETE: int
+STEP_MAX: int  # messages of one step
 RECALLS: int  # of one slot: what is recalled there beyond that is delivered
 
 def read_unit(
@@ -111,8 +114,68 @@ class DueHeap:
     def due_ms(self) -> int | None:
         """When the first one is due; None of none."""
 
+    @property
+    def log_offset(self) -> int:
+        """Of the message of the first one; -1 of none."""
+
     def pop(self) -> tuple[int, int, int, int, int, int]:
         """(due, position, log offset, write time, tick, magic) of the first one."""
 
     def clear(self) -> None:
         """None any more, and no memory."""
+
+class LogPart:
+    """A file of the commit log, as far as it may be read, for one step."""
+
+    def __init__(self, region: Region, base: int, end: int) -> None: ...
+
+class TimerSteps:
+    """What is done with many timers at once: each says how many it did, and leaves the next one,
+    which is more than usual or lies elsewhere, to its caller. Loop thread only."""
+
+    def __init__(self, tail: Tail, queues: QueueTable, max_body: int) -> None: ...
+    @property
+    def is_away(self) -> bool:
+        """Whether the next one lies in another file of the commit log."""
+
+    def take_in(
+        self,
+        queue: Region,
+        position: int,
+        count: int,
+        log: LogPart,
+        wheel: Wheel,
+        units: Region,
+        at: int,
+        base: int,
+        write_ms: int,
+        window_ms: int,
+        cursor: int,
+        ring_from: int,
+        scanned: int,
+        heap: DueHeap,
+        heap_room: int,
+    ) -> tuple[int, list[tuple[bytes, int, int]], list[tuple[int, int]]]:
+        """Put the messages of so many queue units at `position` into the wheel, their own units at
+        `at` of a file that is the timer log from `base` on. No slot before `cursor`, nor one a
+        round behind `ring_from`; those before `scanned` into the heap, too, which may get
+        `heap_room` more. (how many, (topic, messages, 0) of each, (tick, how many) of those in the
+        heap)."""
+
+    def order(
+        self, walk: SlotWalk, done: int, count: int, wheel: Wheel, log: LogPart, heap: DueHeap
+    ) -> int:
+        """Push units of a walk, from number `done` on, into the heap with their milliseconds; how
+        many."""
+
+    def deliver(
+        self,
+        heap: DueHeap,
+        count: int,
+        precision_ms: int,
+        log: LogPart,
+        now_ms: int,
+        rare_ticks: tuple[int, ...],
+    ) -> tuple[int, list[tuple[bytes, int, int]], list[tuple[int, int]]]:
+        """Append what is due at the end of the commit log, up to `count`; nothing of `rare_ticks`.
+        (how many, (topic, messages, bytes) of each, (tick, how many) of them)."""

@@ -8,7 +8,10 @@ know what is delivered. Called by engine.timer.
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from turbopump.pyx.c_dispatch cimport dsp_table
+from turbopump.pyx.dispatch cimport QueueTable
 from turbopump.pyx.region cimport Region
+from turbopump.pyx.tail cimport Tail, log_tail
 
 cdef extern from "timer.h" nogil:
     enum:
@@ -76,6 +79,54 @@ cdef extern from "timer.h" nogil:
     tmr_entry tmr_heap_pop(tmr_entry *heap, size_t count)
     void tmr_read_facts(const uint8_t *properties, size_t size, tmr_facts *facts)
 
+cdef extern from "timer_steps.h" nogil:
+    enum tmr_stop:
+        TMR_ALL
+        TMR_RARE
+        TMR_AWAY
+    struct tmr_file:
+        const uint8_t *memory
+        size_t end
+        int64_t base
+    struct tmr_run:
+        uint8_t *topic
+        size_t topic_size
+        int64_t count
+        int64_t size
+    struct tmr_runs:
+        size_t count
+        tmr_run *runs
+    struct tmr_intake:
+        const tmr_wheel *wheel
+        uint8_t *units
+        int64_t position
+        int64_t write_ms
+        int64_t window_ms
+        int64_t cursor
+        int64_t ring_from
+        int64_t scanned
+        tmr_entry *heap
+        size_t heap_count
+        size_t heap_room
+        int64_t *near_ticks
+        size_t near_count
+        tmr_runs runs
+    size_t tmr_take_in(tmr_intake *intake, const uint8_t *queue, size_t count, tmr_file log,
+                       tmr_stop *stop)
+    size_t tmr_order(const tmr_walk *walk, size_t done, size_t count, const tmr_wheel *wheel,
+                     tmr_file log, tmr_entry *heap, size_t *heap_count, tmr_stop *stop)
+    struct tmr_outlet:
+        dsp_table *queues
+        log_tail *tail
+        uint8_t *texts
+        size_t max_body
+        const int64_t *rare_ticks
+        size_t rare_count
+        int64_t *ticks
+        tmr_runs runs
+    size_t tmr_deliver(tmr_outlet *outlet, tmr_entry *heap, size_t *heap_count, size_t count,
+                       int64_t precision_ms, tmr_file log, int64_t now_ms, tmr_stop *stop)
+
 UNIT_SIZE = TMR_UNIT
 FILLER_SIZE = TMR_FILLER
 SLOT_SIZE = TMR_SLOT
@@ -83,8 +134,14 @@ DEFAULT = TMR_DEFAULT
 ROLL = TMR_ROLL
 DELETE = TMR_DELETE
 RECALLS = 16384
+STEP_MAX = 4096
+"""Messages of one step."""
 
 cdef enum:
+    STEPS_MAX = 4096              # STEP_MAX
+    QUEUE_UNIT = 20
+    TEXT_ROOM = 32767             # properties of a record
+    RARE_MAX = 256                # slots with recalls
     HEAP_FIRST = 256
     RECALLS_MAX = 16384           # RECALLS
 
@@ -263,18 +320,29 @@ cdef class DueHeap:
     def __len__(self) -> int:
         return <Py_ssize_t>self.used
 
+    cdef int reserve(self, size_t more) except -1:
+        """Have room for so many more."""
+        cdef size_t room = max(self.room, <size_t>HEAP_FIRST)
+        cdef void *moved
+        while room - self.used < more:
+            room *= 2
+        if room > self.room:
+            moved = PyMem_Realloc(self.entries, room * sizeof(tmr_entry))
+            if moved == NULL:
+                raise MemoryError
+            self.entries, self.room = <tmr_entry *>moved, room
+        return 0
+
+    @property
+    def log_offset(self) -> int:
+        """Of the message of the first one; -1 of none."""
+        return self.entries[0].log_offset if self.used else -1
+
     def push(self, int64_t due_ms, int64_t position, int64_t log_offset, int64_t write_ms,
              int64_t tick, int32_t magic) -> None:
         """One more."""
         cdef tmr_entry entry
-        cdef tmr_entry *moved
-        cdef size_t room
-        if self.used == self.room:
-            room = max(2 * self.room, <size_t>HEAP_FIRST)
-            moved = <tmr_entry *>PyMem_Realloc(self.entries, room * sizeof(tmr_entry))
-            if moved == NULL:
-                raise MemoryError
-            self.entries, self.room = moved, room
+        self.reserve(1)
         entry.due_ms = due_ms
         entry.position = position
         entry.log_offset = log_offset
@@ -305,3 +373,127 @@ cdef class DueHeap:
         PyMem_Free(self.entries)
         self.entries = NULL
         self.used = self.room = 0
+
+
+cdef class LogPart:
+    """A file of the commit log, as far as it may be read, for one step."""
+
+    cdef Region region
+    cdef tmr_file file
+
+    def __init__(self, Region region not None, int64_t base, Py_ssize_t end) -> None:
+        region.reading(0, end)
+        self.region = region
+        self.file.base, self.file.end = base, <size_t>end
+
+    cdef tmr_file reading(self) except *:
+        self.file.memory = self.region.reading(0, <Py_ssize_t>self.file.end)
+        return self.file
+
+
+cdef class TimerSteps:
+    """What is done with many timers at once (csrc/timer_steps.h): each says how many it did, and
+    leaves the next one to its caller."""
+
+    cdef Tail tail
+    cdef QueueTable queues
+    cdef tmr_intake intake
+    cdef tmr_outlet outlet
+    cdef int64_t ticks[STEPS_MAX]
+    cdef int64_t rare[RARE_MAX]
+    cdef uint8_t texts[TEXT_ROOM]
+    cdef readonly bint is_away
+    """Whether the next one lies in another file of the commit log."""
+
+    def __init__(self, Tail tail not None, QueueTable queues not None, Py_ssize_t max_body) -> None:
+        self.tail, self.queues = tail, queues
+        self.outlet.tail, self.outlet.queues = &tail.tail, &queues.table
+        self.outlet.max_body = <size_t>max_body
+        self.outlet.texts = self.texts
+        self.outlet.ticks = self.intake.near_ticks = self.ticks
+        self.outlet.rare_ticks = self.rare
+
+    def take_in(
+        self, Region queue not None, Py_ssize_t position, Py_ssize_t count, LogPart log not None,
+        Wheel wheel not None, Region units not None, Py_ssize_t at, int64_t base, int64_t write_ms,
+        int64_t window_ms, int64_t cursor, int64_t ring_from, int64_t scanned,
+        DueHeap heap not None, Py_ssize_t heap_room
+    ) -> tuple[int, list, list]:
+        """Messages into the wheel; see the stub."""
+        cdef tmr_intake *intake = &self.intake
+        cdef tmr_stop stop
+        cdef size_t done
+        cdef const uint8_t *queued
+        if count < 0 or count > STEPS_MAX or heap_room < 0:
+            raise ValueError("too many timers for one step")
+        queued = queue.reading(position, count * QUEUE_UNIT)
+        heap.reserve(<size_t>min(heap_room, count))
+        intake.units = units.writing(at, count * TMR_UNIT)
+        intake.wheel = wheel.writing()
+        intake.position = base + at
+        intake.write_ms, intake.window_ms = write_ms, window_ms
+        intake.cursor, intake.ring_from, intake.scanned = cursor, ring_from, scanned
+        intake.heap, intake.heap_count = heap.entries, heap.used
+        intake.heap_room = heap.used + <size_t>min(heap_room, count)
+        intake.near_count = intake.runs.count = 0
+        done = tmr_take_in(intake, queued, <size_t>count, log.reading(), &stop)
+        heap.used = intake.heap_count
+        self.is_away = stop == TMR_AWAY
+        return (<Py_ssize_t>done, runs_of(&intake.runs),
+                ticks_of(self.ticks, intake.near_count))
+
+    def order(
+        self, SlotWalk walk not None, Py_ssize_t done, Py_ssize_t count, Wheel wheel not None,
+        LogPart log not None, DueHeap heap not None
+    ) -> int:
+        """Units of a walk into the heap; see the stub."""
+        cdef tmr_stop stop
+        cdef size_t ordered
+        if done < 0 or count < 0 or done + count > len(walk):
+            raise ValueError("units that the walk has not kept")
+        heap.reserve(<size_t>count)
+        ordered = tmr_order(&walk.walk, <size_t>done, <size_t>count, wheel.reading(),
+                            log.reading(), heap.entries, &heap.used, &stop)
+        self.is_away = stop == TMR_AWAY
+        return <Py_ssize_t>ordered
+
+    def deliver(
+        self, DueHeap heap not None, Py_ssize_t count, int64_t precision_ms, LogPart log not None,
+        int64_t now_ms, tuple rare_ticks not None
+    ) -> tuple[int, list, list]:
+        """What is due into the commit log; see the stub."""
+        cdef tmr_stop stop
+        cdef size_t done
+        self.queues.alone()
+        if len(rare_ticks) > RARE_MAX or not heap.used:
+            return 0, [], []
+        self.outlet.rare_count = <size_t>len(rare_ticks)
+        for number in range(len(rare_ticks)):
+            self.rare[number] = rare_ticks[number]
+        self.outlet.runs.count = 0
+        done = tmr_deliver(&self.outlet, heap.entries, &heap.used,
+                           <size_t>min(max(count, 0), STEPS_MAX), precision_ms, log.reading(),
+                           now_ms, &stop)
+        self.is_away = stop == TMR_AWAY
+        return <Py_ssize_t>done, runs_of(&self.outlet.runs), ticks_of(self.ticks, done)
+
+
+cdef list runs_of(const tmr_runs *runs):
+    """(topic, messages, bytes) of each run."""
+    return [
+        ((<const char *>runs.runs[number].topic)[:runs.runs[number].topic_size],
+         runs.runs[number].count, runs.runs[number].size)
+        for number in range(<Py_ssize_t>runs.count) if runs.runs[number].count
+    ]
+
+
+cdef list ticks_of(const int64_t *ticks, size_t count):
+    """(tick, how often) of ticks that stand side by side."""
+    cdef list found = []
+    cdef size_t at = 0, begin
+    while at < count:
+        begin = at
+        while at < count and ticks[at] == ticks[begin]:
+            at += 1
+        found.append((ticks[begin], <Py_ssize_t>(at - begin)))
+    return found

@@ -36,6 +36,7 @@ def send_reply(
     trace_on: bool,
     missing_room: int = 0,
     rounds: int = 1,
+    recall_handle: bytes | None = None,
 ) -> bytes:
     """The frame of a send's answer, b"" if it was refused. `missing_room` is withheld from the room
     it asks for; `rounds` is how often it is made, for a benchmark."""

@@ -13,7 +13,10 @@ from turbopump.pyx.c_traffic cimport *
 PLAIN = <int>TRF_PLAIN
 OTHER = <int>TRF_OTHER
 BAD = <int>TRF_BAD
-CODES = (TRF_SEND_MESSAGE, TRF_PULL_MESSAGE, TRF_SEND_MESSAGE_V2, TRF_SEND_BATCH_MESSAGE)
+CODES = (
+    TRF_SEND_MESSAGE, TRF_PULL_MESSAGE, TRF_SEND_MESSAGE_V2, TRF_SEND_BATCH_MESSAGE,
+    TRF_END_TRANSACTION,
+)
 LANGUAGES = TRF_LANGUAGES
 FRAME_MAX = TRF_FRAME_MAX
 VERSION = TRF_VERSION
@@ -79,6 +82,8 @@ cdef dict _members(trf_request *request):
     }
     if request.kind == TRF_SEND:
         members.update(_send(&request.send))
+    elif request.kind == TRF_END:
+        members.update(_end(&request.end))
     else:
         assert request.kind == TRF_PULL
         members.update(_pull(&request.pull))
@@ -95,6 +100,15 @@ cdef dict _send(trf_send *send):
         "max_reconsume_times":
             send.max_reconsume_times if send.has_max_reconsume_times else None,
         "unit_mode": bool(send.unit_mode), "batch": bool(send.batch),
+    }
+
+
+cdef dict _end(trf_end *end):
+    return {
+        "producer_group": _text(end.producer_group), "msg_id": _text(end.msg_id),
+        "transaction_id": _text(end.transaction_id), "tran_state_table_offset": end.queue_offset,
+        "commit_log_offset": end.log_offset, "commit_or_rollback": end.commit_or_rollback,
+        "from_transaction_check": bool(end.from_check),
     }
 
 
@@ -141,6 +155,11 @@ def scan_properties(bytes text) -> tuple[bool, dict[str, object]]:
             "unended": bool(found.unended), "waits": bool(found.waits),
             "unique_key": _text(found.unique_key), "keys": _text(found.keys),
             "tags": _text(found.tags),
+            "timer": _text(found.timer) if found.names & TRF_TIMER else None,
+            "real_topic": _text(found.real_topic) if found.names & TRF_REAL_TOPIC else None,
+            "real_queue": _text(found.real_queue) if found.names & TRF_REAL_QID else None,
+            "producer_group": _text(found.producer_group) if found.names & TRF_PGROUP else None,
+            "is_half": bool(found.is_half) if found.names & TRF_TRAN_MSG else None,
         }
     finally:
         free(copy)
@@ -161,7 +180,7 @@ def scan_repeatedly(bytes text not None, Py_ssize_t rounds) -> int:
 def send_reply(
     int code, int opaque, int queue_id, int64_t queue_offset, list log_offsets not None,
     bytes store_host not None, bytes transaction_id, bytes batch_id, bytes region not None,
-    bint trace_on, Py_ssize_t missing_room=0, Py_ssize_t rounds=1
+    bint trace_on, Py_ssize_t missing_room=0, Py_ssize_t rounds=1, bytes recall_handle=None
 ) -> bytes:
     """The frame of a send's answer, b"" if it was refused. `missing_room` is withheld from the room
     it asks for; `rounds` is how often it is made, for a benchmark."""
@@ -182,6 +201,7 @@ def send_reply(
         answer.store_host = <const uint8_t *><const char *>store_host
         answer.store_host_size = <size_t>len(store_host)
         answer.transaction_id, answer.batch_id = _view(transaction_id), _view(batch_id)
+        answer.recall_handle = _view(recall_handle)
         answer.region = _view(region)
         room = trf_send_reply_room(&answer) - <size_t>missing_room
         out = _block(<Py_ssize_t>room)

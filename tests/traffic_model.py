@@ -5,16 +5,18 @@ import dataclasses
 from typing import Any
 
 from turbopump.broker.handlers.puts import delay_level, is_timer
+from turbopump.broker.scheduled.timer_messages import TIMER_PROPERTIES
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.command import LANGUAGES, Command, WireError, decode
 from turbopump.net.wire.header import BadHeader, read_header
 from turbopump.net.wire.headers.pull import PullMessageRequest
 from turbopump.net.wire.headers.send import read_send
+from turbopump.net.wire.headers.transactions import EndTransactionRequest
 from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.pyx import traffic
 
 PAIRS_MAX, PROPERTIES_MAX = 64, (1 << 15) - 1  # of properties that are looked at
-PULL = 11
+PULL, END = 11, 37
 IGNORED = {"broker_name", "proxy_froward_client_id"}  # members that no handler reads
 
 
@@ -24,7 +26,7 @@ def reference(frame: bytes) -> dict[str, Any] | None:
     if command.code not in traffic.CODES or command.is_response or not serves(command):
         return None
     try:
-        members = _pull(command) if command.code == PULL else _send(command)
+        members = _members(command)
     except BadHeader:
         return None
     return {
@@ -41,7 +43,21 @@ def reference(frame: bytes) -> dict[str, Any] | None:
 
 def serves(command: Command) -> bool:
     """A send without a body is refused, which is nothing for the hot path."""
-    return command.code == PULL or len(command.body) > 0
+    return command.code in (PULL, END) or len(command.body) > 0
+
+
+def _members(command: Command) -> dict[str, Any]:
+    if command.code == END:
+        return _end(command)
+    return _pull(command) if command.code == PULL else _send(command)
+
+
+def _end(command: Command) -> dict[str, Any]:
+    header = read_header(EndTransactionRequest, command.fields)
+    members = _bytes_of(header)
+    members["from_transaction_check"] = bool(header.from_transaction_check)
+    del members["topic"]  # that of the half message counts
+    return members
 
 
 def _send(command: Command) -> dict[str, Any]:
@@ -106,5 +122,16 @@ def check_properties(text: bytes) -> bool:
     for name, key in (("UNIQ_KEY", "unique_key"), ("KEYS", "keys"), ("TAGS", "tags")):
         value = found[key]
         assert (None if value is None else value.decode()) == decoded.get(name)
+    for name, key in (
+        (names.REAL_TOPIC, "real_topic"),
+        (names.REAL_QID, "real_queue"),
+        (names.PGROUP, "producer_group"),
+    ):
+        value = found[key]
+        assert (None if value is None else value.decode()) == decoded.get(name)
+    timer = next((decoded[name] for name in TIMER_PROPERTIES if name in decoded), None)
+    assert (None if found["timer"] is None else found["timer"].decode()) == timer
+    half = names.TRAN_MSG in decoded and decoded[names.TRAN_MSG].lower() == "true"
+    assert bool(found["is_half"]) == half
     assert found["waits"] == (decoded.get(names.WAIT, "true").lower() == "true")
     return plain

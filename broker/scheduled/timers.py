@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from turbopump.broker.config.config import BrokerConfig
-from turbopump.broker.scheduled.due_slots import Due, DueSlots
+from turbopump.broker.scheduled.due_slots import NATIVE_SPEED, ROOM, Due, DueSlots
 from turbopump.broker.scheduled.progress import SafeProgress
 from turbopump.broker.scheduled.timer_messages import (
     TimerFacts,
@@ -37,6 +37,7 @@ from turbopump.broker.traffic.role import Role
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.store import Store
 from turbopump.engine.timer import timer_metrics
+from turbopump.engine.timer.timer_batches import TimerBatches, Window
 from turbopump.engine.timer.timer_check import TimerCheckpoint
 from turbopump.engine.timer.timer_files import BLANK_SLOTS, TIMER_TOPIC, TimerFiles
 from turbopump.engine.timer.timer_metrics import TimerMetrics
@@ -55,6 +56,8 @@ EXPIRE_MS: Final = 30_000
 BACKLOG_BOUNDS_S: Final = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)
 """Of RocketMQ's metric timer_message_snapshot."""
 _DELAY_MAX_MS: Final = (1 << 31) - 1
+_FAR_TICK: Final = 1 << 60
+"""Behind all slots."""
 
 
 class TimerProgress(NamedTuple):
@@ -97,7 +100,10 @@ class Timers:
         self._roll_ms = min(files.roll_slots * self._precision_ms, _DELAY_MAX_MS)
         self._ring = files.slots
         self._kept = SafeProgress(store, role, TimerProgress())
-        self._slots = DueSlots(files, self._precision_ms, self._due_of, self._recall_of)
+        self._batches = TimerBatches(store.timer_ground(), files, self._precision_ms)
+        self._slots = DueSlots(
+            files, self._precision_ms, self._due_of, self._recall_of, self._batches.order
+        )
         self._now_ms = 0
         self._leads = False
         self._delivered = TimerProgress()
@@ -283,14 +289,38 @@ class Timers:
             return False
         count = min(ENQUEUED_PER_STEP, high - at)
         done = 0
-        for unit in store.units(TIMER_TOPIC, 0, at, count):
-            if not (self._slots.has_room and files.ready(steady_ms)):
-                break
-            if not self._put(unit, QueueOffset(at + done), now_ms):
-                break
-            done += 1
+        while done < count and self._slots.has_room and files.ready(steady_ms):
+            next_one = QueueOffset(at + done)
+            taken = self._put_many(next_one, count - done, now_ms)
+            if not taken:
+                units = store.units(TIMER_TOPIC, 0, next_one, 1)
+                if not units or not self._put(units[0], next_one, now_ms):
+                    break
+                taken = 1
+            done += taken
             files.queue_offset = QueueOffset(at + done)
         return done == count and at + done < high
+
+    def _put_many(self, at: QueueOffset, count: int, now_ms: int) -> int:
+        """As `_put`, for messages with nothing unusual about them; how many."""
+        slots, leads = self._slots, self._leads
+        before = self._delivered if leads else self._kept.current
+        if at < before.queue_offset or (leads and not slots.takes_many):
+            return 0
+        window = Window(
+            now_ms // self._precision_ms * self._precision_ms,
+            self._roll_ms,
+            slots.cursor if leads else 1,
+            slots.cursor if leads else _FAR_TICK,
+            slots.scanned if leads else 0,
+        )
+        room = ROOM - len(slots.heap)
+        taken = self._batches.take_in(at, count, window, slots.heap, max(0, room))
+        slots.added_many(taken.ticks)
+        for topic, messages, _size in taken.topics:
+            self.metrics.add(_text(topic), messages, now_ms)
+        self.enqueued += taken.count
+        return taken.count
 
     def _put(self, unit: QueueUnit, queue_offset: QueueOffset, now_ms: int) -> bool:
         """One message; False if the wheel cannot have it yet."""
@@ -367,11 +397,16 @@ class Timers:
 
     def _deliver(self, now_ms: int) -> bool:
         """Deliver what is due; whether more is due now."""
-        slots = self._slots
-        for _ in range(DELIVERED_PER_STEP):
+        slots, left = self._slots, DELIVERED_PER_STEP
+        while left > 0:
             due_ms = slots.next_due_ms
             if due_ms is None or due_ms > now_ms:
                 return False
+            many = self._deliver_many(left * NATIVE_SPEED, now_ms)
+            if many:
+                left -= -(-many // NATIVE_SPEED)
+                continue
+            left -= 1
             due = slots.pop()
             if not self._deliver_one(due, now_ms):
                 slots.put_back(due)
@@ -379,6 +414,20 @@ class Timers:
             slots.done(due)
             self.dequeued += 1
         return True
+
+    def _deliver_many(self, most: int, now_ms: int) -> int:
+        """Deliver messages with nothing unusual about them; how many."""
+        store, slots = self._store, self._slots
+        if store.deletions.going or isinstance(self._role.admit(), PutStatus):
+            return 0
+        if store.refusal(now_ms) is not None:
+            return 0
+        done = self._batches.deliver(slots.heap, most, now_ms, slots.recalled_ticks)
+        slots.done_many(done.ticks)
+        for topic, messages, _size in done.topics:
+            self.metrics.add(_text(topic), -messages, now_ms)
+        self.dequeued += done.count
+        return done.count
 
     def _deliver_one(self, due: Due, now_ms: int) -> bool:
         """Append the waiting message where it belongs; False to try again later."""

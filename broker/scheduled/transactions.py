@@ -216,6 +216,24 @@ class Transactions:
         assert self.outcomes is not None, "asked before op messages were read"
         return self.outcomes
 
+    # What the native path asks and says (pyx/lane.pyx), of half messages of this reign.
+
+    def may_end(self, queue_offset: int, log_offset: int) -> bool:
+        """Whether a half message there is open and nothing keeps it from being ended now; the
+        native path looks at its record."""
+        return (
+            self.is_ready
+            and log_offset >= self.known_from
+            and self.known.get(QueueOffset(queue_offset)) is HalfOutcome.OPEN
+            and not self.is_full
+            and not isinstance(self._role.admit(), PutStatus)
+        )
+
+    def ended(self, queue_offset: int, is_committed: bool) -> None:
+        """It was ended; the message of one that was committed is in the log."""
+        outcome = HalfOutcome.COMMITTED if is_committed else HalfOutcome.ROLLED_BACK
+        self.end(QueueOffset(queue_offset), outcome)
+
     # What is written.
 
     def end(self, queue_offset: QueueOffset, outcome: HalfOutcome) -> None:

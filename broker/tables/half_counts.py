@@ -6,6 +6,7 @@ a crash are lost. Called by handlers/transactions.py, handlers/send.py and node.
 """
 
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -45,6 +46,8 @@ class HalfCounts:
         self._version = DataVersion()
         self._versions = Versions()
         self._ended: dict[str, TopicEnds] = {}
+        self.collect: Callable[[], None] = lambda: None
+        """Calls `took` with what the native path counted; to be replaced."""
 
     def load(self) -> None:
         """Read transactionMetrics, ours or RocketMQ's. Raises ConfigError."""
@@ -67,12 +70,11 @@ class HalfCounts:
 
     def ended(self, topic: str, is_committed: bool, age_ms: int, now_ms: int) -> None:
         """Its producer ended one that was born so long ago."""
+        self.collect()
         self._add(topic, -1, now_ms)
-        ends = self._ended.get(topic)
+        ends = self._ends_of(topic)
         if ends is None:
-            if len(self._ended) >= MAX_TOPICS:
-                return
-            ends = self._ended[topic] = TopicEnds()
+            return
         if is_committed:
             ends.committed += 1
             ends.latencies[bisect_left(LATENCY_BOUNDS_S, age_ms // 1_000)] += 1
@@ -80,8 +82,22 @@ class HalfCounts:
         else:
             ends.rolled_back += 1
 
+    def took(
+        self, topic: str, prepared: int, committed: int, rolled_back: int, age_s: int, at_ms: int
+    ) -> None:
+        """So many half messages came, and so many were ended that were younger than the first of
+        LATENCY_BOUNDS_S, the committed ones so old in all."""
+        self._add(topic, prepared - committed - rolled_back, at_ms)
+        ends = self._ends_of(topic) if committed or rolled_back else None
+        if ends is not None:
+            ends.committed += committed
+            ends.rolled_back += rolled_back
+            ends.latencies[0] += committed
+            ends.latency_sum_s += age_s
+
     def ends(self) -> dict[str, "TopicEnds"]:
         """How half messages of each topic ended since the start; copies."""
+        self.collect()
         return {
             topic: replace(ends, latencies=list(ends.latencies))
             for topic, ends in self._ended.items()
@@ -89,10 +105,12 @@ class HalfCounts:
 
     def open(self) -> dict[str, int]:
         """Open half messages by topic."""
+        self.collect()
         return {topic: count for topic, (count, _) in self._counts.items()}
 
     def take_changes(self, now_ms: int) -> dict[str, Any] | None:
         """What the file has to say now, None if it says so."""
+        self.collect()
         if not self._changed:
             return None
         self._changed = False
@@ -114,6 +132,12 @@ class HalfCounts:
         content = self.take_changes(now_ms)
         if content is not None:
             self._files.save(FILE_NAME, content)
+
+    def _ends_of(self, topic: str) -> TopicEnds | None:
+        """None if there are too many topics."""
+        if topic not in self._ended and len(self._ended) >= MAX_TOPICS:
+            return None
+        return self._ended.setdefault(topic, TopicEnds())
 
     def _add(self, topic: str, change: int, now_ms: int) -> None:
         if topic not in self._counts and len(self._counts) >= MAX_TOPICS:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from turbopump.broker.config.config import BrokerConfig
+from turbopump.broker.tables.half_counts import HalfCounts
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.statistics import BrokerStatistics
 from turbopump.broker.tables.topic_attributes import CLEANUP_POLICY, COMPACTION
@@ -39,6 +40,8 @@ has to come back later. Their bodies are in the log already: what waits is an an
 bytes."""
 
 _FOREVER_MS: Final = 1 << 62
+_NO_CONGESTION: Final = (1 << 31) - 1
+"""timerCongestNumEachSlot with which no slot can have too many timers."""
 
 
 class FastLane:
@@ -98,6 +101,14 @@ class FastLane:
             config.start_accept_send_request_timestamp_ms,
             code,
             remark.encode(),
+        )
+        self.lane.configure_kept(
+            timers=config.timer_wheel_enable
+            and config.timer_congest_num_each_slot >= _NO_CONGESTION,
+            halves=not config.reject_transaction_message,
+            max_delay_ms=config.timer_max_delay_sec * 1_000,
+            precision_ms=config.store.timer_precision_ms,
+            broker_name=config.broker_name.encode(),
         )
 
     def learn(self, topic: TopicConfig) -> None:
@@ -180,6 +191,11 @@ class FastLane:
         """Count what native pulls got."""
         for group, topic, pulls, messages, size in self.pulls.take_got():
             self._statistics.got(group.decode(), topic.decode(), messages, size, pulls)
+
+    def collect_halves(self, counts: HalfCounts) -> None:
+        """Count half messages and ends of transactions that were served natively."""
+        for topic, *figures in self.lane.take_halves():
+            counts.took(topic.decode(), *figures)
 
     def _is_plain(self, topic: TopicConfig) -> bool:
         name = topic.topic_name

@@ -5,17 +5,32 @@ store.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.log.commit_log import CommitLog
 from turbopump.engine.queues.consume_queue import ConsumeQueues
 from turbopump.engine.queues.lookup import Lookup
+from turbopump.engine.statistics import StoreStatistics
 from turbopump.pyx.lane import Lane
 from turbopump.pyx.pending import PendingSends
 from turbopump.pyx.pulls import Pulls
 
 Commit = Callable[[bytes, bytes, int, int, int], None]
 """Takes (group, topic, queue id, queue offset, now_ms) of offsets that pulls bring along."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimerGround:
+    """The parts of a store that many timers at once are done with. `written(now_ms)` follows what
+    was appended at the tail of the log; up to `readable` records may be read."""
+
+    log: CommitLog
+    queues: ConsumeQueues
+    lookup: Lookup
+    statistics: StoreStatistics
+    written: Callable[[int], None]
+    readable: Callable[[], int]
 
 
 def make_lane(

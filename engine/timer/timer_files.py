@@ -30,6 +30,7 @@ from turbopump.engine.timer.timer_check import TimerCheckpoint
 from turbopump.engine.timer.timer_log import TimerLog
 from turbopump.engine.types import LogOffset, QueueOffset, StoreError
 from turbopump.pyx import timer as kernel
+from turbopump.pyx.region import Region
 from turbopump.pyx.timer import SlotWalk, Wheel
 
 logger = logging.getLogger(__name__)
@@ -293,6 +294,20 @@ class TimerFiles:
             region, at, base, write_ms, slot_ms - write_ms, log_offset, size, topic_hash, magic
         )
         return position
+
+    @property
+    def wheel(self) -> Wheel | None:
+        """None as long as there was no timer."""
+        return self._wheel
+
+    def room(self) -> tuple[Wheel, Region, int, int, int]:
+        """Where the next units go, where `ready` said so: the wheel, then see TimerLog.room."""
+        assert self._wheel is not None, "no wheel yet"
+        return self._wheel, *self._log.room()
+
+    def took(self, count: int) -> None:
+        """So many units were added there."""
+        self._log.took(count)
 
     def rewind(self, queue_offset: QueueOffset) -> None:
         """Take the units of the messages from `queue_offset` on back, or those whose records the

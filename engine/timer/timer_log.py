@@ -100,6 +100,20 @@ class TimerLog:
         self._dirty.add(start)
         return self.segments.region(start), position, start
 
+    def room(self) -> tuple[Region, int, int, int]:
+        """(region, position in it, where it begins, units) for the next ones: for how many there is
+        room in their file; they are to be written, and `took` is to follow."""
+        start = self.segments.last
+        position = self.end - start
+        units = (self.segments.file_size - kernel.FILLER_SIZE - position) // kernel.UNIT_SIZE
+        return self.segments.region(start), position, start, units
+
+    def took(self, count: int) -> None:
+        """So many units were written there."""
+        if count:
+            self.end += count * kernel.UNIT_SIZE
+            self._dirty.add(self.segments.last)
+
     def unit(self, position: int) -> TimerUnit | None:
         """The unit there; None where none is."""
         if not self.segments.holds(position):

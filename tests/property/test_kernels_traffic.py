@@ -25,6 +25,8 @@ V1_INT32 = ("defaultTopicQueueNums", "queueId", "sysFlag", "flag")
 PULL_TEXTS = ("consumerGroup", "topic", "subscription", "expressionType")
 PULL_INT32 = ("queueId", "maxMsgNums", "sysFlag")
 PULL_INT64 = ("queueOffset", "commitOffset", "suspendTimeoutMillis", "subVersion")
+END_TEXTS = ("producerGroup", "msgId")
+END_INT64 = ("tranStateTableOffset", "commitLogOffset")
 OPTIONAL = {"i", "properties", "subscription", "expressionType"}
 UNKNOWN = st.sampled_from(["n", "bname", "ReqT", "lo", "AccessKey", "o", "A", "é", "", "topics"])
 SPACE = st.text(" \t\r\n", max_size=2)
@@ -36,7 +38,10 @@ def texts_of(kind: st.SearchStrategy[int]) -> st.SearchStrategy[str]:
 
 def members_of(code: int) -> dict[str, st.SearchStrategy[str]]:
     """Each member of a request of that code and values that it may have."""
-    if code == 11:
+    if code == 37:
+        optional = {"fromTransactionCheck": FLAG, "transactionId": TEXT, "topic": TEXT}
+        texts, int32, int64 = END_TEXTS, ("commitOrRollback",), END_INT64
+    elif code == 11:
         optional = {key: texts_of(INT32) for key in ("maxMsgBytes", "requestSource")}
         texts, int32, int64 = PULL_TEXTS, PULL_INT32, PULL_INT64
     elif code == 10:
@@ -59,7 +64,7 @@ def fields_of(draw: st.DrawFn, code: int) -> dict[str, str]:
     """Good extFields: all that is required, some that is not, in any order."""
     fields = {}
     optional = OPTIONAL | {*"jklm", "reconsumeTimes", "maxReconsumeTimes", "unitMode", "batch"}
-    optional |= {"maxMsgBytes", "requestSource"}
+    optional |= {"maxMsgBytes", "requestSource", "fromTransactionCheck", "transactionId"}
     for key, values in members_of(code).items():
         if key not in optional or draw(st.booleans()):
             fields[key] = draw(values)
@@ -128,7 +133,7 @@ def json_members(draw: st.DrawFn) -> tuple[list[tuple[str, str]], bytes]:
         if draw(st.booleans()):
             members.append((key, draw(values)))
     draw(st.randoms(use_true_random=False)).shuffle(members)
-    return members, draw(st.binary(min_size=code != 11, max_size=50))
+    return members, draw(st.binary(min_size=code not in (11, 37), max_size=50))
 
 
 @st.composite
@@ -150,7 +155,7 @@ def binary_frames(draw: st.DrawFn) -> bytes:
         draw(int16),
         draw(st.none() | TEXT),
         draw(fields_of(code)),
-        draw(st.binary(min_size=code != 11, max_size=50)),
+        draw(st.binary(min_size=code not in (11, 37), max_size=50)),
         codec=1,  # type: ignore[arg-type]
     )
     return b"".join(map(bytes, encode(command)))

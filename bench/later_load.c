@@ -1,10 +1,11 @@
 /* Sends of messages that no consumer gets at once: timers, and half messages with their ends.
  *
- *     later_load PORT CONNECTIONS MESSAGES SEND UNIQUE_AT QUEUE_AT DUE_AT DUE_MS SPREAD_MS
+ *     later_load PORT CONNECTIONS MESSAGES SEND UNIQUE_AT QUEUE_AT BORN_AT DUE_AT DUE_MS SPREAD_MS
  *                [END OFFSET_AT STATE_AT ID_AT]
  *
  * SEND and END are files with whole frames, whose numbers have a fixed width and are written in
- * place: 12 hex digits of the UNIQ_KEY, one digit of the queue, 13 digits of TIMER_DELIVER_MS (0: none), 19 of a log offset
+ * place: 12 hex digits of the UNIQ_KEY, one digit of the queue, 13 digits of when it
+ * was born and of TIMER_DELIVER_MS (0: none), 19 of a log offset
  * and of a queue offset, 12 hex digits of the id of a transaction. Each connection sends the next
  * message when the last one was answered; the end of a transaction is oneway, as clients send it,
  * and goes out with the next message. Message n is due at DUE_MS + n mod SPREAD_MS.
@@ -42,7 +43,7 @@ struct connection {
 static struct connection connections[CONNECTIONS_MAX];
 static uint32_t latencies[BUCKETS]; /* by us, the last one for all above */
 static struct frame sends, ends;
-static long unique_at, queue_at, due_at, offset_at, state_at, id_at;
+static long unique_at, queue_at, born_at, due_at, offset_at, state_at, id_at;
 static int64_t due_ms, spread_ms, next_number, limit, taken, refused;
 static uint8_t out[1 << 17];
 
@@ -57,6 +58,13 @@ static int64_t now_us(void)
     struct timespec at;
     clock_gettime(CLOCK_MONOTONIC, &at);
     return (int64_t)at.tv_sec * 1000000 + at.tv_nsec / 1000;
+}
+
+static int64_t wall_ms(void)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_REALTIME, &at);
+    return (int64_t)at.tv_sec * 1000 + at.tv_nsec / 1000000;
 }
 
 static struct frame load(const char *path)
@@ -91,6 +99,7 @@ static size_t put_send(uint8_t *at, int64_t number)
     memcpy(at, sends.bytes, sends.size);
     put(at + unique_at, 12, (uint64_t)number, 16);
     put(at + queue_at, 1, (uint64_t)number % QUEUES, 10);
+    put(at + born_at, 13, (uint64_t)wall_ms(), 10);
     if (due_at > 0) {
         put(at + due_at, 13, (uint64_t)(due_ms + number % spread_ms), 10);
     }
@@ -213,7 +222,7 @@ int main(int count, char **arguments)
     struct epoll_event events[CONNECTIONS_MAX];
     int epoll_fd = epoll_create1(0), open_count = 0, number;
     int64_t begin_us;
-    if (count != 10 && count != 14) {
+    if (count != 11 && count != 15) {
         fprintf(stderr, "see the source\n");
         return 2;
     }
@@ -222,14 +231,15 @@ int main(int count, char **arguments)
     sends = load(arguments[4]);
     unique_at = atol(arguments[5]);
     queue_at = atol(arguments[6]);
-    due_at = atol(arguments[7]);
-    due_ms = atoll(arguments[8]);
-    spread_ms = atoll(arguments[9]);
-    if (count == 14) {
-        ends = load(arguments[10]);
-        offset_at = atol(arguments[11]);
-        state_at = atol(arguments[12]);
-        id_at = atol(arguments[13]);
+    born_at = atol(arguments[7]);
+    due_at = atol(arguments[8]);
+    due_ms = atoll(arguments[9]);
+    spread_ms = atoll(arguments[10]);
+    if (count == 15) {
+        ends = load(arguments[11]);
+        offset_at = atol(arguments[12]);
+        state_at = atol(arguments[13]);
+        id_at = atol(arguments[14]);
     }
     for (int i = 0; i < number && i < CONNECTIONS_MAX; i++) {
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = &connections[i]};

@@ -64,7 +64,7 @@ static uint8_t *put_text(uint8_t *at, const void *text, size_t size)
 uint8_t *lane_put_kept(uint8_t *at, const uint8_t *end, enum lane_kind kind,
                        const struct trf_send *send, struct trf_text unique_key, int64_t slot_ms)
 {
-    size_t most = sizeof "TRANSACTION_ID" + sizeof "REAL_TOPIC" + sizeof "REAL_QID" + 3 +
+    size_t most = sizeof "__transactionId__" + sizeof "REAL_TOPIC" + sizeof "REAL_QID" + 3 +
                   2 * DIGITS_ROOM + unique_key.size + send->topic.size;
     if ((size_t)(end - at) < most) {
         return NULL;
@@ -73,7 +73,7 @@ uint8_t *lane_put_kept(uint8_t *at, const uint8_t *end, enum lane_kind kind,
         at = PUT_NAME(at, "TIMER_OUT_MS");
         at = digits_put(at, (uint64_t)slot_ms);
     } else {
-        at = PUT_NAME(at, "TRANSACTION_ID");
+        at = PUT_NAME(at, "__transactionId__");
         at = put_text(at, unique_key.at, unique_key.size);
     }
     *at++ = VALUE_END;

@@ -5,7 +5,7 @@
  * done here. A kept message has more properties than it came with, behind those of the broker:
  *
  *     timer    TIMER_OUT_MS, REAL_TOPIC, REAL_QID      in queue 0 of rmq_sys_wheel_timer
- *     half     TRANSACTION_ID, REAL_TOPIC, REAL_QID    in queue 0 of RMQ_SYS_TRANS_HALF_TOPIC
+ *     half     __transactionId__, REAL_TOPIC, REAL_QID    in queue 0 of RMQ_SYS_TRANS_HALF_TOPIC
  */
 #ifndef TURBOPUMP_LANE_KEPT_H
 #define TURBOPUMP_LANE_KEPT_H

@@ -58,9 +58,7 @@ static uint32_t find_property(const uint8_t *name, size_t size)
     case 12:
         return TRF_IS(name, "TIMER_OUT_MS") ? TRF_KEPT_ID : 0;
     case 14:
-        return TRF_IS(name, "TIMER_DELAY_MS")   ? TRF_DELAY_MS
-               : TRF_IS(name, "TRANSACTION_ID") ? TRF_KEPT_ID
-                                                : 0;
+        return TRF_IS(name, "TIMER_DELAY_MS") ? TRF_DELAY_MS : 0;
     case 15:
         return TRF_IS(name, "TIMER_DELAY_SEC") ? TRF_DELAY_SEC : 0;
     case 16:
@@ -70,7 +68,9 @@ static uint32_t find_property(const uint8_t *name, size_t size)
                    ? TRF_RARE
                    : 0;
     case 17:
-        return TRF_IS(name, "TIMER_DEL_UNIQKEY") ? TRF_RARE : 0;
+        return TRF_IS(name, "__transactionId__")   ? TRF_KEPT_ID
+               : TRF_IS(name, "TIMER_DEL_UNIQKEY") ? TRF_RARE
+                                                   : 0;
     case 20:
         return TRF_IS(name, "INNER_MULTI_DISPATCH") ? TRF_LIGHT : 0;
     case 30:

@@ -37,7 +37,7 @@ enum {
     /* What a broker writes to a message that it keeps, for a time or a transaction. */
     TRF_REAL_TOPIC = 1 << 13,
     TRF_REAL_QID = 1 << 14,
-    TRF_KEPT_ID = 1 << 15, /* TIMER_OUT_MS or TRANSACTION_ID */
+    TRF_KEPT_ID = 1 << 15, /* TIMER_OUT_MS or __transactionId__ */
     TRF_RARE = 1 << 16,    /* what makes a kept message more than usual */
     TRF_KEPT = TRF_REAL_TOPIC | TRF_REAL_QID | TRF_KEPT_ID | TRF_RARE,
     TRF_PGROUP = 1 << 17,

@@ -83,6 +83,7 @@ def _send(properties: str, sys_flag: int) -> Command:
 
 _UNIQUE_PART = (UNIQUE.encode(), len(UNIQUE))
 _QUEUE_PART = (b'"e":"0"', 5)
+_BORN_PART = (b'"g":"', 5)
 
 
 def _run(program: Path, port: int, count: int, send: list[str], files: dict[str, bytes]) -> Sent:
@@ -100,7 +101,7 @@ def send_timers(program: Path, port: int, count: int, due_ms: int, spread_ms: in
     """So many timers, due at each millisecond from `due_ms` on by turns, for `spread_ms`."""
     due = (b"TIMER_DELIVER_MS", len("TIMER_DELIVER_MS") + len("\\u0001"))
     request = _send(f"TIMER_DELIVER_MS\x01{'0' * 13}\x02", 0)
-    frame, at = _frame(request, _UNIQUE_PART, _QUEUE_PART, due)
+    frame, at = _frame(request, _UNIQUE_PART, _QUEUE_PART, _BORN_PART, due)
     send = ["send", *at, str(due_ms), str(spread_ms)]
     return _run(program, port, count, send, {"send": frame})
 
@@ -108,10 +109,8 @@ def send_timers(program: Path, port: int, count: int, due_ms: int, spread_ms: in
 def transact(program: Path, port: int, count: int) -> Sent:
     """So many transactions: a half message, and its commit, which is not answered."""
     request = _send(f"TRAN_MSG\x01true\x02PGROUP\x01{GROUP}\x02", 4)
-    frame, at = _frame(request, _UNIQUE_PART, _QUEUE_PART)
-    header = EndTransactionRequest(
-        GROUP, 0, 0, 8, UNIQUE + _ZEROS, False, None, TOPIC, "broker"
-    )
+    frame, at = _frame(request, _UNIQUE_PART, _QUEUE_PART, _BORN_PART)
+    header = EndTransactionRequest(GROUP, 0, 0, 8, UNIQUE + _ZEROS, False, None, TOPIC, "broker")
     end = new_request(RequestCode.END_TRANSACTION, header, oneway=True)
     end.fields["commitLogOffset"] = end.fields["tranStateTableOffset"] = _NUMBER
     end_frame, end_at = _frame(
@@ -158,7 +157,9 @@ async def _stored(port: int, topic: str, queues: int) -> int:
     return count
 
 
-async def _consume(port: int, queue_id: int, late_ms: list[float], until: float, count: int) -> None:
+async def _consume(
+    port: int, queue_id: int, late_ms: list[float], until: float, count: int
+) -> None:
     connection, at = await _connect(port), 0
     while time.time() < until and len(late_ms) < count:
         flags = SUBSCRIPTION_FLAG | SUSPEND_FLAG

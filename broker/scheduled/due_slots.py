@@ -149,9 +149,7 @@ class DueSlots:
         """Whether `added` is nothing but a push for a unit of a slot before `scanned`, and nothing
         at all for others."""
         return (
-            not self.is_late
-            and not self._parts
-            and max(self._waiting, default=-1) < self._scanned
+            not self.is_late and not self._parts and max(self._waiting, default=-1) < self._scanned
         )
 
     @property

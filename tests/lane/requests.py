@@ -88,6 +88,71 @@ plain = st.fixed_dictionaries(
         "version": st.just(513),
     }
 )
+KEY = "UNIQ_KEY\x017F0000010000558C000000000000"
+HALF = "TRAN_MSG\x01true\x02PGROUP\x01producers\x02"
+kept = st.fixed_dictionaries(
+    {
+        "code": st.sampled_from([10, 310]),
+        "codec": st.sampled_from(Codec),
+        "topic": st.sampled_from(["Plain", "Plain", "Plain", "Plain", "Other", "Multi"]),
+        "queue_id": st.sampled_from([0, 0, 1]),
+        "sys_flag": st.sampled_from([0, 4, 12]),
+        "flag": st.just(3),
+        "reconsume_times": st.sampled_from([None] * 7 + [1]),
+        "batch": st.just(None),
+        "oneway": st.sampled_from([False, False, True]),
+        "properties": st.tuples(
+            st.integers(10, 99).map(lambda number: f"{KEY}{number:04d}\x02"),
+            st.sampled_from(
+                [
+                    *[HALF] * 8,
+                    *["TIMER_DELAY_SEC\x011\x02"] * 4,
+                    "KEYS\x01k1 k2\x02" + HALF + "WAIT\x01false",
+                    "TRAN_MSG\x01TRUE\x02PGROUP\x01other\x02",
+                    "TRAN_MSG\x01no\x02",
+                    HALF + "REAL_TOPIC\x01Other\x02",
+                    HALF + "CHECK_IMMUNITY_TIME_IN_SECONDS\x019\x02",
+                    HALF + "TIMER_DELAY_SEC\x015\x02",
+                    HALF + "DELAY\x011\x02",
+                    "TIMER_DELAY_MS\x011500",
+                    "TIMER_DELAY_MS\x01150\x02WAIT\x01true\x02",
+                    "TIMER_DELIVER_MS\x015\x02TIMER_DELAY_MS\x0120\x02",
+                    "TIMER_DELAY_MS\x01x\x02TIMER_DELAY_SEC\x012\x02",
+                    "TIMER_DELIVER_MS\x01{now}300\x02",
+                    "TIMER_DELIVER_MS\x019223372036854775807\x02",
+                    "TIMER_DELAY_SEC\x01-1\x02",
+                    "TIMER_DELAY_SEC\x0199999999999\x02",
+                    "TIMER_DELAY_SEC\x011\x02TIMER_OUT_MS\x015\x02",
+                    "TIMER_DELAY_SEC\x011\x02TIMER_DEL_UNIQKEY\x01a\x02",
+                    "TIMER_DELAY_SEC\x012\x02INNER_NUM\x011\x02",
+                ]
+            ),
+        ).map("".join),
+        "body": st.binary(min_size=1, max_size=900),
+        "version": st.just(513),
+    }
+)
+ends = st.fixed_dictionaries(
+    {
+        "half": st.integers(0, 30),
+        "codec": st.sampled_from(Codec),
+        "version": st.just(513),
+        "commit": st.sampled_from([8] * 6 + [12, 12, 0, 4]),
+        "oneway": st.booleans(),
+        "wrong": st.sampled_from([None] * 15 + ["group", "state", "log", "id", "check"]),
+    }
+)
+of_transactions = st.integers(0, 19).flatmap(
+    lambda number: (
+        kept
+        if number < 7
+        else ends
+        if number < 15
+        else plain
+        if number < 18
+        else st.sampled_from(["time", "time", "tick", "readonly", "long"])
+    )
+)
 changes = st.sampled_from(
     [
         "time",

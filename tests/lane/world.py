@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.unit.broker.conftest import World
 
+from turbopump.broker.scheduled.half_messages import HALF_TOPIC
 from turbopump.engine.later import Later
 from turbopump.engine.types import FlushMode
 from turbopump.net.transport.peer import Peer
@@ -16,8 +17,10 @@ from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, decode, encode, new_request
 from turbopump.net.wire.header import write_header
 from turbopump.net.wire.headers.send import SendMessageRequest, write_send
+from turbopump.net.wire.headers.transactions import EndTransactionRequest
 from turbopump.net.wire.heartbeat import ConsumerData
 from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.properties import decode_properties
 from turbopump.net.wire.subscription import parse_subscription
 from turbopump.net.wire.topics import MULTI_TAG, TopicConfig
 from turbopump.pyx.fast import FastConnection, Turn
@@ -58,7 +61,8 @@ class Driven(FastConnection):
     def soon(self, work: Callable[[], None]) -> None:
         """The store commits at once, as it does for handlers; ticks notify the pulls that wait."""
         broker = self.world.broker
-        if work not in (broker.store.tell_arrivals, broker.holds.sweep):
+        of_transactions = getattr(work, "__self__", None) is broker.transactions
+        if work not in (broker.store.tell_arrivals, broker.holds.sweep) and not of_transactions:
             work()
 
     def end_turn(self) -> None:
@@ -202,7 +206,7 @@ def frame_of(step: dict[str, Any], opaque: int) -> bytes:
         default_topic_queue_nums=4,
         queue_id=step["queue_id"],
         sys_flag=step["sys_flag"],
-        born_timestamp=1_600_000_000_000 + opaque,
+        born_timestamp=1_699_999_999_000 + opaque,
         flag=step["flag"],
         properties=step["properties"],
         reconsume_times=step["reconsume_times"],
@@ -214,6 +218,28 @@ def frame_of(step: dict[str, Any], opaque: int) -> bytes:
         body=step["body"],
         oneway=step["oneway"],
     )
+    return finish(command, step, opaque)
+
+
+def end_of(world: World, step: dict[str, Any], opaque: int) -> bytes:
+    """The end of one of the half messages that a broker has; without any, of none."""
+    store, wrong = world.broker.store, step["wrong"]
+    units = store.units(HALF_TOPIC, 0, 0, 100)
+    unit = units[step["half"] % len(units)] if units else None
+    record = store.record_of(unit) if unit is not None else None
+    found = decode_properties(record.properties) if record is not None else {}
+    key = found.get("UNIQ_KEY", "key")
+    header = EndTransactionRequest(
+        producer_group="others" if wrong == "group" else found.get("PGROUP", "producers"),
+        tran_state_table_offset=(record.queue_offset if record else 0) + (wrong == "state"),
+        commit_log_offset=(unit.log_offset if unit else 0) + (wrong == "log"),
+        commit_or_rollback=step["commit"],
+        msg_id="another" if wrong == "id" else key,
+        from_transaction_check=wrong == "check",
+        transaction_id=None if wrong == "id" else key,
+    )
+    oneway = step["oneway"]
+    command = new_request(RequestCode.END_TRANSACTION, header, oneway=oneway)
     return finish(command, step, opaque)
 
 

@@ -10,8 +10,18 @@ from typing import Any
 
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from tests.lane.requests import of_replicas, plain, steps
-from tests.lane.world import ADDRESS, SMALL, TOPICS, Driven, frame_of, handle, make, subscribe
+from tests.lane.requests import HALF, of_replicas, of_transactions, plain, steps
+from tests.lane.world import (
+    ADDRESS,
+    SMALL,
+    TOPICS,
+    Driven,
+    end_of,
+    frame_of,
+    handle,
+    make,
+    subscribe,
+)
 from tests.unit.broker.conftest import World, offset_json
 from tests.unit.broker.replicas import SYNC_MASTER, Replicas
 
@@ -36,6 +46,8 @@ def change(world: World, step: str) -> None:
         world.now_ms -= 3
     elif step == "tick":
         world.pass_time(1100)
+    elif step == "long":
+        world.pass_time(6500)
     elif step == "delete":
         broker.topics.delete("Plain", world.now_ms)
         broker.store.delete_topic("Plain")
@@ -120,6 +132,9 @@ def counted(world: World) -> tuple[object, ...]:
         sorted(statistics.put_count_by_topic.items()),
         offsets,
         got,
+        world.broker.half_counts.open(),
+        world.broker.half_counts.ends(),
+        world.broker.timers.status(world.now_ms),
     )
 
 
@@ -135,6 +150,24 @@ def test_both_paths_do_the_same(
     plan: list[Any], cut: int, mode: FlushMode, turn: bool, properties: str
 ) -> None:
     compare(plan, cut, mode, turn, properties)
+
+
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
+@given(
+    st.lists(of_transactions, min_size=12, max_size=40),
+    st.sampled_from([1 << 20, 1000, 77]),
+    st.sampled_from(FlushMode),
+    st.booleans(),
+)
+def test_both_paths_keep_and_end_the_same(
+    plan: list[Any], cut: int, mode: FlushMode, turn: bool
+) -> None:
+    """Timers, half messages and their ends, among plain ones; behind what the handlers learn by."""
+    key = "UNIQ_KEY\x017F0000010000558C00000000000000"
+    first = [send_to(queue_id, f"{key}A{queue_id}\x02{HALF}") for queue_id in (0, 1)]
+    first += [send_to(queue_id, f"{key}B{queue_id}\x02") for queue_id in (0, 1)]
+    first += [send_to(0, f"{key}C0\x02TIMER_DELAY_SEC\x012\x02")]
+    compare([*first, *plan], cut, mode, turn, "")
 
 
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
@@ -210,8 +243,12 @@ def compare(
         peer = Peer(ADDRESS, pack(ADDRESS), None)  # type: ignore[arg-type]
         answers: dict[int, list[bytes]] = {}
         pending = b""
+        for world in (native, python):
+            world.broker.transactions.step(world.now_ms)
         for opaque, step in enumerate(plan):
-            if isinstance(step, dict):
+            if isinstance(step, dict) and "half" in step:
+                data = end_of(python, step, opaque)
+            elif isinstance(step, dict):
                 data = frame_of(step, opaque)
             elif step == "other code":
                 request = new_request(
@@ -233,6 +270,8 @@ def compare(
         driven.feed(pending, cut)
         event(f"sends natively: {min(driven.lane.send_count, 9) // 3 * 3} or more")
         event(f"pulls natively: {min(driven.pulled.found_count, 9) // 3 * 3} or more")
+        event(f"kept natively: {min(driven.lane.kept_count, 9) // 3 * 3} or more")
+        event(f"ended natively: {min(driven.lane.end_count, 4)}")
         event(f"answers wait at the end: {min(driven.lane.pending.count, 3)}")
         for each in replicas:
             each.end()

@@ -27,6 +27,7 @@ NAMES = [
     "queues",
     "creation",
     "filter",
+    "later",
     "topics",
     "append",
 ]

@@ -1,6 +1,6 @@
 """Timers and transactions at a broker, and how late timers are seen by a consumer.
 
-Owns the frames of `bench/later_load.c` and the consumer. It must never know which broker it loads.
+Owns the frames of `later_load.c` and the consumer. It must never know which broker it loads.
 Called by the runs, and by hand: `python -m bench.versus.later_load PORT`.
 """
 
@@ -21,7 +21,7 @@ from turbopump.net.wire.headers.pull import SUBSCRIPTION_FLAG, SUSPEND_FLAG, Pul
 from turbopump.net.wire.headers.send import SendMessageRequestV2
 from turbopump.net.wire.headers.transactions import EndTransactionRequest
 
-SOURCE: Final = Path(__file__).resolve().parents[1] / "later_load.c"
+SOURCE: Final = Path(__file__).resolve().with_suffix(".c")
 TOPIC: Final = "Later"
 GROUP: Final = "versus"
 QUEUES: Final = 8

@@ -162,6 +162,13 @@ def _rest(table: Table, plan: Plan) -> str:
             "filter.messages_per_s",
         ),
         ("CPU us a message", "filter.cpu_us"),
+        ("transactions (half message, oneway commit) a second", "transactions.messages_per_s"),
+        ("CPU us a transaction", "transactions.cpu_us"),
+        ("timers sent a second", "timers.messages_per_s"),
+        ("CPU us a timer, the wheel included", "timers.cpu_us"),
+        ("anonymous memory with 1,000,000 timers, MB", "timers.anonymous_mb"),
+        ("20,000 due a second, p50 of lateness at consumers, ms", "lateness.p50_ms"),
+        ("p99 of that, ms", "lateness.p99_ms"),
     )
     lines = ["| what | RocketMQ | Turbopump | RocketMQ's is |", "|---|---|---|---|"]
     for title, figure in rows:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bench import bound, engine_append, tls_load
-from bench.versus import filter_load, topic_load
+from bench.versus import filter_load, later_load, topic_load
 from bench.versus.servers import Server, running
 from bench.versus.targets import BOUND, OURS, THEIRS
 from bench.versus.workloads import (
@@ -40,6 +40,10 @@ BESIDE_S, MOST_A_SECOND = 4.0, 20_000.0
 """For how long topics are made while a load starts, warms up and is measured."""
 FILTERED, FILTER_WARMING = 800_000, 2
 """Messages that are filtered, and how often before it is measured: a JVM compiles its paths."""
+LATER_WARMING, TRANSACTIONS, TIMERS = 50_000, 200_000, 1_000_000
+DUE, DUE_RATE, DUE_BEHIND_S = 100_000, 20_000, 12.0
+"""Timers that become due, how many a second, and how long after they begin to be sent."""
+RESTS_MAX, RESTS_BELOW = 60, 0.08
 SETTLE_S = 1.0
 """Between the end of a load and the look at memory: what the broker does behind it ends."""
 
@@ -101,6 +105,7 @@ class Rounds:
                 self._queues(side)
                 self._creation(side)
                 self._filter(side)
+                self._later(side)
             self._say(f"round {number + 1} of {self._plan.rounds}, {BOUND}")
             self._bounds()
             self._topics()
@@ -206,6 +211,58 @@ class Rounds:
             self.results.add("filter.messages_per_s", side, found.messages_per_s)
             self.results.add("filter.cpu_us", side, cpu_us)
             self._say(f"  filter: {found.messages_per_s:,.0f}/s, {cpu_us:.3f} us of CPU")
+
+    def _later(self, side: str) -> None:
+        """Transactions; timers that are sent, that wait, and that become due."""
+        if not self._plan.wants("later"):
+            return
+        program = later_load.build(self._folder.parent / "later")
+        with running(side, self._folder, {}) as server:
+            port = server.ports.broker
+            later_load.make_topic(port)
+            later_load.transact(program, port, LATER_WARMING)
+            self._rest(server)
+            before_s, had = server.usage().cpu_s, later_load.stored(port)
+            sent = later_load.transact(program, port, TRANSACTIONS)
+            self._rest(server)
+            lost = sent.taken - (later_load.stored(port) - had)
+            self._note_sent("transactions", side, sent, server.usage().cpu_s - before_s)
+            self._say(f"  transactions: {lost} commits are missing")
+        with running(side, self._folder, {}) as server:
+            port = server.ports.broker
+            later_load.make_topic(port)
+            hour_ms = int(time.time() * 1000) + 3_600_000
+            later_load.send_timers(program, port, LATER_WARMING, hour_ms, 3_600_000)
+            self._rest(server)
+            before_s = server.usage().cpu_s
+            sent = later_load.send_timers(program, port, TIMERS - LATER_WARMING, hour_ms, 3_600_000)
+            self._rest(server)
+            self._note_sent("timers", side, sent, server.usage().cpu_s - before_s)
+            anonymous_mb = server.usage().anonymous_mb
+            self.results.add("timers.anonymous_mb", side, anonymous_mb)
+            begin_s = time.time() + DUE_BEHIND_S
+            later_load.send_timers(program, port, DUE, int(begin_s * 1000), 1000 * DUE // DUE_RATE)
+            late = later_load.watch(port, begin_s + 2 * DUE_BEHIND_S, DUE)
+            self.results.add("lateness.p50_ms", side, late.p50_ms)
+            self.results.add("lateness.p99_ms", side, late.p99_ms)
+            self._say(f"  {TIMERS:,} timers wait: {anonymous_mb:.0f} MB of anonymous memory")
+            self._say(f"  {late}")
+
+    def _note_sent(self, name: str, side: str, sent: later_load.Sent, used_s: float) -> None:
+        refused = sent.refused / sent.taken
+        cpu_us = used_s * 1e6 / sent.taken
+        measured = Measured(sent.messages_per_s, cpu_us, sent.p50_us, sent.p99_us, refused)
+        self._note(name, side, measured)
+
+    def _rest(self, server: Server) -> None:
+        """Until what was sent is done with: its broker's processor rests."""
+        before_s = server.usage().cpu_s
+        for _ in range(RESTS_MAX):
+            time.sleep(SETTLE_S)
+            now_s = server.usage().cpu_s
+            if now_s - before_s < RESTS_BELOW * SETTLE_S:
+                return
+            before_s = now_s
 
     def _beside(self, target: Target, address: str, made: int, rate: float) -> Measured:
         """Sends at a fixed rate while topics are made, at a rate or as fast as can be.

@@ -319,8 +319,8 @@ class Timers:
         slots.added_many(taken.ticks)
         for topic, messages, _size in taken.topics:
             self.metrics.add(_text(topic), messages, now_ms)
-        self.enqueued += taken.count
-        return taken.count
+        self.enqueued += taken.messages
+        return taken.messages
 
     def _put(self, unit: QueueUnit, queue_offset: QueueOffset, now_ms: int) -> bool:
         """One message; False if the wheel cannot have it yet."""
@@ -426,8 +426,8 @@ class Timers:
         slots.done_many(done.ticks)
         for topic, messages, _size in done.topics:
             self.metrics.add(_text(topic), -messages, now_ms)
-        self.dequeued += done.count
-        return done.count
+        self.dequeued += done.messages
+        return done.messages
 
     def _deliver_one(self, due: Due, now_ms: int) -> bool:
         """Append the waiting message where it belongs; False to try again later."""

@@ -21,9 +21,12 @@ _UNIT_SIZE: Final = 20
 class Taken(NamedTuple):
     """What one step did: messages, those of each topic with their bytes, those of each tick."""
 
-    count: int = 0
-    topics: list[tuple[bytes, int, int]] = []  # noqa: RUF012 (never changed)
-    ticks: list[tuple[int, int]] = []  # noqa: RUF012
+    messages: int
+    topics: list[tuple[bytes, int, int]]
+    ticks: list[tuple[int, int]]
+
+
+NOTHING: Final = Taken(0, [], [])
 
 
 class Window(NamedTuple):
@@ -51,12 +54,12 @@ class TimerBatches:
         """Put messages of the timers' queue into the wheel, from queue offset `at` on."""
         found = self._ground.lookup.units_of(_TOPIC, 0, at)
         if found is None:
-            return Taken()
+            return NOTHING
         region, first, _slot, _min = found
         position = (at - first) * _UNIT_SIZE
         log = self._part(region.get_i64(position))
         if log is None:
-            return Taken()
+            return NOTHING
         wheel, units, unit_at, base, room = self._files.room()
         count = min(count, room, (region.size - position) // _UNIT_SIZE, STEP_MAX)
         taken = Taken(
@@ -64,7 +67,7 @@ class TimerBatches:
                 region, position, count, log, wheel, units, unit_at, base, *window, heap, heap_room
             )
         )
-        self._files.took(taken.count)
+        self._files.took(taken.messages)
         return taken
 
     def order(self, walk: SlotWalk, done: int, count: int, heap: DueHeap) -> int:
@@ -81,11 +84,11 @@ class TimerBatches:
         as those of `Store.append`."""
         log = self._part(heap.log_offset)
         if log is None or self._has_crc:
-            return Taken()
+            return NOTHING
         taken = Taken(
             *self._steps.deliver(heap, count, self._precision_ms, log, now_ms, rare_ticks)
         )
-        if taken.count:
+        if taken.messages:
             for topic, messages, size in taken.topics:
                 self._ground.statistics.put(topic.decode(), messages, size)
             self._ground.written(now_ms)

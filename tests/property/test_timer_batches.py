@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.lane.world import SMALL, handle, make
 from tests.unit.broker.conftest import World
 
-from turbopump.engine.timer.timer_batches import Taken
+from turbopump.engine.timer.timer_batches import NOTHING
 from turbopump.engine.types import FlushMode
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode
@@ -45,7 +45,7 @@ plans = st.lists(
 def one_by_one(world: World) -> None:
     """Take the native steps away from a broker."""
     timers: Any = world.broker.timers
-    timers._batches.take_in = timers._batches.deliver = lambda *_arguments: Taken()
+    timers._batches.take_in = timers._batches.deliver = lambda *_arguments: NOTHING
     timers._slots._order = lambda *_arguments: 0
 
 

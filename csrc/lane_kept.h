@@ -1,5 +1,5 @@
 /* Messages that the fast lane stores in another queue than their own, until a time or until their
- * producer commits them: timers and half messages (RocketMQ: HookUtils, TransactionalMessageBridge).
+ * producer commits them: timers, half messages (RocketMQ: HookUtils, TransactionalMessageBridge).
  *
  * The reference is broker/handlers/puts.py (put, put_half): what is rare or refused there is not
  * done here. A kept message has more properties than it came with, behind those of the broker:

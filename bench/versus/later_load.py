@@ -169,7 +169,8 @@ async def _consume(
         answer = await connection.ask(new_request(RequestCode.PULL_MESSAGE, header))
         now_ms = time.time() * 1000
         if answer.code == _FOUND:
-            late_ms += [now_ms - int(due) for due in _DUE.findall(bytes(answer.body))]
+            assert not isinstance(answer.body, list), "a decoded body is one buffer"
+            late_ms += [now_ms - int(due) for due in _DUE.findall(answer.body)]
         else:
             assert answer.code in _NOTHING, answer.remark
         at = int(answer.fields["nextBeginOffset"])

@@ -37,7 +37,7 @@ from turbopump.broker.traffic.role import Role
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.store import Store
 from turbopump.engine.timer import timer_metrics
-from turbopump.engine.timer.timer_batches import TimerBatches, Window
+from turbopump.engine.timer.timer_batches import SlotWindow, TimerBatches
 from turbopump.engine.timer.timer_check import TimerCheckpoint
 from turbopump.engine.timer.timer_files import BLANK_SLOTS, TIMER_TOPIC, TimerFiles
 from turbopump.engine.timer.timer_metrics import TimerMetrics
@@ -307,7 +307,7 @@ class Timers:
         before = self._delivered if leads else self._kept.current
         if at < before.queue_offset or (leads and not slots.takes_many):
             return 0
-        window = Window(
+        window = SlotWindow(
             now_ms // self._precision_ms * self._precision_ms,
             self._roll_ms,
             slots.cursor if leads else 1,

@@ -18,7 +18,7 @@ _TOPIC: Final = TIMER_TOPIC.encode()
 _UNIT_SIZE: Final = 20
 
 
-class Taken(NamedTuple):
+class TimersDone(NamedTuple):
     """What one step did: messages, those of each topic with their bytes, those of each tick."""
 
     messages: int
@@ -26,10 +26,10 @@ class Taken(NamedTuple):
     ticks: list[tuple[int, int]]
 
 
-NOTHING: Final = Taken(0, [], [])
+NOTHING: Final = TimersDone(0, [], [])
 
 
-class Window(NamedTuple):
+class SlotWindow(NamedTuple):
     """Which slots a message may be put into; see tmr_intake."""
 
     write_ms: int
@@ -49,8 +49,8 @@ class TimerBatches:
         self._has_crc = log.config.enabled_append_prop_crc
 
     def take_in(
-        self, at: QueueOffset, count: int, window: Window, heap: DueHeap, heap_room: int
-    ) -> Taken:
+        self, at: QueueOffset, count: int, window: SlotWindow, heap: DueHeap, heap_room: int
+    ) -> TimersDone:
         """Put messages of the timers' queue into the wheel, from queue offset `at` on."""
         found = self._ground.lookup.units_of(_TOPIC, 0, at)
         if found is None:
@@ -62,7 +62,7 @@ class TimerBatches:
             return NOTHING
         wheel, units, unit_at, base, room = self._files.room()
         count = min(count, room, (region.size - position) // _UNIT_SIZE, STEP_MAX)
-        taken = Taken(
+        taken = TimersDone(
             *self._steps.take_in(
                 region, position, count, log, wheel, units, unit_at, base, *window, heap, heap_room
             )
@@ -79,13 +79,15 @@ class TimerBatches:
             return 0
         return self._steps.order(walk, done, min(count, STEP_MAX), wheel, log, heap)
 
-    def deliver(self, heap: DueHeap, count: int, now_ms: int, rare_ticks: tuple[int, ...]) -> Taken:
+    def deliver(
+        self, heap: DueHeap, count: int, now_ms: int, rare_ticks: tuple[int, ...]
+    ) -> TimersDone:
         """Append what is due, up to `count` messages, of slots but `rare_ticks`. They can be read
         as those of `Store.append`."""
         log = self._part(heap.log_offset)
         if log is None or self._has_crc:
             return NOTHING
-        taken = Taken(
+        taken = TimersDone(
             *self._steps.deliver(heap, count, self._precision_ms, log, now_ms, rare_ticks)
         )
         if taken.messages:

@@ -164,9 +164,9 @@ def test_both_paths_keep_and_end_the_same(
 ) -> None:
     """Timers, half messages and their ends, among plain ones; behind what the handlers learn by."""
     key = "UNIQ_KEY\x017F0000010000558C00000000000000"
-    first = [send_to(queue_id, f"{key}A{queue_id}\x02{HALF}") for queue_id in (0, 1)]
-    first += [send_to(queue_id, f"{key}B{queue_id}\x02") for queue_id in (0, 1)]
-    first += [send_to(0, f"{key}C0\x02TIMER_DELAY_SEC\x012\x02")]
+    first = [send_to(queue_id, f"{key}1{queue_id}\x02{HALF}") for queue_id in (0, 1)]
+    first += [send_to(queue_id, f"{key}2{queue_id}\x02") for queue_id in (0, 1)]
+    first += [send_to(0, f"{key}30\x02TIMER_DELAY_SEC\x012\x02")]
     compare([*first, *plan], cut, mode, turn, "")
 
 

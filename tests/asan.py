@@ -21,6 +21,7 @@ TESTS = [
     "tests/unit/broker/test_reentrancy.py",
     "tests/unit/broker/traffic/test_pending_answers.py",
     "tests/integration/transport/test_transport_cut.py",
+    "tests/property/test_timer_batches.py",
     *map(str, sorted((ROOT / "tests/property").glob("test_kernels*.py"))),
 ]
 

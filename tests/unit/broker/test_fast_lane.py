@@ -5,13 +5,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.lane.world import Driven, frame_of, make
+from tests.lane.requests import HALF
+from tests.lane.world import Driven, end_of, frame_of, make
 
+from turbopump.broker.scheduled.half_messages import HALF_TOPIC
 from turbopump.broker.traffic.fast_lane import MAX_WAITING
 from turbopump.engine.types import FlushMode, QueueOffset
-from turbopump.net.wire.codes import ResponseCode
-from turbopump.net.wire.command import Codec, decode
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Codec, decode, encode, new_request
 from turbopump.net.wire.headers.pull import PullMessageRequest
+from turbopump.net.wire.headers.transactions import EndTransactionRequest
 from turbopump.net.wire.message import encode_batch
 
 SEND: dict[str, Any] = {
@@ -91,6 +94,64 @@ def test_an_answer_leaves_when_the_record_is_durable(driven: Driven) -> None:
     driven.world.disk.release()
     assert (code(driven, 2), code(driven, 3)) == (0, 0)
     assert store.max_queue_offset("Plain", 0) == 4
+
+
+def test_a_half_message_and_its_end_wait_for_a_disk_that_hangs(driven: Driven) -> None:
+    """Nothing of them is answered or read before; a one-way end needs no answer."""
+    world, store = driven.world, driven.world.broker.store
+    world.broker.transactions.step(world.now_ms)
+    send(driven, 2, properties=half_of(2))  # the first one is the handler's
+    send(driven, 3, properties=half_of(3))
+    assert driven.lane.kept_count == 1
+    ends = [end_of(world, {**END, "half": at, "oneway": bool(at)}, 10 + at) for at in range(2)]
+    world.disk.hold()
+    send(driven, 4, properties=half_of(4))
+    for frame in ends:
+        driven.feed(frame, 1 << 20)
+    assert driven.lane.kept_count == 2 and driven.lane.end_count == 1
+    assert (code(driven, 4), code(driven, 10), code(driven, 11)) == (None, None, None)
+    assert store.max_queue_offset(HALF_TOPIC, 0) == 2
+    assert store.max_queue_offset("Plain", 0) == 2, "a committed message that is not durable"
+    world.disk.release()
+    assert (code(driven, 4), code(driven, 10), code(driven, 11)) == (0, 0, None)
+    assert store.max_queue_offset(HALF_TOPIC, 0) == 3
+    assert store.max_queue_offset("Plain", 0) == 4
+    again = end_of(world, {**END, "half": 1, "commit": 12}, 12)
+    driven.feed(again, 1 << 20)
+    assert code(driven, 12) == 1, "it was committed"
+    assert store.max_queue_offset("Plain", 0) == 4
+
+
+def test_a_half_message_that_cannot_be_read_yet_is_not_ended(driven: Driven) -> None:
+    world, store = driven.world, driven.world.broker.store
+    world.broker.transactions.step(world.now_ms)
+    send(driven, 2, properties=half_of(2))
+    world.disk.hold()
+    before = store.max_log_offset
+    send(driven, 3, properties=half_of(3))
+    end = EndTransactionRequest("producers", 1, before, 8, key_of(3))
+    request = new_request(RequestCode.END_TRANSACTION, end, oneway=True)
+    driven.feed(b"".join(bytes(part) for part in encode(request)), 1 << 20)
+    world.disk.release()
+    assert driven.lane.end_count == 0
+    assert store.max_queue_offset("Plain", 0) == 2
+
+
+def key_of(number: int) -> str:
+    return f"7F0000010000558C00000000000000{number:02d}"
+
+
+def half_of(number: int) -> str:
+    return f"UNIQ_KEY\x01{key_of(number)}\x02{HALF}"
+
+
+END: dict[str, Any] = {
+    "codec": Codec.JSON,
+    "version": 513,
+    "commit": 8,
+    "oneway": False,
+    "wrong": None,
+}
 
 
 def test_a_sender_that_does_not_wait_is_answered_at_once(driven: Driven) -> None:

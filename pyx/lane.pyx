@@ -268,7 +268,9 @@ cdef class Lane:
         cdef PendingSends pending = self.pending
         cdef bint commits = request.end.commit_or_rollback == 8
         cdef int64_t now_ms = self.now()
-        if self.may_end is None or pending.withheld or not self.core.kept.halves:
+        if self.may_end is None or pending.withheld or pending.not_enough:
+            return False
+        if not self.core.kept.halves:
             return False
         if not request.is_oneway and (not commits or self.is_sync or pending.copies not in (0, 1)):
             return False

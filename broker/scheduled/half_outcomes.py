@@ -48,6 +48,11 @@ class HalfOutcomes:
             return None
         return HalfOutcome(self._known[number]) if number < len(self._known) else HalfOutcome.OPEN
 
+    def is_open(self, at: int) -> bool:
+        """Whether nothing is known of one, at or behind `base`."""
+        number = at - self.base
+        return number >= len(self._known) or (number >= 0 and not self._known[number])
+
     def set(self, at: QueueOffset, outcome: HalfOutcome) -> None:
         """One before `base` is done with whatever comes."""
         number = at - self.base

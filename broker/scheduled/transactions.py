@@ -56,6 +56,8 @@ _FINAL = (HalfOutcome.COMMITTED, HalfOutcome.ROLLED_BACK, HalfOutcome.GIVEN_UP)
 _HITS: Final = 32
 _TIMERS = (names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS)
 _FOREVER_MS = 2**62
+_OP_ENTRY_MAX: Final = 20
+"""Digits of a queue offset, and the comma."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,14 +221,13 @@ class Transactions:
     # What the native path asks and says (pyx/lane.pyx), of half messages of this reign.
 
     def may_end(self, queue_offset: int, log_offset: int) -> bool:
-        """Whether a half message there is open and nothing keeps it from being ended now; the
-        native path looks at its record."""
+        """Whether a half message there is open and may be ended now; the native path looks at its
+        record, and knows as for sends whether anything may be written."""
         return (
             self.is_ready
             and log_offset >= self.known_from
-            and self.known.get(QueueOffset(queue_offset)) is HalfOutcome.OPEN
+            and self.known.is_open(queue_offset)
             and not self.is_full
-            and not isinstance(self._role.admit(), PutStatus)
         )
 
     def ended(self, queue_offset: int, is_committed: bool) -> None:
@@ -279,6 +280,8 @@ class Transactions:
     def _count_of_op(self) -> int:
         """How many of those that wait go into one op message."""
         size, limit = 0, self._op_size()
+        if len(self._pending) * _OP_ENTRY_MAX <= limit:
+            return len(self._pending)
         for count, queue_offset in enumerate(self._pending):
             size += len(str(queue_offset)) + 1
             if count and size > limit:

@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from types import TracebackType
 
 from turbopump.net.client import backoff
 from turbopump.net.client.errors import (
@@ -23,6 +22,7 @@ from turbopump.net.client.errors import (
     RouteNotFound,
 )
 from turbopump.net.client.instance import Instance
+from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import Message, SendResult
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.selection import QueueSelector, choose_by_key
@@ -71,7 +71,7 @@ class ProducerOptions:
     try_timeout_ms: int = 0
 
 
-class Producer:
+class Producer(ClientLifetime):
     """Sends messages; use as `async with Producer("group", ["127.0.0.1:9876"]) as producer`.
 
     Args:
@@ -116,18 +116,6 @@ class Producer:
             self._ids = None
             await self._instance.remove_producer(self.group)
             await self._instance.release()
-
-    async def __aenter__(self) -> "Producer":
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be sent to, sorted; raises RouteNotFound."""

@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
-from types import TracebackType
 from typing import Final
 
 from turbopump.net.client.errors import BrokerError, ClientError, InvalidArgument
 from turbopump.net.client.instance import Instance
+from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import Message, ReceivedMessage, SendResult, SendStatus
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.producer import Producer, ProducerOptions
@@ -73,7 +73,7 @@ class TransactionResult:
     is_told: bool
 
 
-class TransactionProducer:
+class TransactionProducer(ClientLifetime):
     """Sends messages in transactions; use as `async with TransactionProducer("group", namesrv,
     check=check) as producer`. All producers of a group must be able to answer `check` for any
     message of the group.
@@ -127,18 +127,6 @@ class TransactionProducer:
         ended is asked of other producers of the group."""
         self._instance.checkers.pop(self.group, None)
         await self._producer.close()
-
-    async def __aenter__(self) -> "TransactionProducer":
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def send_in_transaction(
         self, message: Message, execute: Execute, *, timeout_ms: int = 0

@@ -6,17 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.spark_stores import GOLDEN_NAMES
 
 from turbopump.cli.app import run
 
-NAMES = (
-    "shapes-v4",
-    "shapes-v6",
-    "prop-crc-ext",
-    "killed",
-    "default-sizes",
-    "default-sizes-killed",
-)
 KINDS = {
     "log": ("record", "blank", "logFile", "logEnd"),
     "queue": ("cq", "bcq", "cqExt", "queueFile"),
@@ -50,7 +43,7 @@ def truth_of(golden: Any, what: str) -> list[dict[str, Any]]:
     return [line for kind in KINDS[what] for line in golden.truth(kind)]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", GOLDEN_NAMES)
 @pytest.mark.parametrize("what", KINDS)
 def test_every_line_is_the_truth(name: str, what: str, unpack: Any, inspect: Inspect) -> None:
     golden = unpack(name)

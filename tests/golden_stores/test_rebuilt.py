@@ -4,15 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.spark_stores import GOLDEN_NAMES
 
-NAMES = (
-    "shapes-v4",
-    "shapes-v6",
-    "prop-crc-ext",
-    "killed",
-    "default-sizes",
-    "default-sizes-killed",
-)
 # Files are compared in pieces: an index file of default size has 420 MB, nearly all of it holes.
 PIECE = 1 << 20
 
@@ -31,7 +24,7 @@ def files_below(folder: Path) -> dict[str, Path]:
     return {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", GOLDEN_NAMES)
 def test_rebuilt_from_the_log_alone(name: str, unpack: Any, tmp_path: Path) -> None:
     golden = unpack(name)
     topics = golden.batch_topics()
@@ -50,7 +43,7 @@ def test_rebuilt_from_the_log_alone(name: str, unpack: Any, tmp_path: Path) -> N
         assert same_content(their_file, our_file), their_file.name
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", GOLDEN_NAMES)
 @pytest.mark.parametrize("missing", ["consumequeue", "index"])
 def test_missing_folder_is_rebuilt(name: str, missing: str, unpack: Any, tmp_path: Path) -> None:
     """Unlike RocketMQ, which leaves an index folder that is gone empty."""

@@ -5,6 +5,7 @@ import zlib
 from typing import Any
 
 import pytest
+from tests.spark_stores import GOLDEN_NAMES
 
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.queues.dispatcher import parse_properties
@@ -12,14 +13,6 @@ from turbopump.pyx import record as kernel
 from turbopump.pyx.crc32 import crc32, masked_crc32
 from turbopump.pyx.region import Region
 
-NAMES = (
-    "shapes-v4",
-    "shapes-v6",
-    "prop-crc-ext",
-    "killed",
-    "default-sizes",
-    "default-sizes-killed",
-)
 PROPERTY_CRC_SIZE = 20
 
 
@@ -52,7 +45,7 @@ def decoded_records(golden: Any) -> dict[int, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", GOLDEN_NAMES)
 def test_every_record_equals_its_truth(name: str, unpack: Any) -> None:
     golden = unpack(name)
     records = decoded_records(golden)
@@ -89,7 +82,7 @@ def test_every_record_equals_its_truth(name: str, unpack: Any) -> None:
         assert {k.decode(): v.decode() for k, v in properties.items()} == line["properties"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", GOLDEN_NAMES)
 def test_every_record_encodes_to_the_same_bytes(name: str, unpack: Any) -> None:
     golden = unpack(name)
     with_crc = golden.config.enabled_append_prop_crc
@@ -125,7 +118,7 @@ def test_every_record_encodes_to_the_same_bytes(name: str, unpack: Any) -> None:
             assert int(digits[::-1]) == masked_crc32(raw[:-PROPERTY_CRC_SIZE])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", GOLDEN_NAMES)
 def test_fillers_are_where_the_truth_says(name: str, unpack: Any) -> None:
     golden = unpack(name)
     size = golden.config.mapped_file_size_commit_log

@@ -5,20 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.spark_stores import GOLDEN_NAMES
 
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.store import Store
 from turbopump.engine.types import Boundary, PutStatus, StoreError
 
-NAMES = (
-    "shapes-v4",
-    "shapes-v6",
-    "prop-crc-ext",
-    "killed",
-    "default-sizes",
-    "default-sizes-killed",
-)
 # 5.5.0's search in a batch queue: where the time lies before the last unit, UPPER takes that unit
 # instead of the one before it. Ours does not.
 BATCH_UPPER_SLIP = "UPPER"
@@ -74,7 +67,7 @@ def check_records(golden: Any, store: Store, end: int) -> None:
             assert store.record(line["offset"]) is None
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", GOLDEN_NAMES)
 def test_opened_store_stands_as_java_left_it(name: str, unpack: Any) -> None:
     golden = unpack(name)
     topics = golden.batch_topics()
@@ -92,7 +85,7 @@ def test_opened_store_stands_as_java_left_it(name: str, unpack: Any) -> None:
     assert not (golden.root / "abort").exists()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", GOLDEN_NAMES)
 def test_opened_store_takes_more_and_opens_again(name: str, unpack: Any, message: Any) -> None:
     golden = unpack(name)
     store = golden.open()

@@ -6,21 +6,13 @@ from typing import Any
 
 import pytest
 from tests.columns_model import rows
+from tests.spark_stores import GOLDEN_NAMES
 
 from turbopump.engine.table.inspect import Deviation
 from turbopump.engine.table.log_table import LogTable, Wish, decode
 from turbopump.net.wire import hosts
 from turbopump.pyx.columns import COLUMNS
 from turbopump.pyx.crc32 import crc32
-
-NAMES = (
-    "shapes-v4",
-    "shapes-v6",
-    "prop-crc-ext",
-    "killed",
-    "default-sizes",
-    "default-sizes-killed",
-)
 
 
 def rows_of(table: LogTable, range_bytes: int) -> list[dict[str, Any]]:
@@ -33,7 +25,7 @@ def rows_of(table: LogTable, range_bytes: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("range_bytes", [1 << 40, 1000])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", GOLDEN_NAMES)
 def test_every_record_is_a_row(name: str, range_bytes: int, unpack: Any) -> None:
     golden = unpack(name)
     table = LogTable.open(str(golden.root))

@@ -6,7 +6,6 @@ print or format. Called by the CLI, by tests and by programs.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Final
 
 from turbopump.net.client.admin import parse as admin_parse
@@ -39,6 +38,7 @@ from turbopump.net.client.admin.results import (
 from turbopump.net.client.admin.trace import TRACE_TOPIC, MessageTrace, trace_of
 from turbopump.net.client.errors import BrokerError, ClientError
 from turbopump.net.client.instance import Instance
+from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.sending import DEFAULT_TOPIC, check_group, check_topic
 from turbopump.net.wire.bodies import dump, load_object
@@ -69,7 +69,7 @@ UNIQUE_QUERY_MAX: Final = 32
 """What a broker answers at most to a query by unique key."""
 
 
-class Admin:
+class Admin(ClientLifetime):
     """An admin client of one cluster of name servers; use as `async with Admin([...]) as admin`.
 
     Every method raises BrokerError (code and remark) for an error answer, ClientError for what
@@ -99,18 +99,6 @@ class Admin:
     async def close(self) -> None:
         """Close the connections."""
         await self._instance.release()
-
-    async def __aenter__(self) -> "Admin":
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def cluster_list(self, cluster: str | None = None) -> ClusterList:
         """clusterList: every broker with its runtime figures; `cluster` limits it to one."""

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from turbopump.engine.later import Later
@@ -32,6 +31,7 @@ from turbopump.net.client.consuming.running_info import consumer_status, running
 from turbopump.net.client.consuming.subscribing import subscription_of
 from turbopump.net.client.errors import ClientClosed, ClientError, InvalidArgument
 from turbopump.net.client.instance import Instance
+from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions, ConsumerOptions, Outcome
 from turbopump.net.client.receiving import received_messages
@@ -56,7 +56,7 @@ OVERDUE_CHECK_MS: Final = 10_000
 """How often handlers are checked against consume_timeout_ms."""
 
 
-class Consumer:
+class Consumer(ClientLifetime):
     """A member of a consumer group that gets messages pushed.
 
     Either register a handler with `on_message`, or iterate:
@@ -224,18 +224,6 @@ class Consumer:
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
         await self._leave()
-
-    async def __aenter__(self) -> "Consumer":
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def __aiter__(self) -> "MessageIterator":
         if self._handler is not None:

@@ -9,7 +9,6 @@ import logging
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final
 
 from turbopump.engine.types import QueueOffset
@@ -25,6 +24,7 @@ from turbopump.net.client.errors import (
     RouteNotFound,
 )
 from turbopump.net.client.instance import Instance
+from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions, ConsumeFrom, MessageModel
 from turbopump.net.client.sending import check_group
@@ -85,7 +85,7 @@ class _ReadAhead:
         return message
 
 
-class PullConsumer:
+class PullConsumer(ClientLifetime):
     """Reads assigned queues; use as `async with PullConsumer("group", [...]) as consumer`.
 
     Args:
@@ -139,18 +139,6 @@ class PullConsumer:
             self._assigned.clear()
             await self._instance.remove_member(self)
             await self._instance.release()
-
-    async def __aenter__(self) -> "PullConsumer":
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     @property
     def assigned(self) -> list[MessageQueue]:

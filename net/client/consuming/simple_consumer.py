@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final
 
 from turbopump.engine.types import QueueOffset
@@ -25,6 +24,7 @@ from turbopump.net.client.errors import (
     RouteNotFound,
 )
 from turbopump.net.client.instance import Instance
+from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions, MessageModel
 from turbopump.net.client.receiving import received_each
@@ -76,7 +76,7 @@ class PopPlace:
     broker_name: str
 
 
-class SimpleConsumer:
+class SimpleConsumer(ClientLifetime):
     """Receives and acknowledges; use as `async with SimpleConsumer("group", [...]) as consumer`.
 
     Any number of members, and calls side by side, share the messages of all queues: none has queues
@@ -136,18 +136,6 @@ class SimpleConsumer:
             self._running = False
             await self._instance.remove_member(self)
             await self._instance.release()
-
-    async def __aenter__(self) -> "SimpleConsumer":
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def receive(
         self, max_count: int = MESSAGES_MAX, *, invisible_ms: int = 30_000, wait_ms: int = 15_000

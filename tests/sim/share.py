@@ -1,8 +1,9 @@
-"""How many of the seeds about one kind of trouble a run of the tests plays.
+"""How many of its seeds a run of the tests plays without a planted bug.
 
 Owns that share alone. `make test` plays a third of them; with TURBOPUMP_ALL_SEEDS=1, as `.ci/run`
-has it beside the real clients, all are played. A planted bug is looked for in all of them at any
-time. Called by the tests of the suites.
+has it for those about one kind of trouble, all are played; it plays far more of the others by
+`make sim`. A planted bug is looked for in all of them at any time. Called by the tests of the
+suites.
 """
 
 import os

@@ -52,7 +52,7 @@ PARTS = 4
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_store(part: int) -> None:
-    play(store_suite.run_seed, STORE_SEEDS[part::PARTS])
+    play(store_suite.run_seed, played(STORE_SEEDS)[part::PARTS])
 
 
 @pytest.mark.parametrize("about", sorted(set(ABOUT.values())), ids=" and ".join)

@@ -22,6 +22,7 @@ SHOWN_BY: Final = {
     "a_leader_whose_disk_hangs_leads_on": 18,
     "a_master_serves_at_once": 6,
     "a_master_that_was_not_heard_asks_nothing": 20,
+    "another_replica_is_not_asked": 15,
     "commit_is_told_once": 133,
     "entries_are_not_synced": 38,
     "epoch_without_writes_refused": 10,

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.acting.members import MASTER_ID, Call, GroupMembers
-from turbopump.broker.ha.acting.pre_online import PreOnline
+from turbopump.broker.ha.acting.pre_online import OthersOffsets, PreOnline
 from turbopump.broker.ha.acting.seat import Seat
 from turbopump.engine.later import Later
 from turbopump.engine.types import LONG_AGO_MS
@@ -64,6 +64,9 @@ class ActingGroup:
         )
         self.seat = Seat(self.members, broker.role, broker.offsets, has_master, broker.steady_ms)
         self.seat.on_change = self._seat_changed
+        self.seat.is_ready = self._knows_others
+        self._others: OthersOffsets | None = None
+        self._knows = False
         self.waits = replication.waits_to_lead
         """Whether a master does not serve yet."""
         self._asking: PreOnline | None = None
@@ -93,11 +96,14 @@ class ActingGroup:
         self.seat.look()
         if self._asking is not None:
             self._asking.tick()
+        if self._others is not None:
+            self._others.tick()
 
     def stop(self) -> None:
         """No answer counts any more."""
-        if self._asking is not None:
-            self._asking.stop()
+        for one in (self._asking, self._others):
+            if one is not None:
+                one.stop()
 
     def forgotten(self) -> None:
         """A name server may have forgotten this broker, for it lost the connection."""
@@ -159,6 +165,30 @@ class ActingGroup:
         if self.waits:
             self.waits = False
             self.on_online()
+
+    def _knows_others(self) -> bool:
+        """Whether each other replica was asked for its offsets since this one would act."""
+        if self._knows:
+            self._knows = False
+            return True
+        if self._others is None and len(self.members.members) == 1:
+            return True
+        if self._others is None:
+            self._others = OthersOffsets(
+                self._broker,
+                self.members,
+                self._service,
+                self._call,
+                self._pause,
+                self._others_asked,
+                wall_ms=self._wall_ms,
+            )
+        return False
+
+    def _others_asked(self) -> None:
+        self._others, self._knows = None, True
+        self.seat.look()
+        self._knows = False
 
     def _seat_changed(self) -> None:
         """The master that is gone is not looked for at its old address: it says when it is back."""

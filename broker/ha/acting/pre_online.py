@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.ha.acting.members import FRESH_MS, Call, GroupMembers
+from turbopump.broker.ha.acting.members import FRESH_MS, MASTER_ID, Call, GroupMembers
 from turbopump.broker.ha.acting.seat import COMING_MS
 from turbopump.broker.ha.metadata import answers
 from turbopump.broker.scheduled.delay import read_progress
@@ -224,7 +224,8 @@ class PreOnline:
         offsets = self._broker.offsets
         for _ in offsets.adopt(theirs, None):
             yield self._pause()
-        offsets.forget_marks()
+        if not offsets.versions.following:
+            offsets.forget_marks()
 
     def _progress(self, name: str) -> answers.Steps[None]:
         """What a replica knows to be delivered is in its log. One whose log is longer than ours may
@@ -241,6 +242,22 @@ class PreOnline:
             found = answers.timer_checkpoint(answer, self._wall_ms())
             if self._broker.timers.needs(found):
                 self._broker.timers.adopt(found, end)
+
+
+class OthersOffsets(PreOnline):
+    """A replica is about to act: another one may have acted before, and has newer offsets. One that
+    cannot be heard is gone, as far as that can be known: it is not waited for."""
+
+    def _ask_all(self) -> answers.Steps[None]:
+        replicas = self._members.members
+        for broker_id in sorted(replicas):
+            self._asked = replicas[broker_id]
+            if broker_id == MASTER_ID or self._asked == self._broker.address:
+                continue
+            try:
+                yield from self._offsets(f"replica {broker_id} at {self._asked}")
+            except (NotYet, BadBody) as error:
+                logger.warning("%s", error)
 
 
 def _is_ip(host: str) -> bool:

@@ -41,6 +41,8 @@ class Seat:
         has_master: Callable[[], bool],
         steady_ms: Callable[[], int],
     ) -> None:
+        self.is_ready: Callable[[], bool] = lambda: True
+        """Whether it knows what another replica did that acted before; asked when it would act."""
         self.on_change: Callable[[], None] = lambda: None
         """Called after it has begun or ended to act."""
         self.changed_ms = LONG_AGO_MS
@@ -73,8 +75,9 @@ class Seat:
         role, now_ms = self._role, self._steady_ms()
         is_replica = not role.is_master and role.is_known
         is_alone = not self._has_master() and now_ms >= self._coming_until_ms
-        begins = role.is_acting or self._members.are_settled
-        acts = is_replica and is_alone and self.leads and begins
+        acts = is_replica and is_alone and self.leads
+        if acts and not role.is_acting:
+            acts = self._members.are_settled and self.is_ready()
         if acts == role.is_acting:
             return
         role.is_acting = self._offsets.acting = acts

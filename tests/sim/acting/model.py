@@ -30,6 +30,8 @@ class Model:
         self._group = group
         self._has: dict[str, dict[int, int]] = {}
         self._lives: dict[str, int] = {}
+        self._acts: set[str] = set()
+        """Replicas that act."""
 
     # What brokers do
 
@@ -42,6 +44,7 @@ class Model:
     def ended(self, broker: "Member") -> None:
         """It is gone; offsets since it was last saved may be."""
         self.ends += 1
+        self._acts.discard(broker.name)
         self._has.pop(broker.endpoint.address, None)
 
     def look(self, broker: "Member") -> None:
@@ -52,6 +55,9 @@ class Model:
         for queue_id, at in before.items():
             assert now.get(queue_id, -1) >= at, f"{broker.name}: {at} went to {now} (I13)"
         self._has[broker.endpoint.address] = now
+        if context.role.is_acting and broker.name not in self._acts:
+            self._begins_to_act(broker, now)
+        (self._acts.add if context.role.is_acting else self._acts.discard)(broker.name)
         if broker.number:
             self._check_log(broker)
         if not self._group.has_cuts and context.role.keeps_progress:
@@ -71,21 +77,31 @@ class Model:
             )
         broker.log_end = end
 
+    def _begins_to_act(self, broker: "Member", now: dict[int, int]) -> None:
+        """It has what another replica has that acted before."""
+        for other in [] if self._group.has_cuts else self._listed(broker):
+            for queue_id, at in offsets_of(other).items():
+                assert now.get(queue_id, -1) >= at, (
+                    f"{broker.name} acts with {now}, {other.name} has {at} (I13)"
+                )
+
+    def _listed(self, broker: "Member") -> list["Member"]:
+        """The others that a name server knows."""
+        names = [one for one in self._group.names if one.up]
+        known = {at for one in names for at in one.routes.member_group("broker").values()}
+        return [
+            one
+            for one in self._group.brokers
+            if one is not broker and one.context is not None and one.endpoint.address in known
+        ]
+
     def serves(self, master: "Member") -> None:
         """A master's clients are served from now on."""
         self.returns += 1
         if self._group.has_cuts:
             return
         mine = offsets_of(master)
-        listed = {
-            at
-            for one in self._group.names
-            if one.up
-            for at in one.routes.member_group("broker").values()
-        }
-        for other in self._group.brokers:
-            if other is master or other.context is None or other.endpoint.address not in listed:
-                continue
+        for other in self._listed(master):
             assert not other.context.role.is_acting, f"{other.name} acts still"
             for queue_id, at in offsets_of(other).items():
                 assert mine.get(queue_id, -1) >= at, (

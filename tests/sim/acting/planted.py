@@ -77,6 +77,11 @@ def offsets_are_not_asked_for(patch: Patch) -> None:
     patch.setattr(PreOnline, "_offsets", nothing)
 
 
+def another_replica_is_not_asked(patch: Patch) -> None:
+    """Which acted before, and has newer offsets (as in RocketMQ)."""
+    patch.setattr(ActingGroup, "_knows_others", lambda self: True)
+
+
 BUGS: list[Plant] = [
     writes_by_an_acting_master,
     offsets_taken_over_from_a_stale_master,
@@ -86,4 +91,5 @@ BUGS: list[Plant] = [
     name_servers_are_believed_at_once,
     a_master_that_was_not_heard_asks_nothing,
     offsets_are_not_asked_for,
+    another_replica_is_not_asked,
 ]

@@ -46,6 +46,8 @@ class Names:
             again = new_request(request.code, None, b"", fields=request.fields)
             answer = self.worlds[address].dispatch(again)
             return answer.value if isinstance(answer, Later) else answer
+        if address != NAMES:
+            return f"{address}: refused"
         addresses = {str(key): at for key, at in self.members.items()}
         if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
             assert request.fields["topic"] == "rmq_sys_SYNC_BROKER_MEMBER_b"
@@ -241,6 +243,17 @@ def test_the_lowest_replica_acts_while_no_master_lives(slave: Bench) -> None:
     slave.say(_0=MASTER, _1=SLAVE)
     assert not role.is_acting
     assert (slave.commit(6), slave.offset()) == (14, 5)
+
+
+def test_what_another_replica_took_is_known_before_one_acts(make: Callable[..., Bench]) -> None:
+    slave = make(AS_SLAVE, SLAVE)
+    other = make(AS_SLAVE.replace("brokerId=1", "brokerId=2"), OTHER)
+    other.say(_2=OTHER)
+    other.commit(7)
+    assert other.offset() == 7
+    slave.say(_1=SLAVE, _2=OTHER)
+    assert slave.world.broker.role.is_acting
+    assert slave.offset() == 7
 
 
 def test_another_replica_does_not_act(slave: Bench) -> None:

@@ -47,12 +47,17 @@ def local_time(epoch_ms: int) -> str:
     """`2026-11-21 17:30:00,123` in local time; empty for 0 and before."""
     if epoch_ms <= 0:
         return ""
-    return f"{local_seconds(epoch_ms)},{epoch_ms % 1000:03d}"
+    seconds = local_seconds(epoch_ms)
+    return seconds if seconds.endswith(" ms") else f"{seconds},{epoch_ms % 1000:03d}"
 
 
 def local_seconds(epoch_ms: int) -> str:
-    """`2026-11-21 17:30:00` in local time."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(epoch_ms // 1000))
+    """`2026-11-21 17:30:00` in local time; `99999999999999999999 ms` beyond what a year can be,
+    which is what the client wrote that said so."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(epoch_ms // 1000))
+    except (OSError, OverflowError, ValueError):
+        return f"{epoch_ms} ms"
 
 
 def duration_text(length_ms: int | None, known: bool = True) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.introspection.replication import ha_status
 from turbopump.broker.replication import ReplicaStatus, ReplicationStatus
+from turbopump.broker.scheduled.timers import BACKLOG_BOUNDS_S, TimerStatus
 from turbopump.broker.tables.half_counts import LATENCY_BOUNDS_S, TopicEnds
 from turbopump.broker.tables.lags import Lag, behind_ms
 from turbopump.broker.tables.statistics import GROUP_GET_NUMS, GROUP_GET_SIZE
@@ -61,6 +62,9 @@ class CounterSnapshot:
     """Open half messages by topic."""
     ends: Mapping[str, TopicEnds]
     """How half messages ended, by topic."""
+    timers: TimerStatus
+    timing: Mapping[str, int]
+    """Timers that wait, by topic."""
     now_ms: int
 
     @classmethod
@@ -112,6 +116,8 @@ class CounterSnapshot:
             ),
             half=broker.half_counts.open(),
             ends=broker.half_counts.ends(),
+            timers=broker.timers.status(now_ms),
+            timing=broker.timers.metrics.waiting(),
             now_ms=now_ms,
         )
 
@@ -159,6 +165,7 @@ class _Collector:
         yield from self._traffic()
         yield from self._clients()
         yield from self._lags()
+        yield from self._timers()
         yield from self._transactions()
         yield from self._replication()
         if self._snapshot.ha.leader is not None:
@@ -243,6 +250,33 @@ class _Collector:
                 (self._labels_of(lag), value) for lag in shot.lags if (value := of(lag)) >= 0
             ]
             yield self._gauge(name, text, samples, labels)
+
+    def _timers(self) -> Iterator["Metric"]:
+        shot, status = self._snapshot, self._snapshot.timers
+        for name, text, value in (
+            ("enqueue_lag", "Timers that are not in the wheel yet", status.offset_behind),
+            ("dequeue_latency_milliseconds", "Lateness of delivery", status.read_behind_ms),
+        ):
+            yield self._gauge(f"rocketmq_timer_{name}", text, [((), value)])
+        timing = [((topic,), count) for topic, count in shot.timing.items()]
+        yield self._gauge("rocketmq_timing_messages", "Timers that wait", timing, ("topic",))
+        bounds = [
+            ((str(bound),), count)
+            for bound, count in zip(BACKLOG_BOUNDS_S, status.backlog, strict=True)
+        ]
+        yield self._gauge(
+            "rocketmq_timer_message_snapshot",
+            "Timers that are due within so many seconds, from the bound before on",
+            bounds,
+            ("timer_bound_s",),
+        )
+        for name, text, count in (
+            ("enqueue", "Timers that went into the wheel", status.enqueued),
+            ("dequeue", "Timers that came out of it", status.dequeued),
+        ):
+            yield self._counter(f"rocketmq_timer_{name}_total", text, [((), count)])
+        next_due = [] if status.next_due_ms is None else [((), status.next_due_ms / 1_000)]
+        yield self._gauge("turbopump_timer_next_due_seconds", "Unix time of the next", next_due)
 
     def _transactions(self) -> Iterator["Metric"]:
         from prometheus_client.core import HistogramMetricFamily

@@ -37,6 +37,10 @@ class TimerMetrics:
         known = self._topics.get(topic)
         return max(0, known[0]) if known else 0
 
+    def waiting(self) -> dict[str, int]:
+        """Topic to how many wait; topics with none are left out."""
+        return {topic: count for topic, (count, _time) in self._topics.items() if count > 0}
+
     @property
     def total(self) -> int:
         """How many wait."""

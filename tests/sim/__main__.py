@@ -1,5 +1,6 @@
 """`make sim SUITE=store SEEDS=20000 FIRST=0` or `SEED=n`: play seeds, a process for each core.
-Suites: store, config, ha, raft, group, transactions, payments, timers, assignment, pops, acting.
+Suites: store, config, ha, raft, group, transactions, payments, reminders, timers,
+assignment, pops, acting.
 
 A failing seed prints how to replay it. Seeds share nothing: what a seed does depends on its number
 alone, in whichever process and order it is played.
@@ -30,6 +31,7 @@ from tests.sim.ha import suite as ha_suite
 from tests.sim.payments import suite as payment_suite
 from tests.sim.pops import suite as pop_suite
 from tests.sim.raft import suite as raft_suite
+from tests.sim.reminders import suite as reminder_suite
 from tests.sim.timers import suite as timer_suite
 from tests.sim.transactions import suite as transaction_suite
 
@@ -68,6 +70,7 @@ SUITES: dict[str, Callable[[int], Run]] = {
     "transactions": transaction_suite.Run,
     "assignment": assignment_suite.Run,
     "payments": payment_suite.Payments,
+    "reminders": reminder_suite.Reminders,
     "pops": pop_suite.Run,
     "acting": acting_suite.Run,
 }

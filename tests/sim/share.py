@@ -19,9 +19,11 @@ IS_WHOLE: Final = bool(os.environ.get("TURBOPUMP_ALL_SEEDS"))
 PART: Final = 3
 SHOWN_BY: Final = {
     "acknowledgements_are_answered_at_once": 137,
+    "a_deposed_master_delivers": 13,
     "a_leader_whose_disk_hangs_leads_on": 18,
     "a_master_serves_at_once": 6,
     "a_master_that_was_not_heard_asks_nothing": 20,
+    "a_new_master_begins_at_its_own_time": 7,
     "another_replica_is_not_asked": 15,
     "commit_is_told_once": 133,
     "entries_are_not_synced": 38,
@@ -33,6 +35,7 @@ SHOWN_BY: Final = {
     "offsets_are_committed_before_check_points_are_safe": 57,
     "op_message_before_the_commit": 28,
     "progress_is_ahead_of_the_disk": 171,
+    "progress_is_ahead_of_the_replicas": 1,
     "raised_term_is_not_kept": 105,
     "registers_before_its_role_is_known": 10,
     "snapshots_of_the_leader_are_not_loaded": 5,

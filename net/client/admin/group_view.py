@@ -87,14 +87,32 @@ class PopView(Result):
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingView(Result):
+    """What waits at the master of a group. `timers` wait for a time, the next of them for
+    `next_due_ms` (epoch ms; None: none is known); `backlog` is how many are due within so many
+    seconds, each from the one before it on. `halves` are transactions that are open; since the
+    master's start `asked` checks were sent, `unasked` found no producer, and `given_up` is how many
+    transactions were."""
+
+    timers: int = 0
+    next_due_ms: int | None = None
+    backlog: dict[str, int] = field(default_factory=dict)
+    halves: int = 0
+    asked: int = 0
+    unasked: int = 0
+    given_up: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class GroupView(Result):
     """One broker group. Without a controller `master_id` is who is master at the name server,
     `epoch` and `set_epoch` are None, and the SyncStateSet is the master's own if it keeps one.
 
     `age_ms` is how old that is, and with it each broker's `alive` and `in_sync`: 0 if the leader of
     the controllers (without controllers the name server) answered in this sample. `lags` are the
-    consumer groups furthest behind, the most messages first, and `pops` those that pop, the most in
-    flight first, as the master tells (RocketMQ's do not).
+    consumer groups furthest behind, the most messages first, `pops` those that pop, the most in
+    flight first, and `waiting` is what waits for a time or an end, as the master tells (of all that
+    RocketMQ's tell the count of timers).
     """
 
     cluster: str
@@ -107,6 +125,7 @@ class GroupView(Result):
     age_ms: int = 0
     lags: list[LagView] = field(default_factory=list)
     pops: list[PopView] = field(default_factory=list)
+    waiting: WaitingView = WaitingView()
 
 
 @dataclass(frozen=True, slots=True)

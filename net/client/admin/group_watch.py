@@ -21,6 +21,7 @@ from turbopump.net.client.admin.group_view import (
     LagView,
     PopView,
     Sample,
+    WaitingView,
     leader_of,
 )
 from turbopump.net.client.admin.results import ReplicaLine, SyncStateLine
@@ -48,7 +49,15 @@ GROUP_POP_TEXT: Final = re.compile(
 GROUP_LAG_TEXT: Final = re.compile(
     r"([0-9]{1,19}) messages, (>=)?([0-9]{1,19}|\?) ms, ([0-9]{1,9}) members"
 )
-"""Keys of a broker's runtime table; those with ha, consumerLag and consumerPop are ours
+TIMERS: Final = "timerCongestNum"
+NEXT_DUE: Final = "timerNextDue"
+BACKLOG: Final = "timerBacklog"
+BACKLOG_TEXT: Final = re.compile(r"([0-9]{1,9}) s: ([0-9]{1,10})")
+HALVES: Final = "transactionsOpen"
+ASKED: Final = "transactionsAsked"
+UNASKED: Final = "transactionsWithoutProducer"
+GIVEN_UP: Final = "transactionsGivenUp"
+"""Keys of a broker's runtime table; all but TIMERS and LOG_END are ours
 (broker/introspection/runtime_info.py)."""
 
 SETTLED: Final = "MEMBER"
@@ -225,6 +234,26 @@ def read_group(
         brokers,
         lags=_lags(ends),
         pops=_pops(ends),
+        waiting=_waiting(ends),
+    )
+
+
+def _waiting(master: Mapping[str, str]) -> WaitingView:
+    """Timers and transactions of a master."""
+    numbers = {
+        key: int(text)
+        for key in (TIMERS, NEXT_DUE, HALVES, ASKED, UNASKED, GIVEN_UP)
+        if NUMBER.fullmatch(text := master.get(key, ""))
+    }
+    backlog = [BACKLOG_TEXT.fullmatch(part) for part in master.get(BACKLOG, "").split(", ")]
+    return WaitingView(
+        numbers.get(TIMERS, 0),
+        numbers.get(NEXT_DUE),
+        {f"{found[1]} s": int(found[2]) for found in backlog if found is not None},
+        numbers.get(HALVES, 0),
+        numbers.get(ASKED, 0),
+        numbers.get(UNASKED, 0),
+        numbers.get(GIVEN_UP, 0),
     )
 
 

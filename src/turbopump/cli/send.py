@@ -5,14 +5,16 @@ Owns the options. The sending is done by net/client/producer.py. Called by app.p
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turbopump.cli.errors import UserError, sentence_of
+from turbopump.cli.errors import CommandFailed, UserError, sentence_of
 from turbopump.cli.options import (
     DEFAULT_NAMESRV,
     INT32_MAX,
@@ -24,6 +26,10 @@ from turbopump.cli.options import (
 from turbopump.cli.output import print_json, print_lines
 from turbopump.cli.running import client_options, failing_clearly, run
 
+if TYPE_CHECKING:
+    from turbopump.net.client.messages import Message, ReceivedMessage, SendResult
+    from turbopump.net.client.options import ClientOptions
+
 GROUP = "TURBOPUMP_SEND"
 _SPAN = re.compile(r"([0-9]{1,12})(ms|s|m|h|d)", re.ASCII)
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -31,6 +37,23 @@ LINE_MAX = 4 << 20  # bytes of one line of standard input: the broker's largest 
 
 Delay = Annotated[
     str, typer.Option("--delay", metavar="TIME", help="Deliver that much later: 500ms, 90s, 2h.")
+]
+
+
+class LocalEnd(StrEnum):
+    """How the local transaction of `--transaction` ends."""
+
+    COMMIT = "commit"
+    ROLL_BACK = "roll-back"
+    UNKNOWN = "unknown"
+
+
+Transaction = Annotated[
+    LocalEnd | None,
+    typer.Option(
+        "--transaction",
+        help="Send it as a half message and end it so; unknown leaves it for the broker to ask.",
+    ),
 ]
 At = Annotated[
     str,
@@ -66,6 +89,7 @@ def send(
     ] = 0,
     delay: Delay = "",
     at: At = "",
+    transaction: Transaction = None,
     sharding_key: Annotated[
         str, typer.Option("--sharding-key", help="Messages of one key go to one queue, in order.")
     ] = "",
@@ -74,7 +98,6 @@ def send(
 ) -> None:
     """Send messages; a topic that does not exist yet is created by the broker."""
     from turbopump.net.client.messages import Message, SendResult
-    from turbopump.net.client.producer import Producer
 
     user_properties = dict(_pair(text) for text in properties or [])
     addresses, options = split_addresses(namesrv), client_options()
@@ -91,7 +114,7 @@ def send(
         print_lines([line + handle], flush=True)
 
     async def main() -> None:
-        async with Producer(GROUP, addresses, client_options=options) as producer:
+        async with _sender(addresses, options, transaction) as send_one:
             for content in _bodies(body, file, count):
                 message = Message(
                     topic,
@@ -104,9 +127,42 @@ def send(
                     deliver_at_ms=deliver_at_ms,
                     sharding_key=sharding_key,
                 )
-                show(await producer.send(message))
+                show(await send_one(message))
 
     run(failing_clearly(main()))
+
+
+@asynccontextmanager
+async def _sender(
+    addresses: list[str], options: "ClientOptions", ending: LocalEnd | None
+) -> "AsyncIterator[Callable[[Message], Awaitable[SendResult]]]":
+    """What sends one message: as it is, or within a transaction that ends so."""
+    from turbopump.net.client.producer import Producer
+    from turbopump.net.client.transactions import TransactionEnd, TransactionProducer
+
+    if ending is None:
+        async with Producer(GROUP, addresses, client_options=options) as producer:
+            yield producer.send
+        return
+    end = TransactionEnd[ending.name]
+
+    async def execute(_message: "Message", _message_id: str) -> TransactionEnd:
+        return end
+
+    async def check(_message: "ReceivedMessage") -> TransactionEnd:
+        return TransactionEnd.UNKNOWN  # another process sent it
+
+    async with TransactionProducer(
+        GROUP, addresses, check=check, client_options=options
+    ) as transactions:
+
+        async def send_half(message: "Message") -> "SendResult":
+            result = await transactions.send_in_transaction(message, execute)
+            if end is not TransactionEnd.UNKNOWN and not result.is_told:
+                raise CommandFailed("the broker did not acknowledge the end of the transaction")
+            return result.sent
+
+        yield send_half
 
 
 def _bodies(body: str | None, file: Path | None, count: int) -> Iterator[bytes]:

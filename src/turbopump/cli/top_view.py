@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         LagView,
         PopView,
         Sample,
+        WaitingView,
     )
 
 CONTROLLER_COLUMNS: Final = ("controller", "address", "role", "term", "age", "error")
@@ -88,6 +89,7 @@ def sample_lines(sample: "Sample") -> list[str]:
         if group.pops:
             lines.append(columns(POP_LINE, *POP_COLUMNS))
             lines += [columns(POP_LINE, *_pop(each)) for each in group.pops]
+        lines += [f"     {line}" for line in waiting_lines(group.waiting, sample.at_ms)]
     return [*lines, ""]
 
 
@@ -108,6 +110,23 @@ def group_title(group: "GroupView") -> str:
     where = f" of {group.cluster}" if group.cluster else ""
     old = f" ({age_text(group.age_ms)} ago)" if group.age_ms else ""
     return f"{group.broker_name}{where}: {master}{epoch}{shown}{old}"
+
+
+def waiting_lines(view: "WaitingView", now_ms: int) -> list[str]:
+    """What waits for a time or an end, a line for each kind that there is."""
+    lines = []
+    if view.timers or view.next_due_ms is not None:
+        due = view.next_due_ms
+        soon = f", next in {duration_text(max(0, due - now_ms))}" if due is not None else ""
+        backlog = ", ".join(f"{bound}: {count}" for bound, count in view.backlog.items() if count)
+        within = f"; due within {backlog}" if backlog else ""
+        lines.append(f"timers: {view.timers} wait{soon}{within}")
+    if view.halves or view.asked or view.unasked or view.given_up:
+        lines.append(
+            f"transactions: {view.halves} open; asked {view.asked} times, {view.unasked} times "
+            f"without a producer, given up {view.given_up}"
+        )
+    return lines
 
 
 def age_text(age_ms: int | None) -> str:
@@ -228,6 +247,7 @@ def screen(
         if group.pops:
             pops = [_pop(each) for each in group.pops[:LAGS_SHOWN]]
             parts += ["", _table(POP_COLUMNS, pops, [""] * len(pops))]
+        parts += [Text(line) for line in waiting_lines(group.waiting, sample.at_ms)]
     parts.append(Text("\nWhat happened", style="bold cyan"))
     for each in changes:
         line = f"{local_time(each.at_ms)} {each.text}"

@@ -14,6 +14,7 @@ from turbopump.testing import RunningCluster
 pytestmark = pytest.mark.integration
 
 TIMEOUT_S = 60
+ONE = ("--from", "first", "--count", "1", "--timeout", "20")
 
 
 def test_a_look_at_a_group_without_controllers(
@@ -35,6 +36,26 @@ def test_a_look_at_a_group_without_controllers(
     assert (
         cli("top", "-n", cluster.namesrv, "--once", "-b", "other", "--json").json[0]["groups"] == []
     )
+
+
+def test_what_waits_for_a_time_or_an_end(cli: Callable[..., Any], cluster: RunningCluster) -> None:
+    """Half messages that a command left open, and a timer; consumers get what was committed."""
+    for body, *words in (
+        ("later", "--delay", "1h"),
+        ("open", "--transaction", "unknown"),
+        ("hidden", "--transaction", "roll-back"),
+        ("shown", "--transaction", "commit"),
+    ):
+        done = cli("send", "-n", cluster.namesrv, "-t", "Waiting", "-p", body, *words)
+        assert (done.code, done.err) == (0, ""), body
+    (sample,) = cli("top", "-n", cluster.namesrv, "--once", "--json").json
+    waiting = sample["groups"][0]["waiting"]
+    assert (waiting["timers"], waiting["halves"]) == (1, 1), waiting
+    assert sum(waiting["backlog"].values()) == 1 and waiting["next_due_ms"] > sample["at_ms"]
+    lines = cli("top", "-n", cluster.namesrv, "--once").out
+    assert "timers: 1 wait, next in " in lines and "transactions: 1 open; " in lines
+    read = cli("consume", "-n", cluster.namesrv, "-t", "Waiting", *ONE)
+    assert "shown" in read.out and "hidden" not in read.out
 
 
 def test_nobody_is_there(cli: Callable[..., Any]) -> None:

@@ -17,6 +17,7 @@ from tests.sim.ha.oracle import Role as Known
 from tests.sim.ha.seed import store_config
 from tests.sim.ha.settings import ROOT, Options, Sent, Settings
 from tests.sim.work import Stands
+from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.config.replication_config import BrokerRole
 from turbopump.broker.ha.control import last_life
 from turbopump.broker.ha.control.membership import Membership
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from tests.sim.group.suite import Plan, Run
 
 PORT = 10911
+LEVELS_MS = BrokerConfig().delay_levels_ms
 REGISTER_MS = 2000
 """Between two registrations at the name server."""
 TRANSACTION_CODES = {RequestCode.SEND_MESSAGE_V2, RequestCode.END_TRANSACTION}
@@ -108,6 +110,7 @@ class GroupBroker(Stands, Broker):
     """See the module. Its number is that of its machine; its id its controllers give it."""
 
     tick_ms = 100
+    delay_levels_ms = LEVELS_MS
 
     def __init__(self, group: "Run", number: int) -> None:
         self.clock = Clock(lambda: group.now_ms, group.start_ms)
@@ -382,13 +385,9 @@ class GroupBroker(Stands, Broker):
 
     def _serve_payer(self, request: Command, peer: Peer) -> Answer:
         self.context.producers.register(peer, str(peer), "payers", self.clock.now_ms)
-        return self._writing(partial(self.tables.answer, request, peer))
+        return self.write(partial(self.tables.answer, request, peer))
 
-    def check_halves(self) -> None:
-        """What its process does every tick."""
-        self._writing(partial(self.context.half_checks.step, self.clock.wall_ms))
-
-    def _writing(self, work: Callable[[], Any]) -> Any:
+    def write(self, work: Callable[[], Any]) -> Any:
         """What may append without `_put`: as the master, under its lease (I11)."""
         end = self.store.max_log_offset
         done = work()
@@ -396,6 +395,7 @@ class GroupBroker(Stands, Broker):
             assert self.member.holds(), f"{self.name} appends without a lease"
             self._history.writes(self.number, self.service.epoch)
             self.look()
+            self.run_of.broker_wrote(self, end)
         return done
 
     def _follow_counts(self) -> None:
@@ -405,6 +405,9 @@ class GroupBroker(Stands, Broker):
         if self.tables is not None:
             self.tables.close()
         super()._stop()
+
+    def _closed(self) -> None:
+        self.run_of.broker_stopped(self)
 
     def _serve_send(self, request: Command) -> Answer:
         fields = request.fields

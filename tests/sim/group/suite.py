@@ -31,7 +31,7 @@ from tests.sim.ha.settings import Sent
 from tests.sim.ha.work import SIZES, TOPICS
 from tests.sim.store_seed import START_MS
 from tests.sim.work import Stands
-from turbopump.engine.types import StoreError
+from turbopump.engine.types import LogOffset, StoreError
 from turbopump.net.ha.acks import ALL
 
 CONTROLLERS = BROKERS = 3
@@ -104,9 +104,6 @@ class Plan:
 
 class Run:
     """One seed."""
-
-    has_payments = False
-    """Whether there are transactions, and brokers that check them (payments)."""
 
     def __init__(self, seed: int, about: tuple[str, ...] = (), plan: Plan | None = None) -> None:
         rng = self.rng = random.Random(seed)
@@ -258,6 +255,17 @@ class Run:
             assert not late, f"{what} after {within_ms} ms\n{self.states()}"
             self.step()
         return self.now_ms - start_ms
+
+    # What a suite of its own adds
+
+    def broker_ticks(self, broker: GroupBroker) -> None:
+        """What brokers do beside copying, each tick."""
+
+    def broker_wrote(self, broker: GroupBroker, start: LogOffset) -> None:
+        """Its own work, or a request of SEND_MESSAGE_V2, made records from there on."""
+
+    def broker_stopped(self, broker: GroupBroker) -> None:
+        """Its store is closed: what else it writes down."""
 
     # What faults and checks ask
 

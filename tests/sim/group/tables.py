@@ -5,9 +5,10 @@ follower that copies a master's; and the clerk, an operator and consumer who cha
 goes back unless it was set back (I13), neither while it lives nor over its end, once it is durable.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.sim.group.controller import addresses
 from tests.sim.group.machines import CLUSTER, GROUP, SEND_CODES, Client
@@ -91,6 +92,7 @@ class Tables:
         self.table = request_table(self.context)
         self._paused: list[Later[None]] = []
         self._saving = False
+        self._saving_tables: set[str] = set()
         self._saved_ms = clock.now_ms
         self._seen = (-1, -1, -1)
         self._names: frozenset[str] = frozenset()
@@ -136,8 +138,7 @@ class Tables:
         if clock.now_ms - self._saved_ms >= SAVE_MS and not self._saving:
             self._saved_ms = clock.now_ms
             self._save()
-        if self._broker.run_of.has_payments:
-            self._broker.check_halves()
+        self._broker.run_of.broker_ticks(self._broker)
         self.look()
 
     def close(self) -> None:
@@ -162,6 +163,22 @@ class Tables:
                 self._broker.kept.offsets = values
 
         self._work.submit(partial(self._files.replace, OFFSETS_FILE, content), saved)
+
+    def save_table(
+        self, name: str, take: Callable[[], dict[str, Any] | None], failed: Callable[[], None]
+    ) -> None:
+        """Write a small table if it has changed, as broker/duties.py does it."""
+        content = None if name in self._saving_tables else take()
+        if content is None:
+            return
+        self._saving_tables.add(name)
+
+        def saved(result: object) -> None:
+            self._saving_tables.discard(name)
+            if isinstance(result, OSError):
+                failed()
+
+        self._work.submit(partial(self._files.save, name, content), saved)
 
     def cut(self) -> None:
         """The log was cut, or begun anew, and offsets are set back: one that was committed for what

@@ -6,7 +6,7 @@ and with the group's history. It never tells the others anything but by the netw
 """
 
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,9 @@ PROPERTIES = (b"KEYS\x01k\x02", b"KEYS\x01k\x02NOTE\x01\0")
 
 class Broker(SeenBroker):
     """See the module. Everything that runs its code goes through `run`, which knows its end."""
+
+    delay_levels_ms: Sequence[int] = ()
+    """Of messageDelayLevel, where there are delayed messages."""
 
     def __init__(
         self, group: "Run", number: int, settings: Settings, *, learner: bool, last_file: bool
@@ -114,7 +117,12 @@ class Broker(SeenBroker):
         self.work = QueuedDisk(self._rng, self.disk)
         self.wire = Wire(group.net, self)
         store = Store.open(
-            self.disk, settings.store, self.work, group.wall_ms, steady_ms=group.now_ms
+            self.disk,
+            settings.store,
+            self.work,
+            group.wall_ms,
+            steady_ms=group.now_ms,
+            delay_levels_ms=self.delay_levels_ms,
         )
         service = self._replicate(store)
         self.store = store
@@ -187,11 +195,15 @@ class Broker(SeenBroker):
         if self.service is not None:
             self._leave()
         store.close(self._group.wall_ms)
+        self._closed()
         self.work.close()
         self.look()
         self.disk.kill = True
         self.disk.end()
         self._gone()
+
+    def _closed(self) -> None:
+        """Its store is: what else it writes down."""
 
     def _leave(self) -> None:
         """The end of its part in replication."""

@@ -123,8 +123,6 @@ class Payer(Client):
 class Payments(Run):
     """One seed."""
 
-    has_payments = True
-
     def __init__(self, seed: int, about: tuple[str, ...] = (), **more: Any) -> None:
         super().__init__(seed, about, **more)
         # Without an index a broker does not know of what a crash left without its op message.
@@ -135,6 +133,10 @@ class Payments(Run):
         self.payer = Payer(self, "payer")
         self.machines.append(self.payer)
         self.clients.append(self.payer)
+
+    def broker_ticks(self, broker: "GroupBroker") -> None:
+        """Check half messages."""
+        broker.write(partial(broker.context.half_checks.step, broker.clock.wall_ms))
 
     def settle(self) -> None:
         """Payers answer what they are asked."""

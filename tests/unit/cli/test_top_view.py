@@ -25,6 +25,7 @@ from turbopump.net.client.admin.group_view import (
     LagView,
     PopView,
     Sample,
+    WaitingView,
 )
 
 BROKERS = [
@@ -90,6 +91,21 @@ def test_consumer_groups_that_pop() -> None:
     out = io.StringIO()
     Console(file=out, width=100).print(screen("Top", sample, [], 100))
     assert "1204" in out.getvalue() and "4.2 s" in out.getvalue()
+
+
+def test_what_waits_for_a_time_or_an_end() -> None:
+    waiting = WaitingView(
+        7, 1_700_000_003_323, {"5 s": 3, "60 s": 4, "300 s": 0}, halves=2, asked=5, given_up=1
+    )
+    sample = Sample(1_700_000_000_123, [], [replace(GROUP, waiting=waiting)])
+    *_, timers, transactions, _ = (line.strip() for line in sample_lines(sample))
+    assert timers == "timers: 7 wait, next in 3.2 s; due within 5 s: 3, 60 s: 4"
+    assert transactions == (
+        "transactions: 2 open; asked 5 times, 0 times without a producer, given up 1"
+    )
+    out = io.StringIO()
+    Console(file=out, width=100).print(screen("Top", sample, [], 100))
+    assert timers in out.getvalue() and transactions in out.getvalue()
 
 
 def test_titles_of_groups() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from turbopump.broker.introspection.metrics import CounterSnapshot, render
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import QueueOffset
@@ -268,6 +269,28 @@ def test_status_and_metrics(world: Any) -> None:
     assert 0 < status.next_due_ms - world.now_ms <= 3_000
     body = world.ask(RequestCode.GET_TIMER_METRICS).body
     assert b'"T":{"count":4' in bytes(body)
+
+
+def test_metrics_have_rocketmqs_names(world: Any) -> None:
+    for seconds in (3, 4, 30):
+        send(world, TIMER_DELAY_SEC=seconds)
+    world.pass_time(3_100)
+    text = render(CounterSnapshot.take(world.broker, world.now_ms), "")[0].decode()
+    values = {
+        (line.split("{")[0], label): line.rsplit(" ", 1)[1]
+        for line in text.splitlines()
+        for label in ("", 'topic="T"', *(f'timer_bound_s="{bound}"' for bound in (5, 60)))
+        if "{" in line and label in line
+    }
+    assert values["rocketmq_timing_messages", 'topic="T"'] == "2.0"
+    assert values["rocketmq_timer_message_snapshot", 'timer_bound_s="5"'] == "1.0"
+    assert values["rocketmq_timer_message_snapshot", 'timer_bound_s="60"'] == "1.0"
+    assert values["rocketmq_timer_enqueue_total", ""] == "3.0"
+    assert values["rocketmq_timer_dequeue_total", ""] == "1.0"
+    assert values["rocketmq_timer_enqueue_lag", ""] == "0.0"
+    assert float(values["rocketmq_timer_dequeue_latency_milliseconds", ""]) < 2_000
+    next_ms = 1_000 * float(values["turbopump_timer_next_due_seconds", ""])
+    assert 0 < next_ms - world.now_ms <= 2_000
 
 
 def test_a_wheel_that_is_gone_is_made_anew(world: Any) -> None:

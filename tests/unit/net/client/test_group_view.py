@@ -11,6 +11,7 @@ from turbopump.net.client.admin.group_view import (
     LagView,
     PopView,
     Sample,
+    WaitingView,
     changes,
     leader_of,
     remembered,
@@ -90,6 +91,25 @@ def test_the_consumer_groups_that_pop() -> None:
         PopView("many", 0.0, 0.0, 9000, 1500),
         PopView("few", 3.5, 2.0, 4, 1500),
     ]
+
+
+def test_what_waits_at_the_master() -> None:
+    """Timers and transactions; what is no number is passed over."""
+    zero, table = ReplicaLine("b", 0, "h:1", True), dict(MASTER_TABLE)
+    told = [(zero, table)]
+    assert read_group(BrokerData("c", "b", {0: "h:1"}), None, told).waiting == WaitingView()
+    table |= {
+        "timerCongestNum": "7",
+        "timerNextDue": "1700000000500",
+        "timerBacklog": "5 s: 3, 60 s: 4, odd, 300 s: 0",
+        "transactionsOpen": "2",
+        "transactionsAsked": "5",
+        "transactionsWithoutProducer": "many",
+        "transactionsGivenUp": "1",
+    }
+    assert read_group(BrokerData("c", "b", {0: "h:1"}), None, told).waiting == WaitingView(
+        7, 1_700_000_000_500, {"5 s": 3, "60 s": 4, "300 s": 0}, 2, 5, 0, 1
+    )
 
 
 def test_a_group_without_controllers() -> None:

@@ -3,11 +3,14 @@ package turbopump.interop;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
 
 /** The calls whose classes or arguments changed between 4.9 and 5.x: here as 4.9 has them. */
 final class Moved {
+    static final boolean RECALLS = false;
+
     private Moved() {
     }
 
@@ -32,5 +35,13 @@ final class Moved {
     static void pop(DefaultMQPushConsumer consumer, DefaultMQProducer producer, MessageQueue queue,
             long invisibleMs) {
         throw new UnsupportedOperationException("4.9 has no pop");
+    }
+
+    static String handle(SendResult sent) {
+        throw new UnsupportedOperationException("4.9 has no recalls");
+    }
+
+    static String recall(DefaultMQProducer producer, String topic, String handle) {
+        throw new UnsupportedOperationException("4.9 has no recalls");
     }
 }

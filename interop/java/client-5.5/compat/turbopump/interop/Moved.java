@@ -5,12 +5,14 @@ import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.common.message.MessageRequestMode;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /** The calls whose classes or arguments changed between 4.9 and 5.x: here as 5.x has them. */
 final class Moved {
+    static final boolean RECALLS = true;
     private static final long TIMEOUT_MS = 5_000;
 
     private Moved() {
@@ -45,5 +47,14 @@ final class Moved {
         String address = client.findBrokerAddressInPublish(queue.getBrokerName());
         client.getMQClientAPIImpl().setMessageRequestMode(address, queue.getTopic(),
                 consumer.getConsumerGroup(), MessageRequestMode.POP, 0, TIMEOUT_MS);
+    }
+
+    static String handle(SendResult sent) {
+        return sent.getRecallHandle();
+    }
+
+    static String recall(DefaultMQProducer producer, String topic, String handle)
+            throws Exception {
+        return producer.recallMessage(topic, handle);
     }
 }

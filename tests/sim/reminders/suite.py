@@ -1,0 +1,226 @@
+"""Timers and delay levels in a simulated group: their sender asks the broker that the name server
+calls the master, through elections, power cuts, lost messages and clocks that are set (I14, F29).
+
+A run of its own (`make sim SUITE=reminders`), as payments is. What was acknowledged is delivered
+once or more where nothing may be lost, by a master with a lease, and never before its time by the
+clock of the one that delivers.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tests.sim.group.broker import LEVELS_MS
+from tests.sim.group.machines import Client
+from tests.sim.group.suite import Plan, Run
+from turbopump.broker.scheduled.delay import FILE_NAME as DELAY_FILE
+from turbopump.broker.tables.topics import SCHEDULE_TOPIC
+from turbopump.engine.timer.timer_files import TIMER_TOPIC
+from turbopump.engine.types import LogOffset, QueueOffset
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.headers.send import SendMessageRequestV2, write_send
+from turbopump.net.wire.properties import decode_properties, encode_properties
+from turbopump.pyx.record import Record
+
+if TYPE_CHECKING:
+    from tests.sim.group.broker import GroupBroker
+
+TOPIC = "A"
+DELAYS_MS = (300, 1_000, 1_700, 4_000, 9_000)
+LEVELS = 2
+"""Those of some seconds."""
+TIMER_LOG = 700
+PAUSE_MS = 50
+COMES_MS = 60_000
+TIMES, STALLS_MS = 3, 1_300
+"""Replicas that have nothing for longer are not of the set any more."""
+LOOK_MS = 50
+
+
+@dataclass(eq=False)
+class Reminder:
+    """One message, as its sender knows it."""
+
+    body: bytes
+    properties: dict[str, str]
+    is_safe: bool = False
+
+
+class Reminding(Client):
+    """Sends timers and delayed messages, one at a time."""
+
+    def __init__(self, group: "Reminders", name: str) -> None:
+        super().__init__(group, name, TOPIC, 2)
+        self.reminders: list[Reminder] = []
+
+    def _send(self) -> None:
+        rng, born_ms = self._rng, self.clock.wall_ms
+        delay_ms = DELAYS_MS[int(rng.random() * len(DELAYS_MS))]
+        kind = int(rng.random() * 3)
+        if kind == 0:
+            properties = {"TIMER_DELIVER_MS": str(born_ms + delay_ms)}
+        elif kind == 1:
+            properties = {"TIMER_DELAY_MS": str(delay_ms)}
+        else:
+            properties = {"DELAY": str(1 + int(rng.random() * LEVELS))}
+        reminder = Reminder(self.group.new_body(), properties)
+        self.reminders.append(reminder)
+        text = encode_properties(properties).decode()
+        header = SendMessageRequestV2("PG", TOPIC, "TBW102", 4, 0, 0, born_ms, 0, properties=text)
+        code = RequestCode.SEND_MESSAGE_V2
+        request = new_request(code, None, reminder.body, fields=write_send(code, header))
+        self._ask(self._address, request, partial(self._taken, reminder))
+
+    def _taken(self, reminder: Reminder, answer: Command | str) -> None:
+        reminder.is_safe = not isinstance(answer, str) and answer.code == ResponseCode.SUCCESS
+        self._sent(reminder.body, answer)
+        self._next_ms = min(self._next_ms, self.clock.now_ms + PAUSE_MS)
+
+
+class Reminders(Run):
+    """One seed."""
+
+    def __init__(self, seed: int, about: tuple[str, ...] = (), **more: Any) -> None:
+        super().__init__(seed, about, **more)
+        store = replace(self.settings.store, mapped_file_size_timer_log=TIMER_LOG)
+        self.settings = replace(self.settings, store=store)
+        for broker in self.brokers:
+            broker.settings = self.settings
+        self.sender = Reminding(self, "reminding")
+        self.machines.append(self.sender)
+        self.clients.append(self.sender)
+        self.due_ms: dict[bytes, int] = {}
+        """When a timer is due that some broker has taken."""
+        self.looked_ms = 0
+
+    # What its brokers do
+
+    def broker_ticks(self, broker: "GroupBroker") -> None:
+        """Deliver, and save how far."""
+        context, clock = broker.context, broker.clock
+        end = broker.store.max_log_offset
+        broker.write(partial(context.timers.step, clock.wall_ms, clock.now_ms))
+        if broker.up:
+            broker.write(partial(context.delay.step, clock.wall_ms))
+        if broker.up:
+            self._check_time(broker, end)
+            context.delay.begin_save()
+            delay = context.delay
+            broker.tables.save_table(DELAY_FILE, delay.take_save, delay.save_failed)
+
+    def broker_wrote(self, broker: "GroupBroker", start: LogOffset) -> None:
+        """When it is due, of all that it took."""
+        for record in _records(broker, start):
+            properties = decode_properties(record.properties)
+            if record.topic == TIMER_TOPIC.encode() and "TIMER_ROLL_TIMES" not in properties:
+                delay = properties.get("TIMER_DELAY_MS")
+                due_ms = int(properties.get("TIMER_DELIVER_MS", 0))
+                if delay is not None:
+                    due_ms = record.store_timestamp_ms + int(delay)
+            elif record.topic == SCHEDULE_TOPIC.encode():
+                level_ms = LEVELS_MS[int(properties["DELAY"]) - 1]
+                due_ms = record.store_timestamp_ms + level_ms
+            else:
+                continue
+            body = bytes(record.body)
+            # A request that arrives twice is stored twice.
+            self.due_ms[body] = min(due_ms, self.due_ms.get(body, due_ms))
+
+    def _check_time(self, broker: "GroupBroker", start: LogOffset) -> None:
+        wall_ms = broker.clock.wall_ms
+        for record in _records(broker, start):
+            properties = decode_properties(record.properties)
+            if record.topic != TOPIC.encode():
+                continue
+            early_ms = self.due_ms[bytes(record.body)] - wall_ms
+            if "DELAY" in properties and early_ms > LEVELS_MS[int(properties["DELAY"]) - 1]:
+                early_ms = 0  # its clock was set back
+            assert early_ms <= 0, f"{broker.name} delivers {early_ms} ms early: {record.body!r}"
+
+    def broker_stopped(self, broker: "GroupBroker") -> None:
+        """Its store is closed: what else its process writes down."""
+        broker.context.delay.save()
+        broker.context.timers.close()
+
+    # What must hold
+
+    def settle(self) -> None:
+        """All are due."""
+        super().settle()
+        clocks = [broker.clock for broker in self.brokers]
+        last_ms = max([clock.wall_ms for clock in clocks] + list(self.due_ms.values()))
+        for clock in clocks:
+            clock.ahead_ms += last_ms - clock.wall_ms
+        self.until(self._is_over, COMES_MS, "a reminder does not come")
+        self.until(self.is_one, COMES_MS, "not one")
+
+    def _is_over(self) -> bool:
+        masters = self.masters()
+        if self.now_ms < self.looked_ms + LOOK_MS or len(masters) != 1:
+            return False
+        self.looked_ms = self.now_ms
+        if self.may_lose or self.retention:
+            status = masters[0].context.timers.status(masters[0].clock.wall_ms)
+            return not status.offset_behind and status.next_due_ms is None
+        shown = _bodies(masters[0])
+        return all(one.body in shown for one in self.sender.reminders if one.is_safe)
+
+
+class LateCopies(Reminders):
+    """A seed of one story, told some times: connections of replication stall while tables are
+    copied, and the master is killed, so that the next one lacks what was delivered last."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, plan=Plan((), timeout_ms=1_000))
+
+    def play(self) -> Any:
+        self.begin()
+        for _ in range(TIMES):
+            self.until(self.is_whole, COMES_MS, "not whole")
+            self.go(1_000 + int(self.rng.random() * 3_000))
+            (master,) = self.masters()
+            for link in self.net.links:
+                if any(host in self.brokers for host in link.hosts):
+                    for pipe in link.pipes:
+                        pipe.stalled_until_ms = self.now_ms + STALLS_MS
+            self.go(STALLS_MS - 100)
+            master.crash(power=False)
+            self.go(3_000)
+            self.start(master)
+        self.settle()
+        self.check()
+        return self.played
+
+
+def _records(broker: "GroupBroker", start: LogOffset) -> list[Record]:
+    """Those that lie in its log from a record on."""
+    store, found = broker.store, []
+    size = store.config.mapped_file_size_commit_log
+    while start < store.max_log_offset:
+        record = store.record(start)
+        if record is None:
+            start = LogOffset(start - start % size + size)
+            continue
+        found.append(record)
+        start = LogOffset(start + record.size)
+    return found
+
+
+def _bodies(broker: "GroupBroker") -> set[bytes]:
+    store = broker.store
+    return {
+        bytes(store.record(unit.log_offset).body)
+        for queue_id in store.queue_ids(TOPIC)
+        for unit in store.units(TOPIC, queue_id, QueueOffset(0), 100_000)
+    }
+
+
+def run_seed(seed: int, about: tuple[str, ...] = ()) -> Any:
+    """Play one seed."""
+    return Reminders(seed, about).play()
+
+
+def run_late_copies(seed: int) -> Any:
+    """Play one seed of that story."""
+    return LateCopies(seed).play()

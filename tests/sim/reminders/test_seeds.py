@@ -1,0 +1,85 @@
+"""Timers and delay levels in simulated groups: seeds that hold, and bugs that they find (I14)."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.sim.planting import Patch, Plant
+from tests.sim.reminders.suite import run_late_copies, run_seed
+from tests.sim.share import check_found, played
+from turbopump.broker.scheduled.due_slots import DueSlots
+from turbopump.broker.scheduled.progress import SafeProgress
+from turbopump.broker.scheduled.timers import Timers
+from turbopump.broker.traffic.role import Permit
+from turbopump.engine.types import LogOffset
+
+SEEDS = range(20)
+THEMED_SEEDS = range(200)
+# So that the processes of a parallel run share them.
+PARTS = 2
+
+
+def progress_is_ahead_of_the_replicas(patch: Patch) -> None:
+    """A replica is told, and believes, what was delivered before it has the deliveries."""
+    take = SafeProgress._take
+
+    def settle(self: SafeProgress[Any]) -> None:
+        if self._candidate is not None:
+            self.safe, self._candidate = self._candidate[0], None
+
+    def takes(self: SafeProgress[Any], ours: LogOffset) -> bool:
+        return take(self, LogOffset(1 << 62))
+
+    patch.setattr(SafeProgress, "settle", settle)
+    patch.setattr(SafeProgress, "_take", takes)
+
+
+def a_new_master_begins_at_its_own_time(patch: Patch) -> None:
+    """What was due while none led is never delivered."""
+    begin = DueSlots.begin
+
+    def begins(self: DueSlots, read_tick: int, now_tick: int) -> None:
+        begin(self, max(read_tick, now_tick), now_tick)
+
+    patch.setattr(DueSlots, "begin", begins)
+
+
+def a_deposed_master_delivers(patch: Patch) -> None:
+    """It goes on without a lease, as long as it has not heard of the next master."""
+    deliver = Timers._deliver
+
+    def delivers(self: Timers, now_ms: int) -> bool:
+        role = self._role
+        self._role = SimpleNamespace(admit=Permit)
+        try:
+            return deliver(self, now_ms)
+        finally:
+            self._role = role
+
+    patch.setattr(Timers, "_deliver", delivers)
+
+
+BUGS: dict[Plant, tuple[str, ...]] = {
+    a_new_master_begins_at_its_own_time: ("kill",),
+    a_deposed_master_delivers: ("partition",),
+}
+"""With the faults that a seed has to know."""
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_reminders(part: int) -> None:
+    for seed in played(SEEDS)[part::PARTS]:
+        run_seed(seed)
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_the_suite_finds(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    about = BUGS[bug]
+    check_found(bug, monkeypatch, lambda seed: run_seed(seed, about), THEMED_SEEDS, beyond=True)
+
+
+def test_late_copies_find_a_progress_that_is_ahead_of_the_replicas(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    check_found(progress_is_ahead_of_the_replicas, monkeypatch, run_late_copies, range(20))

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from tests.golden_stores.conftest import NOW_MS, Golden
 
+from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.timer import timer_check
+from turbopump.engine.timer import timer_check, timer_metrics
 from turbopump.engine.timer.timer_files import TIMER_TOPIC, TimerFiles
 from turbopump.engine.timer.timer_log import TimerLog
 from turbopump.engine.types import QueueOffset
@@ -51,7 +52,19 @@ def test_checkpoint_is_what_java_says(shapes: Golden) -> None:
     (line,) = shapes.truth("timerCheck")
     assert tuple(found) == tuple(line[f"long{number}"] for number in range(7))
     assert not is_whole
-    assert timer_check.decode(found.encode()) == found
+    page = Path(shapes.root) / "config" / timer_check.FILE_NAME
+    java = page.read_bytes()
+    timer_check.save(RealFiles(), str(shapes.root), found)
+    assert page.read_bytes() == java
+
+
+def test_metrics_are_read_and_written_as_java_has_them(shapes: Golden) -> None:
+    """All but the data version, which is the broker's."""
+    java = ConfigFiles(RealFiles(), f"{shapes.root}/config").load(timer_metrics.FILE_NAME)
+    metrics = timer_metrics.TimerMetrics()
+    metrics.take(java)
+    assert java["timingCount"], "there are some"
+    assert metrics.to_json() == {"timingCount": java["timingCount"]}
 
 
 @pytest.mark.parametrize("gone", ["timerwheel", "mark"])

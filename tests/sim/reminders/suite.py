@@ -31,7 +31,8 @@ DELAYS_MS = (300, 1_000, 1_700, 4_000, 9_000)
 LEVELS = 2
 """Those of some seconds."""
 TIMER_LOG = 700
-PAUSE_MS = 50
+PAUSE_MS, MOST = 50, 80
+"""With more of them, a broker whose disk stays slow would not catch up in its time."""
 COMES_MS = 60_000
 TIMES, STALLS_MS = 3, 1_300
 """Replicas that have nothing for longer are not of the set any more."""
@@ -76,6 +77,7 @@ class Reminding(Client):
         reminder.is_safe = not isinstance(answer, str) and answer.code == ResponseCode.SUCCESS
         self._sent(reminder.body, answer)
         self._next_ms = min(self._next_ms, self.clock.now_ms + PAUSE_MS)
+        self.active = self.active and len(self.reminders) < MOST
 
 
 class Reminders(Run):
@@ -89,7 +91,6 @@ class Reminders(Run):
             broker.settings = self.settings
         self.sender = Reminding(self, "reminding")
         self.machines.append(self.sender)
-        self.clients.append(self.sender)
         self.due_ms: dict[bytes, int] = {}
         """When a timer is due that some broker has taken."""
         self.looked_ms = 0
@@ -147,6 +148,7 @@ class Reminders(Run):
 
     def settle(self) -> None:
         """All are due."""
+        self.sender.active = False
         super().settle()
         clocks = [broker.clock for broker in self.brokers]
         last_ms = max([clock.wall_ms for clock in clocks] + list(self.due_ms.values()))

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from turbopump.broker.introspection.metrics import CounterSnapshot, render
+from turbopump.broker.scheduled.due_slots import NATIVE_SPEED
+from turbopump.broker.scheduled.timers import DELIVERED_PER_STEP
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import QueueOffset
@@ -138,6 +140,29 @@ def test_what_came_due_in_a_stop_of_two_days_is_delivered(world: Any) -> None:
     world.now_ms += 48 * HOUR_MS
     world.pass_time(1_000)
     assert bodies(world) == [b"%d" % minute for minute in range(60)]
+
+
+def test_a_backlog_of_two_days_lets_fresh_sends_in_between(world: Any) -> None:
+    """One step delivers a bounded part of what is due; what a client sends meanwhile is stored at
+    once, and a fresh timer, due last, comes at the end of what was due before it."""
+    count = 3_000
+    due_ms = world.now_ms + HOUR_MS
+    for number in range(count):
+        send(world, b"%d" % number, TIMER_DELIVER_MS=due_ms + number)
+    world.pass_time(2_500)
+    restart(world)
+    world.now_ms += 48 * HOUR_MS
+    timers, steps, seen = world.broker.timers, 0, 0
+    send(world, b"fresh", TIMER_DELAY_MS=1)
+    while timers.step(world.now_ms, world.steady_ms) is not None and len(bodies(world)) < count:
+        delivered = len(bodies(world)) - seen
+        assert delivered <= DELIVERED_PER_STEP * NATIVE_SPEED
+        assert send(world, b"sent", topic="Other").code == 0
+        assert len(stored(world, "Other")) == steps + 1
+        steps, seen = steps + 1, len(bodies(world))
+    assert steps >= count // (DELIVERED_PER_STEP * NATIVE_SPEED)
+    world.pass_time(3_000)
+    assert bodies(world) == [*(b"%d" % number for number in range(count)), b"fresh"]
 
 
 def test_beyond_the_window_a_timer_waits_in_parts(world: Any) -> None:

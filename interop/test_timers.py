@@ -1,16 +1,22 @@
-"""Timers of one broker in the store of the other: none is lost, none is early; and recalls.
+"""Timers of each client; and those of one broker in the store of the other: none is lost, none is
+early, and none is repeated, recalls among them.
 
-With `--target rocketmq` both are RocketMQ 5.5.0. Sent and read by the Python client,
-which is not what is tested here: `test_clients.py` has the others.
+With `--target rocketmq` all are RocketMQ 5.5.0. The exchanges are sent and read by the Python
+client, which is not what is tested there.
 """
 
 import asyncio
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from interop.support.groups import Group, Kind, RocketMQ
+from interop.support import groups, toolchain
+from interop.support.groups import Group, Kind, Ports, RocketMQ
+from interop.support.processes import Process
+from interop.support.suites import java_client, parse
+from interop.test_mixed_pairs import MASTER, SLAVE, pair, until
 from interop.test_store_exchange import Move
 from turbopump.net.client.consuming.pull_consumer import PullConsumer
 from turbopump.net.client.errors import BrokerError
@@ -21,7 +27,39 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 TOPIC = "timer-exchange"
 SOON_S, PENDING_S = 3, 15
 READ_TIMEOUT_S = 90.0
-EARLY_MS, LATE_MS = 0, 15_000
+EARLY_MS, LATE_MS = 0, 30_000
+"""Late by a start of Java's beside much other work."""
+STEP_TIMEOUT_S = 120
+POLL_S = 4
+"""Replicas of both kinds ask for their master's progress each 3 s."""
+
+
+@pytest.fixture(scope="module")
+def timing(kind: Kind, built: None, work: Path) -> Iterator[Group]:
+    """A broker that recalls timers, which neither does by default."""
+    folder = work / "timing"
+    started = groups.start(
+        kind, Ports.free(), folder, folder / "store", {"recallMessageEnable": "true"}
+    )
+    yield started
+    started.stop()
+
+
+@pytest.mark.parametrize("suite", ["java-5.5", "java-4.9", "go"])
+def test_each_way_to_ask_for_a_time(timing: Group, work: Path, suite: str) -> None:
+    """Each property, which of two counts, what is past, too far ahead or no number; a recall."""
+    ports, prefix, folder = timing.ports, suite.replace(".", ""), work / f"timing-{suite}"
+    if suite == "go":
+        command = [str(toolchain.CACHE / "go-client"), ports.namesrv_address, ports.broker_address]
+        process = Process(
+            "client", [*command, prefix, "timers"], folder, environment={"HOME": str(folder)}
+        )
+    else:
+        arguments = [ports.namesrv_address, prefix, "timers"]
+        process = java_client(suite.replace("java", "client"), arguments, folder)
+    process.wait(STEP_TIMEOUT_S)
+    checks = parse(process.out.read_text(), ["timers"])["timers"]
+    assert checks.ended and not checks.failed, "\n".join([*checks.failed, process.tail()])
 
 
 async def send(namesrv: str) -> dict[bytes, int]:
@@ -68,6 +106,14 @@ async def receive(namesrv: str, wanted: set[bytes]) -> list[ReceivedMessage]:
     return found
 
 
+def check(found: list[ReceivedMessage], due: dict[bytes, int]) -> None:
+    """None is early or missing, and none was recalled."""
+    assert b"recalled" not in {message.body for message in found}
+    for body, due_ms in due.items():
+        first_ms = min(one.store_timestamp_ms for one in found if one.body == body)
+        assert EARLY_MS <= first_ms - due_ms <= LATE_MS, (body, first_ms - due_ms)
+
+
 @pytest.mark.parametrize("ending", ["stopped", "killed"])
 @pytest.mark.parametrize("direction", ["to-java", "from-java"])
 def test_pending_timers_of_a_store_are_delivered_by_the_other_broker(
@@ -84,10 +130,32 @@ def test_pending_timers_of_a_store_are_delivered_by_the_other_broker(
         time.sleep(2.5)  # what a broker flushes each second is on the disk
     with move.opened(reader, Group.kill):
         found = asyncio.run(receive(move.ports.namesrv_address, set(due)))
-    bodies = [message.body for message in found]
-    assert b"recalled" not in bodies
-    repeated = {body for body in bodies if bodies.count(body) > 1}
-    assert not repeated, repeated
-    for body, due_ms in due.items():
-        first_ms = min(one.store_timestamp_ms for one in found if one.body == body)
-        assert EARLY_MS <= first_ms - due_ms <= LATE_MS, (body, first_ms - due_ms)
+    check(found, due)
+    assert len(found) == len({message.body for message in found}), "repeated"
+
+
+@pytest.mark.parametrize("first", [0], ids=["java-leads"])
+def test_a_replica_of_the_other_kind_delivers_when_it_leads(
+    kind: Kind, built: None, work: Path, first: int
+) -> None:
+    """The master is killed with timers that wait; its replica, which had copied them and their
+    progress, is started as the master: each comes once or more, none early, none that was recalled.
+    """
+    with pair([RocketMQ(), kind], work / f"timers-pair-{first}") as mixed:
+        master, replica = mixed.brokers[first], mixed.brokers[1 - first]
+        recalls = {"recallMessageEnable": "true"}
+        master.start({**MASTER, **recalls})
+        replica.start({**SLAVE, **recalls})
+        until("the replica follows", lambda: master.in_sync == 1, master, replica)
+        due = asyncio.run(send(mixed.namesrv_address))
+        soon = {body for body in due if body.startswith(b"soon")}
+        asyncio.run(receive(mixed.namesrv_address, soon))
+        time.sleep(POLL_S)
+        mixed.same_log()
+        master.kill()
+        replica.kill()
+        replica.start({"brokerRole": "ASYNC_MASTER", "brokerId": "0"})
+        found = asyncio.run(receive(mixed.namesrv_address, set(due)))
+    check(found, due)
+    again = [one.body for one in found if one.body.startswith(b"pending")]
+    assert len(again) == len(set(again)), again

@@ -26,6 +26,7 @@ TABLE_TIMEOUT_S = 30
 DIED = 3
 """The exit code of a client that dies within a transaction."""
 KINDS: dict[str, Kind] = {"rocketmq": RocketMQ(), "turbopump": Turbopump()}
+CLIENTS = {"stopped": "java-4.9", "killed": "java-5.5"}
 ENDINGS: dict[str, Callable[[Group], None]] = {"stopped": Group.stop, "killed": Group.kill}
 
 
@@ -83,7 +84,7 @@ def test_open_ones_go_from_broker_to_broker(
     folder, ports = work / f"open-{first}-{then}-{ending}", Ports.free()
     group = groups.start(KINDS[first], ports, folder / "first", folder / "store", SETTINGS)
     try:
-        left = client("java-5.5", ports, folder / "leave", f"transactions-leave:{COUNT}")
+        left = client(CLIENTS[ending], ports, folder / "leave", f"transactions-leave:{COUNT}")
         assert left.child.returncode == DIED, left.tail()
         wait_for_topic(folder / "store")
     finally:
@@ -91,6 +92,6 @@ def test_open_ones_go_from_broker_to_broker(
     group = groups.start(KINDS[then], ports, folder / "then", folder / "store", SETTINGS)
     try:
         spec = f"transactions-answer:{COUNT}"
-        judge(client("java-5.5", ports, folder / "answer", spec), "transactions-answer")
+        judge(client(CLIENTS[ending], ports, folder / "answer", spec), "transactions-answer")
     finally:
         group.stop()

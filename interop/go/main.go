@@ -30,6 +30,7 @@ var scenarios = map[string]scenario{
 	"delay":          delay,
 	"pull":           pull,
 	"transactions":   transactions,
+	"timers":         timers,
 	"sql-filter":     sqlFilter,
 	"through-kills":  throughKills,
 }

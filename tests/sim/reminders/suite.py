@@ -170,7 +170,7 @@ class Reminders(Run):
 
 
 class LateCopies(Reminders):
-    """A seed of one story, told some times: connections of replication stall while tables are
+    """A seed of one story, played several times: connections of replication stall while tables are
     copied, and the master is killed, so that the next one lacks what was delivered last."""
 
     def __init__(self, seed: int) -> None:

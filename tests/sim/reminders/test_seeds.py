@@ -21,7 +21,7 @@ PARTS = 2
 
 
 def progress_is_ahead_of_the_replicas(patch: Patch) -> None:
-    """A replica is told, and believes, what was delivered before it has the deliveries."""
+    """A replica is sent, and believes, what was delivered before it has the deliveries."""
     take = SafeProgress._take
 
     def settle(self: SafeProgress[Any]) -> None:

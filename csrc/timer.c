@@ -162,6 +162,9 @@ void tmr_undo(const struct tmr_wheel *wheel, const uint8_t *buf, size_t at, size
               int64_t base)
 {
     struct tmr_unit unit;
+    if (end > at) {
+        end -= (end - at) % TMR_UNIT; /* a file ends behind its filler */
+    }
     while (end > at && end - at >= TMR_UNIT) {
         int64_t position, tick;
         struct tmr_slot slot;

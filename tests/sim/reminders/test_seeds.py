@@ -19,6 +19,9 @@ THEMED_SEEDS = range(200)
 # So that the processes of a parallel run share them.
 PARTS = 2
 
+# Seeds that found what is mended since.
+REGRESSIONS = {"a rewind over the end of a file left its units in their slots": 3044}
+
 
 def progress_is_ahead_of_the_replicas(patch: Patch) -> None:
     """A replica is sent, and believes, what was delivered before it has the deliveries."""
@@ -71,6 +74,11 @@ BUGS: dict[Plant, tuple[str, ...]] = {
 def test_reminders(part: int) -> None:
     for seed in played(SEEDS)[part::PARTS]:
         run_seed(seed)
+
+
+@pytest.mark.parametrize("seed", REGRESSIONS.values(), ids=REGRESSIONS)
+def test_past_finding(seed: int) -> None:
+    run_seed(seed)
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)

@@ -3,7 +3,7 @@ the real membership makes of it, and whose sends obey the real rules of `broker/
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,7 @@ LEVELS_MS = BrokerConfig().delay_levels_ms
 REGISTER_MS = 2000
 """Between two registrations at the name server."""
 TRANSACTION_CODES = {RequestCode.SEND_MESSAGE_V2, RequestCode.END_TRANSACTION}
+POP_CODES = {RequestCode.POP_MESSAGE, RequestCode.ACK_MESSAGE}
 CODES = {
     PutStatus.PUT_OK: ResponseCode.SUCCESS,
     PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -381,6 +382,8 @@ class GroupBroker(Stands, Broker):
             return self._serve_send(request)
         if request.code in TRANSACTION_CODES:
             return self._serve_payer(request, peer)
+        if request.code in POP_CODES:
+            return self.write(lambda: _at_once(self.tables.answer(request, peer)))
         return self.tables.answer(request, peer)
 
     def _serve_payer(self, request: Command, peer: Peer) -> Answer:
@@ -474,3 +477,14 @@ class GroupBroker(Stands, Broker):
             f"{self.member.stage.value} in epoch {self.member.epoch}: {self.member.reason}, lease "
             f"{self.member.holds()}"
         )
+
+
+def _at_once(answer: Any) -> Answer:
+    """The answer of steps, without others between them."""
+    while isinstance(answer, Generator):
+        try:
+            next(answer)
+        except StopIteration as ended:
+            answer = ended.value
+    found: Answer = answer
+    return found

@@ -6,6 +6,7 @@ kills, anywhere. What must hold is in `model.py`.
 """
 
 from tests.sim.broker.lives import TICK_MS, BrokerLives, SilentLink
+from tests.sim.pops.handles import handles_of
 from tests.sim.pops.model import Message, Model
 from turbopump.broker.pop.revive import ReviveQueue
 from turbopump.net.wire.codes import RequestCode
@@ -16,11 +17,9 @@ from turbopump.net.wire.headers.pop import (
     ChangeInvisibleTimeRequest,
     ChangeInvisibleTimeResponse,
     PopMessageRequest,
-    PopMessageResponse,
 )
 from turbopump.net.wire.headers.send import SendMessageRequestV2
-from turbopump.net.wire.message import decode_messages
-from turbopump.net.wire.pop_handles import PopHandle, RetryKind, read_start_offsets
+from turbopump.net.wire.pop_handles import PopHandle
 
 SETTLE_MS = 60_000
 INVISIBLE_MS = (300, 1_500, 1_500, 6_000, 20_000)
@@ -135,24 +134,11 @@ class Run(BrokerLives):
         self._ask(RequestCode.POP_MESSAGE, header).then(told)
 
     def _messages(self, answer: Command) -> list[tuple[Message, str]]:
-        found = []
-        reply = read_header(PopMessageResponse, answer.fields)
-        starts = read_start_offsets(reply.start_offset_info or "")
-        for each in decode_messages(b"".join(answer.body)):
-            handle = each.properties.get("POP_CK")
-            if handle is None:
-                handle = PopHandle(
-                    starts[RetryKind.NORMAL, each.queue_id],
-                    reply.pop_time,
-                    reply.invisible_time,
-                    reply.revive_qid,
-                    RetryKind.NORMAL,
-                    self.broker.config.broker_name,
-                    each.queue_id,
-                    each.queue_offset,
-                ).text()
-            found.append((self.model.messages[int(each.body.split()[0])], handle))
-        return found
+        name = self.broker.config.broker_name
+        return [
+            (self.model.messages[int(each.body.split()[0])], handle)
+            for each, handle in handles_of(answer, name)
+        ]
 
     def _use_one(self) -> None:
         """A consumer has handled a message, or wants more time for it."""

@@ -1,0 +1,34 @@
+"""The handles of popped messages, as clients make them (ExtraInfoUtil).
+
+Owns that alone. Called by the suites of consumers that pop.
+"""
+
+from turbopump.net.wire.command import Command
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.pop import PopMessageResponse
+from turbopump.net.wire.message import MessageView, decode_messages
+from turbopump.net.wire.pop_handles import PopHandle, RetryKind, read_start_offsets
+
+
+def handles_of(answer: Command, broker_name: str) -> list[tuple[MessageView, str]]:
+    """Each message of an answer with its handle."""
+    found = []
+    reply = read_header(PopMessageResponse, answer.fields)
+    starts = read_start_offsets(reply.start_offset_info or "")
+    # Of an answer that came as a frame the body is one piece.
+    parts = answer.body if isinstance(answer.body, list) else [answer.body]
+    for each in decode_messages(b"".join(parts)):
+        handle = each.properties.get("POP_CK")
+        if handle is None:
+            handle = PopHandle(
+                starts[RetryKind.NORMAL, each.queue_id],
+                reply.pop_time,
+                reply.invisible_time,
+                reply.revive_qid,
+                RetryKind.NORMAL,
+                broker_name,
+                each.queue_id,
+                each.queue_offset,
+            ).text()
+        found.append((each, handle))
+    return found

@@ -45,13 +45,13 @@ class _Connection:
         return decode(size.to_bytes(4, "big") + await self._reader.readexactly(size))
 
 
-async def _connect(address: str) -> _Connection:
+async def connect(address: str) -> _Connection:
     host, _, port = address.rpartition(":")
     return _Connection(*await asyncio.open_connection(host, int(port), limit=1 << 22))
 
 
 async def _fill(address: str, count: int) -> None:
-    connection = await _connect(address)
+    connection = await connect(address)
     fields = {"topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": str(QUEUES)}
     fields |= {"writeQueueNums": str(QUEUES), "perm": "6", "topicFilterType": "SINGLE_TAG"}
     fields |= {"topicSysFlag": "0", "order": "false"}
@@ -81,7 +81,7 @@ async def _fill(address: str, count: int) -> None:
 
 async def _read(address: str, queue_id: int, end: int) -> tuple[int, int]:
     """(messages looked at, found) of one queue."""
-    connection, at, found = await _connect(address), 0, 0
+    connection, at, found = await connect(address), 0, 0
     while at < end:
         header = PullMessageRequest(
             "versus", TOPIC, queue_id, at, 32, SUBSCRIPTION_FLAG, 0, 0, 0, EXPRESSION, "SQL92"

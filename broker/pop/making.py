@@ -10,6 +10,7 @@ from random import Random
 
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.pop.hand_outs import HandOuts, PoppedQueue
+from turbopump.broker.pop.joined_acks import JoinedAcks
 from turbopump.broker.pop.order_info import OrderedBatches
 from turbopump.broker.pop.popping import PopParts, Popping
 from turbopump.broker.pop.recovered import PoppedOffsets, recover_offsets
@@ -88,6 +89,7 @@ def make_pop(ground: PopGround) -> PopService:
         orders=orders,
         hand_outs=hand_outs,
         log=log,
+        acks=JoinedAcks(log, ground.soon, ground.wall_ms),
         queues=_revive_queues(ground, log),
         role=ground.role,
         now_ms=ground.wall_ms,

@@ -10,6 +10,7 @@ from typing import Final
 
 from turbopump.broker.pop.hand_outs import HandOuts
 from turbopump.broker.pop.in_flight import InFlight
+from turbopump.broker.pop.joined_acks import JoinedAcks
 from turbopump.broker.pop.order_info import OrderedBatches
 from turbopump.broker.pop.popping import Popping
 from turbopump.broker.pop.revive import READ_MAX, ReviveQueue
@@ -37,6 +38,7 @@ class PopService:
         orders: OrderedBatches,
         hand_outs: HandOuts,
         log: ReviveLog,
+        acks: JoinedAcks,
         queues: list[ReviveQueue],
         role: Role,
         now_ms: Callable[[], int],
@@ -48,6 +50,7 @@ class PopService:
         self.orders = orders
         self.hand_outs = hand_outs
         self.log = log
+        self.acks = acks
         self.queues = queues
         self.now_ms = now_ms
         self.in_flight = InFlight()
@@ -83,6 +86,7 @@ class PopService:
         while self._wakes and self._wakes[0][0] <= now_ms:
             _, topic, queue_id = heapq.heappop(self._wakes)
             self.waiters.arrived(topic, queue_id)
+        self.acks.flush()  # what came by now is in the log
         settled_ms = self._settled.step(now_ms)
         more, room = False, READ_MAX
         for number in range(len(self.queues)):

@@ -29,6 +29,7 @@ SHOWN_BY: Final = {
     "entries_are_not_synced": 38,
     "epoch_without_writes_refused": 10,
     "failed_cut_forgotten_by_a_restart": 18,
+    "hand_outs_are_forgotten": 19,
     "ids_are_not_compared": 33,
     "ids_are_taken_over": 332,
     "joins_before_it_has_all": 387,
@@ -41,6 +42,7 @@ SHOWN_BY: Final = {
     "snapshots_of_the_leader_are_not_loaded": 5,
     "snapshots_without_sets": 5,
     "votes_cost_many_syncs": 28,
+    "what_a_new_master_does_not_know_is_for_no_group": 28,
 }
 """A seed that showed a rare bug is played before the others. It decides nothing: once a suite tells
 other stories, the bug is looked for in all of them from the first one on."""

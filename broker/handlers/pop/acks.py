@@ -58,8 +58,12 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
         _count(broker, header.consumer_group, header.topic, handle, 1)
         if handle.is_ordered:
             return _ack_ordered(broker, request, header, handle, now_ms)
-        done = Acknowledgement(_key(header, handle), (QueueOffset(header.offset),))
-        written = broker.pop.log.add_ack(done, handle.invisible_ms, handle.revive_queue_id, now_ms)
+        written = broker.pop.acks.add(
+            _key(header, handle),
+            QueueOffset(header.offset),
+            handle.invisible_ms,
+            handle.revive_queue_id,
+        )
         return written.map(lambda status: _stored(request, status))
 
     def change(request: Command, peer: Peer, now_ms: int) -> Answer:

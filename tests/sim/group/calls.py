@@ -333,7 +333,8 @@ class Endpoint:
         if self.is_later:
             command.version += 1
             command.fields["ofAVersionToCome"] = "1"
-            if bytes(command.body[:1]) == b"{":
+            # What is popped, or pulled, is slices of the log.
+            if not isinstance(command.body, list) and bytes(command.body[:1]) == b"{":
                 command.body = b'{"ofAVersionToCome":{"a":[1,null]},' + bytes(command.body[1:])
                 if command.body.endswith(b",}"):
                     command.body = b"{}"

@@ -40,6 +40,7 @@ class Letter:
     is_safe: bool = False
     until_ms: int = 0
     """Until when its last hand-out surely hides it."""
+    handle: str = ""
     was_handled: bool = False
     is_done: bool = False
     """Whether its acknowledgement was answered in time."""
@@ -78,9 +79,9 @@ class Popper(Client):
         letter = Letter(self.group.new_body())
         letter.may_double = self.group.trouble.repeat
         self.letters[letter.body] = letter
-        queue_id, born_ms = int(self._rng.random() * self.queues), self.clock.wall_ms
+        born_ms = self.clock.wall_ms
         header = SendMessageRequestV2(
-            "senders", TOPIC, "TBW102", 4, queue_id, 0, born_ms, 0, properties=""
+            "senders", TOPIC, "TBW102", 4, 0, 0, born_ms, 0, properties=""
         )
         code = RequestCode.SEND_MESSAGE_V2
         request = new_request(code, None, letter.body, fields=write_send(code, header))
@@ -107,30 +108,29 @@ class Popper(Client):
                 letter = self.letters.get(bytes(message.body))
                 self._held.append((letter, handle))
                 if letter is not None:
-                    self._came(letter, until_ms)
+                    self._came(letter, handle, until_ms)
         self._on(answer, {ResponseCode.SUCCESS, ResponseCode.POLLING_TIMEOUT})
 
-    def _came(self, letter: Letter, until_ms: int) -> None:
+    def _came(self, letter: Letter, handle: str, until_ms: int) -> None:
         assert not letter.is_done or letter.may_double or not self.group.keeps, (
             f"given out after its acknowledgement: {letter}"
         )
         self.again += bool(letter.until_ms)
-        letter.until_ms = until_ms
+        letter.until_ms, letter.handle = until_ms, handle
 
     def _ack(self, letter: Letter | None, text: str) -> None:
         handle = PopHandle.parse(text)
         topic = handle.kind.topic_of(TOPIC, GROUP)
         at = handle.queue_offset or 0
         header = AckMessageRequest(GROUP, topic, handle.queue_id, text, at)
-        until_ms = letter.until_ms if letter is not None else 0
 
         def told(answer: Command | str) -> None:
             if letter is not None:
                 letter.was_handled = True
                 is_ok = isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS
                 # That of another hand-out says nothing of the last one.
-                is_last = letter.until_ms == until_ms
-                letter.is_done |= is_ok and is_last and self.group.now_ms < until_ms - SLACK_MS
+                in_time = self.group.now_ms < letter.until_ms - SLACK_MS
+                letter.is_done |= is_ok and letter.handle == text and in_time
             self._on(answer, {ResponseCode.SUCCESS, ResponseCode.NO_MESSAGE})
 
         self._ask(self._address, new_request(RequestCode.ACK_MESSAGE, header), told)
@@ -163,7 +163,7 @@ class Poppers(Run):
     @property
     def keeps(self) -> bool:
         """Whether what was answered holds, and comes when it is due."""
-        return not self.may_lose and "clock_jump" not in self.plan.kinds
+        return not self.may_lose and "clock jump" not in self.plan.kinds
 
     def step(self) -> None:
         """See the base."""

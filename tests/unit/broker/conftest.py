@@ -115,7 +115,8 @@ class World:
         self._opaques = itertools.count(1)
         self.saved: list[list[tuple[str, str]]] = []
         self.save_error: OSError | None = None
-        self.soon: Callable[[Callable[[], None]], object] = lambda _work: None
+        self._behind: list[Callable[[], None]] = []
+        self.soon: Callable[[Callable[[], None]], object] = self._behind.append
         """What the end of a loop's turn does; a test without connections needs none of it."""
         self.called: list[tuple[str, Command, Later[Command | str]]] = []
         """What was asked of other nodes: (address, request, the answer to come)."""
@@ -195,6 +196,12 @@ class World:
         assert answer is not None
         return answer
 
+    def turn(self) -> None:
+        """The turn of the loop ends: what was to be done behind it is done."""
+        behind, self._behind[:] = list(self._behind), []
+        for work in behind:
+            work()
+
     def ask(
         self, code: int, header: object = None, body: bytes = b"", peer: Peer | None = None
     ) -> Command:
@@ -202,6 +209,8 @@ class World:
         request = new_request(code, header, body)
         answer = self.dispatch(request, peer)
         if isinstance(answer, Later):
+            if not answer.done:
+                self.turn()
             assert answer.done, "the answer is still to come"
             answer = answer.value
         assert isinstance(answer, Command)
@@ -215,6 +224,8 @@ class World:
         request.version = request.fields.pop("version", request.version)  # type: ignore[assignment]
         answer = self.dispatch(request)
         if isinstance(answer, Later):
+            if not answer.done:
+                self.turn()
             assert answer.done, "the answer is still to come"
             answer = answer.value
         return answer

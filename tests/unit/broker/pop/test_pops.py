@@ -9,6 +9,7 @@ from tests.unit.broker.pop.answers import read_offsets
 
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.engine.later import Later
+from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.bodies import dump
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -382,3 +383,24 @@ def test_bad_acknowledgements_are_refused(
     popper.send("a")
     [(_, handle)] = popper.pop()
     assert popper.ack(handle, **changes).code == code
+
+
+def test_acknowledgements_of_one_turn_are_one_record(popper: Popper) -> None:
+    """Those of one check point; each is answered once the record is safe."""
+    world = popper.world
+    popper.send(*"abcd")
+    popped = popper.pop(invisible_time=1_500)
+    before = world.broker.store.max_log_offset
+    answers = [
+        world.dispatch(new_request(RequestCode.ACK_MESSAGE, popper.header(handle)))
+        for body, handle in [*popped[:3], popped[0]]
+    ]
+    assert not any(isinstance(one, Later) and one.done for one in answers)
+    assert world.broker.store.max_log_offset == before
+    world.turn()
+    assert [one.value.code for one in answers if isinstance(one, Later)] == [0] * 4
+    store = world.broker.store
+    (ack,) = store.units(TIMER_TOPIC, 0, QueueOffset(0), 100)[1:]
+    assert store.record(ack.log_offset).body.count(b'"aol":[0,1,2]') == 1
+    world.pass_time(3_000)
+    assert [body for body, _ in popper.pop()] == ["d"]

@@ -1,0 +1,60 @@
+"""Acknowledgements of one turn of the loop, joined by their check points.
+
+Owns those that came and have no record yet: consumers acknowledge each message by a request of its
+own, and many of one pop arrive together. It must never keep one beyond the turn, nor answer before
+the record is safe. Called by the handlers of acknowledgements, and by service.py before it revives.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from turbopump.broker.pop.revive_log import ReviveLog
+from turbopump.engine.later import Later
+from turbopump.engine.types import PutStatus, QueueOffset
+from turbopump.net.wire.pop_records import MESSAGES_MAX, Acknowledgement, CheckPointKey
+
+
+@dataclass(slots=True)
+class _Joined:
+    invisible_ms: int
+    written: Later[PutStatus]
+    offsets: dict[QueueOffset, None] = field(default_factory=dict)
+
+
+class JoinedAcks:
+    """Loop thread only. `soon` has `flush` called behind the turn that is under way."""
+
+    def __init__(
+        self, log: ReviveLog, soon: Callable[[Callable[[], None]], None], now_ms: Callable[[], int]
+    ) -> None:
+        self._log = log
+        self._soon = soon
+        self._now_ms = now_ms
+        self._coming: dict[tuple[CheckPointKey, int], _Joined] = {}
+
+    def add(
+        self, key: CheckPointKey, offset: QueueOffset, invisible_ms: int, revive_queue_id: int
+    ) -> Later[PutStatus]:
+        """A message is handled; resolved once its record is as safe as a send."""
+        joined = self._coming.get((key, revive_queue_id))
+        if joined is not None and (
+            joined.invisible_ms != invisible_ms or len(joined.offsets) >= MESSAGES_MAX
+        ):
+            self.flush()
+            joined = None
+        if joined is None:
+            if not self._coming:
+                self._soon(self.flush)
+            joined = self._coming[key, revive_queue_id] = _Joined(invisible_ms, Later())
+        joined.offsets[offset] = None
+        return joined.written
+
+    def flush(self) -> None:
+        """Write all that came."""
+        coming, self._coming = self._coming, {}
+        for (key, revive_queue_id), joined in coming.items():
+            offsets = tuple(joined.offsets)
+            ack = Acknowledgement(key, offsets, is_batch=len(offsets) > 1)
+            now_ms = self._now_ms()
+            written = self._log.add_ack(ack, joined.invisible_ms, revive_queue_id, now_ms)
+            written.then(joined.written.resolve)

@@ -1,0 +1,35 @@
+"""Pop in simulated groups: seeds that hold, and bugs that they find (I16)."""
+
+import pytest
+
+from tests.sim.planting import Patch, Plant
+from tests.sim.poppers.suite import run_seed
+from tests.sim.pops.planted import hand_outs_are_forgotten
+from tests.sim.share import check_found
+from turbopump.broker.tables.groups import GroupTable
+
+SEEDS = range(5)
+THEMED_SEEDS = range(100)
+
+
+def what_a_new_master_does_not_know_is_for_no_group(patch: Patch) -> None:
+    """A replica copies the table of groups now and then: its check points are passed over."""
+    patch.setattr(GroupTable, "find_used", lambda self, name, now_ms: self.get(name))
+
+
+BUGS: dict[Plant, tuple[str, ...]] = {
+    hand_outs_are_forgotten: ("kill",),
+    what_a_new_master_does_not_know_is_for_no_group: ("kill",),
+}
+"""With the faults that a seed has to know."""
+
+
+def test_poppers() -> None:
+    for seed in SEEDS:
+        run_seed(seed)
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_the_suite_finds(bug: Plant, monkeypatch: Patch) -> None:
+    about = BUGS[bug]
+    check_found(bug, monkeypatch, lambda seed: run_seed(seed, about), THEMED_SEEDS, beyond=True)

@@ -12,7 +12,7 @@ import struct
 import sys
 import time
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from bench.versus.filter_load import connect
 
@@ -99,8 +99,9 @@ class _Consumer:
         return _frame(
             200050,
             next(self._opaques),
-            f'"consumerGroup":"{GROUP}","topic":"{TOPIC}","queueId":"-1","maxMsgNums":"{self._count}",'
-            f'"invisibleTime":"{INVISIBLE_MS}","pollTime":"0","bornTime":"{int(time.time() * 1000)}",'
+            f'"consumerGroup":"{GROUP}","topic":"{TOPIC}","queueId":"-1",'
+            f'"maxMsgNums":"{self._count}","invisibleTime":"{INVISIBLE_MS}",'
+            f'"pollTime":"0","bornTime":"{int(time.time() * 1000)}",'
             f'"initMode":"0","exp":"*","expType":"TAG","order":"false"',
         )
 
@@ -129,7 +130,7 @@ class _Consumer:
         return found
 
     @staticmethod
-    async def _answer(reader: asyncio.StreamReader) -> tuple[dict, bytes]:
+    async def _answer(reader: asyncio.StreamReader) -> tuple[dict[str, Any], bytes]:
         size = int.from_bytes(await reader.readexactly(4), "big")
         frame = await reader.readexactly(size)
         header_size = int.from_bytes(frame[1:4], "big")

@@ -110,8 +110,7 @@ NAME_SERVERS: Final = Kind("host:port, several separated by ;", _addresses, ";".
 CONTROLLERS: Final = Kind(NAME_SERVERS.expected, lambda value: tuple(_addresses(value)), ";".join)
 METRICS: Final = Kind("DISABLE or PROM", _metrics_exporter, lambda kind: kind.name)
 DELAYS: Final = Kind(f"1 to {_MAX_DELAY_LEVELS} delays such as 1s 5m 2h 1d", _delay_levels)
-REQUEST_MODE: Final = _word("PULL")
-"""POP is refused: groups of this broker pull."""
+REQUEST_MODE: Final = _word("PULL", "POP")
 REBALANCE_MODE: Final = _word("BROKER", "CLIENT")
 STRATEGY: Final = Kind("a strategy as AVG or STICKY, or nothing", _strategy)
 ROOMS: Final = Kind("room:prefix,prefix, rooms separated by ;", _machine_rooms)

@@ -71,7 +71,7 @@ def test_keys_of_assignments() -> None:
         "rebalanceStrategy=RANDOM",
         "rebalanceHandoverTime=-1",
         "rebalanceHistorySize=-1",
-        "defaultMessageRequestMode=POP",
+        "defaultMessageRequestMode=PUSH",
         "defaultPopShareQueueNum=x",
     ):
         with pytest.raises(ConfigError):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from turbopump.broker.ha.leader import Reign, ReignParts, ReplicaLink
 from turbopump.broker.replication import Behind, LeaderStatus, ReplicaStatus
 from turbopump.engine.types import LogOffset
+from turbopump.net.ha.acks import Mode, needed
 from turbopump.net.ha.actions import Acked
 from turbopump.net.ha.plain import PlainGroup, PlainPrimary
 from turbopump.net.ha.primary import MasterSide
@@ -24,9 +25,10 @@ class PlainLeader(Reign):
         super().__init__(parts, self.group)
 
     def need(self) -> int | None:
-        # Without a set the count of what is in sync changes nothing (`needed`), and this is asked
-        # after each commit.
-        return self.rules.in_sync_replicas
+        # Asked after each commit, and without a controller the count changes nothing.
+        if self.rules.mode is Mode.PLAIN:
+            return self.rules.in_sync_replicas
+        return needed(self.rules, self.group.in_sync_count(self._log.end))
 
     def status(self, address_of: Callable[[int], str], now_ms: int) -> LeaderStatus:
         end = self._log.end

@@ -244,6 +244,10 @@ class PlainGroup:
         """The connection is gone."""
         self._acked.pop(number, None)
 
+    def in_sync_count(self, log_end: LogOffset) -> int:
+        """Replicas less than the gap behind, and the master."""
+        return 1 + sum(log_end - acked < self.gap_max for acked in self._acked.values())
+
     def all_end(self) -> LogOffset:
         """No replica must have anything: there is no set (RocketMQ answers such sends at once)."""
         return LOG_OFFSET_MAX

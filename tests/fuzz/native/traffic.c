@@ -104,7 +104,15 @@ static void check_plain(const struct trf_request *request, const struct place *p
         check_answers(request, request->pull.topic);
         return;
     }
-    CHECK(request->kind == TRF_SEND && request->code != TRF_PULL_MESSAGE);
+    if (request->kind == TRF_END) {
+        CHECK(request->code == TRF_END_TRANSACTION);
+        check_text(request->end.producer_group, place);
+        check_text(request->end.msg_id, place);
+        check_text(request->end.transaction_id, place);
+        return;
+    }
+    CHECK(request->kind == TRF_SEND && request->code != TRF_PULL_MESSAGE &&
+          request->code != TRF_END_TRANSACTION);
     check_text(request->send.producer_group, place);
     check_text(request->send.topic, place);
     check_text(request->send.default_topic, place);

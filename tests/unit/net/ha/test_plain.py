@@ -219,6 +219,18 @@ def test_bounds_and_ends() -> None:
 GAP = 268_435_456
 
 
+def test_in_sync_counts() -> None:
+    group = PlainGroup()
+    assert group.in_sync_count(START) == 1
+    for number, at in enumerate((123, 124, 123, 125)):
+        group.on_ack(number, LogOffset(at))
+    ends = GAP, 123 + GAP, 124 + GAP, 125 + GAP
+    assert [group.in_sync_count(LogOffset(end)) for end in ends] == [5, 3, 2, 1]
+    group.on_closed(3)
+    assert group.in_sync_count(LogOffset(GAP)) == 4
+    assert group.highest_acked == 125
+
+
 @pytest.mark.parametrize(
     ("acked", "need", "expected"),
     [

@@ -32,13 +32,14 @@ from turbopump.net.client.sending import (
     check_batch,
     check_group,
     check_message,
+    costs_no_try,
     recall_request,
     recall_result,
     send_request,
     send_result,
     worth_another_try,
 )
-from turbopump.net.transport.errors import CallTimeout, ConnectError, RemotingError
+from turbopump.net.transport.errors import CallTimeout, RemotingError
 from turbopump.net.wire import hosts
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.message_id import UniqueIds
@@ -251,7 +252,9 @@ class Producer(ClientLifetime):
         """Try until it is stored, the tries or the time are used up, or no try can help.
 
         A broker that cannot be reached got nothing, so such a try does not count: in a failover
-        the time alone decides. A queue that was chosen stays the same for all tries.
+        the time alone decides. The same holds for a broker that may not serve for the moment (its
+        lease is over, or another is the master), unless the queue is fixed: what it was sent may
+        be in its log. A queue that was chosen stays the same for all tries.
         """
         deadline_ms = self._instance.steady_ms() + (timeout_ms or self._options.timeout_ms)
         options = self._options
@@ -268,7 +271,7 @@ class Producer(ClientLifetime):
                     return await self._try(queue, request(queue), message_id, deadline_ms, tried)
             except (BrokerError, RemotingError, NoWritableQueue) as error:
                 failures += 1
-                tries -= not isinstance(error, ConnectError | NoWritableQueue)
+                tries -= not costs_no_try(error, target is not None)
                 if tries == 0 or not worth_another_try(error):
                     raise
                 logger.info("try %d of a message of %s failed: %s", failures, topic, error)

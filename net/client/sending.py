@@ -12,7 +12,7 @@ from typing import Final
 
 from turbopump.net.client.errors import BrokerError, InvalidArgument, NoWritableQueue
 from turbopump.net.client.messages import MAX_BODY_SIZE, Message, SendResult, SendStatus
-from turbopump.net.transport.errors import RemotingError
+from turbopump.net.transport.errors import ConnectError, RemotingError
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
@@ -261,6 +261,14 @@ def recall_result(answer: Command, address: str) -> str:
     if answer.code != ResponseCode.SUCCESS:
         raise BrokerError(answer.code, answer.remark, address)
     return read_header(RecallMessageResponse, answer.fields).msg_id
+
+
+def costs_no_try(error: Exception, is_fixed: bool) -> bool:
+    """Whether a failed try is not one of those that are counted; `is_fixed`: the caller chose the
+    queue, so that one broker alone can be tried."""
+    if isinstance(error, BrokerError):
+        return error.code == ResponseCode.SERVICE_NOT_AVAILABLE and not is_fixed
+    return isinstance(error, ConnectError | NoWritableQueue)
 
 
 def worth_another_try(error: Exception) -> bool:

@@ -104,6 +104,19 @@ def test_a_broker_that_cannot_be_reached_costs_no_try(cluster: ScriptedCluster) 
     assert cluster.times(SEND) == [0, 100, 300, 700, 1500, 2500]
 
 
+def test_a_broker_that_may_not_serve_for_the_moment_costs_no_try(cluster: ScriptedCluster) -> None:
+    """A master whose lease ran out, on a machine that stood still, has it back in a second."""
+    cluster.add("a")
+    cluster.fail("a", SEND, *[ResponseCode.SERVICE_NOT_AVAILABLE] * 8)
+    sent(producer(retries=0, timeout_ms=10_000))
+    assert cluster.times(SEND)[:6] == [0, 100, 300, 700, 1500, 2500]
+    queue = MessageQueue(TOPIC, "a", 0)
+    cluster.fail("a", SEND, *[ResponseCode.SERVICE_NOT_AVAILABLE] * 8)
+    with pytest.raises(BrokerError):
+        sent(producer(timeout_ms=10_000), queue=queue)
+    assert len(cluster.made(SEND)) == 9 + 1, "a fixed queue is tried once"
+
+
 def test_the_time_of_a_send_bounds_all_its_tries(cluster: ScriptedCluster) -> None:
     cluster.add("a")
     cluster.down.add(cluster.named("a").address)

@@ -1,7 +1,7 @@
 """Disk work that waits until the seed lets it run: nothing is durable by luck of a thread.
 
-What syncs take (`SimDisk.spent_ms`) is moved to `busy_ms` where a disk thread made them: the loop
-goes on meanwhile, and the report comes behind it.
+What syncs take (`SimDisk.spent_ms`) a job takes itself where a disk thread made them: the loop goes
+on meanwhile, so do jobs of other threads, and the report comes behind it.
 """
 
 import random
@@ -13,11 +13,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+THREADS = 10
+"""As many as a store has (engine/disk/flush.py): no lane of it is behind another one."""
+
 
 class QueuedJob:
     """One piece of work on a QueuedDisk: it runs, and later its report reaches the loop."""
 
-    __slots__ = ("_disk", "_done", "_result", "_work")
+    __slots__ = ("_disk", "_done", "_result", "_work", "free_ms")
 
     def __init__(
         self, disk: "QueuedDisk", work: Callable[[], Any], done: Callable[[Any], None]
@@ -26,6 +29,8 @@ class QueuedJob:
         self._work: Callable[[], Any] | None = work
         self._done: Callable[[Any], None] | None = done
         self._result: Any = None
+        self.free_ms = 0
+        """Until then its thread waits for a sync."""
 
     def run(self, *, on_loop: bool = False) -> None:
         """The work, as a disk thread does it; `on_loop`: the loop's thread waits for it."""
@@ -37,7 +42,7 @@ class QueuedJob:
             except OSError as error:
                 self._result = error
             if not on_loop:
-                self._disk.spend(self._disk.spent_ms() - before_ms)
+                self.free_ms = self._disk.spend(self._disk.spent_ms() - before_ms)
 
     def report(self) -> None:
         """Tell the loop; the job is over."""
@@ -67,14 +72,9 @@ class Stands:
     due_ms: int
     stands_until_ms = 0
     """0: it does not stand still."""
-    disk_free_ms = 0
-    """Until then its disk thread waits for a sync."""
 
     def stand(self, now_ms: int) -> bool:
         """Whether it stands still from now on, for what its code waited for."""
-        work = getattr(self, "work", None)
-        if work is not None and work.busy_ms:
-            self.disk_free_ms, work.busy_ms = now_ms + work.busy_ms, 0
         spent_ms, self.disk.spent_ms = self.disk.spent_ms, 0
         if not spent_ms:
             return False
@@ -87,37 +87,58 @@ class Stands:
         if self.stands_until_ms:
             self.stands_until_ms, self.paused = 0, False
 
-    def wakes_ms(self, now_ms: int) -> int:
+    def mended(self, now_ms: int) -> None:
+        """Syncs that are under way return."""
+        self.stands_until_ms = min(self.stands_until_ms, now_ms)
+        for job in self.work.jobs if hasattr(self, "work") else ():
+            job.free_ms = min(job.free_ms, now_ms)
+
+    def wakes_ms(self) -> int:
         """When something is due in it next."""
         if self.stands_until_ms:
             return self.stands_until_ms
-        work = getattr(self, "work", None)
-        if work is not None and work.jobs and self.disk_free_ms > now_ms:
-            return min(self.due_ms, self.disk_free_ms)
+        if hasattr(self, "work"):
+            return min([self.due_ms, *(job.free_ms for job in self.work.jobs if job.free_ms)])
         return self.due_ms
 
 
 class QueuedDisk:
-    """Two threads' worth of disorder: any piece of work may be done before any other, and reports
-    come later than the work."""
+    """Threads' worth of disorder: any piece of work may be done before any other, and reports come
+    later than the work."""
 
-    def __init__(self, rng: random.Random, disk: "SimDisk | None" = None) -> None:
+    def __init__(
+        self,
+        rng: random.Random,
+        disk: "SimDisk | None" = None,
+        now_ms: Callable[[], int] = lambda: 0,
+        threads: int = THREADS,
+    ) -> None:
         """`disk` is where the work syncs, if that may take time."""
         self.jobs: list[QueuedJob] = []
-        self.busy_ms = 0
-        """What a disk thread's syncs took, and was not waited for yet."""
         self._rng = rng
         self._disk = disk
+        self._now_ms = now_ms
+        self._threads = threads
 
     def spent_ms(self) -> int:
         """What syncs took that count for the loop."""
         return self._disk.spent_ms if self._disk is not None else 0
 
-    def spend(self, took_ms: int) -> None:
-        """So much of that was a disk thread's."""
-        if took_ms and self._disk is not None:
-            self._disk.spent_ms -= took_ms
-            self.busy_ms += took_ms
+    def spend(self, took_ms: int) -> int:
+        """So much of that was a disk thread's; until when it waits, 0: it does not."""
+        if not took_ms or self._disk is None:
+            return 0
+        self._disk.spent_ms -= took_ms
+        return self._now_ms() + took_ms
+
+    def ready(self) -> list[QueuedJob]:
+        """What can be done or reported now."""
+        now_ms = self._now_ms()
+        waiting = sum(job.free_ms > now_ms for job in self.jobs)
+        if not waiting:
+            return self.jobs
+        may_begin = waiting < self._threads
+        return [job for job in self.jobs if job.free_ms <= now_ms and (job.ran or may_begin)]
 
     def submit(self, work: Callable[[], T], done: Callable[[T | OSError], None]) -> QueuedJob:
         job = QueuedJob(self, work, done)
@@ -126,13 +147,14 @@ class QueuedDisk:
 
     def step(self) -> None:
         """Do or report some piece of work, if there is one."""
-        if self.jobs:
-            job = self.jobs[int(self._rng.random() * len(self.jobs))]
+        jobs = self.ready()
+        if jobs:
+            job = jobs[int(self._rng.random() * len(jobs))]
             if job.ran:
                 job.report()
             else:
                 job.run()
-                if self._rng.random() < 0.6 and not self.busy_ms:
+                if self._rng.random() < 0.6 and not job.free_ms:
                     job.report()
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from tests.sim.ha.net import Network
 from tests.sim.ha.oracle import Role as Known
 from tests.sim.ha.seed import store_config
 from tests.sim.ha.settings import ROOT, Options, Sent, Settings
-from tests.sim.work import Stands
+from tests.sim.work import QueuedDisk, Stands
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.config.replication_config import BrokerRole
 from turbopump.broker.ha.control import last_life
@@ -166,6 +166,9 @@ class GroupBroker(Stands, Broker):
         self.context.ha_address = self.ha_address
         self.member.start(self.endpoint.address, self.ha_address)
 
+    def _new_work(self) -> QueuedDisk:
+        return QueuedDisk(self._rng, self.disk, lambda: self.run_of.now_ms)
+
     def _replicate(self, store: Store) -> HaService:
         """The parts of a real broker, put together as its process does it."""
         clock = self.clock
@@ -200,7 +203,7 @@ class GroupBroker(Stands, Broker):
     def _gone(self) -> None:
         power = not self.disk.kill
         super()._gone()
-        self.stands_until_ms = self.disk_free_ms = self.disk.spent_ms = 0
+        self.stands_until_ms = self.disk.spent_ms = 0
         if power and not self.settings.is_sync:
             self.run_of.journal.doubtful.add(self.number)
         self.endpoint.gone(power=power)
@@ -262,20 +265,19 @@ class GroupBroker(Stands, Broker):
             self.run(self.wire.turn)
         if self.up and self.endpoint.wire.due:
             self.run(self.endpoint.wire.turn)
-        can_step = self.up and self.run_of.now_ms >= self.disk_free_ms
-        for _ in range(len(self.work.jobs) if can_step else 0):
+        for _ in range(len(self.work.ready()) if self.up else 0):
             if self.up and self._rng.random() < self.disk_chance:
                 self.run(self.work.step)
         if self._ran:
             self._ran = False
             self.look()
-        return can_step and self.up and bool(self.work.jobs)
+        return self.up and bool(self.work.ready())
 
     def run(self, what: Callable[..., Any], *args: Any) -> Any:
         """Nothing it says changes but by this."""
         self._ran = True
         found = super().run(what, *args)
-        if self.disk.spent_ms or (self.up and self.work.busy_ms):
+        if self.disk.spent_ms:
             self.run_of.stands(self)
         return found
 

@@ -141,7 +141,7 @@ class Controller(Stands, Process):
         self.copies = [*self.copies[-2:], self.disk.copy()]
         self.disk.restart()
         self.driver = None
-        self.work = QueuedDisk(self.group.rng, self.disk)
+        self.work = self._new_work()
         self.parts = handlers.Controller(
             self._config(), lambda: self.clock.now_ms, lambda _: Later()
         )
@@ -155,7 +155,7 @@ class Controller(Stands, Process):
     def _open(self) -> None:
         """Its files, and all that it is by them. Raises OSError or StoreError."""
         group, now_ms = self.group, self.clock.now_ms
-        self.work = QueuedDisk(group.rng, self.disk)
+        self.work = self._new_work()
         config = self.parts.config
         self.storage = storage = WatchedStorage(self, config.folder)
         restored = storage.open()
@@ -183,9 +183,13 @@ class Controller(Stands, Process):
     def run(self, what: Callable[..., Any], *args: Any) -> Any:
         """Its loop waits for what it syncs."""
         found = super().run(what, *args)
-        if self.up and (self.disk.spent_ms or self.work.busy_ms):
+        if self.up and self.disk.spent_ms:
             self.group.stands(self)
         return found
+
+    def _new_work(self) -> QueuedDisk:
+        """A controller has one disk thread."""
+        return QueuedDisk(self.group.rng, self.disk, lambda: self.group.now_ms, threads=1)
 
     def _config(self) -> ControllerConfig:
         plan = self.group.plan
@@ -231,12 +235,10 @@ class Controller(Stands, Process):
     def turn(self) -> bool:
         """The loop's turn ends; True if its disk has work."""
         super().turn()
-        if not self.work.jobs or self.group.now_ms < self.disk_free_ms:
-            return False
-        for _ in range(len(self.work.jobs) if self.up else 0):
+        for _ in range(len(self.work.ready()) if self.up else 0):
             if self.up and self.group.rng.random() < self.disk_chance:
                 self.run(self.work.step)
-        return self.up and bool(self.work.jobs)
+        return self.up and bool(self.work.ready())
 
     def died(self) -> None:
         self.ended(power=not self.disk.kill)
@@ -249,7 +251,7 @@ class Controller(Stands, Process):
     def ended(self, *, power: bool) -> None:
         self.group.ends += 1
         super().ended(power=power)
-        self.stands_until_ms = self.disk_free_ms = self.disk.spent_ms = 0
+        self.stands_until_ms = self.disk.spent_ms = 0
         self.driver = None
 
     def says(self) -> Said:

@@ -127,8 +127,7 @@ def _hang(group: "Run", machines: list["GroupBroker"] | list["Controller"]) -> U
 
     def undo() -> None:
         one.disk.hangs, one.disk_chance = False, 1.0
-        one.stands_until_ms = min(one.stands_until_ms, group.now_ms)
-        one.disk_free_ms = min(one.disk_free_ms, group.now_ms)
+        one.mended(group.now_ms)
 
     return undo
 
@@ -292,8 +291,7 @@ def _stay(group: "Run", one: "GroupBroker | Controller", how: str) -> None:
     def heal() -> None:
         disk.sync_ms, disk.failing, disk.stays_full = 0, False, False
         disk.full = False
-        one.stands_until_ms = min(one.stands_until_ms, group.now_ms)
-        one.disk_free_ms = min(one.disk_free_ms, group.now_ms)
+        one.mended(group.now_ms)
 
     group.sick[one] = heal
     if how == "slow":

@@ -234,7 +234,7 @@ class Run:
                 machine.tick()
 
     def _wakes_ms(self, machine: Process | GroupBroker) -> int:
-        return machine.wakes_ms(self.now_ms) if isinstance(machine, Stands) else machine.due_ms
+        return machine.wakes_ms() if isinstance(machine, Stands) else machine.due_ms
 
     def stands(self, machine: Stands) -> None:
         """The loop of its process waits for the disk."""

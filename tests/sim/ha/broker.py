@@ -110,11 +110,14 @@ class Broker(SeenBroker):
         self.run(self._start)
         return self.up
 
+    def _new_work(self) -> QueuedDisk:
+        return QueuedDisk(self._rng, self.disk)
+
     def _start(self) -> None:
         group, settings = self._group, self.settings
         self.disk.restart()
         self._failed_before = self.disk.failed_syncs
-        self.work = QueuedDisk(self._rng, self.disk)
+        self.work = self._new_work()
         self.wire = Wire(group.net, self)
         store = Store.open(
             self.disk,

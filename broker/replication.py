@@ -162,6 +162,10 @@ class ActingReplicas(Protocol):
     def why_not(self) -> str:
         """Why a master does not serve yet, "" if it does."""
 
+    @property
+    def acts_for_ms(self) -> int | None:
+        """For how long this replica has acted for its master; None: it does not."""
+
     def noticed(self) -> None:
         """905: the lowest id of the group has changed."""
 

@@ -12,7 +12,7 @@ from heapq import nlargest
 from typing import Final
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.replication import GroupMembership, ReplicationStatus
+from turbopump.broker.replication import ActingReplicas, GroupMembership, ReplicationStatus
 from turbopump.broker.scheduled.timers import BACKLOG_BOUNDS_S
 from turbopump.broker.tables.lags import behind_ms
 from turbopump.broker.tables.topics import SCHEDULE_TOPIC
@@ -70,6 +70,8 @@ def runtime_table(broker: BrokerContext, now_ms: int) -> dict[str, str]:
         table.update(_of_replication(broker.ha.status()))
     if broker.membership is not None:
         table.update(membership_table(broker.membership))
+    if broker.acting is not None:
+        table.update(_of_acting(broker.acting, now_ms))
     table.update(_of_groups(broker, now_ms))
     table.update(_of_pops(broker, now_ms))
     table.update(_of_timers(broker, now_ms))
@@ -204,6 +206,13 @@ def _of_replication(ha: ReplicationStatus) -> dict[str, str]:
             lag = f"{ha.log_end - max(replica.acked, 0)} B, {replica.behind_ms} ms"
             table[f"haReplicaLag_{replica.name}"] = lag
     return table
+
+
+def _of_acting(acting: ActingReplicas, now_ms: int) -> dict[str, str]:
+    """Ours: since when (epoch ms) a replica acts for its master, why a master does not serve."""
+    acts_for_ms, why_not = acting.acts_for_ms, acting.why_not
+    table = {} if acts_for_ms is None else {"actingSince": str(now_ms - acts_for_ms)}
+    return table | {"masterWaits": why_not} if why_not else table
 
 
 def membership_table(membership: GroupMembership) -> dict[str, str]:

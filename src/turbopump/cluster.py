@@ -52,6 +52,8 @@ CONTROLLER_GROUP = "turbopump"
 NAMESRV_OWN = frozenset({"bindAddress", "configStorePath", "kvConfigPath", "listenPort"})
 """In the file of an earlier version, which wrote every key; the cluster sets these."""
 
+SUPPORT_ACTING = "supportActingMaster"
+
 LOG_FILE_SIZE = 64 << 20
 """Of a new log: RocketMQ's 1 GiB is much for a first message on one's own machine. It reserves
 its files' blocks, so that is what a folder takes."""
@@ -92,6 +94,8 @@ class Cluster:
         namesrv_port, broker_port: 0 for free ones.
         replicas: copies of the broker's log; a send is answered when one of them has it, too. They
             listen REPLICA_PORTS_APART behind one another, unless ports are free ones.
+        acting_master: whether the replica with the lowest id acts for its master while that is
+            gone (RIP-32).
         brokers, controllers: with controllers, that many brokers are one group whose master they
             elect; `replicas` is then 0. Brokers listen as replicas do, controllers on
             `controller_port` and those behind it.
@@ -108,6 +112,7 @@ class Cluster:
         namesrv_port: int = 0,
         broker_port: int = 0,
         replicas: int = 0,
+        acting_master: bool = False,
         brokers: int = 1,
         controllers: int = 0,
         controller_port: int = 0,
@@ -125,6 +130,7 @@ class Cluster:
         self._ports = namesrv_port, broker_port
         self._controller_port = controller_port
         self._replicas = replicas
+        self._acting_master = acting_master
         self._sizes = brokers, controllers
         self._on_progress = on_progress
         self._broker_properties = dict(broker_properties or {})
@@ -195,6 +201,8 @@ class Cluster:
             )
         if controllers and self._replicas:
             raise ClusterError("replicas are those of a master that stays: not with controllers")
+        if self._acting_master and not self._replicas:
+            raise ClusterError("a replica that acts for its master needs one: --replicas 1 or more")
 
     @property
     def broker_count(self) -> int:
@@ -208,6 +216,7 @@ class Cluster:
             "bindAddress": self._host,
             "listenPort": str(self._ports[0]),
             "kvConfigPath": str(self.data / "namesrv" / "kvConfig.json"),
+            **({SUPPORT_ACTING: "true"} if self._acting_master else {}),
             **self._tls_of_servers(),
             **self._namesrv_properties,
         }
@@ -293,8 +302,9 @@ class Cluster:
     async def _start_namesrv(self) -> None:
         own_file = str(self.data / "namesrv" / "namesrv.properties")
         config = NamesrvConfig(config_store_path=own_file)
+        passed_over = NAMESRV_OWN | ({SUPPORT_ACTING} if self._acting_master else set())
         self.warnings += config.update(_properties(self.namesrv_properties()))
-        self.warnings += config.update(changed_before(own_file, NAMESRV_OWN))
+        self.warnings += config.update(changed_before(own_file, passed_over))
         namesrv = NameServerNode(config)
         await namesrv.start()
         self._namesrv = namesrv
@@ -351,6 +361,11 @@ class Cluster:
         }
         if self._replicas:
             own |= {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
+        if self._acting_master:
+            own |= {
+                "enableSlaveActingMaster": "true",
+                "totalReplicas": str(self._replicas + 1),
+            }
         return {**own, **self._broker_properties}
 
     def _log_file_size(self, name: str) -> int:

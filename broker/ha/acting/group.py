@@ -80,6 +80,12 @@ class ActingGroup:
         return self._asking.reason if self.waits and self._asking is not None else ""
 
     @property
+    def acts_for_ms(self) -> int | None:
+        """For how long this replica has acted for its master; None: it does not."""
+        acts = self._broker.role.is_acting
+        return self._broker.steady_ms() - self.seat.changed_ms if acts else None
+
+    @property
     def looks_for_master(self) -> bool:
         """Whether name servers know a master that this replica does not follow: by an answer to a
         registration they say where."""

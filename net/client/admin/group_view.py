@@ -12,6 +12,8 @@ from turbopump.net.client.admin.results import Result
 
 MASTER: Final = "master"
 SLAVE: Final = "slave"
+ACTING: Final = "acting"
+"""A slave that serves consumers while its master is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,8 @@ class BrokerView(Result):
     is what the broker itself takes itself for, `state` how its following goes. `alive` and
     `in_sync` are the controller's words. Offsets are log offsets; `lag` is what a replica has not
     got of the master's log, `lag_ms` for how long. `age_ms` is how long ago the broker last
-    answered: 0 in this sample, None never.
+    answered: 0 in this sample, None never. `acting_since_ms` (epoch ms) is since when it has acted
+    for its master.
     """
 
     broker_id: int
@@ -57,6 +60,7 @@ class BrokerView(Result):
     state: str = ""
     error: str = ""
     age_ms: int | None = 0
+    acting_since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +115,8 @@ class GroupView(Result):
     `age_ms` is how old that is, and with it each broker's `alive` and `in_sync`: 0 if the leader of
     the controllers (without controllers the name server) answered in this sample. `lags` are the
     consumer groups furthest behind, the most messages first, `pops` those that pop, the most in
-    flight first, and `waiting` is what waits for a time or an end, as the master tells (of all that
-    RocketMQ's tell the count of timers).
+    flight first, and `waiting` is what waits for a time or an end, as the master tells, or the
+    replica that acts for it (of all that RocketMQ's tell the count of timers).
     """
 
     cluster: str

@@ -13,6 +13,7 @@ from turbopump.net.client.admin import parse as admin_parse
 from turbopump.net.client.admin.calls import ANSWERS, AdminCalls, gather
 from turbopump.net.client.admin.controller import ControllerAdmin, properties_of
 from turbopump.net.client.admin.group_view import (
+    ACTING,
     MASTER,
     SLAVE,
     BrokerView,
@@ -38,6 +39,8 @@ UNFIT: Final = "storeUnfit"
 LEASE: Final = "haLease"
 MEMBERSHIP: Final = "haMembership"
 MEMBERS: Final = "haSyncStateSet"
+ACTING_SINCE: Final = "actingSince"
+MASTER_WAITS: Final = "masterWaits"
 LOG_END: Final = "commitLogMaxOffset"
 LAG_PREFIX: Final = "haReplicaLag_"
 LAG_TEXT: Final = re.compile(r"(-?[0-9]{1,19}) B, ([0-9]{1,19}) ms")
@@ -221,6 +224,10 @@ def read_group(
         master_id = MASTER_ID if MASTER_ID in data.broker_addrs else None
     master = next((found for who, found in told if who.broker_id == master_id), "")
     ends = master if isinstance(master, dict) else {}
+    # A replica that acts for its master speaks for consumers; of its log it says nothing.
+    serves = ends or next(
+        (found for _, found in told if isinstance(found, dict) and ACTING_SINCE in found), {}
+    )
     if state is None:
         members = [int(part) for part in ends.get(MEMBERS, "").split(",") if part.isdecimal()]
     brokers = [_broker(who, found, state, ends, who.broker_id == master_id) for who, found in told]
@@ -232,9 +239,9 @@ def read_group(
         None if state is None else state.set_epoch,
         members,
         brokers,
-        lags=_lags(ends),
-        pops=_pops(ends),
-        waiting=_waiting(ends),
+        lags=_lags(serves),
+        pops=_pops(serves),
+        waiting=_waiting(serves),
     )
 
 
@@ -327,12 +334,15 @@ def _broker(
         line.in_tps,
         line.out_tps,
         _state(found),
+        acting_since_ms=_number(found.get(ACTING_SINCE)),
     )
 
 
 def _role(found: Mapping[str, str], is_master: bool) -> str:
     """What a broker does: ours says so, and one that joins does nothing yet; RocketMQ's is what it
     was set to be."""
+    if ACTING_SINCE in found:
+        return ACTING
     if STATE in found:
         return SLAVE
     if MEMBERS in found:
@@ -349,6 +359,8 @@ def _state(found: Mapping[str, str]) -> str:
         parts.append(f"takes no messages: {found[UNFIT]}")
     if MEMBERS in found and found.get(LEASE) == "false":
         parts.append(NO_LEASE)
+    if found.get(MASTER_WAITS):
+        parts.append(f"does not serve yet: {found[MASTER_WAITS]}")
     if found.get(MEMBERSHIP, SETTLED) != SETTLED:
         parts.append(found[MEMBERSHIP])
     return " ".join(filter(None, parts))

@@ -187,8 +187,15 @@ def _broker(group: "GroupView", view: "BrokerView") -> tuple[object, ...]:
         f"{view.in_tps:.1f}",
         f"{view.out_tps:.1f}",
         age_text(view.age_ms),
-        view.error or view.state,
+        view.error or _doing(view),
     )
+
+
+def _doing(view: "BrokerView") -> str:
+    """`acts since 2026-11-25 12:00:00.000`, and how its following goes."""
+    if view.acting_since_ms is None:
+        return view.state
+    return f"acts since {local_time(view.acting_since_ms)} {view.state}".rstrip()
 
 
 def _lag(view: "LagView") -> tuple[object, ...]:

@@ -29,6 +29,13 @@ Replicas = Annotated[
         "follow, 10 apart.",
     ),
 ]
+ActingMaster = Annotated[
+    bool,
+    typer.Option(
+        "--acting-master",
+        help="With --replicas: while the master is gone the lowest replica serves consumers.",
+    ),
+]
 Brokers = Annotated[
     int,
     typer.Option(
@@ -58,7 +65,7 @@ Processes = Annotated[
     typer.Option(
         "--processes/--one-process",
         help="Each node a process of its own, which `turbopump node` kills and starts; so it is "
-        "where there are controllers, unless --one-process.",
+        "with controllers and with --acting-master, unless --one-process.",
     ),
 ]
 
@@ -82,6 +89,7 @@ def up(
         ),
     ] = "127.0.0.1",
     replicas: Replicas = 0,
+    acting_master: ActingMaster = False,
     brokers: Brokers = 1,
     controllers: Controllers = 0,
     controller_port: ControllerPort = 9877,
@@ -95,8 +103,9 @@ def up(
 ) -> None:
     """Run a name server and a broker until Ctrl-C; says where to connect.
 
-    `--brokers 3 --controllers 3` is a whole group that elects another master when one is lost:
-    break it with `turbopump node kill master`.
+    `--brokers 3 --controllers 3` is a whole group that elects another master when one is lost,
+    `--replicas 2 --acting-master` one whose replicas serve consumers until it is back: break it
+    with `turbopump node kill master`.
     """
     from turbopump.cli.progress import Recovering
     from turbopump.cluster import Cluster
@@ -106,7 +115,7 @@ def up(
     properties = {} if config is None else read_properties(config)
     _prepare(data, log_level)
     recovering = Recovering(as_json)
-    apart = controllers > 0 if processes is None else processes
+    apart = controllers > 0 or acting_master if processes is None else processes
     cluster = Cluster(
         # Files that are read from other folders, too, need the whole path.
         data.absolute() if apart else data,
@@ -114,6 +123,7 @@ def up(
         namesrv_port=namesrv_port,
         broker_port=broker_port,
         replicas=replicas,
+        acting_master=acting_master,
         brokers=brokers,
         controllers=controllers,
         controller_port=controller_port,

@@ -63,6 +63,37 @@ def test_brokers_without_controllers_are_a_sentence(command: Command, tmp_path: 
         assert "controllers" in done.err
 
 
+def test_a_replica_that_acts_inside_a_program(tmp_path: Path) -> None:
+    """Without its master a consumer goes on there; `up --acting-master` has the same cluster."""
+
+    async def run() -> None:
+        # A master that asks its replicas keeps them from acting for 10 s: not with this key.
+        properties = {**SMALL_FILES, "skipPreOnline": "true"}
+        cluster = Cluster(tmp_path, replicas=1, acting_master=True, broker_properties=properties)
+        async with cluster:
+            topics = tmp_path / "broker-a-replica-1" / "config" / "topics.json"
+            async with turbopump.Producer("PG", [cluster.namesrv]) as producer:
+                await producer.send(turbopump.Message("T", b"one"))
+            while not (topics.exists() and '"T"' in topics.read_text()):
+                await asyncio.sleep(0.05)
+            await cluster.stop_broker(cluster.brokers[0])
+            async with turbopump.Admin([cluster.namesrv]) as admin:
+                watch = admin.watch([], None)
+                group = (await watch.sample()).groups[0]
+                while group.brokers[0].role != "acting":
+                    await asyncio.sleep(0.1)
+                    group = (await watch.sample()).groups[0]
+                assert (group.master_id, group.brokers[0].broker_id) == (None, 1)
+            consumer = turbopump.Consumer("G", [cluster.namesrv])
+            consumer.subscribe("T")
+            async with consumer:
+                message = await consumer.receive()
+                assert message is not None and message.body == b"one"
+                await consumer.ack(message)
+
+    asyncio.run(run())
+
+
 def test_a_group_inside_a_program(tmp_path: Path) -> None:
     async def run() -> None:
         cluster = Cluster(tmp_path, brokers=3, controllers=1, broker_properties=SMALL_FILES)
@@ -95,5 +126,7 @@ def test_a_cluster_refuses_what_cannot_be(tmp_path: Path) -> None:
             await Cluster(tmp_path, controllers=2).start()
         with pytest.raises(ClusterError, match="not with controllers"):
             await Cluster(tmp_path, replicas=1, controllers=1).start()
+        with pytest.raises(ClusterError, match="needs one: --replicas 1 or more"):
+            await Cluster(tmp_path, acting_master=True).start()
 
     asyncio.run(run())

@@ -108,6 +108,16 @@ def test_what_waits_for_a_time_or_an_end() -> None:
     assert timers in out.getvalue() and transactions in out.getvalue()
 
 
+def test_who_acts_and_since_when() -> None:
+    since_ms = 1_700_000_000_123
+    acts = BrokerView(1, "h:2", "acting", state="READY", acting_since_ms=since_ms)
+    (line,) = sample_lines(
+        Sample(since_ms + 9, [], [GroupView("c", "b", None, None, None, [], [acts])])
+    )[3:4]
+    assert " acting " in line
+    assert line.endswith(f"acts since {local_time(since_ms)} READY")
+
+
 def test_titles_of_groups() -> None:
     assert group_title(GroupView("", "b", None, 5, 9, [], [])) == (
         "b: no master, epoch 5, SyncStateSet {} of epoch 9"

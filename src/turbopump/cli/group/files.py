@@ -16,6 +16,7 @@ from turbopump.cluster import (
     CHANGES,
     LOOPBACK,
     NAMESRV_OWN,
+    SUPPORT_ACTING,
     WILDCARDS,
     Cluster,
     ClusterError,
@@ -42,11 +43,14 @@ OF_THE_GROUP: Final = NAMESRV_OWN | frozenset(
         "controllerAddr",
         "controllerDLegerPeers",
         "enableControllerMode",
+        "enableSlaveActingMaster",
         "haListenPort",
         "haMasterAddress",
         "inSyncReplicas",
         "namesrvAddr",
         "storePathRootDir",
+        SUPPORT_ACTING,
+        "totalReplicas",
         "vipPortEnable",
     )
 )

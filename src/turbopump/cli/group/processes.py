@@ -85,12 +85,13 @@ class Processes:
         """All of them; returns when clients can send. Raises GroupError; then nothing runs."""
         nodes = list(self._nodes.values())
         controllers = [node for node in nodes if node.file.kind == CONTROLLER]
-        first, *others = [node for node in nodes if node.file.kind == BROKER]
+        brokers = [node for node in nodes if node.file.kind == BROKER]
         try:
             await self._start(nodes[0])
             await _all(self._start(node) for node in controllers)
-            await self._start(first)  # so it has the first id
-            await _all(self._start(node) for node in others)
+            if controllers:
+                await self._start(brokers[0])  # so it has the first id
+            await _all(self._start(node) for node in brokers if not node.pid)
             await self._until_there_is_a_master()
         except BaseException:
             await self.stop()

@@ -9,6 +9,7 @@ from tests.unit.broker.conftest import World, offset_json
 from turbopump.broker.ha.acting.group import ActingGroup
 from turbopump.broker.ha.acting.members import FRESH_MS, SETTLED_MS, GroupMembers
 from turbopump.broker.ha.acting.seat import COMING_MS, STALE_ROUTES_MS
+from turbopump.broker.introspection.runtime_info import runtime_table
 from turbopump.engine.later import Later
 from turbopump.engine.types import NewMessage, QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -243,6 +244,17 @@ def test_the_lowest_replica_acts_while_no_master_lives(slave: Bench) -> None:
     slave.say(_0=MASTER, _1=SLAVE)
     assert not role.is_acting
     assert (slave.commit(6), slave.offset()) == (14, 5)
+
+
+def test_who_acts_and_since_when_is_told(slave: Bench) -> None:
+    slave.say(_0=MASTER, _1=SLAVE)
+    told = runtime_table(slave.world.broker, slave.world.now_ms)
+    assert "actingSince" not in told
+    slave.say(_1=SLAVE)
+    since_ms = slave.world.now_ms - (slave.group.acts_for_ms or 0)
+    slave.world.pass_time(5_000)
+    told = runtime_table(slave.world.broker, slave.world.now_ms)
+    assert told["actingSince"] == str(since_ms)
 
 
 def test_what_another_replica_took_is_known_before_one_acts(make: Callable[..., Bench]) -> None:

@@ -50,6 +50,20 @@ def test_a_group_with_controllers(tmp_path: Path) -> None:
     assert broker.replication.controller_addr == addresses
 
 
+def test_replicas_that_act_for_their_master(tmp_path: Path) -> None:
+    one = Cluster(tmp_path, replicas=2, acting_master=True, namesrv_port=9876, broker_port=10911)
+    namesrv, *nodes = write_files(one, "127.0.0.1", 0)
+    assert "supportActingMaster=true\n" in namesrv.path.read_text()
+    for number, node in enumerate(nodes):
+        of = load_config(node.path.read_text())[0].replication
+        assert of.enable_slave_acting_master and of.total_replicas == 3
+        assert load_config(node.path.read_text())[0].broker_id == number
+    plain = Cluster(tmp_path, replicas=2, namesrv_port=9876, broker_port=10911)
+    namesrv, *nodes = write_files(plain, "127.0.0.1", 0)
+    texts = [node.path.read_text() for node in (namesrv, *nodes)]
+    assert not any("ActingMaster=true" in text for text in texts), "nothing of it stays"
+
+
 def test_what_an_operator_changed_stays_and_what_the_group_is_does_not(tmp_path: Path) -> None:
     """A master with a replica becomes a group with controllers: of the pair nothing is left."""
     pair = Cluster(tmp_path, namesrv_port=9876, broker_port=10911, replicas=1)

@@ -42,6 +42,7 @@ REPLICA_TABLE = {
     "haEpoch": "4",
     "haState": "TRANSFER",
 }
+LAG = "7 messages, 1500 ms, 2 members"
 
 
 def test_a_group_with_controllers() -> None:
@@ -61,7 +62,7 @@ def test_a_group_with_controllers() -> None:
 def test_the_consumer_groups_furthest_behind() -> None:
     """The master's words, the most messages first; what is no such word is passed over."""
     table = MASTER_TABLE | {
-        "consumerLag_T@g": "7 messages, 1500 ms, 2 members",
+        "consumerLag_T@g": LAG,
         "consumerLag_T@old": "9 messages, >=60000 ms, 0 members",
         "consumerLag_B@g": "9 messages, ? ms, 1 members",
         "consumerLag_T@odd": "many",
@@ -110,6 +111,28 @@ def test_what_waits_at_the_master() -> None:
     assert read_group(BrokerData("c", "b", {0: "h:1"}), None, told).waiting == WaitingView(
         7, 1_700_000_000_500, {"5 s": 3, "60 s": 4, "300 s": 0}, 2, 5, 0, 1
     )
+
+
+def test_a_replica_that_acts_for_its_master() -> None:
+    """It speaks for consumers, and is no master; a master that waits says for what."""
+    one, two = ReplicaLine("b", 1, "h:2", False), ReplicaLine("b", 2, "h:3", False)
+    acts = REPLICA_TABLE | {"actingSince": "1700000000123", "consumerLag_T@g": LAG}
+    told = [(one, acts), (two, REPLICA_TABLE)]
+    before = read_group(BrokerData("c", "b", {1: "h:2", 2: "h:3"}), None, told)
+    assert before.master_id is None
+    assert [(each.role, each.acting_since_ms) for each in before.brokers] == [
+        ("acting", 1_700_000_000_123),
+        ("slave", None),
+    ]
+    assert before.lags == [LagView("g", "T", 7, 1_500, True, 2)]
+    assert all(each.lag is None for each in before.brokers), "there is nothing to be behind"
+    after = read_group(BrokerData("c", "b", {1: "h:2"}), None, [(one, REPLICA_TABLE)])
+    texts = [each.text for each in changes(Sample(1, groups=[before]), Sample(2, groups=[after]))]
+    assert texts == ["b 1: now slave (was acting)", "b 2: gone"]
+    zero = ReplicaLine("b", 0, "h:1", False)
+    waits = {"masterWaits": "replica 1 does not follow"}
+    group = read_group(BrokerData("c", "b", {0: "h:1"}), None, [(zero, waits)])
+    assert group.brokers[0].state == "does not serve yet: replica 1 does not follow"
 
 
 def test_a_group_without_controllers() -> None:

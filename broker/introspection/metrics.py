@@ -65,6 +65,8 @@ class CounterSnapshot:
     timers: TimerStatus
     timing: Mapping[str, int]
     """Timers that wait, by topic."""
+    timed: Mapping[str, Mapping[str, int]]
+    """Timers that went into the wheel and came out of it ("enqueue", "dequeue"), by topic."""
     now_ms: int
 
     @classmethod
@@ -118,6 +120,10 @@ class CounterSnapshot:
             ends=broker.half_counts.ends(),
             timers=broker.timers.status(now_ms),
             timing=broker.timers.metrics.waiting(),
+            timed={
+                "enqueue": dict(broker.timers.enqueued.topics),
+                "dequeue": dict(broker.timers.dequeued.topics),
+            },
             now_ms=now_ms,
         )
 
@@ -255,6 +261,12 @@ class _Collector:
         shot, status = self._snapshot, self._snapshot.timers
         for name, text, value in (
             ("enqueue_lag", "Timers that are not in the wheel yet", status.offset_behind),
+            (
+                "enqueue_latency_milliseconds",
+                "For how long the oldest of them has waited",
+                status.offset_behind_ms,
+            ),
+            ("dequeue_lag", "Timers that are in the wheel", status.in_wheel),
             ("dequeue_latency_milliseconds", "Lateness of delivery", status.read_behind_ms),
         ):
             yield self._gauge(f"rocketmq_timer_{name}", text, [((), value)])
@@ -270,11 +282,12 @@ class _Collector:
             bounds,
             ("timer_bound_s",),
         )
-        for name, text, count in (
-            ("enqueue", "Timers that went into the wheel", status.enqueued),
-            ("dequeue", "Timers that came out of it", status.dequeued),
+        for name, text in (
+            ("enqueue", "Timers that went into the wheel"),
+            ("dequeue", "Timers that came out of it"),
         ):
-            yield self._counter(f"rocketmq_timer_{name}_total", text, [((), count)])
+            totals = [((topic,), count) for topic, count in shot.timed[name].items()]
+            yield self._counter(f"rocketmq_timer_{name}_total", text, totals, ("topic",))
         next_due = [] if status.next_due_ms is None else [((), status.next_due_ms / 1_000)]
         yield self._gauge("turbopump_timer_next_due_seconds", "Unix time of the next", next_due)
 

@@ -40,7 +40,7 @@ from turbopump.engine.timer import timer_metrics
 from turbopump.engine.timer.timer_batches import SlotWindow, TimerBatches
 from turbopump.engine.timer.timer_check import TimerCheckpoint
 from turbopump.engine.timer.timer_files import BLANK_SLOTS, TIMER_TOPIC, TimerFiles
-from turbopump.engine.timer.timer_metrics import TimerMetrics
+from turbopump.engine.timer.timer_metrics import TimerMetrics, TimerTotals
 from turbopump.engine.types import LONG_AGO_MS, LogOffset, PutStatus, QueueOffset, QueueUnit
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.properties import decode_properties
@@ -77,6 +77,10 @@ class TimerStatus(NamedTuple):
     """How many are due within each of BACKLOG_BOUNDS_S, from the bound before it on."""
     read_behind_ms: int
     offset_behind: int
+    offset_behind_ms: int
+    """How long the first message has waited that is not in the wheel yet."""
+    in_wheel: int
+    """Recalls among them count as one less."""
     enqueued: int
     dequeued: int
 
@@ -114,7 +118,8 @@ class Timers:
         self._flush_due_ms = self._expire_due_ms = LONG_AGO_MS
         self._metrics_saved = 0
         self.metrics = TimerMetrics()
-        self.enqueued = self.dequeued = self._moved = 0
+        self.enqueued, self.dequeued = TimerTotals(), TimerTotals()
+        self._moved = 0
         self.on_ready: Callable[[], None] = lambda: None
         """Called when a step can do more than the last one could; to be replaced."""
         files.on_ready = lambda: self.on_ready()
@@ -319,7 +324,7 @@ class Timers:
         slots.added_many(taken.ticks)
         for topic, messages, _size in taken.topics:
             self.metrics.add(_text(topic), messages, now_ms)
-        self.enqueued += taken.messages
+            self.enqueued.add(_text(topic), messages)
         return taken.messages
 
     def _put(self, unit: QueueUnit, queue_offset: QueueOffset, now_ms: int) -> bool:
@@ -349,7 +354,7 @@ class Timers:
         position = self._files.add(
             write_ms, slot_ms, log_offset, unit.size, waiting.topic_hash, magic
         )
-        self.enqueued += 1
+        self.enqueued.add(_text(waiting.topic), 1)
         self.metrics.add(_text(waiting.topic), -1 if waiting.is_recall else 1, now_ms)
         if self._leads:
             due_ms = min(waiting.due_ms, slot_ms + self._precision_ms)
@@ -412,7 +417,6 @@ class Timers:
                 slots.put_back(due)
                 return False
             slots.done(due)
-            self.dequeued += 1
         return True
 
     def _deliver_many(self, most: int, now_ms: int) -> int:
@@ -426,7 +430,7 @@ class Timers:
         slots.done_many(done.ticks)
         for topic, messages, _size in done.topics:
             self.metrics.add(_text(topic), -messages, now_ms)
-        self.dequeued += done.messages
+            self.dequeued.add(_text(topic), messages)
         return done.messages
 
     def _deliver_one(self, due: Due, now_ms: int) -> bool:
@@ -436,11 +440,13 @@ class Timers:
         if record is None or waiting is None:
             # Retention took it, or the disk damaged it.
             logger.error("timer at %d cannot be read: dropped", due.log_offset)
+            self.dequeued.add(None, 1)
             return True
         properties = decode_properties(record.properties)
         topic = _text(waiting.topic)
         if self._slots.is_recalled(due, keys_of(properties)):
             self.metrics.add(topic, -1, now_ms)
+            self.dequeued.add(topic, 1)
             return True
         if due.magic & kernel.ROLL:
             message = rolled(record, properties, due.write_ms, now_ms)
@@ -448,6 +454,7 @@ class Timers:
             found = delivered(record, properties, due.write_ms, now_ms)
             if found is None or names.TIMER_DEL_UNIQKEY in properties:
                 logger.warning("timer at %d has no target: dropped", due.log_offset)
+                self.dequeued.add(topic, 1)
                 return True
             message = found
         if isinstance(self._role.admit(), PutStatus):
@@ -459,6 +466,7 @@ class Timers:
         elif appended.status is not PutStatus.PUT_OK:
             return False
         self.metrics.add(topic, 1 if waiting.is_recall else -1, now_ms)
+        self.dequeued.add(topic, 1)
         return True
 
     # Saying and saving
@@ -473,7 +481,7 @@ class Timers:
             kept.data_version = kept.versions.next(kept.data_version, now_ms)
         kept.settle()
         kept.begin()
-        moved = self.enqueued + self.dequeued
+        moved = self.enqueued.total + self.dequeued.total
         if moved != self._moved:
             self._moved = moved
             self._store.flush_soon()  # a broker that is killed repeats what is not safe
@@ -548,15 +556,19 @@ class Timers:
         due_ms = self._slots.next_due_ms
         if due_ms is None and next_tick < now_tick + self._ring // 2:
             due_ms = (next_tick + 1) * precision_ms
-        high = self._store.max_queue_offset(TIMER_TOPIC, 0)
+        counts = files.counts(since, [*bounds, now_tick + files.roll_slots + 2])
+        behind = max(0, self._store.max_queue_offset(TIMER_TOPIC, 0) - files.queue_offset)
+        stored_ms = self._store.stored_ms(TIMER_TOPIC, 0, files.queue_offset)[0] if behind else 0
         return TimerStatus(
             self.metrics.total,
             due_ms,
-            files.counts(since, bounds),
+            counts[:-1],
             max(0, now_ms - cursor * precision_ms) if self._leads else 0,
-            max(0, high - files.queue_offset),
-            self.enqueued,
-            self.dequeued,
+            behind,
+            max(0, now_ms - stored_ms) if stored_ms > 0 else 0,
+            sum(counts),
+            self.enqueued.total,
+            self.dequeued.total,
         )
 
 

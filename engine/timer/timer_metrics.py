@@ -1,4 +1,4 @@
-"""How many timers of each topic wait.
+"""How many timers of each topic wait, and how many went in and came out.
 
 Owns the counts and the text of `config/timermetrics`, which is also the answer to
 GET_TIMER_METRICS (61). It must never count what the wheel says: RocketMQ counts what goes in and
@@ -14,6 +14,21 @@ FILE_NAME: Final = "timermetrics"
 MAX_TOPICS: Final = 10_000
 """More are not counted: an answer is made in some milliseconds."""
 _COUNT, _TIME, _TABLE = "count", "timeStamp", "timingCount"
+
+
+class TimerTotals:
+    """Timers of each topic that went one way since the start."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        """Also of those whose topic is not known, or beyond MAX_TOPICS."""
+        self.topics: dict[str, int] = {}
+
+    def add(self, topic: str | None, count: int) -> None:
+        """That many more."""
+        self.total += count
+        if topic is not None and (topic in self.topics or len(self.topics) < MAX_TOPICS):
+            self.topics[topic] = self.topics.get(topic, 0) + count
 
 
 class TimerMetrics:

@@ -299,20 +299,33 @@ def test_status_and_metrics(world: Any) -> None:
 def test_metrics_have_rocketmqs_names(world: Any) -> None:
     for seconds in (3, 4, 30):
         send(world, TIMER_DELAY_SEC=seconds)
+    send(world, topic="Other", TIMER_DELAY_SEC=30)
     world.pass_time(3_100)
+    world.config.timer_stop_enqueue = True
+    send(world, TIMER_DELAY_SEC=60)
+    world.pass_time(300)
     text = render(CounterSnapshot.take(world.broker, world.now_ms), "")[0].decode()
     values = {
         (line.split("{")[0], label): line.rsplit(" ", 1)[1]
         for line in text.splitlines()
-        for label in ("", 'topic="T"', *(f'timer_bound_s="{bound}"' for bound in (5, 60)))
+        for label in (
+            "",
+            'topic="T"',
+            'topic="Other"',
+            *(f'timer_bound_s="{bound}"' for bound in (5, 60)),
+        )
         if "{" in line and label in line
     }
     assert values["rocketmq_timing_messages", 'topic="T"'] == "2.0"
     assert values["rocketmq_timer_message_snapshot", 'timer_bound_s="5"'] == "1.0"
-    assert values["rocketmq_timer_message_snapshot", 'timer_bound_s="60"'] == "1.0"
-    assert values["rocketmq_timer_enqueue_total", ""] == "3.0"
-    assert values["rocketmq_timer_dequeue_total", ""] == "1.0"
-    assert values["rocketmq_timer_enqueue_lag", ""] == "0.0"
+    assert values["rocketmq_timer_message_snapshot", 'timer_bound_s="60"'] == "2.0"
+    assert values["rocketmq_timer_enqueue_total", 'topic="T"'] == "3.0"
+    assert values["rocketmq_timer_enqueue_total", 'topic="Other"'] == "1.0"
+    assert values["rocketmq_timer_dequeue_total", 'topic="T"'] == "1.0"
+    assert ("rocketmq_timer_dequeue_total", 'topic="Other"') not in values
+    assert values["rocketmq_timer_enqueue_lag", ""] == "1.0"
+    assert float(values["rocketmq_timer_enqueue_latency_milliseconds", ""]) == 300
+    assert values["rocketmq_timer_dequeue_lag", ""] == "3.0"
     assert float(values["rocketmq_timer_dequeue_latency_milliseconds", ""]) < 2_000
     next_ms = 1_000 * float(values["turbopump_timer_next_due_seconds", ""])
     assert 0 < next_ms - world.now_ms <= 2_000

@@ -79,7 +79,7 @@ async def send(namesrv: str) -> dict[bytes, int]:
         recalled = Message(TOPIC, b"recalled", deliver_at_ms=now_ms + PENDING_S * 1_000)
         result = await producer.send(recalled)
         assert result.recall_handle
-        assert await producer.recall(TOPIC, result.recall_handle) == result.message_id
+        assert await producer.recall(result.recall_handle) == result.message_id
         far_ms = 4 * 24 * 3_600_000
         for refused in (
             Message(TOPIC, b"far", delay_ms=far_ms),

@@ -208,16 +208,16 @@ class Producer(ClientLifetime):
         await self._instance.notify(await self._master(target), request)
         return unique_id
 
-    async def recall(self, topic: str, handle: str, *, timeout_ms: int = 0) -> str:
+    async def recall(self, handle: str, *, timeout_ms: int = 0) -> str:
         """Recall a timer that is not due yet by the `recall_handle` of its result; gives its
         message id. The broker must have recallMessageEnable.
 
         Raises InvalidArgument for what is no handle, BrokerError for the broker's refusal (also of
         what is due by then), RemotingError without an answer.
         """
-        request, broker_name = recall_request(topic, handle, self.group)
-        await self._publish_queues(topic)
-        address = await self._master(MessageQueue(topic, broker_name, 0))
+        request, queue = recall_request(handle, self.group)
+        await self._publish_queues(queue.topic)
+        address = await self._master(queue)
         wait_ms = timeout_ms or self._options.timeout_ms
         return recall_result(await self._instance.call(address, request, wait_ms), address)
 

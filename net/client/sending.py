@@ -246,14 +246,16 @@ def send_result(answer: Command, queue: MessageQueue, message_id: str, address: 
     )
 
 
-def recall_request(topic: str, handle: str, group: str) -> tuple[Command, str]:
-    """RECALL_MESSAGE, and the name of the broker that has the timer. Raises InvalidArgument."""
+def recall_request(handle: str, group: str) -> tuple[Command, MessageQueue]:
+    """RECALL_MESSAGE, and a queue of the timer's topic at the broker that has it: a handle names
+    both. Raises InvalidArgument."""
     try:
         said = decode_handle(handle)
     except ValueError as error:
         raise InvalidArgument(str(error)) from None
-    header = RecallMessageRequest(topic, handle, group, said.broker_name)
-    return new_request(RequestCode.RECALL_MESSAGE, header), said.broker_name
+    header = RecallMessageRequest(said.topic, handle, group, said.broker_name)
+    queue = MessageQueue(said.topic, said.broker_name, 0)
+    return new_request(RequestCode.RECALL_MESSAGE, header), queue
 
 
 def recall_result(answer: Command, address: str) -> str:

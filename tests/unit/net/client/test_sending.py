@@ -178,11 +178,11 @@ def test_times_that_no_message_has(when: dict[str, Any]) -> None:
 
 def test_a_recall_goes_to_the_broker_that_its_handle_names() -> None:
     handle = RecallHandle("T", "broker-b", "1001", "ID").encode()
-    request, broker_name = sending.recall_request("T", handle, "pg")
-    assert (request.code, broker_name) == (370, "broker-b")
-    assert request.fields["recallHandle"] == handle
+    request, queue = sending.recall_request(handle, "pg")
+    assert (request.code, queue.topic, queue.broker_name) == (370, "T", "broker-b")
+    assert (request.fields["topic"], request.fields["recallHandle"]) == ("T", handle)
     with pytest.raises(InvalidArgument, match="recall handle is invalid"):
-        sending.recall_request("T", "?", "pg")
+        sending.recall_request("?", "pg")
     answer = response(request, 0, None, RecallMessageResponse("ID"))
     assert sending.recall_result(answer, "127.0.0.1:1") == "ID"
     with pytest.raises(BrokerError):

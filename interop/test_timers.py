@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from interop.support import groups, toolchain
+from interop.support import groups, living, toolchain
+from interop.support.controlled import Controlled
 from interop.support.groups import Group, Kind, Ports, RocketMQ
+from interop.support.living import LivingProducer
 from interop.support.processes import Process
 from interop.support.suites import java_client, parse
 from interop.test_mixed_pairs import MASTER, SLAVE, pair, until
@@ -159,3 +161,42 @@ def test_a_replica_of_the_other_kind_delivers_when_it_leads(
     check(found, due)
     again = [one.body for one in found if one.body.startswith(b"pending")]
     assert len(again) == len(set(again)), again
+
+
+async def make_topic(namesrv: str) -> None:
+    """Timers come later: a replica has to know the topic of those that it is to deliver."""
+    async with Producer("PG", [namesrv]) as producer:
+        await producer.send(Message(TOPIC, b"first"))
+
+
+def test_a_java_replica_that_is_elected_goes_on_with_timers_and_transactions(
+    kind: Kind, built: None, work: Path
+) -> None:
+    """Our master is killed with timers that wait and transactions that are open. Its Java replica
+    delivers each timer once or more, none early, and asks the producers, which go on living."""
+    settings = {**living.SETTINGS, "recallMessageEnable": "true"}
+    folder = work / "timers-elected"
+    group = Controlled(folder, kind, [kind], [kind, RocketMQ()], settings)
+    try:
+        group.start()
+        master, replica = group.brokers
+        producer = LivingProducer(group.namesrv_address, folder / "client")
+        try:
+            asyncio.run(make_topic(group.namesrv_address))
+            producer.wait_stored()
+            living.wait_known(group, replica.port, (TOPIC, living.TOPIC))
+            due = asyncio.run(send(group.namesrv_address))
+            soon = {body for body in due if body.startswith(b"soon")}
+            asyncio.run(receive(group.namesrv_address, soon))
+            master.kill()
+            assert time.time_ns() // 1_000_000 < min(due[body] for body in due.keys() - soon)
+            producer.broker_is_dead()
+            group.until("the replica is elected", lambda: group.master is replica)
+            producer.broker_is_back()
+            found = asyncio.run(receive(group.namesrv_address, set(due)))
+            producer.judge()
+        finally:
+            producer.process.kill()
+    finally:
+        group.abandon()
+    check(found, due)

@@ -6,20 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from interop.support import groups, toolchain
-from interop.support.groups import Group, Kind, Ports, RocketMQ, Turbopump
+from interop.support import groups, living, toolchain
+from interop.support.controlled import Controlled
+from interop.support.groups import Group, Kind, Ports, RocketMQ, Turbopump, wait_listening
+from interop.support.living import LivingProducer
 from interop.support.processes import Process
 from interop.support.suites import java_client, parse
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
-# RocketMQ asks about what it has not written down yet where it writes later than it asks.
-SETTINGS = {
-    "transactionTimeOut": "1500",
-    "transactionCheckInterval": "2000",
-    "transactionOpBatchInterval": "200",
-    "transactionCheckMax": "100",
-    "messageIndexSafe": "true",
-}
+SETTINGS = {**living.SETTINGS, "messageIndexSafe": "true"}
 COUNT = 41
 STEP_TIMEOUT_S = 120
 TABLE_TIMEOUT_S = 30
@@ -95,3 +90,48 @@ def test_open_ones_go_from_broker_to_broker(
         judge(client(CLIENTS[ending], ports, folder / "answer", spec), "transactions-answer")
     finally:
         group.stop()
+
+
+def test_a_living_producer_is_asked_by_its_broker_after_a_kill(
+    kind: Kind, built: None, work: Path
+) -> None:
+    """The broker is killed between half and end, and started again on its store."""
+    folder = work / "living-restart"
+    group = groups.start(kind, Ports.free(), folder, folder / "store", SETTINGS)
+    producer = LivingProducer(group.ports.namesrv_address, folder / "client")
+    try:
+        producer.wait_stored()
+        group.members.pop().kill()
+        producer.broker_is_dead()
+        broker = kind.broker(group.ports, folder / "again", folder / "store", SETTINGS)
+        group.members.append(broker)
+        wait_listening(group.ports.broker, broker)
+        producer.broker_is_back()
+        producer.judge()
+    finally:
+        group.stop()
+        producer.process.kill()
+
+
+def test_a_living_producer_is_asked_by_the_master_that_is_elected(
+    kind: Kind, built: None, work: Path
+) -> None:
+    """The master is killed between half and end, and does not come back."""
+    folder = work / "living-elected"
+    group = Controlled(folder, kind, [kind], [kind, kind], SETTINGS)
+    try:
+        group.start()
+        producer = LivingProducer(group.namesrv_address, folder / "client")
+        try:
+            producer.wait_stored()
+            living.wait_known(group, group.brokers[1].port, (living.TOPIC,))
+            group.wait_alike()
+            group.brokers[0].kill()
+            producer.broker_is_dead()
+            group.until("another master", lambda: group.master is group.brokers[1])
+            producer.broker_is_back()
+            producer.judge()
+        finally:
+            producer.process.kill()
+    finally:
+        group.abandon()

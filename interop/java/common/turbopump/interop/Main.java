@@ -39,6 +39,7 @@ public final class Main {
         SCENARIOS.put("transactions", Transacting::all);
         SCENARIOS.put("transactions-leave", Transacting::leave);
         SCENARIOS.put("transactions-answer", Transacting::answer);
+        SCENARIOS.put("transactions-living", Transacting::living);
         SCENARIOS.put("timers", Timing::all);
         SCENARIOS.put("sql-filter", Filtering::sql);
         SCENARIOS.put("trace", Filtering::trace);

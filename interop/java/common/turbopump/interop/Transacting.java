@@ -1,9 +1,13 @@
 package turbopump.interop;
 
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.Paths;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.TransactionListener;
@@ -217,5 +221,131 @@ final class Transacting {
     private static boolean isShown(int number, int count) {
         boolean committed = number % 4 == 3 && number != count - 1;
         return committed || number % 2 == 0;
+    }
+
+    private static final int LIVING_KINDS = 4;
+    private static final int LATE_CHECK_MS = 3_000;
+
+    /**
+     * Stays within its transactions while their broker dies. Of number i, i % 4 says how it ends: 0
+     * is committed and 1 rolled back while no broker hears of it, 2 is not known then, and 3 is
+     * committed when there is a broker again.
+     */
+    private static final class Living implements TransactionListener {
+        final Map<Integer, Integer> asked = new ConcurrentHashMap<>();
+        final Map<Integer, Long> ended = new ConcurrentHashMap<>();
+        final CountDownLatch stored;
+        final Path dead;
+        final Path back;
+
+        Living(int count, Path dead, Path back) {
+            this.stored = new CountDownLatch(count);
+            this.dead = dead;
+            this.back = back;
+        }
+
+        @Override
+        public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
+            int number = Letters.number(message);
+            stored.countDown();
+            waitFor(number % LIVING_KINDS == 3 ? back : dead);
+            ended.put(number, System.currentTimeMillis());
+            switch (number % LIVING_KINDS) {
+                case 1:
+                    return LocalTransactionState.ROLLBACK_MESSAGE;
+                case 2:
+                    return LocalTransactionState.UNKNOW;
+                default:
+                    return LocalTransactionState.COMMIT_MESSAGE;
+            }
+        }
+
+        @Override
+        public LocalTransactionState checkLocalTransaction(MessageExt message) {
+            int number = Letters.number(message);
+            long at = ended.getOrDefault(number, Long.MAX_VALUE);
+            // A broker of RocketMQ writes twice what ends while it asks.
+            int open = number % LIVING_KINDS == 3 ? LATE_CHECK_MS : 0;
+            if (at > System.currentTimeMillis() - open) {
+                return LocalTransactionState.UNKNOW;
+            }
+            asked.merge(number, 1, Integer::sum);
+            return number % LIVING_KINDS == 1 ? LocalTransactionState.ROLLBACK_MESSAGE
+                    : LocalTransactionState.COMMIT_MESSAGE;
+        }
+    }
+
+    private static void waitFor(Path file) {
+        try {
+            while (!Files.exists(file)) {
+                Thread.sleep(20);
+            }
+        } catch (InterruptedException error) {
+            throw new IllegalStateException(error);
+        }
+    }
+
+    /**
+     * Arguments: how many, the file to make when all half messages are stored, and those that say
+     * that their broker is dead, and that it, or another one, is there.
+     */
+    static void living(Bench bench, Report report, String... arguments) throws Exception {
+        int count = Integer.parseInt(arguments[0]);
+        Path dead = Paths.get(arguments[2]);
+        Path back = Paths.get(arguments[3]);
+        String topic = bench.topic("living", 2);
+        Living listener = new Living(count, dead, back);
+        TransactionMQProducer producer = producer(bench, "living-group", listener);
+        List<Thread> threads = new ArrayList<>();
+        List<String> wrong = new ArrayList<>();
+        for (int i = 0; i < count; i++) {
+            int number = i;
+            Thread thread = new Thread(() -> {
+                try {
+                    producer.sendMessageInTransaction(Letters.letter(topic, number), null);
+                } catch (Exception error) {
+                    synchronized (wrong) {
+                        wrong.add(number + ": " + error);
+                    }
+                }
+            });
+            thread.start();
+            threads.add(thread);
+        }
+        listener.stored.await();
+        Files.createFile(Paths.get(arguments[1]));
+        waitFor(back);
+        for (Thread thread : threads) {
+            thread.join();
+        }
+        report.none("a producer is not told that its end was not heard", wrong);
+        Bench.await("a broker that serves readers", 20_000, () -> !bench.queues(topic).isEmpty()
+                && Bench.error(() -> bench.readAll(topic)) == null);
+        bench.readUntil(topic, count - count / LIVING_KINDS);
+        Bench.within(20_000, () -> unasked(listener, count).isEmpty());
+        report.none("what no broker heard of is asked about", unasked(listener, count));
+        Thread.sleep(LATE_CHECK_MS);
+        wrong.clear();
+        int[] times = new int[count];
+        for (MessageExt message : bench.readAll(topic)) {
+            times[Letters.number(message)]++;
+        }
+        for (int number = 0; number < count; number++) {
+            if (times[number] != (number % LIVING_KINDS == 1 ? 0 : 1)) {
+                wrong.add(number + " came " + times[number] + " times");
+            }
+        }
+        report.none("each is there as often as it was committed", wrong);
+        producer.shutdown();
+    }
+
+    private static List<String> unasked(Living listener, int count) {
+        List<String> found = new ArrayList<>();
+        for (int number = 0; number < count; number++) {
+            if (number % LIVING_KINDS != 3 && !listener.asked.containsKey(number)) {
+                found.add("nothing was asked about " + number);
+            }
+        }
+        return found;
     }
 }

@@ -12,6 +12,7 @@ from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.pop.hand_outs import HandOuts, PoppedQueue
 from turbopump.broker.pop.joined_acks import JoinedAcks
 from turbopump.broker.pop.order_info import OrderedBatches
+from turbopump.broker.pop.ordered_log import OrderedLog
 from turbopump.broker.pop.popping import PopParts, Popping
 from turbopump.broker.pop.recovered import PoppedOffsets, recover_offsets
 from turbopump.broker.pop.retries import RetryCopies, RetryParts
@@ -66,12 +67,14 @@ def make_pop(ground: PopGround) -> PopService:
     orders, hand_outs = OrderedBatches(ground.files), HandOuts(commit)
     orders.load()
     log = ReviveLog(config.broker_cluster_name, ground.put_record)
+    ordered_log = OrderedLog(orders, log, config.revive_queue_num, config.broker_name)
     popping = Popping(
         PopParts(
             store=ground.store,
             topics=ground.topics,
             offsets=offsets,
             orders=orders,
+            ordered_log=ordered_log,
             hand_outs=hand_outs,
             log=log,
             random=ground.random,
@@ -87,6 +90,7 @@ def make_pop(ground: PopGround) -> PopService:
         popping=popping,
         waiters=waiters,
         orders=orders,
+        ordered_log=ordered_log,
         hand_outs=hand_outs,
         log=log,
         acks=JoinedAcks(log, ground.soon, ground.wall_ms),
@@ -94,11 +98,13 @@ def make_pop(ground: PopGround) -> PopService:
         role=ground.role,
         now_ms=ground.wall_ms,
         settled=SettledTime(ground.store, ground.delivered_ms),
-        recover=lambda: _recovery(ground, log.topic),
+        recover=lambda: _recovery(ground, log.topic, orders, ordered_log),
     )
 
 
-def _recovery(ground: PopGround, topic: str) -> Iterator[None]:
+def _recovery(
+    ground: PopGround, topic: str, orders: OrderedBatches, ordered_log: OrderedLog
+) -> Iterator[None]:
     offsets = ground.offsets
     known = PoppedOffsets(
         get=lambda queue: offsets.query(queue.group, queue.topic, queue.queue_id),
@@ -110,7 +116,9 @@ def _recovery(ground: PopGround, topic: str) -> Iterator[None]:
             ground.topics.peek(queue.topic) is not None
             and ground.groups.find_used(queue.group, ground.wall_ms()) is not None
         ),
+        restore=lambda logged: ordered_log.restore(logged, ground.wall_ms()),
     )
+    orders.outdated(lambda topic, group, queue_id: offsets.query(group, topic, queue_id))
     places = [(TIMER_TOPIC, 0)]
     places += [(topic, queue_id) for queue_id in range(ground.config.revive_queue_num)]
     return recover_offsets(ground.store, places, topic, ground.config.broker_name, known)

@@ -118,8 +118,9 @@ class OrderedBatch:
 class OrderedBatches:
     """One batch at most for each queue of a topic and group. Loop thread only.
 
-    The file is written now and then: after a crash messages may be given out that were with a
-    consumer, for the committed offset stays at the first one that is not acknowledged.
+    The file is written now and then; what holds after a crash is in the log (ordered_log.py), and
+    of a broker that wrote none there the committed offset stays at the first message that is not
+    acknowledged.
     """
 
     def __init__(self, files: ConfigFiles) -> None:
@@ -143,6 +144,24 @@ class OrderedBatches:
                         self._put((topic, group), as_int(queue_id, name), batch)
         except BadBody as error:
             raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
+
+    def get(self, topic: str, group: str, queue_id: int) -> OrderedBatch | None:
+        """What is out of the queue."""
+        return self._table.get((topic, group), {}).get(queue_id)
+
+    def put(self, topic: str, group: str, queue_id: int, batch: OrderedBatch) -> None:
+        """Have what the log says of the queue."""
+        if self.has_room(topic, group, queue_id):
+            self._put((topic, group), queue_id, batch)
+            self._changed = True
+
+    def outdated(self, done: Callable[[str, str, int], int]) -> None:
+        """Forget batches of which `done`, the group's offset, is behind each message: they were
+        handled under another master."""
+        for pair, queues in self._table.items():
+            for queue_id, batch in list(queues.items()):
+                if done(*pair, queue_id) > batch.offsets[-1]:
+                    self.clear(*pair, queue_id)
 
     def blocked_until(
         self, topic: str, group: str, queue_id: int, attempt_id: str | None, now_ms: int
@@ -199,12 +218,15 @@ class OrderedBatches:
         """A message is handled: the offset to commit. What a pop before the last one gave out is
         not looked at (I17).
 
-        A new master, or one that crashed, may not know the batch. Only the message that comes next
-        counts then: RocketMQ commits behind any one, which loses those before it.
+        A broker may not know the batch, which a RocketMQ broker gave out. Only the message that
+        comes next counts then: RocketMQ commits behind any one, which loses those before it.
         """
-        batch = self._table.get((topic, group), {}).get(queue_id)
+        batch = self.get(topic, group, queue_id)
+        if batch is None and offset == committed:
+            batch = OrderedBatch(pop_time_ms, 0, [offset], given_ms=pop_time_ms)
+            self._put((topic, group), queue_id, batch)
         if batch is None:
-            return QueueOffset(offset + 1) if offset == committed else AckOutcome.IGNORED
+            return AckOutcome.IGNORED
         if batch.pop_time_ms != pop_time_ms:
             return AckOutcome.IGNORED
         if offset not in batch.offsets:
@@ -229,6 +251,18 @@ class OrderedBatches:
         batch.visible_ms[offset] = until
         self._changed = True
         return True
+
+    def take_back(self, topic: str, group: str, queue_id: int, pop_time_ms: int) -> None:
+        """What was given out at that time reached no consumer: it may be popped at once."""
+        batch = self.get(topic, group, queue_id)
+        if batch is not None and batch.pop_time_ms == pop_time_ms:
+            batch.invisible_ms = 0
+
+    def clear_all(self) -> None:
+        """Nothing is out."""
+        self._changed = self._changed or bool(self._table)
+        self._table.clear()
+        self.size = 0
 
     def clear(self, topic: str, group: str, queue_id: int) -> None:
         """The group reads the queue from elsewhere: what it holds does not count any more."""

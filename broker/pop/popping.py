@@ -9,11 +9,13 @@ once its check point is safe. Called by the pop handler, at the request and when
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Final
 
 from turbopump.broker.pop.hand_outs import HandOuts, PoppedQueue
 from turbopump.broker.pop.order_info import OrderedBatches
+from turbopump.broker.pop.ordered_log import OrderedLog
 from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.topics import TopicTable
@@ -109,6 +111,7 @@ class PopParts:
     topics: TopicTable
     offsets: OffsetTable
     orders: OrderedBatches
+    ordered_log: OrderedLog
     hand_outs: HandOuts
     log: ReviveLog
     random: Random
@@ -273,6 +276,8 @@ class Popping:
             )
             popped.counts.append(order_counts(kind, queue.queue_id, counts))
             self._commit(queue, start, now_ms)
+            logged = parts.ordered_log.write(queue, now_ms)
+            popped.pending.append(logged.map(partial(self._logged, popped, taken)))
             return
         key = CheckPointKey(*queue, start, now_ms, parts.broker_name)
         distances = tuple(offset - start for offset in taken.offsets)
@@ -289,6 +294,14 @@ class Popping:
         check_point = CheckPoint(key, wish.invisible_ms, distances)
         written = parts.log.add_check_point(check_point, popped.revive_queue_id, now_ms)
         popped.pending.append(written.map(settle))
+
+    def _logged(self, popped: Popped, taken: PoppedPart, status: PutStatus) -> None:
+        """What was given out in order is in the log, or is for no consumer yet."""
+        if status is not PutStatus.PUT_OK:
+            self._parts.orders.take_back(*taken.queue, popped.pop_time_ms)
+            popped.counts.pop(popped.taken.index(taken))
+            popped.taken.remove(taken)
+            popped.count -= len(taken.offsets)
 
     def _begin(self, wish: PopWish, queue: PoppedQueue, now_ms: int) -> QueueOffset:
         """The first offset of a group that has none: the first message, or with `from_end` the last

@@ -1,11 +1,13 @@
 """What was handed out and is not in the offsets any more, after a crash or a switch of masters.
 
-Owns the look at the newest check points: offsets are saved and copied every few seconds, check
-points are in the log. It must never move an offset over messages that have no check point: those
-would be given to no consumer. Called by service.py before the first pop of a reign.
+Owns the look at the newest check points, and records of ordered batches: offsets are saved and
+copied every few seconds, these are in the log. It must never move an offset over messages that have
+no check point: those would be given to no consumer. Called by service.py before the first pop of a
+reign.
 
     saved offset -> [check point)[check point)[check point)  gap  [check point)
                                                            ^ the group goes on here
+    popped in order: behind what the last record of the queue says is acknowledged
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -13,24 +15,26 @@ from dataclasses import dataclass
 from typing import Final
 
 from turbopump.broker.pop.hand_outs import PoppedQueue
+from turbopump.broker.pop.ordered_log import LoggedBatch, read_record
 from turbopump.engine.store import Store
-from turbopump.engine.types import QueueOffset
+from turbopump.engine.types import LogOffset, QueueOffset
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.bodies import BadBody
-from turbopump.net.wire.pop_records import CHECK_POINT_TAG, CheckPoint
+from turbopump.net.wire.pop_records import CHECK_POINT_TAG, ORDERED_TAG, CheckPoint
 from turbopump.net.wire.properties import decode_properties
 from turbopump.pyx.index import java_hash
 from turbopump.pyx.record import Record
 
 WINDOW_MS: Final = 60_000
-"""Check points that were stored so long before the last one are looked at: offsets are saved every
-5 s, and copied by replicas every 10 s."""
+"""Records that were stored so long before the last one are looked at: offsets are saved every 5 s,
+and copied by replicas every 10 s."""
 READ_MAX: Final = 256
 """Records that are looked at in a step, some 5 ms."""
 INTERVALS_MAX: Final = 200_000
 """Stretches of all queues that are remembered; beyond it messages may be handed out twice."""
 
-_CODE: Final = java_hash(CHECK_POINT_TAG.encode()) & 0xFFFFFFFF
+_CHECK_POINT: Final = java_hash(CHECK_POINT_TAG.encode()) & 0xFFFFFFFF
+_ORDERED: Final = java_hash(ORDERED_TAG.encode()) & 0xFFFFFFFF
 
 Interval = tuple[int, int]
 
@@ -38,12 +42,14 @@ Interval = tuple[int, int]
 @dataclass(slots=True, frozen=True)
 class PoppedOffsets:
     """The groups' offsets. `get` says -1 for none; `set_back_ms`: when someone set it back, so that
-    what was handed out before does not count; `exists`: the queue's topic and group do."""
+    what was handed out before does not count; `exists`: the queue's topic and group do; `restore`
+    has an ordered batch be out again."""
 
     get: Callable[[PoppedQueue], int]
     set: Callable[[PoppedQueue, QueueOffset], None]
     set_back_ms: Callable[[PoppedQueue], int]
     exists: Callable[[PoppedQueue], bool]
+    restore: Callable[[LoggedBatch], None]
 
 
 def recover_offsets(
@@ -53,16 +59,25 @@ def recover_offsets(
     broker_name: str,
     offsets: PoppedOffsets,
 ) -> Generator[None, None, None]:
-    """Set the offsets behind what was handed out; in steps. `places` are the queues where check
-    points lie."""
+    """Set the offsets behind what was handed out, and have ordered batches out again; in steps.
+    `places` are the queues where the records lie."""
     found: dict[PoppedQueue, list[Interval]] = {}
+    ordered: dict[PoppedQueue, LoggedBatch] = {}
     count = 0
     for topic, queue_id in places:
-        for record in _newest(store, topic, queue_id):
+        for code, record in _newest(store, topic, queue_id):
             if record is None:
                 yield
-            elif count < INTERVALS_MAX:
+            elif count >= INTERVALS_MAX:
+                continue
+            elif code == _CHECK_POINT:
                 count += _remember(found, record, revive_topic, broker_name, offsets)
+            elif topic == revive_topic:
+                count += _remember_ordered(ordered, record, broker_name, offsets)
+    for number, logged in enumerate(ordered.values(), 1):
+        if number % READ_MAX == 0:
+            yield
+        _restore(store, logged, offsets)
     for number, (queue, intervals) in enumerate(found.items(), 1):
         if number % READ_MAX == 0:
             yield
@@ -79,8 +94,23 @@ def recover_offsets(
             offsets.set(queue, QueueOffset(end))
 
 
-def _newest(store: Store, topic: str, queue_id: int) -> Generator[Record | None, None, None]:
-    """Check points from the last one back; None where a step ends."""
+def _restore(store: Store, logged: LoggedBatch, offsets: PoppedOffsets) -> None:
+    queue, batch = logged.queue, logged.batch
+    at, end = offsets.get(queue), batch.offsets[-1] + 1
+    is_there = end <= store.max_queue_offset(queue.topic, queue.queue_id)  # else a client wrote it
+    if at >= end or not is_there or not offsets.exists(queue):
+        return
+    for number, offset in enumerate(batch.offsets):
+        batch.acked |= (offset < at) << number
+    offsets.restore(logged)
+    if batch.next_offset() > at:
+        offsets.set(queue, batch.next_offset())
+
+
+def _newest(
+    store: Store, topic: str, queue_id: int
+) -> Generator[tuple[int, Record | None], None, None]:
+    """Codes and records from the last one back; None where a step ends."""
     low = max(0, store.min_queue_offset(topic, queue_id))
     end = store.max_queue_offset(topic, queue_id)
     last_ms = None
@@ -88,17 +118,18 @@ def _newest(store: Store, topic: str, queue_id: int) -> Generator[Record | None,
         start = QueueOffset(max(low, end - READ_MAX))
         units = store.units(topic, queue_id, start, end - start)
         for unit in reversed(units):
-            if unit.tags_code & 0xFFFFFFFF == _CODE:
+            code = unit.tags_code & 0xFFFFFFFF
+            if code in (_CHECK_POINT, _ORDERED):
                 record = store.record_of(unit)
                 if record is None:
                     continue
                 last_ms = last_ms or record.store_timestamp_ms
                 if record.store_timestamp_ms < last_ms - WINDOW_MS:
                     return
-                yield record
+                yield code, record
         end = start
         if end > low:
-            yield None
+            yield 0, None
 
 
 def _remember(
@@ -129,3 +160,24 @@ def _remember(
         return 0
     intervals.append((first, end))
     return 1
+
+
+def _remember_ordered(
+    found: dict[PoppedQueue, LoggedBatch],
+    record: Record,
+    broker_name: str,
+    offsets: PoppedOffsets,
+) -> int:
+    """Keep the last record of a queue; how many queues more these are."""
+    try:
+        logged = read_record(record.body, LogOffset(record.log_offset))
+    except BadBody:
+        return 0  # a client's
+    queue = logged.queue
+    known = found.get(queue)
+    is_newer = known is None or known.at < logged.at
+    is_reset = logged.batch.pop_time_ms <= offsets.set_back_ms(queue)
+    if not is_newer or is_reset or logged.broker_name != broker_name:
+        return 0
+    found[queue] = logged
+    return int(known is None)

@@ -25,6 +25,7 @@ from turbopump.net.wire.pop_records import (
     ACK_TAG,
     BATCH_ACK_TAG,
     CHECK_POINT_TAG,
+    ORDERED_TAG,
     Acknowledgement,
     CheckPoint,
     CheckPointKey,
@@ -66,6 +67,7 @@ last: acknowledgements lie up to two seconds behind them (PopReviveService)."""
 
 
 _CODE: Final = java_hash(CHECK_POINT_TAG.encode()) & 0xFFFFFFFF
+_ORDERED: Final = java_hash(ORDERED_TAG.encode()) & 0xFFFFFFFF
 _NEVER: Final = {PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED}
 """What a copy is refused with each time."""
 
@@ -180,7 +182,8 @@ class ReviveQueue:
         units = self._store.units(self._topic, self._queue_id, self._next, room)
         for unit in units:
             self._next = QueueOffset(unit.queue_offset + 1)
-            if unit.queue_offset < self._first and unit.tags_code & 0xFFFFFFFF != _CODE:
+            code = unit.tags_code & 0xFFFFFFFF
+            if code == _ORDERED or (unit.queue_offset < self._first and code != _CODE):
                 continue
             record = self._store.record_of(unit)
             if record is not None:  # else retention took it, or it is damaged, which was noted

@@ -2,18 +2,20 @@
 
 Owns what a record of the revive topic says and where it goes: RocketMQ's queues and properties, so
 that a Java broker of the group goes on with them. It must never wait: the outcome comes later.
-Called by popping.py, revive.py and the handlers of acknowledgements.
+Called by popping.py, revive.py, ordered_log.py and the handlers of acknowledgements.
 """
 
 from collections.abc import Callable
 from typing import Final
 
+from turbopump.broker.pop.hand_outs import PoppedQueue
 from turbopump.engine.later import Later
 from turbopump.engine.types import PutStatus
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.pop_records import (
     CHECK_POINT_LEAD_MS,
     CHECK_POINT_TAG,
+    ORDERED_TAG,
     Acknowledgement,
     CheckPoint,
     unique_key,
@@ -57,6 +59,13 @@ class ReviveLog:
         first = -1 if ack.is_batch else ack.queue_offsets[0]
         key = unique_key(ack.key, ack.tag, first)
         return self._write(ack.body(), ack.tag, key, revive_queue_id, due_ms, now_ms)
+
+    def add_ordered(
+        self, queue: PoppedQueue, body: bytes, revive_queue_id: int, now_ms: int
+    ) -> Later[PutStatus]:
+        """What is out of a queue that is popped in order; it has no time to wait for."""
+        key = f"{queue.topic}@{queue.queue_id}@{queue.group}@{now_ms}@{ORDERED_TAG}"
+        return self._write(body, ORDERED_TAG, key, revive_queue_id, now_ms, now_ms)
 
     def _write(
         self, body: bytes, tag: str, key: str, queue_id: int, due_ms: int, now_ms: int

@@ -12,6 +12,7 @@ from turbopump.broker.pop.hand_outs import HandOuts
 from turbopump.broker.pop.in_flight import InFlight
 from turbopump.broker.pop.joined_acks import JoinedAcks
 from turbopump.broker.pop.order_info import OrderedBatches
+from turbopump.broker.pop.ordered_log import OrderedLog
 from turbopump.broker.pop.popping import Popping
 from turbopump.broker.pop.revive import READ_MAX, ReviveQueue
 from turbopump.broker.pop.revive_log import ReviveLog
@@ -36,6 +37,7 @@ class PopService:
         popping: Popping,
         waiters: PopWaiters,
         orders: OrderedBatches,
+        ordered_log: OrderedLog,
         hand_outs: HandOuts,
         log: ReviveLog,
         acks: JoinedAcks,
@@ -48,6 +50,7 @@ class PopService:
         self.popping = popping
         self.waiters = waiters
         self.orders = orders
+        self.ordered_log = ordered_log
         self.hand_outs = hand_outs
         self.log = log
         self.acks = acks
@@ -87,6 +90,7 @@ class PopService:
             _, topic, queue_id = heapq.heappop(self._wakes)
             self.waiters.arrived(topic, queue_id)
         self.acks.flush()  # what came by now is in the log
+        self.ordered_log.refresh(now_ms)
         settled_ms = self._settled.step(now_ms)
         more, room = False, READ_MAX
         for number in range(len(self.queues)):
@@ -119,6 +123,7 @@ class PopService:
         self._settled.forget()
         self._wakes.clear()
         self.hand_outs.forget_all()
+        self.ordered_log.forget()
         self.waiters.release_all()
         for queue in self.queues:
             queue.forget()

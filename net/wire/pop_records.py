@@ -18,6 +18,8 @@ from turbopump.net.wire.bodies import BadBody, as_int, dump, int32, number, smal
 CHECK_POINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
+ORDERED_TAG: Final = "order"
+"""Of what is out of a queue that is popped in order: ours, RocketMQ's brokers pass over it."""
 CHECK_POINT_LEAD_MS: Final = 1_000
 """How much sooner than its acknowledgements a check point is due (PopAckConstants.ackTimeInterval).
 """

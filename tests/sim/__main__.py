@@ -1,6 +1,6 @@
 """`make sim SUITE=store SEEDS=20000 FIRST=0` or `SEED=n`: play seeds, a process for each core.
 Suites: store, config, ha, raft, group, transactions, payments, reminders, timers,
-assignment, pops, acting, poppers.
+assignment, pops, acting, poppers, ordered.
 
 A failing seed prints how to replay it. Seeds share nothing: what a seed does depends on its number
 alone, in whichever process and order it is played.
@@ -29,6 +29,7 @@ from tests.sim.assignment import suite as assignment_suite
 from tests.sim.group import suite as group_suite
 from tests.sim.ha import suite as ha_suite
 from tests.sim.payments import suite as payment_suite
+from tests.sim.poppers import ordered as ordered_suite
 from tests.sim.poppers import suite as popper_suite
 from tests.sim.pops import suite as pop_suite
 from tests.sim.raft import suite as raft_suite
@@ -75,6 +76,7 @@ SUITES: dict[str, Callable[[int], Run]] = {
     "pops": pop_suite.Run,
     "acting": acting_suite.Run,
     "poppers": popper_suite.Poppers,
+    "ordered": ordered_suite.OrderedPoppers,
 }
 # At most a few seconds' work: the cores end together, and none waits for the next piece.
 CHUNK = 20

@@ -136,30 +136,33 @@ def _ack_ordered(
     header: AckMessageRequest,
     handle: PopHandle,
     now_ms: int,
-) -> Command:
+) -> Answer:
     queue = PoppedQueue(header.topic, header.consumer_group, header.queue_id)
-    offset = QueueOffset(header.offset)
-    if not _done_in_order(broker, queue, offset, handle.pop_time_ms, now_ms):
+    outcome = _done_in_order(broker, queue, QueueOffset(header.offset), handle.pop_time_ms, now_ms)
+    if outcome is AckOutcome.UNKNOWN:
         return response(request, ResponseCode.MESSAGE_ILLEGAL, "offset is not of the last pop")
-    return response(request, ResponseCode.SUCCESS)
+    if outcome is AckOutcome.IGNORED:
+        return response(request, ResponseCode.SUCCESS)
+    written = broker.pop.ordered_log.write(queue, now_ms)
+    return written.map(lambda status: _stored(request, status))
 
 
 def _done_in_order(
     broker: BrokerContext, queue: PoppedQueue, offset: QueueOffset, pop_time_ms: int, now_ms: int
-) -> bool:
-    """A message of an ordered pop is handled; whether it can be one of that pop."""
+) -> AckOutcome | None:
+    """A message of an ordered pop is handled; None: once a record says so, it is safe."""
     topic, group, queue_id = queue
     committed = broker.offsets.query(group, topic, queue_id)
     if offset < committed:
-        return True
+        return None
     after = broker.pop.orders.ack(*queue, offset, pop_time_ms, committed)
     if isinstance(after, AckOutcome):
-        return after is AckOutcome.IGNORED
+        return after
     if not broker.offsets.has_reset(group, topic, queue_id):
         broker.offsets.commit(group, topic, queue_id, after, now_ms)
     if not broker.pop.orders.blocked_until(*queue, None, now_ms):
         broker.pop.waiters.arrived(topic, queue_id)
-    return True
+    return None
 
 
 def _hide_ordered(
@@ -168,17 +171,21 @@ def _hide_ordered(
     header: ChangeInvisibleTimeRequest,
     handle: PopHandle,
     now_ms: int,
-) -> Command:
-    topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
-    until_ms = now_ms + header.invisible_time
-    broker.pop.orders.hide(
-        topic, group, queue_id, QueueOffset(header.offset), handle.pop_time_ms, until_ms
-    )
-    broker.pop.wake_at(topic, queue_id, until_ms)
+) -> Answer:
+    queue = PoppedQueue(header.topic, header.consumer_group, header.queue_id)
+    until_ms, offset = now_ms + header.invisible_time, QueueOffset(header.offset)
+    is_one = broker.pop.orders.hide(*queue, offset, handle.pop_time_ms, until_ms)
+    broker.pop.wake_at(queue.topic, queue.queue_id, until_ms)
     found = ChangeInvisibleTimeResponse(
         handle.pop_time_ms, until_ms - handle.pop_time_ms, handle.revive_queue_id
     )
-    return response(request, ResponseCode.SUCCESS, header=found)
+    done = response(request, ResponseCode.SUCCESS, header=found)
+    if not is_one:
+        return done
+    written = broker.pop.ordered_log.write(queue, now_ms)
+    return written.map(
+        lambda status: done if status is PutStatus.PUT_OK else _stored(request, status)
+    )
 
 
 def _change(
@@ -258,10 +265,9 @@ def _ack_entry(
     _count(broker, group, topic, given, len(offsets))
     key = CheckPointKey(topic, group, queue_id, given.start, given.pop_time_ms, broker_name)
     if given.is_ordered:
-        for offset in offsets:
-            queue = PoppedQueue(topic, group, queue_id)
-            _done_in_order(broker, queue, offset, given.pop_time_ms, now_ms)
-        return None
+        queue = PoppedQueue(topic, group, queue_id)
+        moved = [_done_in_order(broker, queue, at, given.pop_time_ms, now_ms) for at in offsets]
+        return broker.pop.ordered_log.write(queue, now_ms) if None in moved else None
     if not offsets:
         return None
     ack = Acknowledgement(key, tuple(offsets), is_batch=True)

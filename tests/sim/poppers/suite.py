@@ -149,13 +149,15 @@ class Popper(Client):
 class Poppers(Run):
     """One seed."""
 
+    popper_class: type[Popper] = Popper
+
     def __init__(self, seed: int, about: tuple[str, ...] = (), **more: Any) -> None:
         super().__init__(seed, about, **more)
         store = replace(self.settings.store, mapped_file_size_timer_log=5_200)
         self.settings = replace(self.settings, store=store)
         for broker in self.brokers:
             broker.settings = self.settings
-        self.popper = Popper(self, "popper")
+        self.popper = self.popper_class(self, "popper")
         self.machines.append(self.popper)
         self.clients.append(self.popper)
         self._looked: tuple[int, int | None] = (0, None)

@@ -1,14 +1,19 @@
-"""Pop in simulated groups: seeds that hold, and bugs that they find (I16)."""
+"""Pop in simulated groups: seeds that hold, and bugs that they find (I16, I17)."""
+
+from functools import partial
 
 import pytest
 
 from tests.sim.planting import Patch, Plant
+from tests.sim.poppers import ordered
+from tests.sim.poppers.planted import ordered_batches_are_one_brokers
 from tests.sim.poppers.suite import run_seed
 from tests.sim.pops.planted import hand_outs_are_forgotten
 from tests.sim.share import check_found
 from turbopump.broker.tables.groups import GroupTable
 
 SEEDS = range(4)
+ORDERED_SEEDS = range(2)
 THEMED_SEEDS = range(100)
 
 # Seeds that found what is mended since.
@@ -35,6 +40,17 @@ def test_poppers() -> None:
 @pytest.mark.parametrize("seed", REGRESSIONS.values(), ids=REGRESSIONS)
 def test_past_finding(seed: int) -> None:
     run_seed(seed)
+
+
+def test_poppers_in_order() -> None:
+    for seed in ORDERED_SEEDS:
+        ordered.run_seed(seed)
+
+
+def test_the_suite_in_order_finds_batches_of_one_broker(monkeypatch: Patch) -> None:
+    bug = ordered_batches_are_one_brokers
+    play = partial(ordered.run_seed, about=("kill",))
+    check_found(bug, monkeypatch, play, THEMED_SEEDS, beyond=True)
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)

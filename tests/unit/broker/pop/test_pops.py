@@ -89,6 +89,9 @@ class Popper:
     def ack(self, handle: str, **changes: Any) -> Command:
         return self.world.ask(RequestCode.ACK_MESSAGE, self.header(handle, **changes))
 
+    def acknowledgement(self, handle: str) -> Command:
+        return new_request(RequestCode.ACK_MESSAGE, self.header(handle))
+
     def header(self, text: str, **changes: Any) -> AckMessageRequest:
         handle = PopHandle.parse(text)
         assert handle.queue_offset is not None

@@ -1,0 +1,109 @@
+"""What is out of each queue that is popped in order, in the log: so another master knows it.
+
+Owns the records of ordered batches. They lie in the revive topic under a tag of their own, which
+RocketMQ's brokers pass over: its consumerOrderInfo.json is one broker's, and a master that did not
+write it gives out again, in parallel with their consumer, what was acknowledged since offsets were
+copied. It must never decide what a batch is. Called by popping.py, the handlers of
+acknowledgements, and service.py.
+
+    pop, acknowledgement, other time  -> a record, and only then the answer
+    a batch that is out for long      -> a record every REFRESH_MS, so that the newest ones say all
+    a reign begins                    -> the last record of each queue is what holds
+"""
+
+from collections import OrderedDict
+from typing import Any, Final, NamedTuple
+
+from turbopump.broker.pop.hand_outs import PoppedQueue
+from turbopump.broker.pop.order_info import OrderedBatch, OrderedBatches
+from turbopump.broker.pop.revive_log import ReviveLog
+from turbopump.engine.later import Later
+from turbopump.engine.types import Buffer, LogOffset, PutStatus
+from turbopump.net.wire.bodies import BadBody, dump, int32, small_object, text
+from turbopump.net.wire.names import check_lengths, name_member
+from turbopump.net.wire.pop_records import MESSAGES_MAX
+
+REFRESH_MS: Final = 20_000
+"""A third of what recovered.py looks back over."""
+REFRESHED_MAX: Final = 64
+"""Batches whose records are renewed in a step."""
+
+
+class LoggedBatch(NamedTuple):
+    """A record: what held of a queue from there on."""
+
+    queue: PoppedQueue
+    batch: OrderedBatch
+    broker_name: str
+    at: LogOffset
+
+
+class OrderedLog:
+    """Writes batches, and takes them back. Loop thread only."""
+
+    def __init__(
+        self, batches: OrderedBatches, log: ReviveLog, revive_queues: int, broker_name: str
+    ) -> None:
+        self._batches = batches
+        self._log = log
+        self._revive_queues = revive_queues
+        self._broker_name = broker_name
+        self._logged_ms: OrderedDict[PoppedQueue, int] = OrderedDict()
+
+    def write(self, queue: PoppedQueue, now_ms: int) -> Later[PutStatus]:
+        """Have the queue's batch as it is now in the log; resolved once that is safe."""
+        batch = self._batches.get(*queue)
+        if batch is None:
+            done: Later[PutStatus] = Later()
+            done.resolve(PutStatus.PUT_OK)
+            return done
+        self._logged_ms[queue] = now_ms
+        self._logged_ms.move_to_end(queue)
+        body = body_of(queue, batch, self._broker_name)
+        # In one queue of the revive topic for each queue: the last record is the last state.
+        return self._log.add_ordered(queue, body, queue.queue_id % self._revive_queues, now_ms)
+
+    def refresh(self, now_ms: int) -> None:
+        """Write again what is out and was written long ago."""
+        for _ in range(REFRESHED_MAX):
+            queue, logged_ms = next(iter(self._logged_ms.items()), (None, now_ms))
+            if queue is None or 0 <= now_ms - logged_ms < REFRESH_MS:
+                return
+            del self._logged_ms[queue]
+            if self._batches.blocked_until(*queue, None, now_ms):
+                self.write(queue, now_ms)
+
+    def forget(self) -> None:
+        """Another broker is the master: its records hold from there on, not what was known here."""
+        self._logged_ms.clear()
+        self._batches.clear_all()
+
+    def restore(self, found: LoggedBatch, now_ms: int) -> None:
+        """What held of the queue when the last master ended."""
+        self._batches.put(*found.queue, found.batch)
+        self._logged_ms[found.queue] = now_ms
+
+
+def body_of(queue: PoppedQueue, batch: OrderedBatch, broker_name: str) -> bytes:
+    """The body of a record."""
+    members = batch.to_json()
+    members |= {"bn": broker_name, "c": queue.group, "q": queue.queue_id, "t": queue.topic}
+    if check_lengths(attempt=batch.attempt_id):
+        del members["a"]  # no client's, and a record has bounds
+    return dump(members)
+
+
+def read_record(body: Buffer, at: LogOffset) -> LoggedBatch:
+    """A record's body, which lies there in the log. Raises BadBody: clients write there, too."""
+    members: dict[str, Any] = small_object(body)
+    batch = OrderedBatch.from_json(members)
+    if batch is None or len(batch.offsets) > MESSAGES_MAX or batch.offsets != sorted(batch.offsets):
+        raise BadBody("the messages of an ordered batch")
+    if batch.offsets[0] < 0 or batch.offsets[-1] >= 1 << 62:
+        raise BadBody("the offsets of an ordered batch")
+    topic, group = name_member(members, "t"), name_member(members, "c")
+    queue_id = int32(members, "q")
+    if not topic or not group or queue_id < 0:
+        raise BadBody("an ordered batch of no queue")
+    queue = PoppedQueue(topic, group, queue_id)
+    return LoggedBatch(queue, batch, text(members, "bn"), at)

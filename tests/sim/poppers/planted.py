@@ -1,0 +1,18 @@
+"""Bugs of ordered pop in a group, to be planted one at a time: the suite must find each."""
+
+from tests.sim.planting import Patch
+from turbopump.broker.pop.hand_outs import PoppedQueue
+from turbopump.broker.pop.ordered_log import OrderedLog
+from turbopump.engine.later import Later
+from turbopump.engine.types import PutStatus
+
+
+def ordered_batches_are_one_brokers(patch: Patch) -> None:
+    """Nothing of them is in the log (as in RocketMQ)."""
+
+    def kept(self: OrderedLog, queue: PoppedQueue, now_ms: int) -> Later[PutStatus]:
+        later: Later[PutStatus] = Later()
+        later.resolve(PutStatus.PUT_OK)
+        return later
+
+    patch.setattr(OrderedLog, "write", kept)

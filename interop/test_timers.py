@@ -21,9 +21,10 @@ from interop.support.suites import java_client, parse
 from interop.test_mixed_pairs import MASTER, SLAVE, pair, until
 from interop.test_store_exchange import Move
 from turbopump.net.client.consuming.pull_consumer import PullConsumer
-from turbopump.net.client.errors import BrokerError
+from turbopump.net.client.errors import BrokerError, RouteNotFound
 from turbopump.net.client.messages import Message, ReceivedMessage
 from turbopump.net.client.producer import Producer
+from turbopump.net.wire.queues import MessageQueue
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 TOPIC = "timer-exchange"
@@ -93,12 +94,23 @@ async def send(namesrv: str) -> dict[bytes, int]:
     return due
 
 
+async def queues_of(consumer: PullConsumer, until_s: float) -> list[MessageQueue]:
+    """A broker listens some milliseconds before name servers know it, and of an elected one they
+    hear some time after its controllers."""
+    while True:
+        try:
+            return await consumer.queues(TOPIC)
+        except RouteNotFound:
+            assert time.monotonic() < until_s, "no name server knows the topic"
+            await asyncio.sleep(0.1)
+
+
 async def receive(namesrv: str, wanted: set[bytes]) -> list[ReceivedMessage]:
     """All messages of the topic, once those that are wanted are there."""
     found: list[ReceivedMessage] = []
     until_s = time.monotonic() + READ_TIMEOUT_S
     async with PullConsumer("CG", [namesrv]) as consumer:
-        queues = await consumer.queues(TOPIC)
+        queues = await queues_of(consumer, until_s)
         await consumer.assign(queues)
         for queue in queues:
             await consumer.seek_to_begin(queue)

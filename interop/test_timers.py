@@ -192,7 +192,7 @@ def test_a_java_replica_that_is_elected_goes_on_with_timers_and_transactions(
     try:
         group.start()
         master, replica = group.brokers
-        producer = LivingProducer(group.namesrv_address, folder / "client")
+        producer = LivingProducer(group.namesrv_address, folder / "client", living.times(kind))
         try:
             asyncio.run(make_topic(group.namesrv_address))
             producer.wait_stored()

@@ -98,7 +98,7 @@ def test_a_living_producer_is_asked_by_its_broker_after_a_kill(
     """The broker is killed between half and end, and started again on its store."""
     folder = work / "living-restart"
     group = groups.start(kind, Ports.free(), folder, folder / "store", SETTINGS)
-    producer = LivingProducer(group.ports.namesrv_address, folder / "client")
+    producer = LivingProducer(group.ports.namesrv_address, folder / "client", living.times(kind))
     try:
         producer.wait_stored()
         group.members.pop().kill()
@@ -121,7 +121,7 @@ def test_a_living_producer_is_asked_by_the_master_that_is_elected(
     group = Controlled(folder, kind, [kind], [kind, kind], SETTINGS)
     try:
         group.start()
-        producer = LivingProducer(group.namesrv_address, folder / "client")
+        producer = LivingProducer(group.namesrv_address, folder / "client", living.times(kind))
         try:
             producer.wait_stored()
             living.wait_known(group, group.brokers[1].port, (living.TOPIC,))

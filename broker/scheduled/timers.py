@@ -557,8 +557,10 @@ class Timers:
         if due_ms is None and next_tick < now_tick + self._ring // 2:
             due_ms = (next_tick + 1) * precision_ms
         counts = files.counts(since, [*bounds, now_tick + files.roll_slots + 2])
-        behind = max(0, self._store.max_queue_offset(TIMER_TOPIC, 0) - files.queue_offset)
-        stored_ms = self._store.stored_ms(TIMER_TOPIC, 0, files.queue_offset)[0] if behind else 0
+        # What age took with the log is not waited for.
+        at = max(files.queue_offset, self._store.min_queue_offset(TIMER_TOPIC, 0))
+        behind = max(0, self._store.max_queue_offset(TIMER_TOPIC, 0) - at)
+        stored_ms = self._store.stored_ms(TIMER_TOPIC, 0, at)[0] if behind else 0
         return TimerStatus(
             self.metrics.total,
             due_ms,

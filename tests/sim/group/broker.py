@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tests.sim.broker.due_times import LEVELS_MS
 from tests.sim.group.calls import Clock, Endpoint
 from tests.sim.group.machines import CALL_TIMEOUT_MS, CLUSTER, GROUP, NAMES_ADDRESS
 from tests.sim.group.tables import Kept, Tables
@@ -17,7 +18,6 @@ from tests.sim.ha.oracle import Role as Known
 from tests.sim.ha.seed import store_config
 from tests.sim.ha.settings import ROOT, Options, Sent, Settings
 from tests.sim.work import QueuedDisk, Stands
-from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.config.replication_config import BrokerRole
 from turbopump.broker.ha.control import last_life
 from turbopump.broker.ha.control.membership import Membership
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from tests.sim.group.suite import Plan, Run
 
 PORT = 10911
-LEVELS_MS = BrokerConfig().delay_levels_ms
 REGISTER_MS = 2000
 """Between two registrations at the name server."""
 TRANSACTION_CODES = {RequestCode.SEND_MESSAGE_V2, RequestCode.END_TRANSACTION}

@@ -8,9 +8,11 @@ and with the group's history. It never tells the others anything but by the netw
 import random
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.sim.disk import PowerCut
+from tests.sim.ha.carried import CarriedParts
 from tests.sim.ha.checkers import show_some
 from tests.sim.ha.net import Link, Wire
 from tests.sim.ha.oracle import Role
@@ -61,6 +63,10 @@ class Broker(SeenBroker):
             self.options = replace(
                 self.options, broker_role=BrokerRole.SLAVE, ha_master_address="broker-1"
             )
+        self.carried: CarriedParts | None = None
+        """What a seed carries beside plain messages, while it is up."""
+        self.ahead_ms = 0
+        """Of the wall clock that is written down."""
         self._counts: Any = None
         self.service: HaService | None = None
         self.wire: Wire
@@ -80,6 +86,11 @@ class Broker(SeenBroker):
     @property
     def up(self) -> bool:
         return self.store is not None
+
+    @property
+    def wall_ms(self) -> int:
+        """Its wall clock."""
+        return self._group.wall_ms + self.ahead_ms
 
     @property
     def disk_failed(self) -> bool:
@@ -123,7 +134,7 @@ class Broker(SeenBroker):
             self.disk,
             settings.store,
             self.work,
-            group.wall_ms,
+            self.wall_ms,
             steady_ms=group.now_ms,
             delay_levels_ms=self.delay_levels_ms,
         )
@@ -139,17 +150,21 @@ class Broker(SeenBroker):
     def _replicate(self, store: Store) -> HaService:
         """Its part in replication, not started."""
         group, plain = self._group, not self.options.switches
-        self.replicated = store.replicated(group.wall_ms, plain=plain)
+        self.replicated = store.replicated(self.wall_ms, plain=plain)
         service = HaService(
             self.options,
             self.replicated,
             self.disk,
             self.work,
-            lambda: group.wall_ms,
+            lambda: self.wall_ms,
             lambda: group.now_ms,
             alterations=self,
             shell=lambda events: self.wire,
         )
+        if group.carried is not None:
+            self.carried = CarriedParts(self, group, store)
+            self.carried.context.ha = service
+            service.on_role.append(partial(self.carried.role_changed, service))
         self.replicated.on_appended.append(service.grew)
         return service
 
@@ -197,7 +212,7 @@ class Broker(SeenBroker):
         assert store is not None, "it is not up"
         if self.service is not None:
             self._leave()
-        store.close(self._group.wall_ms)
+        store.close(self.wall_ms)
         self._closed()
         self.work.close()
         self.look()
@@ -207,10 +222,14 @@ class Broker(SeenBroker):
 
     def _closed(self) -> None:
         """Its store is: what else it writes down."""
+        if self.carried is not None:
+            self.carried.close()
 
     def _leave(self) -> None:
         """The end of its part in replication."""
         assert self.service is not None, "it has one"
+        if self.carried is not None:
+            self.carried.metadata.leave()
         finish(self.service.stop())
 
     def _gone(self) -> None:
@@ -219,7 +238,7 @@ class Broker(SeenBroker):
         self._group.ends += 1
         if power and not self.settings.is_sync:
             self.is_lossy = True
-        self.store = self.replicated = self.service = self._counts = None
+        self.store = self.replicated = self.service = self._counts = self.carried = None
         self.paused = False
 
     def damage_epochs(self) -> None:
@@ -311,8 +330,10 @@ class Broker(SeenBroker):
     def _tick(self) -> None:
         group = self._group
         assert self.store is not None and self.service is not None, "it is up"
-        self.store.tick(group.wall_ms, group.now_ms)
+        self.store.tick(self.wall_ms, group.now_ms)
         self._tick_replication()
+        if self.carried is not None:
+            self.carried.tick()
 
     def _tick_replication(self) -> None:
         assert self.service is not None, "it is up"
@@ -322,7 +343,7 @@ class Broker(SeenBroker):
     def _follow_counts(self) -> None:
         """What a replica's tables ask its master for, as soon as its log has begun anew."""
         log = self.replicated
-        if log is None or not log.wants_counts or not self.follows:
+        if self.carried is not None or log is None or not log.wants_counts or not self.follows:
             return
         assert self.service is not None and self.service.follower is not None, "it follows"
         master = self._group.net.hosts.get(self.service.follower.machine.address)
@@ -342,7 +363,7 @@ class Broker(SeenBroker):
     def expire(self, later_ms: int) -> None:
         """Old files go."""
         if self.store is not None:
-            self.run(delete_expired, self.store, self._group.wall_ms + later_ms)
+            self.run(delete_expired, self.store, self.wall_ms + later_ms)
             self.look()
 
     # Its clients
@@ -369,7 +390,7 @@ class Broker(SeenBroker):
         need = service.reign.need()
         if need is None:
             return None
-        appended = store.append(message, group.wall_ms)
+        appended = store.append(message, self.wall_ms)
         if appended.status is not PutStatus.PUT_OK:
             return None
         self._history.writes(self.number, self.role.epoch)
@@ -396,10 +417,20 @@ class Broker(SeenBroker):
             self.wire.turn()
         return sent
 
+    def wrote(self) -> None:
+        """What it carries was written to its log by the master that it takes itself for."""
+        self._history.writes(self.number, self.role.epoch)
+        self.look()
+
+    @property
+    def tells_of_now(self) -> bool:
+        """Whether what it says is not of before an election that may lose."""
+        return not self._is_of_before
+
     def _refuses(self, store: Store, message: NewMessage) -> None:
         """A replica's store takes nothing of a sender."""
         end = store.max_log_offset
-        refused = store.append(message, self._group.wall_ms).status
+        refused = store.append(message, self.wall_ms).status
         assert refused is PutStatus.SERVICE_NOT_AVAILABLE, f"a replica answered {refused.name}"
         assert store.max_log_offset == end, "refused, but written"
 

@@ -19,6 +19,7 @@ Key = tuple[str, int, int]
 """Topic, queue, queue offset."""
 BLANK = 0xCBD43194
 MAGIC_AT, QUEUE_AT, QUEUE_OFFSET_AT, PHYSICAL_AT = 4, 12, 20, 28
+STORED_AT = 56
 BODY_SIZE_AT, BODY_AT = 84, 88
 # Two records differ before their store time ends: most in the CRC of the body, behind size and
 # magic. Op messages of two masters for one transaction have the same body, and differ in their
@@ -146,8 +147,23 @@ class Parsed:
 
     @property
     def body(self) -> bytes:
-        size = int.from_bytes(self.record[BODY_SIZE_AT:BODY_AT])
-        return self.record[BODY_AT : BODY_AT + size]
+        return self.record[BODY_AT : self._body_end]
+
+    @property
+    def stored_ms(self) -> int:
+        """When, by the clock of the broker that wrote it."""
+        return int.from_bytes(self.record[STORED_AT : STORED_AT + 8])
+
+    @property
+    def properties(self) -> bytes:
+        """As they are stored."""
+        at = self._body_end + 1 + self.record[self._body_end]
+        size = int.from_bytes(self.record[at : at + 2])
+        return self.record[at + 2 : at + 2 + size]
+
+    @property
+    def _body_end(self) -> int:
+        return BODY_AT + int.from_bytes(self.record[BODY_SIZE_AT:BODY_AT])
 
 
 def parse(record: bytes, start: int) -> Parsed:

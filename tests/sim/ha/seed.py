@@ -4,7 +4,9 @@ import hashlib
 import random
 from dataclasses import dataclass
 
+from tests.sim.broker.due_times import LEVELS_MS
 from tests.sim.ha.broker import Broker
+from tests.sim.ha.carried import CARRIED, Carried, carries, carrying
 from tests.sim.ha.checkers import History
 from tests.sim.ha.net import Network
 from tests.sim.ha.oracle import Oracle
@@ -109,6 +111,9 @@ class GroupSeed:
         self.elected_life = 0
         """That of the master's process when it was elected."""
         settings = self._settings()
+        self.carried: Carried | None = None
+        if carries(seed) or CARRIED in about:
+            self.carried, settings = Carried(self), carrying(settings)
         count = 2 if rng.random() < 0.3 else 3
         learner = count == 3 and rng.random() < 0.1
         self.brokers = [
@@ -122,6 +127,7 @@ class GroupSeed:
             for number in range(1, count + 1)
         ]
         for broker in self.brokers:
+            broker.delay_levels_ms = LEVELS_MS if self.carried is not None else ()
             broker.disk.torn_pages = rng.random() < 0.2
             broker.disk.ordered = rng.random() < 0.2
             self.net.hosts[broker.name] = broker
@@ -159,6 +165,14 @@ class GroupSeed:
                 max_ha_transfer_byte_in_second=FLOW_BYTES,
                 may_lose=not sync and "crash" in self.troubles,
             ),
+        )
+
+    def reached(self, one: Broker, name: str) -> Broker | None:
+        """A broker that another one can ask."""
+        other = next((other for other in self.brokers if other.name == name), None)
+        is_apart = {(one.name, name), (name, one.name)} & self.net.blocked
+        return (
+            other if other is not None and other.up and not other.paused and not is_apart else None
         )
 
     def _some(self) -> Broker:

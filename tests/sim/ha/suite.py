@@ -16,6 +16,7 @@ from collections.abc import Callable
 from unittest.mock import patch
 
 from tests.sim.ha.broker import Broker
+from tests.sim.ha.carried import OVER_MS, Carried
 from tests.sim.ha.checkers import check_reads, check_same
 from tests.sim.ha.seed import Played
 from tests.sim.ha.trouble import GroupTrouble
@@ -77,6 +78,8 @@ class Run(GroupTrouble):
                 weights[action] = weights.get(action, 0) + weight * factor
         if "slow disk" in self.troubles:
             weights[self._work] = 5
+        if self.carried is not None:
+            weights |= {self.carried.act: 25, self.carried.jump: 1}
         return [action for action, weight in weights.items() for _ in range(weight)]
 
     def play(self) -> Played:
@@ -95,6 +98,8 @@ class Run(GroupTrouble):
             self.net.now_ms = self.now_ms
             self.actions[int(rng.random() * len(self.actions))]()
         self._settle()
+        if self.carried is not None:
+            self._carry_out(self.carried)
         self._check()
         self.played.ends = self.ends
         return self.played
@@ -113,6 +118,25 @@ class Run(GroupTrouble):
             if self._is_one():
                 return
             assert self.now_ms < deadline_ms, f"not one after a minute: {self._states()}"
+
+    def _carry_out(self, carried: Carried) -> None:
+        """All that was sent for later comes, and no more; also what was due while none led."""
+        if self.switches and self.rng.random() < 0.6:
+            for broker in self.brokers:
+                if broker.is_master:
+                    broker.crash(power=False)
+        carried.all_is_due()
+        deadline_ms = self.now_ms + OVER_MS
+        while not carried.is_over():
+            self._wait(1)
+            self._notice()
+            self.proposals.deliver()
+            carried.answer()
+            assert self.now_ms < deadline_ms, f"it does not come: {carried} {self._states()}"
+        self._settle()
+        (master,) = [one for one in self.brokers if one.is_master]
+        assert master.store is not None, "it is up"
+        carried.check(master.store)
 
     def _wait(self, rounds: int) -> None:
         """Time in which nothing goes wrong."""

@@ -7,11 +7,16 @@ import random
 import pytest
 
 from tests.sim.ha import suite as ha_suite
+from tests.sim.ha.carried import CARRIED
 from tests.sim.ha.checkers import ALIKE_MAX, History, LogFiles
 from tests.sim.ha.net import Network, Wire
 from tests.sim.ha.planted import ABOUT, BUGS
+from tests.sim.payments.test_seeds import what_is_committed_is_checked
 from tests.sim.planting import Plant
+from tests.sim.reminders.test_seeds import a_new_master_begins_at_its_own_time
 from tests.sim.share import check_found, played
+from tests.sim.timers.planted import a_slot_is_delivered_when_it_begins
+from tests.sim.transactions.planted import half_messages_are_dispatched_by_recovery
 
 SEEDS = range(240)
 # For each bug: so many seeds are about the trouble it needs.
@@ -38,6 +43,21 @@ def test_the_suite_finds(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     # Which of them shows a rare one changes with all that draws from a seed.
     seeds = range(4 * len(THEMED_SEEDS if about else SEEDS))
     check_found(bug, monkeypatch, lambda seed: ha_suite.run_seed(seed, about), seeds)
+
+
+CARRIED_BUGS: dict[Plant, range] = {
+    a_slot_is_delivered_when_it_begins: range(120),
+    a_new_master_begins_at_its_own_time: range(74, 194),
+    half_messages_are_dispatched_by_recovery: range(120),
+    what_is_committed_is_checked: range(120),
+}
+"""Of timers, delay levels and transactions, in seeds that carry them; each with its seeds."""
+
+
+@pytest.mark.parametrize("bug", CARRIED_BUGS, ids=lambda bug: bug.__name__)
+def test_what_is_carried_finds(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    about = ("election", "kill", CARRIED)
+    check_found(bug, monkeypatch, lambda seed: ha_suite.run_seed(seed, about), CARRIED_BUGS[bug])
 
 
 # The network itself

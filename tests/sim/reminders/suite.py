@@ -10,18 +10,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tests.sim.group.broker import LEVELS_MS
+from tests.sim.broker.due_times import DueTimes, bodies
 from tests.sim.group.machines import Client
 from tests.sim.group.suite import Plan, Run
 from turbopump.broker.scheduled.delay import FILE_NAME as DELAY_FILE
-from turbopump.broker.tables.topics import SCHEDULE_TOPIC
-from turbopump.engine.timer.timer_files import TIMER_TOPIC
-from turbopump.engine.types import LogOffset, QueueOffset
+from turbopump.engine.types import LogOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.send import SendMessageRequestV2, write_send
-from turbopump.net.wire.properties import decode_properties, encode_properties
-from turbopump.pyx.record import Record
+from turbopump.net.wire.properties import encode_properties
 
 if TYPE_CHECKING:
     from tests.sim.group.broker import GroupBroker
@@ -91,8 +88,7 @@ class Reminders(Run):
             broker.settings = self.settings
         self.sender = Reminding(self, "reminding")
         self.machines.append(self.sender)
-        self.due_ms: dict[bytes, int] = {}
-        """When a timer is due that some broker has taken."""
+        self.due = DueTimes(TOPIC)
         self.looked_ms = 0
 
     # What its brokers do
@@ -105,39 +101,14 @@ class Reminders(Run):
         if broker.up:
             broker.write(partial(context.delay.step, clock.wall_ms))
         if broker.up:
-            self._check_time(broker, end)
+            self.due.check(broker.name, broker.log, end, broker.store.max_log_offset, clock.wall_ms)
             context.delay.begin_save()
             delay = context.delay
             broker.tables.save_table(DELAY_FILE, delay.take_save, delay.save_failed)
 
     def broker_wrote(self, broker: "GroupBroker", start: LogOffset) -> None:
         """When it is due, of all that it took."""
-        for record in _records(broker, start):
-            properties = decode_properties(record.properties)
-            if record.topic == TIMER_TOPIC.encode() and "TIMER_ROLL_TIMES" not in properties:
-                delay = properties.get("TIMER_DELAY_MS")
-                due_ms = int(properties.get("TIMER_DELIVER_MS", 0))
-                if delay is not None:
-                    due_ms = record.store_timestamp_ms + int(delay)
-            elif record.topic == SCHEDULE_TOPIC.encode():
-                level_ms = LEVELS_MS[int(properties["DELAY"]) - 1]
-                due_ms = record.store_timestamp_ms + level_ms
-            else:
-                continue
-            body = bytes(record.body)
-            # A request that arrives twice is stored twice.
-            self.due_ms[body] = min(due_ms, self.due_ms.get(body, due_ms))
-
-    def _check_time(self, broker: "GroupBroker", start: LogOffset) -> None:
-        wall_ms = broker.clock.wall_ms
-        for record in _records(broker, start):
-            properties = decode_properties(record.properties)
-            if record.topic != TOPIC.encode():
-                continue
-            early_ms = self.due_ms[bytes(record.body)] - wall_ms
-            if "DELAY" in properties and early_ms > LEVELS_MS[int(properties["DELAY"]) - 1]:
-                early_ms = 0  # its clock was set back
-            assert early_ms <= 0, f"{broker.name} delivers {early_ms} ms early: {record.body!r}"
+        self.due.note(broker.log, start, broker.store.max_log_offset, broker.clock.wall_ms)
 
     def broker_stopped(self, broker: "GroupBroker") -> None:
         """Its store is closed: what else its process writes down."""
@@ -151,7 +122,7 @@ class Reminders(Run):
         self.sender.active = False
         super().settle()
         clocks = [broker.clock for broker in self.brokers]
-        last_ms = max([clock.wall_ms for clock in clocks] + list(self.due_ms.values()))
+        last_ms = max([clock.wall_ms for clock in clocks] + list(self.due.due_ms.values()))
         for clock in clocks:
             clock.ahead_ms += last_ms - clock.wall_ms
         self.until(self._is_over, COMES_MS, "a reminder does not come")
@@ -165,7 +136,7 @@ class Reminders(Run):
         if self.may_lose or self.retention:
             status = masters[0].context.timers.status(masters[0].clock.wall_ms)
             return not status.offset_behind and status.next_due_ms is None
-        shown = _bodies(masters[0])
+        shown = set(bodies(masters[0].store, TOPIC))
         return all(one.body in shown for one in self.sender.reminders if one.is_safe)
 
 
@@ -193,29 +164,6 @@ class LateCopies(Reminders):
         self.settle()
         self.check()
         return self.played
-
-
-def _records(broker: "GroupBroker", start: LogOffset) -> list[Record]:
-    """Those that lie in its log from a record on."""
-    store, found = broker.store, []
-    size = store.config.mapped_file_size_commit_log
-    while start < store.max_log_offset:
-        record = store.record(start)
-        if record is None:
-            start = LogOffset(start - start % size + size)
-            continue
-        found.append(record)
-        start = LogOffset(start + record.size)
-    return found
-
-
-def _bodies(broker: "GroupBroker") -> set[bytes]:
-    store = broker.store
-    return {
-        bytes(store.record(unit.log_offset).body)
-        for queue_id in store.queue_ids(TOPIC)
-        for unit in store.units(TOPIC, queue_id, QueueOffset(0), 100_000)
-    }
 
 
 def run_seed(seed: int, about: tuple[str, ...] = ()) -> Any:

@@ -8,6 +8,7 @@ import pytest
 from tests.sim.planting import Patch, Plant
 from tests.sim.reminders.suite import run_late_copies, run_seed
 from tests.sim.share import check_found, played
+from tests.sim.timers.planted import a_slot_is_delivered_when_it_begins
 from turbopump.broker.scheduled.due_slots import DueSlots
 from turbopump.broker.scheduled.progress import SafeProgress
 from turbopump.broker.scheduled.timers import Timers
@@ -66,6 +67,7 @@ def a_deposed_master_delivers(patch: Patch) -> None:
 BUGS: dict[Plant, tuple[str, ...]] = {
     a_new_master_begins_at_its_own_time: ("kill",),
     a_deposed_master_delivers: ("partition",),
+    a_slot_is_delivered_when_it_begins: (),
 }
 """With the faults that a seed has to know."""
 

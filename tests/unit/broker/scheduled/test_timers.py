@@ -5,6 +5,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from tests.waiting import delete_expired
 
 from turbopump.broker.introspection.metrics import CounterSnapshot, render
 from turbopump.broker.scheduled.due_slots import NATIVE_SPEED
@@ -294,6 +295,23 @@ def test_status_and_metrics(world: Any) -> None:
     assert 0 < status.next_due_ms - world.now_ms <= 3_000
     body = world.ask(RequestCode.GET_TIMER_METRICS).body
     assert b'"T":{"count":4' in bytes(body)
+
+
+def test_what_age_took_is_not_waited_for(make_world: Any) -> None:
+    """The seed 36 of `ha` that knows elections, kills and what is carried: a master whose log began
+    behind all timers said for ever that it has to put them into its wheel."""
+    world = make_world("timerStopEnqueue=true\nmappedFileSizeCommitLog=4096\n")
+    for _ in range(3):
+        send(world, TIMER_DELAY_SEC=2)
+    while world.broker.store.max_log_offset < 8_192:
+        assert send(world, bytes(1_000)).code == 0
+    assert world.broker.timers.status(world.now_ms).offset_behind == 3
+    went = 0
+    for _ in range(20):
+        world.pass_time(1_000, step_ms=1_000)
+        went += delete_expired(world.broker.store, 1 << 43)  # files have the system's time
+    assert went
+    assert world.broker.timers.status(world.now_ms).offset_behind == 0
 
 
 def test_metrics_have_rocketmqs_names(world: Any) -> None:

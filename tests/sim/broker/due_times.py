@@ -1,0 +1,72 @@
+"""When the timers and delayed messages of a group are due, and that none comes before its time.
+
+Read from the records themselves, apart from what delivers them. Used by the suites of groups:
+reminders, and the seeds of `ha` that carry timers.
+"""
+
+from tests.sim.ha.checkers import LogFiles, Parsed, records
+from turbopump.broker.config.config import BrokerConfig
+from turbopump.broker.tables.topics import SCHEDULE_TOPIC
+from turbopump.engine.store import Store
+from turbopump.engine.timer.timer_files import TIMER_TOPIC
+from turbopump.engine.types import QueueOffset
+from turbopump.net.wire.properties import decode_properties
+
+LEVELS_MS = BrokerConfig().delay_levels_ms
+
+
+class DueTimes:
+    """Of all messages that some broker has taken, by their bodies."""
+
+    def __init__(self, topic: str) -> None:
+        """`topic` is where they are delivered."""
+        self.due_ms: dict[bytes, int] = {}
+        self._topic = topic
+
+    def note(self, log: LogFiles, start: int, stop: int, wall_ms: int) -> None:
+        """A broker by whose clock it is `wall_ms` made those records just now. What it wrote down
+        may be later: times of a log do not go back."""
+        for one in _records(log, start, stop):
+            properties, topic = decode_properties(one.properties), one.key[0]
+            if topic == TIMER_TOPIC and "TIMER_ROLL_TIMES" not in properties:
+                delay = properties.get("TIMER_DELAY_MS")
+                due_ms = int(properties.get("TIMER_DELIVER_MS", 0))
+                if delay is not None:
+                    due_ms = wall_ms + int(delay)
+            elif topic == SCHEDULE_TOPIC:
+                due_ms = one.stored_ms + LEVELS_MS[int(properties["DELAY"]) - 1]
+            else:
+                continue
+            # A request that arrives twice is stored twice.
+            self.due_ms[one.body] = min(due_ms, self.due_ms.get(one.body, due_ms))
+
+    def check(self, name: str, log: LogFiles, start: int, stop: int, wall_ms: int) -> None:
+        """A broker by whose clock it is `wall_ms` has delivered those records."""
+        for one in _records(log, start, stop):
+            if one.key[0] != self._topic:
+                continue
+            properties, early_ms = (
+                decode_properties(one.properties),
+                self.due_ms[one.body] - wall_ms,
+            )
+            if "DELAY" in properties and early_ms > LEVELS_MS[int(properties["DELAY"]) - 1]:
+                early_ms = 0  # its clock was set back
+            assert early_ms <= 0, f"{name} delivers {early_ms} ms early: {one.body!r}"
+
+
+def bodies(store: Store, topic: str) -> list[bytes]:
+    """What consumers of a topic can read."""
+    found = []
+    for queue_id in store.queue_ids(topic):
+        for unit in store.units(topic, queue_id, QueueOffset(0), 100_000):
+            record = store.record(unit.log_offset)
+            assert record is not None, f"{topic} {queue_id}: no record at {unit.log_offset}"
+            found.append(bytes(record.body))
+    return found
+
+
+def _records(log: LogFiles, start: int, stop: int) -> list[Parsed]:
+    """As its disk has them: a store shows those alone that are confirmed."""
+    data = log.read(start, stop)
+    assert len(data) == stop - start, f"{stop} is beyond the log"
+    return records(data, start, log.file_size)

@@ -394,6 +394,8 @@ class BrokerNode:
             if self._replicating is not None:
                 self._replicating.register(registration)
                 self._name_servers.on_lost = self._replicating.forgotten
+                if self._replicating.acting is not None:
+                    self._name_servers.is_old = self._replicating.acting.members.is_old
             await self._metrics.start()
         except BaseException as error:
             await self._server.stop()

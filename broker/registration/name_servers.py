@@ -65,6 +65,8 @@ class NameServers:
         self._beating: set[str] = set()
         self.on_lost: Callable[[], None] = lambda: None
         """Called when a name server may have forgotten this broker."""
+        self.is_old: Callable[[str], bool] = lambda address: False
+        """Whether the one at an address is RocketMQ 4's."""
         self._soon: asyncio.Handle | None = None
         self._ended = False
         self._complaints: dict[str, str] = {}
@@ -94,7 +96,8 @@ class NameServers:
         for server in self._registration.servers:
             if server.address not in self._beating:
                 self._beating.add(server.address)
-                task = self._loop.create_task(self._beat(server.address, request(), timeout_ms))
+                beat = request(old=self.is_old(server.address))
+                task = self._loop.create_task(self._beat(server.address, beat, timeout_ms))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 

@@ -22,6 +22,7 @@ from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.routes import (
     BrokerHeartbeatRequest,
+    QueryDataVersionRequest,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
     UnRegisterBrokerRequest,
@@ -277,8 +278,18 @@ class Registration:
         )
         return new_request(RequestCode.REGISTER_BROKER, header, body)
 
-    def heartbeat_request(self) -> Command:
-        """BROKER_HEARTBEAT (904): a sign of life between two registrations."""
+    def heartbeat_request(self, *, old: bool = False) -> Command:
+        """BROKER_HEARTBEAT (904): a sign of life between two registrations. An `old` name server,
+        RocketMQ 4's, takes QUERY_DATA_VERSION (322) for one (BrokerOuterAPI)."""
+        if old:
+            asked = QueryDataVersionRequest(
+                self._config.broker_name,
+                self._address,
+                self._config.broker_cluster_name,
+                self._broker_id(),
+            )
+            body = self._topics.data_version.encode()
+            return new_request(RequestCode.QUERY_DATA_VERSION, asked, body, oneway=True)
         header = BrokerHeartbeatRequest(
             self._config.broker_cluster_name, self._address, self._config.broker_name
         )

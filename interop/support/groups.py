@@ -169,6 +169,35 @@ class RocketMQ:
 
 
 @dataclass(frozen=True)
+class OldRocketMQ(RocketMQ):
+    """Its name server is RocketMQ 4's."""
+
+    name = "rocketmq-4.9"
+
+    def namesrv(self, ports: Ports, folder: Path) -> Process:
+        """As Kind.namesrv."""
+        values = {
+            "listenPort": str(ports.namesrv),
+            "kvConfigPath": str(folder / "kv.json"),
+            "rocketmqHome": str(folder),
+        }
+        config = _properties(folder / "namesrv.conf", values)
+        # It does not start without.
+        logs = folder / "conf" / "logback_namesrv.xml"
+        logs.parent.mkdir(parents=True, exist_ok=True)
+        logs.write_text('<configuration><root level="OFF"/></configuration>\n')
+        return processes.java(
+            "namesrv",
+            "org.apache.rocketmq.namesrv.NamesrvStartup",
+            toolchain.classpath("namesrv-4.9"),
+            ["-c", str(config)],
+            folder,
+            heap_mb=128,
+            environment=self.environment,
+        )
+
+
+@dataclass(frozen=True)
 class Turbopump:
     """Ours, through the command line a user types."""
 

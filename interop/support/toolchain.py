@@ -13,7 +13,7 @@ from pathlib import Path
 HERE = Path(__file__).parent.parent
 CACHE = HERE / ".cache"
 TOOLS = {"java": "a Java 17 runtime", "mvn": "Maven 3.8 or newer", "go": "Go 1.21 or newer"}
-MODULES = ("client-5.5", "client-4.9", "server", "proxy", "client-grpc")
+MODULES = ("client-5.5", "client-4.9", "server", "namesrv-4.9", "proxy", "client-grpc")
 # A cold Maven or Go cache downloads some 200 MB.
 BUILD_TIMEOUT_S = 540
 

@@ -85,6 +85,11 @@ class GroupMembers:
         for server in self._servers.values():
             server.due_ms, server.again = LONG_AGO_MS, server.busy
 
+    def is_old(self, address: str) -> bool:
+        """Whether the name server there is asked as one of RocketMQ 4."""
+        server = self._servers.get(address)
+        return server is not None and server.old
+
     @property
     def answered_ms(self) -> int:
         """When a name server answered last."""

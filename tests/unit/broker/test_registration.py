@@ -22,7 +22,11 @@ from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.header import read_header
-from turbopump.net.wire.headers.routes import RegisterBrokerRequest, UnRegisterBrokerRequest
+from turbopump.net.wire.headers.routes import (
+    QueryDataVersionRequest,
+    RegisterBrokerRequest,
+    UnRegisterBrokerRequest,
+)
 from turbopump.net.wire.java_properties import parse_properties
 from turbopump.net.wire.register import RegisterBrokerBody, body_crc32
 from turbopump.net.wire.topics import TopicConfig
@@ -255,6 +259,19 @@ def test_replica_registers_under_its_id_and_hears_of_its_master(tmp_path: Path) 
     fields = {"masterAddr": "10.0.0.1:10911", "haServerAddr": "10.0.0.1:10912"}
     assert registration.take_answer(Command(0, fields=fields), 5)
     assert told == [("10.0.0.1:10911", "10.0.0.1:10912")]
+
+
+def test_signs_of_life(tmp_path: Path) -> None:
+    """An old name server takes it for one if its version is what was registered."""
+    registration, _ = make(tmp_path, "brokerRole=SLAVE\nbrokerId=2\nbrokerName=b\n")
+    beat = registration.heartbeat_request()
+    assert (beat.code, beat.is_oneway) == (904, True)
+    old = registration.heartbeat_request(old=True)
+    assert (old.code, old.is_oneway) == (322, True)
+    asked = read_header(QueryDataVersionRequest, old.fields)
+    assert (asked.broker_name, asked.broker_id) == ("b", registration._broker_id())
+    _, registered = parse(registration.request(Work(True, []))[1]())
+    assert old.body == registered.topics.data_version.encode()
 
 
 def test_deleted_topic_makes_the_request_full(tmp_path: Path) -> None:

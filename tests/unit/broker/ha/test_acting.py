@@ -212,6 +212,7 @@ def test_an_old_name_server_is_asked_for_a_route(slave: Bench) -> None:
     slave.say(_1=SLAVE)
     slave.world.pass_time(3_000)
     assert slave.group.members.members == {1: SLAVE}
+    assert slave.group.members.is_old(*slave.world.broker.config.namesrv_addr)
     assert slave.world.broker.role.is_acting
 
 

@@ -77,7 +77,7 @@ def test_consumers_go_on_at_a_replica_and_back(pair: Pair) -> None:
             client.stop()
     checks = parse(client.out.read_text(), ["standing"])["standing"]
     assert checks.ended and not checks.failed, "\n".join([*checks.failed, client.tail()])
-    twice = [_twice(consumed.of(one)) for one in (consumed.in_order, consumed.shared)]
+    twice = [_twice(consumed.of(one)) for one in consumed.files]
     print(f"came twice, in order and in the cluster: {twice}")
     assert max(twice) <= QUEUES * COUNT, "no more than what was not committed"
     for queue_id in range(QUEUES):
@@ -97,7 +97,7 @@ def _master_dies(pair: Pair) -> None:
         assert pair.locks(pair.replica) == -1, "its master gives locks"
     if pair.kinds.replica.name == pair.kinds.master.name == "turbopump":
         until("it knows how far they are", lambda: min(pair.committed(pair.replica)) > 0)
-    pair.group.members[1].kill()
+    pair.kill_master()
     acts_s = until("the replica acts", pair.acts)
     assert pair.route()[1] == (6 if pair.kinds.is_old else 4)
     print(f"acts after {acts_s:.2f} s")

@@ -170,13 +170,7 @@ class NameServerNode:
             del self._notices[address]
 
     async def _send(self, address: str, notice: Notice) -> None:
-        header = NotifyMinBrokerIdChangeRequest(
-            notice.min_broker_id,
-            notice.broker_name,
-            notice.min_address,
-            notice.offline_address,
-            notice.ha_address,
-        )
+        header = notice_header(notice)
         request = new_request(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, header, oneway=True)
         try:
             await self._client.notify(address, request, NOTICE_TIMEOUT_MS)
@@ -245,3 +239,13 @@ class NameServerNode:
         if self._config.config_store_path:
             path = str(Path(self._config.config_store_path).expanduser())
             write_back(self._files, path, changed)
+
+
+def notice_header(notice: Notice) -> NotifyMinBrokerIdChangeRequest:
+    """As RocketMQ's name server sends it, which leaves the broker's name out."""
+    return NotifyMinBrokerIdChangeRequest(
+        notice.min_broker_id,
+        min_broker_addr=notice.min_address,
+        offline_broker_addr=notice.offline_address,
+        ha_broker_addr=notice.ha_address,
+    )

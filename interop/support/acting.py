@@ -62,8 +62,10 @@ class Kinds:
 class Pair:
     """A master and its replica behind one name server."""
 
-    def __init__(self, kinds: Kinds, folder: Path) -> None:
-        self.kinds, self.folder = kinds, folder
+    def __init__(
+        self, kinds: Kinds, folder: Path, topic: str = TOPIC, queues: int = QUEUES
+    ) -> None:
+        self.kinds, self.folder, self.topic, self.queues = kinds, folder, topic, queues
         self.master = Ports.free()
         self.replica = Ports(self.master.namesrv, free_port(BROKER_AND_HA))
         self.group = Group(self.master, [kinds.namesrv.namesrv(self.master, folder)])
@@ -82,15 +84,20 @@ class Pair:
         place = self.folder / "master"
         made = self.kinds.master.broker(self.master, place, place / "store", SETTINGS)
         self.group.members.append(made)
+        self._master = made
+
+    def kill_master(self) -> None:
+        """Kill -9."""
+        self._master.kill()
 
     def make_topic(self) -> None:
         """At both: RocketMQ's replica asks for topics after a minute."""
         for ports in (self.master, self.replica):
             fields = {
-                "topic": TOPIC,
+                "topic": self.topic,
                 "defaultTopic": "TBW102",
-                "readQueueNums": str(QUEUES),
-                "writeQueueNums": str(QUEUES),
+                "readQueueNums": str(self.queues),
+                "writeQueueNums": str(self.queues),
                 "perm": "6",
                 "topicFilterType": "SINGLE_TAG",
                 "topicSysFlag": "0",
@@ -100,12 +107,12 @@ class Pair:
 
     def queries(self) -> dict[str, int]:
         """How the replica answers queries: codes by name."""
-        queue = {"topic": TOPIC, "queueId": "0"}
+        queue = {"topic": self.topic, "queueId": "0"}
         key = {"key": "k1", "maxNum": "9", "beginTimestamp": "0", "endTimestamp": str(1 << 60)}
         return {
             name: ask(self.replica.broker, code, fields).code
             for name, code, fields in (
-                ("key", 12, {"topic": TOPIC, **key}),
+                ("key", 12, {"topic": self.topic, **key}),
                 ("time", 29, {**queue, "timestamp": "1000"}),
                 ("most", 30, queue),
                 ("least", 31, queue),
@@ -121,7 +128,7 @@ class Pair:
 
     def route(self) -> tuple[dict[str, str], int]:
         """Addresses by id, and the permission of the topic's queues."""
-        fields = {"topic": TOPIC, "acceptStandardJsonOnly": "true"}
+        fields = {"topic": self.topic, "acceptStandardJsonOnly": "true"}
         answer = ask(self.master.namesrv, 105, fields)
         if answer.code:
             return {}, 0
@@ -141,12 +148,12 @@ class Pair:
     def send(self, first: int) -> None:
         """COUNT numbered messages to each queue."""
         for number in range(first, first + COUNT):
-            for queue_id in range(QUEUES):
+            for queue_id in range(self.queues):
                 fields = {
                     "a": "senders",
-                    "b": TOPIC,
+                    "b": self.topic,
                     "c": "TBW102",
-                    "d": str(QUEUES),
+                    "d": str(self.queues),
                     "e": str(queue_id),
                     "f": "0",
                     "g": str(int(time.time() * 1000)),
@@ -162,28 +169,28 @@ class Pair:
 
     def queue_ends(self, ports: Ports) -> list[int]:
         """Where a broker's queues end."""
-        return [self._offset(ports, 30, {}, queue_id) for queue_id in range(QUEUES)]
+        return [self._offset(ports, 30, {}, queue_id) for queue_id in range(self.queues)]
 
     def committed(self, ports: Ports) -> list[int]:
         """How far a broker knows the groups."""
         return [
             self._offset(ports, 14, {"consumerGroup": group}, queue_id)
             for group in (READERS, SHARERS)
-            for queue_id in range(QUEUES)
+            for queue_id in range(self.queues)
         ]
 
     def locks(self, ports: Ports) -> int:
         """How many queues of another group a stranger gets; -1: the broker gives none."""
         queues = [
-            {"topic": TOPIC, "brokerName": BROKER_NAME, "queueId": queue_id}
-            for queue_id in range(QUEUES)
+            {"topic": self.topic, "brokerName": BROKER_NAME, "queueId": queue_id}
+            for queue_id in range(self.queues)
         ]
         body = {"consumerGroup": "strangers", "clientId": "stranger", "mqSet": queues}
         answer = ask(ports.broker, 41, {}, json.dumps(body).encode())
         return len(json.loads(answer.body)["lockOKMQSet"]) if answer.code == 0 else -1
 
     def _offset(self, ports: Ports, code: int, fields: dict[str, str], queue_id: int) -> int:
-        asked = {**fields, "topic": TOPIC, "queueId": str(queue_id)}
+        asked = {**fields, "topic": self.topic, "queueId": str(queue_id)}
         try:
             answer: Answer = ask(ports.broker, code, asked)
         except OSError:
@@ -205,12 +212,13 @@ class Consumed:
 
     def __init__(self, folder: Path) -> None:
         self.in_order, self.shared = folder / "consumed", folder / "shared"
+        self.files = [self.in_order, self.shared]
 
     def of(self, file: Path) -> list[tuple[int, int]]:
         """All of one group."""
         lines = file.read_text().splitlines() if file.exists() else []
-        return [(int(one[0]), int(one[2])) for one in map(str.split, lines)]
+        return [(int(one[0]), int(one[2])) for one in map(str.split, lines) if len(one) > 2]
 
     def has(self, count: int) -> bool:
         """Whether both groups have so many messages of each queue."""
-        return all(len(set(self.of(one))) == QUEUES * count for one in (self.in_order, self.shared))
+        return all(len(set(self.of(one))) == QUEUES * count for one in self.files)

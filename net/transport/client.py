@@ -92,8 +92,9 @@ class Client:
             await self._connect(address, deadline)
 
     def on_lost(self, address: str, callback: Callable[[], None]) -> None:
-        """Run `callback` whenever the connection to `host:port` that calls use is gone, but for one
-        that this client has given up itself (closed, renewed, on GO_AWAY)."""
+        """Run `callback` whenever the connection to `host:port` that calls use is gone, and when
+        one that was renewed is closed, for a server may forget what it heard over that. Not for one
+        that this client has given up otherwise (closed, on GO_AWAY)."""
         self._watchers.setdefault(address, []).append(callback)
 
     def renew(self, address: str) -> None:
@@ -140,14 +141,22 @@ class Client:
         if result is not None:
             self._heard.add(address)
             if self._connections.get(address) is connection:
-                for doubted in self._doubted.pop(address, ()):
-                    doubted.close()
+                self._leave_doubted(address)
             return result
         if peer.closed:
             unheard = address not in self._heard and self._options.tls is None
             hint = PERHAPS_TLS if unheard and not self._closed else ""
             raise ConnectionClosed(f"{address} closed the connection before it answered{hint}")
         raise CallTimeout(f"{address} did not answer request {command.code} in time")
+
+    def _leave_doubted(self, address: str) -> None:
+        """Close what an answer over another connection has shown to be needed no more."""
+        doubted = self._doubted.pop(address, ())
+        for connection in doubted:
+            connection.close()
+        if doubted:
+            for callback in self._watchers.get(address, ()):
+                callback()
 
     async def _writable(self, address: str, deadline: float) -> Connection:
         """A connection below its high-water mark of unsent bytes."""

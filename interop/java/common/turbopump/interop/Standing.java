@@ -22,13 +22,14 @@ final class Standing {
     }
 
     /** Arguments: the file for what was consumed in order, the one that holds it up, the one that
-     * ends it, and the file for what a second group consumes in a cluster. */
+     * ends it, the file for what a second group consumes in a cluster, and, if it is not a topic of
+     * its own, the topic. */
     static void consume(Bench bench, Report report, String[] arguments) throws Exception {
         Path out = Paths.get(arguments[0]);
         Path held = Paths.get(arguments[1]);
         Path stop = Paths.get(arguments[2]);
         Path shared = Paths.get(arguments[3]);
-        String topic = bench.name("standing-topic");
+        String topic = bench.name(arguments.length > 4 ? arguments[4] : "standing-topic");
         AtomicInteger count = new AtomicInteger();
         try (Member ordered = member(bench, "standing"); Member any = member(bench, "shared")) {
             ordered.startOrdered(topic, message -> {

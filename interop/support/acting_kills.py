@@ -1,0 +1,185 @@
+"""`python -m interop.support.acting_kills --kills 30`: masters of a pair die and return in a row.
+
+    a round     consumers are held up, and a backlog grows; the master is killed (kill -9) and they
+                are let go: how long until each group is given more at the replica than it had in
+                memory. They consume all there is. The master starts: how long until it is the
+                master again, sends get through and each group is given something there.
+
+Unmodified Java clients: a producer of four threads, a group in order, a group in a cluster. At no
+time does the broker that clients are led to know a lower offset of a group than was seen before.
+At the end each group was given every message that was acknowledged. Called by test_acting.py, too.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from interop.support import toolchain
+from interop.support.acting import Consumed, Kinds, Pair, until
+from interop.support.groups import Ports, Turbopump
+from interop.support.kills import spread
+from interop.support.suites import java_client
+
+QUEUES = 4
+TOPIC = "acting-kills"
+BACKLOG = 200
+"""Messages that wait when the master is killed, at least."""
+IN_MEMORY = 40
+"""More than a client keeps of them."""
+POLL_MS = 500
+END_S = 60
+
+
+@dataclass
+class ActingTimes:
+    """What a row of kills and returns came to."""
+
+    kills: int = 0
+    acked: int = 0
+    lost: int = 0
+    twice: int = 0
+    back: int = 0
+    """How often an offset was lower than before."""
+    gap_s: list[float] = field(default_factory=list)
+    """From a kill until both groups were given something: the time without consumption."""
+    return_s: list[float] = field(default_factory=list)
+    """From the start of the master until it is the master again."""
+    again_s: list[float] = field(default_factory=list)
+    """From then until a message of the new master was consumed by both groups."""
+
+
+class Row:
+    """The pair, the Java clients, and what they wrote down."""
+
+    def __init__(self, folder: Path) -> None:
+        ours = Turbopump()
+        self.pair = Pair(Kinds(ours, ours, ours), folder, TOPIC, QUEUES)
+        self.consumed = Consumed(folder)
+        self.acked, self.held = folder / "acked", folder / "held"
+        self.stop, self.over = folder / "stop", folder / "over"
+        self.seen = ActingTimes()
+        self._offsets: list[int] = []
+        namesrv = self.pair.master.namesrv_address
+        self.pair.make_topic()
+        until("the topic is registered", lambda: self.pair.leads(self.pair.master))
+        sends = f"through-kills:{self.acked},{self.stop},{POLL_MS}"
+        shared = self.consumed.shared
+        reads = f"standing:{self.consumed.in_order},{self.held},{self.over},{shared},kills"
+        self.clients = [
+            java_client("client-5.5", [namesrv, "acting", what], folder / what.split(":")[0])
+            for what in (sends, reads)
+        ]
+
+    def acknowledged(self) -> set[tuple[int, int]]:
+        """Queue and number of each message that was acknowledged."""
+        lines = self.acked.read_text().splitlines() if self.acked.exists() else []
+        rows = [line.split() for line in lines]
+        return {(int(row[2]), int(row[4])) for row in rows if len(row) == 5}
+
+    def counts(self) -> list[int]:
+        """How many messages each group was given."""
+        return [len(self.consumed.of(one)) for one in self.consumed.files]
+
+    def round(self) -> None:
+        """One kill and return."""
+        pair, seen = self.pair, self.seen
+        self.held.touch()
+        base = len(self.acknowledged())
+        until("a backlog grows", lambda: len(self.acknowledged()) >= base + BACKLOG)
+        before, killed_s = self.counts(), time.monotonic()
+        pair.kill_master()
+        self.held.unlink()
+        until("both groups go on", lambda: self._more(before, IN_MEMORY))
+        seen.kills += 1
+        seen.gap_s.append(time.monotonic() - killed_s)
+        until("all is consumed", lambda: self._all_consumed(pair.replica))
+        self._look(pair.replica)
+        started_s = time.monotonic()
+        pair.start_master()
+        until("the master is back", lambda: pair.leads(pair.master))
+        back_s = time.monotonic()
+        self._look(pair.master)
+        seen.return_s.append(back_s - started_s)
+        acked, before = len(self.acknowledged()), self.counts()
+        until("sends get through", lambda: len(self.acknowledged()) > acked)
+        until("both groups go on there", lambda: self._more(before, 0))
+        seen.again_s.append(time.monotonic() - back_s)
+
+    def end(self) -> ActingTimes:
+        """All that was acknowledged is consumed, and is counted."""
+        pair, seen = self.pair, self.seen
+        self.stop.touch()
+        self.clients[0].wait(END_S)
+        until("all is consumed at the end", lambda: self._all_consumed(pair.master))
+        self._look(pair.master)
+        self.over.touch()
+        self.clients[1].wait(END_S)
+        acked = self.acknowledged()
+        seen.acked = len(acked)
+        for file in self.consumed.files:
+            found = self.consumed.of(file)
+            seen.lost += len(acked - set(found))
+            seen.twice += len(found) - len(set(found))
+        return seen
+
+    def _more(self, before: list[int], count: int) -> bool:
+        return all(now > then + count for now, then in zip(self.counts(), before, strict=True))
+
+    def _all_consumed(self, ports: Ports) -> bool:
+        """As the offsets there say."""
+        return self.pair.committed(ports) == self.pair.queue_ends(ports) * 2
+
+    def _look(self, ports: Ports) -> None:
+        """At the offsets of the broker that clients are led to."""
+        found = self.pair.committed(ports)
+        self.seen.back += sum(
+            now < then for now, then in zip(found, self._offsets or found, strict=True)
+        )
+        self._offsets = found
+
+    def kill(self) -> None:
+        """All processes."""
+        for client in self.clients:
+            client.kill()
+        self.pair.group.kill()
+
+
+def play(kills: int, folder: Path, say: Callable[[str], None]) -> ActingTimes:
+    """So many rounds; `say` is given a line of each."""
+    row = Row(folder)
+    try:
+        for number in range(1, kills + 1):
+            row.round()
+            seen = row.seen
+            say(
+                f"{number} of {kills}: nothing was consumed for {seen.gap_s[-1]:.2f} s; back after "
+                f"{seen.return_s[-1]:.2f} s, consumed {seen.again_s[-1]:.2f} s later"
+            )
+        return row.end()
+    finally:
+        row.kill()
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m interop.support.acting_kills")
+    parser.add_argument("--kills", type=int, default=30)
+    kills = parser.parse_args().kills
+    toolchain.build_java()
+    with tempfile.TemporaryDirectory() as folder:
+        seen = play(kills, Path(folder), lambda line: print(line, flush=True))
+    print(
+        f"{seen.kills} kills, {seen.acked} acknowledged: lost {seen.lost}, offsets back "
+        f"{seen.back}, came twice {seen.twice}\n"
+        f"seconds (p50 / p99 / max): without consumption {spread(seen.gap_s)}, until the master "
+        f"is back {spread(seen.return_s)}, until its messages are consumed {spread(seen.again_s)}"
+    )
+    if seen.lost or seen.back:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""What RocketMQ's brokers and name server say to each other where a replica may act (RIP-32).
+
+Captured from a name server and a master of 5.5.0 beside two replicas that only listened: the master
+asks who is in the group (901), says that it is back (906), registers, beats (904, and 322 for old
+name servers), dies; the name server tells the replicas (905); mqadmin sends 908.
+"""
+
+from typing import Any
+
+import pytest
+from tests.disk_parts import saved_at_once
+from tests.wire.frames import Golden, golden_frames
+
+from turbopump.broker.ha.acting.members import read_members
+from turbopump.namesrv import handlers
+from turbopump.namesrv.config import NamesrvConfig
+from turbopump.namesrv.handlers import NameServer
+from turbopump.namesrv.key_values import KeyValues
+from turbopump.namesrv.node import notice_header
+from turbopump.namesrv.route_rows import Notice
+from turbopump.namesrv.routes import RouteTable
+from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import Command, decode, encode, new_request
+from turbopump.net.wire.header import read_header, write_header
+from turbopump.net.wire.headers import admin, routes
+from turbopump.net.wire.register import RegisterBrokerBody
+from turbopump.net.wire.topics import DataVersion, TopicConfigs
+
+HEADERS: dict[int, Any] = {
+    103: routes.RegisterBrokerRequest,
+    322: routes.QueryDataVersionRequest,
+    901: routes.GetBrokerMemberGroupRequest,
+    904: routes.BrokerHeartbeatRequest,
+    905: routes.NotifyMinBrokerIdChangeRequest,
+    906: routes.ExchangeHaInfo,
+    908: admin.ResetMasterFlushOffsetRequest,
+}
+FRAMES = golden_frames("acting")
+NOW_MS = 1_795_270_000_000
+
+
+def of(code: int, kind: str = "") -> list[Golden]:
+    """Requests of a code, or (kind `response`) the answers to them."""
+    name = RequestCode(code).name
+    return [
+        one
+        for one in FRAMES
+        if one.truth["requestName"] == name and (one.truth["kind"] == "response") == bool(kind)
+    ]
+
+
+def as_theirs(ours: Command, golden: Golden) -> bytes:
+    """Our command with what differs from one client to the next: number, language, fields' order
+    (RocketMQ's is that of a hash map)."""
+    fields = {
+        key: ours.fields[key] for key in golden.truth["extFields"] or {} if key in ours.fields
+    }
+    assert len(fields) == len(ours.fields), (golden, ours.fields)
+    theirs = decode(golden.frame)
+    ours.fields, ours.opaque = fields, theirs.opaque
+    ours.language, ours.version = theirs.language, theirs.version
+    return b"".join(encode(ours))
+
+
+@pytest.mark.parametrize("code", sorted(HEADERS))
+def test_headers_byte_for_byte(code: int) -> None:
+    found = of(code)
+    assert found
+    for golden in found:
+        header = read_header(HEADERS[code], golden.truth["extFields"])
+        oneway = golden.truth["kind"] == "oneway"
+        ours = new_request(RequestCode(code), header, golden.body, oneway=oneway)
+        assert as_theirs(ours, golden) == golden.frame, golden
+
+
+def test_bodies() -> None:
+    """Those of registrations are in test_golden_bodies.py."""
+    for golden in of(322):
+        version = RegisterBrokerBody.decode(of(103)[-1].body).topics.data_version
+        assert version.encode() == golden.body, "it is the registered one"
+    for golden in of(901, "response"):
+        replicas = {1: "127.0.0.1:15262", 2: "127.0.0.1:17874"}
+        assert read_members(decode(golden.frame)) == replicas
+
+
+class NoLink:
+    def send(self, command: Command) -> None:
+        raise AssertionError("a name server asks nothing here")
+
+    def close(self) -> None: ...
+
+
+def test_our_name_server_says_the_same() -> None:
+    """To the same registrations: who is in the group, and what the replicas are told."""
+    notices: list[Notice] = []
+    server = NameServer(
+        NamesrvConfig(notify_min_broker_id_changed=True),
+        RouteTable(),
+        KeyValues(saved_at_once),
+        NOW_MS,
+        notices.append,
+        saved_at_once,
+    )
+    dispatcher = Dispatcher()
+    handlers.register(dispatcher, server)
+    members = read_members(decode(of(901, "response")[0].frame))
+    for broker_id, address in members.items():
+        body = RegisterBrokerBody(TopicConfigs(DataVersion(0, 1, 1), {})).encode()
+        header = routes.RegisterBrokerRequest(
+            broker_name="broker-a",
+            broker_addr=address,
+            cluster_name="DefaultCluster",
+            broker_id=broker_id,
+            ha_server_addr=address,
+            heartbeat_timeout_millis=10_000,
+            enable_acting_master=True,
+            body_crc32=0,
+        )
+        request = new_request(RequestCode.REGISTER_BROKER, header, body)
+        dispatcher.dispatch(request, Peer(address, b"", NoLink()), NOW_MS)
+    notices.clear()
+    master = Peer("192.0.2.1:1", b"", NoLink())
+    answer = dispatcher.dispatch(decode(of(901)[0].frame), master, NOW_MS)
+    assert isinstance(answer, Command)
+    assert isinstance(answer.body, bytes)
+    # Its keys are numbers, which RocketMQ writes as no JSON has them; ours reads both.
+    for broker_id in members:
+        answer.body = answer.body.replace(b'"%d":' % broker_id, b"%d:" % broker_id)
+    assert answer.body == of(901, "response")[0].body
+    dispatcher.dispatch(decode(of(103)[0].frame), master, NOW_MS)
+    server.tell(server.routes.unregister("DefaultCluster", "broker-a", "127.0.0.1:10150"))
+    came, went = notices
+    assert sorted(came.targets) == sorted(went.targets) == sorted(members.values())
+    theirs = [golden.truth["extFields"] for golden in of(905)]
+    assert [write_header(notice_header(one)) for one in notices for _ in range(2)] == theirs

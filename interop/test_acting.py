@@ -3,11 +3,14 @@
 Unmodified consumers, one group in order and one in a cluster, go on at the replica, commit there,
 and go on at the master; queries are answered meanwhile. Groups are of one kind or of both:
 
-    alone           name server, master and replica of the target
+    alone           name server, master and replica of RocketMQ
     java-master     a RocketMQ master and our replica under RocketMQ's name server
     java-replica    our master and a RocketMQ replica under our name server
     old             master and replica of the target under a name server of RocketMQ 4, which knows
                     none of it: it shows no replica as the master, and clients try it nevertheless
+
+Ours alone under our name server is played by a few kills and returns in a row; `python -m
+interop.support.acting_kills --kills 30` plays more of them, and prints the times.
 
 Of RocketMQ 5.5.0 alone its master is asserted not to come back (observed.md): its replica's answer
 of offsets is one that it cannot read itself. With a replica of ours it does.
@@ -19,11 +22,13 @@ from pathlib import Path
 
 import pytest
 
+from interop.support import acting_kills
 from interop.support.acting import COUNT, QUEUES, TIMEOUT_S, Consumed, Kinds, Pair, until
 from interop.support.groups import Kind, OldRocketMQ, RocketMQ
 from interop.support.suites import java_client, parse
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+KILLS = 2
 AWAY_S = 45
 """A RocketMQ master that comes back takes 11 to 37 s; one that does not, longer than this."""
 
@@ -37,8 +42,8 @@ def pair(kind: Kind, built: None, work: Path, request: pytest.FixtureRequest) ->
         "java-replica": Kinds(kind, kind, java),
         "old": Kinds(OldRocketMQ(), kind, kind),
     }[request.param]
-    if kinds.is_java and request.param != "alone":
-        pytest.skip("all of it is RocketMQ's")
+    if kinds.is_java != (request.param == "alone"):
+        pytest.skip("for the other target")
     found = Pair(kinds, work / f"acting-{request.param}")
     yield found
     found.group.kill()
@@ -132,3 +137,12 @@ def _master_returns(pair: Pair, consumed: Consumed) -> None:
     pair.send(2 * COUNT)
     goes_on_s = until("they go on there", lambda: consumed.has(3 * COUNT))
     print(f"back after {back_s:.2f} s, consumed {goes_on_s:.2f} s later")
+
+
+def test_masters_die_and_return_in_a_row(kind: Kind, built: None, work: Path) -> None:
+    if kind.name != "turbopump":
+        pytest.skip("RocketMQ's masters do not return")
+    seen = acting_kills.play(KILLS, work / "acting-kills", print)
+    assert seen.kills == KILLS and seen.acked > KILLS * acting_kills.BACKLOG
+    assert (seen.lost, seen.back) == (0, 0)
+    assert seen.twice <= KILLS * acting_kills.BACKLOG, "what was not committed yet"

@@ -72,6 +72,7 @@ class Client:
             leaving = self._connections.pop(address, None)
             if leaving is not None:
                 leaving.close()
+                self._left(address)
             answer = await self._call(address, command, deadline)
         return answer
 
@@ -93,8 +94,8 @@ class Client:
 
     def on_lost(self, address: str, callback: Callable[[], None]) -> None:
         """Run `callback` whenever the connection to `host:port` that calls use is gone, and when
-        one that was renewed is closed, for a server may forget what it heard over that. Not for one
-        that this client has given up otherwise (closed, on GO_AWAY)."""
+        this client closes one for another (renewed, GO_AWAY), for a server may forget what it heard
+        over that; not at the end of this client."""
         self._watchers.setdefault(address, []).append(callback)
 
     def renew(self, address: str) -> None:
@@ -155,6 +156,11 @@ class Client:
         for connection in doubted:
             connection.close()
         if doubted:
+            self._left(address)
+
+    def _left(self, address: str) -> None:
+        """A connection is closed for another one: the server forgets what it heard over it."""
+        if not self._closed:
             for callback in self._watchers.get(address, ()):
                 callback()
 
@@ -203,10 +209,9 @@ class Client:
                 connection.peer.on_close(partial(self._lost, address, connection))
 
     def _lost(self, address: str, connection: Connection) -> None:
-        if not self._closed and self._connections.get(address) is connection:
+        if self._connections.get(address) is connection:
             del self._connections[address]
-            for callback in self._watchers[address]:
-                callback()
+            self._left(address)
 
     async def _open(self, address: str) -> Connection:
         loop = asyncio.get_running_loop()

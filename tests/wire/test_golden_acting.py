@@ -93,7 +93,7 @@ class NoLink:
 
 
 def test_our_name_server_says_the_same() -> None:
-    """To the same registrations: who is in the group, and what the replicas are told."""
+    """To the same registrations: who is in the group, and what the replicas are sent."""
     notices: list[Notice] = []
     server = NameServer(
         NamesrvConfig(notify_min_broker_id_changed=True),

@@ -397,9 +397,12 @@ def test_a_client_told_to_go_away_sends_once_more_on_a_new_connection(run, serve
                 return response(request, 1500 if len(told) == 1 else 0)
 
             served.table.add(BACK, once)
+            lost: list[str] = []
+            client.on_lost(served.address, lambda: lost.append(served.address))
             assert (await client.call(served.address, new_request(BACK), 5000)).code == 0
             assert told[0] is not told[1]
             await served.until(lambda: len(served.server.peers) == 1)
+            assert len(lost) == 1, "what the server heard over the first is forgotten"
 
     run(main())
 

@@ -119,6 +119,8 @@ class QueuedDisk:
         self._disk = disk
         self._now_ms = now_ms
         self._threads = threads
+        self._free_ms = 0
+        """From then on no thread waits for a sync."""
 
     def spent_ms(self) -> int:
         """What syncs took that count for the loop."""
@@ -129,14 +131,19 @@ class QueuedDisk:
         if not took_ms or self._disk is None:
             return 0
         self._disk.spent_ms -= took_ms
-        return self._now_ms() + took_ms
+        free_ms = self._now_ms() + took_ms
+        self._free_ms = max(self._free_ms, free_ms)
+        return free_ms
 
     def ready(self) -> list[QueuedJob]:
         """What can be done or reported now."""
-        now_ms = self._now_ms()
-        waiting = sum(job.free_ms > now_ms for job in self.jobs)
-        if not waiting:
+        if not self._free_ms or not self.jobs:
             return self.jobs
+        now_ms = self._now_ms()
+        if now_ms >= self._free_ms:
+            self._free_ms = 0
+            return self.jobs
+        waiting = sum(job.free_ms > now_ms for job in self.jobs)
         may_begin = waiting < self._threads
         return [job for job in self.jobs if job.free_ms <= now_ms and (job.ran or may_begin)]
 

@@ -27,9 +27,7 @@ TIMER_STEPS = 20
 SLACK_MS = 500
 """Clocks of brokers run at rates of their own."""
 ENDS_MS = 60_000
-ONE_MS = 180_000
-"""A disk that is slow lets a broker that opens its store anew stand still for more than a minute:
-with timers and pops it has many files."""
+ONE_MS = 60_000
 
 
 @dataclass(eq=False)

@@ -4,6 +4,7 @@ from typing import Any
 
 from tests.sim.planting import Patch, Plant
 from turbopump.broker.scheduled import progress, timers
+from turbopump.broker.scheduled.delay import DelayedMessages
 from turbopump.broker.scheduled.due_slots import Due, DueSlots
 from turbopump.broker.scheduled.timers import Timers
 from turbopump.engine.store import Store
@@ -83,7 +84,17 @@ def the_queue_goes_on_behind_what_was_never_in_the_wheel(patch: Patch) -> None:
     patch.setattr(Timers, "_progress", ahead)
 
 
+def levels_are_saved_before_their_deliveries(patch: Patch) -> None:
+    """A power cut takes the deliveries, and what is on the disk says that they were made."""
+
+    def take_save(self: DelayedMessages) -> dict[str, Any] | None:
+        return self._to_json(self._kept.current)
+
+    patch.setattr(DelayedMessages, "take_save", take_save)
+
+
 BUGS: tuple[Plant, ...] = (
+    levels_are_saved_before_their_deliveries,
     progress_is_ahead_of_the_deliveries,
     a_slot_is_delivered_when_it_begins,
     a_roll_loses_its_slot,

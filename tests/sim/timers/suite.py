@@ -1,4 +1,5 @@
 """One seed of the suite of timers (I14, F29): sends, recalls, a clock that is set, and the power.
+Some seeds have messages of delay levels, too, drawn with a generator of its own.
 
 The real parts of a broker over the simulated disk, on virtual time, with a wheel that is so small
 that timers roll and go round it. The broker ends by power cuts and kills, anywhere. What must hold:
@@ -6,9 +7,13 @@ a timer is delivered once or more, never before its time by the clock that is re
 was durable is lost.
 """
 
+import random
 from dataclasses import dataclass
+from functools import partial
 
+from tests.sim.broker.due_times import LEVELS_MS
 from tests.sim.broker.lives import TICK_MS, BrokerLives
+from turbopump.broker.scheduled.delay import FILE_NAME as DELAY_FILE
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command
@@ -25,6 +30,8 @@ SLOTS = 400
 """Of the wheel: 200 s, of which 140 are the window, so longer ones roll."""
 DELAYS_MS = (1, 300, 999, 1_000, 2_500, 7_000, 30_000, 150_000, 260_000)
 JUMPS_MS = (-100_000, -30_000, -1_500, 1_500, 60_000)
+LEVELED, SALT, LEVELS = 0.3, 0xDE1A, 4
+"""Seeds with delay levels, and how many levels they use: up to 30 s."""
 SETTLE_MS = 60_000
 LATE_MS = 5_000
 SETTLE_TICK_MS = 500
@@ -43,6 +50,7 @@ class Timer:
     is_sure: bool = False
     """It was stored, and nothing that has happened can have taken it."""
     is_recalled: bool = False
+    is_level: bool = False
     delivered: int = 0
 
 
@@ -57,6 +65,8 @@ class Run(BrokerLives):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         rng = self.rng
+        self.has_levels = random.Random(seed ^ SALT).random() < LEVELED
+        self._saving_levels = False
         self.clock_jumps = rng.random() < 0.4
         self.is_sync = rng.random() < 0.5
         self.configure(
@@ -80,6 +90,7 @@ class Run(BrokerLives):
     def _opened(self) -> None:
         super()._opened()
         self._seen, self._flushed = 0, 0
+        self._saving_levels = False
         for timer in self.timers:
             timer.delivered = 0
         self._look(is_new=False)
@@ -135,6 +146,25 @@ class Run(BrokerLives):
 
     def _serve(self) -> None:
         self._deliver_timers()
+        if self.has_levels:
+            self.broker.delay.step(self.now_ms)
+            self.broker.delay.begin_save()
+            self._save_levels()
+
+    def _save_levels(self) -> None:
+        """As broker/duties.py has it."""
+        delay = self.broker.delay
+        content = None if self._saving_levels else delay.take_save()
+        if content is None:
+            return
+        self._saving_levels = True
+
+        def saved(result: object) -> None:
+            self._saving_levels = False
+            if isinstance(result, OSError):
+                delay.save_failed()
+
+        self.work.submit(partial(self._files.save, DELAY_FILE, content), saved)
 
     def _tick(self, tick_ms: int = TICK_MS) -> None:
         super()._tick(tick_ms)
@@ -143,15 +173,18 @@ class Run(BrokerLives):
     def _send(self) -> None:
         number, now_ms = len(self.timers), self.now_ms
         delay_ms = self.rng.choice(DELAYS_MS)
-        kind = self.rng.randrange(3)
-        if kind == 0:
+        kind = self.rng.randrange(5 if self.has_levels else 3)
+        if kind > 2:
+            level = 1 + number % LEVELS
+            delay_ms, properties = LEVELS_MS[level - 1], {"DELAY": str(level)}
+        elif kind == 0:
             properties = {"TIMER_DELIVER_MS": str(now_ms + delay_ms)}
         elif kind == 1 or delay_ms < 1_000:
             properties = {"TIMER_DELAY_MS": str(delay_ms)}
         else:
             delay_ms = delay_ms // 1_000 * 1_000
             properties = {"TIMER_DELAY_SEC": str(delay_ms // 1_000)}
-        timer = Timer(number, now_ms + delay_ms, now_ms)
+        timer = Timer(number, now_ms + delay_ms, now_ms, is_level=kind > 2)
         self.timers.append(timer)
         properties["UNIQ_KEY"] = f"ID{number}"
         text = encode_properties(properties).decode()
@@ -184,6 +217,8 @@ class Run(BrokerLives):
             assert record is not None
             timer = self.timers[int(record.body)]
             early = timer.due_ms - timer.seen_ms
+            if timer.is_level and self.clock_jumps:
+                early = 0  # where a clock was set back, levels are due at once
             assert not is_new or early <= 0, f"timer {timer.number} came {early} ms early"
             timer.delivered += 1
             self._seen += 1

@@ -8,6 +8,7 @@ from tests.sim.timers.planted import BUGS
 from tests.sim.timers.suite import run_seed
 
 SEEDS = range(100)
+FIND_SEEDS = range(200)
 
 
 def test_timers() -> None:
@@ -17,4 +18,4 @@ def test_timers() -> None:
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_the_suite_finds(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_found(bug, monkeypatch, run_seed, SEEDS)
+    check_found(bug, monkeypatch, run_seed, FIND_SEEDS)

@@ -332,6 +332,7 @@ def _tie(context: BrokerContext, wall_ms: Callable[[], int]) -> None:
     context.offsets.on_reset = reset
     context.offsets.collect = fast.collect_offsets
     context.statistics.collect = fast.collect_got
+    context.lags.held = context.pop.held
     context.half_counts.collect = lambda: fast.collect_halves(context.half_counts)
     fast.lane.serve_ends(context.transactions.may_end, context.transactions.ended)
     context.topics.on_replace = replaced

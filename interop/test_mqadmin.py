@@ -17,7 +17,9 @@ from interop.support.suites import java_client, parse
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 TOPIC = "admin-letters"
 GET_ALL_MESSAGE_REQUEST_MODE = 402
+POP_MESSAGE, ACK_MESSAGE = 200050, 200051
 LINGER_TIMEOUT_S = 150
+SOON_S = 10
 # Both brokers sample their counters every 10 s.
 STATISTICS_TIMEOUT_S = 45
 RUNTIME_NAMES = (
@@ -291,6 +293,34 @@ def test_subscription_groups(admin: Admin, group: Group) -> None:
     assert (config["retryMaxTimes"], config["consumeEnable"]) == ("7", "false")
     printed = admin.run("deleteSubGroup", "-c", CLUSTER, "-g", "admin-group")
     assert "delete subscription group [admin-group] from broker" in printed
+
+
+def test_progress_of_a_group_that_pops(admin: Admin, group: Group) -> None:
+    """What is handed out is behind its offset, acknowledged or not, and in no one's flight."""
+    name, port = "admin-poppers", group.ports.broker
+    address = group.ports.broker_address
+    admin.run("updateSubGroup", "-b", address, "-g", name)
+    admin.run("updateTopic", "-b", address, "-t", f"%RETRY%{name}", "-r", 1, "-w", 1)
+    fields = {
+        "consumerGroup": name, "topic": TOPIC, "queueId": "1", "maxMsgNums": "4",
+        "invisibleTime": "60000", "pollTime": "0", "bornTime": str(round(1_000 * time.time())),
+        "initMode": "0", "expType": "TAG", "exp": "*", "order": "false",
+    }  # fmt: skip
+    popped = ask(port, POP_MESSAGE, fields)
+    assert popped.code == 0 and popped.fields["msgOffsetInfo"] == "0 1 0,1,2,3", popped
+    times = (popped.fields[key] for key in ("popTime", "invisibleTime", "reviveQid"))
+    handle = " ".join(["0", *times, "0", BROKER_NAME, "1", "0"])
+    fields = {"consumerGroup": name, "topic": TOPIC, "queueId": "1", "offset": "0"}
+    acked = ask(port, ACK_MESSAGE, {**fields, "extraInfo": handle})
+    assert acked.code == 0, acked
+    deadline = time.monotonic() + SOON_S
+    while True:
+        rows = admin.rows("consumerProgress", "-g", name)
+        found = [row[:7] for row in rows if row[0] == TOPIC and row[2] == "1"]
+        # RocketMQ commits the offset once the check point is stored.
+        if found == [[TOPIC, BROKER_NAME, "1", "10", "4", "6", "0"]]:
+            break
+        assert time.monotonic() < deadline, rows
 
 
 def test_online_group(admin: Admin, linger: Process) -> None:

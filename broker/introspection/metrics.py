@@ -23,6 +23,7 @@ from turbopump.broker.tables.lags import Lag, behind_ms
 from turbopump.broker.tables.statistics import GROUP_GET_NUMS, GROUP_GET_SIZE
 from turbopump.engine.types import Fitness
 from turbopump.net.ha.replica import State
+from turbopump.net.wire.pop_handles import original_topic
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -140,6 +141,16 @@ _HELP: Final = {
 }
 
 
+Join = Callable[[list[float]], float]
+_JOINED: Final[dict[str, Join]] = {
+    "rocketmq_consumer_lag_latency_milliseconds": max,
+    "rocketmq_consumer_queueing_latency_milliseconds": max,
+    "turbopump_consumer_lag_latency_known": min,
+    "turbopump_consumer_members": max,
+}
+"""How figures of topics with the same labels become one; others are added."""
+
+
 def render(snapshot: CounterSnapshot, accept: str) -> tuple[bytes, str]:
     """The text of a scrape and its content type, for an Accept header."""
     from prometheus_client import CollectorRegistry, ProcessCollector
@@ -215,7 +226,7 @@ class _Collector:
         )
 
     def _lags(self) -> Iterator["Metric"]:
-        shot, now_ms = self._snapshot, self._snapshot.now_ms
+        now_ms = self._snapshot.now_ms
         labels = ("consumer_group", "topic", "is_retry", "is_system")
         of: Callable[[Lag], float]
         for name, text, of in (
@@ -251,11 +262,16 @@ class _Collector:
                 lambda lag: lag.members,
             ),
         ):
+            yield self._gauge(name, text, self._by_labels(of, _JOINED.get(name, sum)), labels)
+
+    def _by_labels(self, of: Callable[[Lag], float], join: Join) -> Samples:
+        """A figure of each group and topic. A topic may have retry topics of both versions."""
+        found: dict[tuple[str, ...], list[float]] = {}
+        for lag in self._snapshot.lags:
             # What is unknown is left out: no latency is not a latency of 0.
-            samples = [
-                (self._labels_of(lag), value) for lag in shot.lags if (value := of(lag)) >= 0
-            ]
-            yield self._gauge(name, text, samples, labels)
+            if (value := of(lag)) >= 0:
+                found.setdefault(self._labels_of(lag), []).append(value)
+        return [(labels, join(values)) for labels, values in found.items()]
 
     def _timers(self) -> Iterator["Metric"]:
         shot, status = self._snapshot, self._snapshot.timers
@@ -319,7 +335,7 @@ class _Collector:
         is_retry = _java(lag.topic.startswith(RETRY_PREFIX))
         system = lag.group in self._snapshot.system_groups
         is_system = "true" if system else self._is_system(lag.topic)
-        return lag.group, lag.topic, is_retry, is_system
+        return lag.group, original_topic(lag.group, lag.topic), is_retry, is_system
 
     def _replication(self) -> Iterator["Metric"]:
         ha = self._snapshot.ha

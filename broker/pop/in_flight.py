@@ -2,47 +2,82 @@
 
 Owns counts by the second in which their invisible time is over; what is over is in flight no more,
 so that the figure is right again after whatever was not counted: a restart, an acknowledgement that
-came twice. It must never decide anything. Fed by the handlers of pop, asked by the runtime table.
+came twice. It must never decide anything. Fed by the handlers of pop, asked by the runtime table
+and by the lags of groups.
 """
 
 from collections import Counter
-from typing import Final
+from typing import Final, NamedTuple
+
+from turbopump.broker.pop.hand_outs import PoppedQueue
+from turbopump.engine.types import QueueOffset
 
 SECOND: Final = 1_000
 
+Pair = tuple[str, str]
+"""Group, and topic or retry topic."""
+
+
+class InFlightCount(NamedTuple):
+    """Of one group in one topic; `oldest` are places, the message that was stored first is at one
+    of them or behind it."""
+
+    messages: int
+    oldest: list[tuple[int, QueueOffset]]
+
 
 class InFlight:
-    """Counts by group. Loop thread only. Times are epoch ms; a group has at most as many counts as
-    the longest invisible time has seconds."""
+    """Counts by group and topic. Loop thread only. Times are epoch ms; each has at most as many
+    counts as the longest invisible time has seconds."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, Counter[int]] = {}
-        self._looked: dict[str, int] = {}
+        self._counts: dict[Pair, Counter[int]] = {}
+        self._first: dict[Pair, dict[int, tuple[int, QueueOffset]]] = {}
+        """Where the first message of each count was popped."""
+        self._looked: dict[Pair, int] = {}
 
-    def popped(self, group: str, until_ms: int, count: int, now_ms: int) -> None:
-        """Messages are hidden until a time."""
-        counts = self._groups.setdefault(group, Counter())
-        counts[until_ms // SECOND] += count
-        if now_ms - self._looked.get(group, 0) >= SECOND:
-            self._forget(group, now_ms)
+    def popped(
+        self, queue: PoppedQueue, first: QueueOffset, until_ms: int, count: int, now_ms: int
+    ) -> None:
+        """Messages of a queue, from `first` on, are hidden until a time."""
+        pair, second = (queue.group, queue.topic), until_ms // SECOND
+        self._counts.setdefault(pair, Counter())[second] += count
+        self._first.setdefault(pair, {}).setdefault(second, (queue.queue_id, first))
+        if now_ms - self._looked.get(pair, 0) >= SECOND:
+            self._forget(pair, now_ms)
 
-    def handled(self, group: str, until_ms: int, count: int) -> None:
+    def handled(self, group: str, topic: str, until_ms: int, count: int) -> None:
         """Of those, so many are hidden until then no more."""
-        counts, second = self._groups.get(group), until_ms // SECOND
+        counts, second = self._counts.get((group, topic)), until_ms // SECOND
         if counts is not None and counts[second] >= count:
             counts[second] -= count
 
     def counts(self, now_ms: int) -> Counter[str]:
         """Of each group; what is left of a handled or expired one is forgotten."""
-        for group in list(self._groups):
-            self._forget(group, now_ms)
-        return Counter({group: counts.total() for group, counts in self._groups.items()})
+        found: Counter[str] = Counter()
+        for pair in list(self._counts):
+            self._forget(pair, now_ms)
+            if pair in self._counts:
+                found[pair[0]] += self._counts[pair].total()
+        return found
 
-    def _forget(self, group: str, now_ms: int) -> None:
-        self._looked[group] = now_ms
-        counts = self._groups[group]
+    def of(self, group: str, topic: str, now_ms: int) -> InFlightCount:
+        """Of one group in one topic."""
+        pair = group, topic
+        if pair in self._counts:
+            self._forget(pair, now_ms)
+        if pair not in self._counts:
+            return InFlightCount(0, [])
+        places: dict[int, QueueOffset] = {}
+        for queue_id, first in self._first[pair].values():
+            places[queue_id] = min(first, places.get(queue_id, first))
+        return InFlightCount(self._counts[pair].total(), list(places.items()))
+
+    def _forget(self, pair: Pair, now_ms: int) -> None:
+        self._looked[pair] = now_ms
+        counts, first = self._counts[pair], self._first[pair]
         for second in [at for at, left in counts.items() if not left or at < now_ms // SECOND]:
             del counts[second]
+            first.pop(second, None)
         if not counts:
-            del self._groups[group]
-            del self._looked[group]
+            del self._counts[pair], self._first[pair], self._looked[pair]

@@ -155,6 +155,15 @@ class OrderedBatches:
             self._put((topic, group), queue_id, batch)
             self._changed = True
 
+    def out_count(self, topic: str, group: str, now_ms: int) -> int:
+        """Messages that are with consumers and not acknowledged."""
+        batches = self._table.get((topic, group), {}).values()
+        return sum(
+            len(batch.offsets) - batch.acked.bit_count()
+            for batch in batches
+            if now_ms < batch.blocked_until()
+        )
+
     def outdated(self, done: Callable[[str, str, int], int]) -> None:
         """Forget batches of which `done`, the group's offset, is behind each message: they were
         handled under another master."""

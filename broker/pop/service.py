@@ -18,6 +18,7 @@ from turbopump.broker.pop.revive import READ_MAX, ReviveQueue
 from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.broker.pop.settled_time import SettledTime
 from turbopump.broker.pop.waiters import PopWaiters
+from turbopump.broker.tables.lags import Held
 from turbopump.broker.traffic.role import Role
 from turbopump.net.wire.pop_handles import RetryKind
 
@@ -99,6 +100,13 @@ class PopService:
             more, room = more or taken == room, room - taken
         self._first += 1  # each queue has its turn when all are behind
         return more
+
+    def held(self, topic: str, group: str) -> Held:
+        """What the group has popped of the topic and not handled."""
+        now_ms = self.now_ms()
+        found = self.in_flight.of(group, topic, now_ms)
+        ordered = self.orders.out_count(topic, group, now_ms)
+        return Held(max(found.messages, ordered), ordered, found.oldest)
 
     def behind_ms(self, now_ms: int) -> int:
         """How late revival is."""

@@ -6,13 +6,14 @@ metrics, the runtime table, node.py's tick and handlers/admin/offsets.py.
 
 Where RocketMQ tells of groups with a member only, this tells of all that ever committed an offset:
 a group that is away is the one whose lag matters. What a group without members had pulled is not in
-flight: it comes again.
+flight: it comes again. What it has popped is, until the invisible time is over: the offset of a
+group that pops is behind what was handed out, but for queues that are popped in order.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from heapq import nlargest
-from typing import Final
+from typing import Final, NamedTuple
 
 from turbopump.broker.tables.consumers import ConsumerTable
 from turbopump.broker.tables.groups import GroupTable
@@ -32,6 +33,19 @@ RETRY_PREFIX: Final = "%RETRY%"
 Since = tuple[int, bool]
 """Epoch ms and whether that is known, see `waiting_since`."""
 NOTHING: Final[Since] = (0, True)
+
+
+class Held(NamedTuple):
+    """What a group has popped of a topic and not handled: `messages`, of which `ordered` lie behind
+    the group's offset. The one that was stored first lies at one of `oldest`, pairs of queue id and
+    queue offset, or behind it."""
+
+    messages: int
+    ordered: int
+    oldest: list[tuple[int, QueueOffset]]
+
+
+NOTHING_HELD: Final = Held(0, 0, [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +100,8 @@ class ConsumerLags:
         self._groups = groups
         self._offsets = offsets
         self._consumers = consumers
+        self.held: Callable[[str, str], Held] = lambda _topic, _group: NOTHING_HELD
+        """Takes (topic, group)."""
         self._last: list[Lag] = []
         self._walk: Iterator[None] | None = None
 
@@ -168,6 +184,12 @@ class ConsumerLags:
             if taken != done:
                 oldest = waiting_since(self._store, topic, queue_id, QueueOffset(taken))
             ready_since = _older(ready_since, oldest)
+        held = self.held(topic, name)
+        for queue_id, first in held.oldest:
+            since = _older(since, waiting_since(self._store, topic, queue_id, first))
+        messages += held.messages - held.ordered
+        inflight += held.messages
+        ready = max(0, ready - held.ordered)
         return Lag(name, topic, members, messages, inflight, ready, since, ready_since)
 
     def _subscribes(self, group: str, topic: str) -> bool:

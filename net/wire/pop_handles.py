@@ -43,6 +43,13 @@ class RetryKind(Enum):
         return f"{RETRY_PREFIX}{group}{'_' if self is RetryKind.RETRY_V1 else '+'}{topic}"
 
 
+def original_topic(group: str, topic: str) -> str:
+    """What a group's retry topic was made for by pops; any other topic itself."""
+    prefix = RETRY_PREFIX + group
+    is_popped = topic.startswith((f"{prefix}_", f"{prefix}+")) and len(topic) > len(prefix) + 1
+    return topic[len(prefix) + 1 :] if is_popped else topic
+
+
 class BadHandle(ValueError):
     """A text that is no handle; the message is one sentence."""
 

@@ -78,9 +78,10 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
         except PopRefused as refused:
             return response(request, refused.code, refused.remark)
         until_ms = handle.pop_time_ms + handle.invisible_ms
-        broker.pop.in_flight.handled(header.consumer_group, until_ms, 1)
-        until_ms = now_ms + header.invisible_time
-        broker.pop.in_flight.popped(header.consumer_group, until_ms, 1, now_ms)
+        broker.pop.in_flight.handled(header.consumer_group, header.topic, until_ms, 1)
+        queue = PoppedQueue(header.topic, header.consumer_group, header.queue_id)
+        until_ms, offset = now_ms + header.invisible_time, QueueOffset(header.offset)
+        broker.pop.in_flight.popped(queue, offset, until_ms, 1, now_ms)
         if handle.is_ordered:
             return _hide_ordered(broker, request, header, handle, now_ms)
         return _change(broker, request, header, handle, now_ms)
@@ -114,7 +115,7 @@ def _checked(
 def _count(broker: BrokerContext, group: str, topic: str, handle: PopHandle, messages: int) -> None:
     """Acknowledged, for operators."""
     broker.statistics.acked(group, topic, messages)
-    broker.pop.in_flight.handled(group, handle.pop_time_ms + handle.invisible_ms, messages)
+    broker.pop.in_flight.handled(group, topic, handle.pop_time_ms + handle.invisible_ms, messages)
 
 
 def _key(

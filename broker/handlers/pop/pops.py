@@ -194,7 +194,8 @@ class _Pop:
             size = sum(map(len, one.slices))
             broker.statistics.popped(wish.group, one.queue.topic, count, size)
             until_ms = popped.pop_time_ms + wish.invisible_ms
-            broker.pop.in_flight.popped(wish.group, until_ms, count, popped.pop_time_ms)
+            first = one.offsets[0]
+            broker.pop.in_flight.popped(one.queue, first, until_ms, count, popped.pop_time_ms)
         if popped.rest > 0:
             for one in popped.taken:
                 broker.pop.waiters.arrived(one.queue.topic, one.queue.queue_id)

@@ -127,15 +127,16 @@ class AdminCalls:
 
     async def progress(
         self, group: str, route: TopicRouteData, topic: str | None
-    ) -> tuple[list[QueueProgress], float]:
-        """Queues of a group, sorted, and its consume rate, over the brokers of a route."""
+    ) -> tuple[list[QueueProgress], float, int]:
+        """Queues of a group, sorted, its consume rate and what it has popped and not handled, over
+        the brokers of a route."""
         header = GetConsumeStatsRequest(group, topic)
         code = RequestCode.GET_CONSUME_STATS
         bodies = await gather(self.ask(address, code, header) for address in one_of_each(route))
         parts = [admin_parse.consume_stats(body) for body in bodies]
-        queues = [queue for part, _ in parts for queue in part]
+        queues = [queue for part, _, _ in parts for queue in part]
         queues.sort(key=lambda queue: (queue.topic, queue.broker_name, queue.queue_id))
-        return queues, sum(tps for _, tps in parts)
+        return queues, sum(tps for _, tps, _ in parts), sum(popped for _, _, popped in parts)
 
     async def connections(self, group: str, route: TopicRouteData) -> Connections:
         """The members of a group, from the first broker that knows it; BrokerError 206 if none."""
@@ -216,7 +217,7 @@ class AdminCalls:
         async def track(group: str) -> MessageTrack:
             try:
                 members = await self.connections(group, route)
-                queues, _ = await self.progress(group, route, message.stored_topic)
+                queues, _, _ = await self.progress(group, route, message.stored_topic)
             except BrokerError as error:
                 if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
                     return MessageTrack(group, "NOT_ONLINE")

@@ -234,7 +234,7 @@ class Admin(ClientLifetime):
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 raise ClientError(f"group {group} is not known") from None
             raise
-        queues, tps = await self._calls.progress(group, route, topic)
+        queues, tps, popped = await self._calls.progress(group, route, topic)
         if not queues:
             raise ClientError(f"group {group} has not consumed anything yet")
         if with_clients:
@@ -246,7 +246,7 @@ class Admin(ClientLifetime):
             group,
             tps,
             sum(queue.diff for queue in queues),
-            sum(queue.inflight for queue in queues),
+            sum(queue.inflight for queue in queues) + popped,
             queues,
             *time_behind(queues),
         )
@@ -257,7 +257,7 @@ class Admin(ClientLifetime):
         async def line(group: str) -> GroupProgress:
             try:
                 route = await self._calls.route(RETRY_PREFIX + group)
-                queues, tps = await self._calls.progress(group, route, None)
+                queues, tps, _ = await self._calls.progress(group, route, None)
             except ANSWERS:
                 queues, tps, route = [], 0.0, TopicRouteData()
             try:

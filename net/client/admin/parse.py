@@ -116,9 +116,11 @@ def topic_stats(body: bytes) -> tuple[list[QueueStatus], float]:
     return queues, _tps(members, "topicPutTps")
 
 
-def consume_stats(body: bytes) -> tuple[list[QueueProgress], float]:
-    """Queues and consume rate in the answer of GET_CONSUME_STATS; raises BadBody."""
+def consume_stats(body: bytes) -> tuple[list[QueueProgress], float, int]:
+    """Queues, consume rate and what is popped and not handled in the answer of GET_CONSUME_STATS;
+    raises BadBody."""
     members = load_object(body)
+    popped = as_object(members.get("popInflight") or {})
     queues = [
         QueueProgress(
             topic=queue.topic,
@@ -133,7 +135,8 @@ def consume_stats(body: bytes) -> tuple[list[QueueProgress], float]:
         )
         for queue, value in _by_queue(members, "offsetTable")
     ]
-    return queues, _tps(members, "consumeTps")
+    in_flight = sum(number(popped, topic) for topic in popped)
+    return queues, _tps(members, "consumeTps"), in_flight
 
 
 def offset_table(body: bytes) -> dict[MessageQueue, int]:

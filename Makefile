@@ -71,7 +71,7 @@ asan: $(VENV)/.dev ## the kernels under the address and undefined-behaviour sani
 interop: $(VENV)/.dev ## Apache's Java and Go clients, mqadmin and brokers (needs Java 17, Maven and Go)
 	$(BIN)/python -m pytest interop $(ARGS)
 
-rebalance: $(VENV)/.dev ## chaos evaluation of rebalancing, RocketMQ and ours (needs Java 17, Maven and Go; ARGS='--seed 1 --seconds 70')
+rebalance: $(VENV)/.dev ## chaos evaluation of rebalancing, RocketMQ and ours (needs Java 17, Maven and Go; ARGS='--page docs/EVALUATION.md' writes its tables)
 	$(BIN)/python -m interop.rebalance_chaos $(ARGS)
 
 $(VENV)/bin/python:

@@ -1,6 +1,7 @@
 """The command line of the evaluation: runs, the table, the report page, and what is not reached."""
 
 import argparse
+import os
 import random
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ from interop.rebalance_chaos import __doc__ as about
 from interop.rebalance_chaos.faults import NAMES, plan
 from interop.rebalance_chaos.history import read, written
 from interop.rebalance_chaos.nodes import NODES, STRATEGIES, Run
-from interop.rebalance_chaos.report import broken, kept, outcome, table
+from interop.rebalance_chaos.report import broken, kept, outcome, paged, table, windows_table
 from interop.support import toolchain
 from interop.support.groups import TURBOPUMP, Kind, RocketMQ, Turbopump
 
@@ -52,7 +53,11 @@ def main() -> int:
         if _kept_at(given.output, side, strategy).exists()
     ]
     files = kept(outcomes, given.output)
-    print("\n".join(table(outcomes)))
+    print("\n".join([*table(outcomes), "", *windows_table(outcomes)]))
+    if given.page is not None:
+        cores, date = os.cpu_count(), time.strftime("%Y-%m-%d")
+        told = f"`make rebalance`, seed {given.seed}, {date}, {cores} cores:"
+        given.page.write_text(paged(given.page.read_text(), told, outcomes))
     if not given.without_page:
         report = given.output / "report"
         command = [TURBOPUMP, "analyze", "rebalance", *map(str, files), "-o", str(report)]
@@ -85,6 +90,7 @@ def _arguments() -> argparse.Namespace:
     add("--faults", nargs="+", choices=NAMES, default=list(NAMES))
     add("--output", type=Path, default=toolchain.CACHE / "rebalance-chaos", metavar="FOLDER")
     add("--keep", action="store_true", help="Runs that lie in the folder count, too.")
+    add("--page", type=Path, metavar="FILE", help="Write the tables into it (docs/EVALUATION.md).")
     add("--without-page", action="store_true", help="No report.html, which needs Spark.")
     return parser.parse_args()
 

@@ -2,18 +2,20 @@
 
 Owns the columns. Programs write lines as things happen; a run's history has them all, by time. Its
 checkers pass over our lines, which say what members held (`own`), and when they and their nodes
-came and went (`started`, `down`, and `end` of the last window). Called by nodes.py, checkers.py and
-windows.py.
+came and went (`started`, `down`, and `end` of the last window), and when a coordinator that keeps a
+history of its own knew of a change (`notice`). Called by nodes.py, checkers.py and windows.py.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 OWN, STARTED, DOWN, END, FAULT = "own", "started", "down", "end", "fault"
+NOTICE: Final = "notice"
 REQUEST, RESPONSE = "REQUEST", "RESPONSE"
-_TIMES: Final = {OWN: 2, STARTED: 2, DOWN: 2, END: 2, FAULT: 3}
+_TIMES: Final = {OWN: 2, STARTED: 2, DOWN: 2, END: 2, NOTICE: 2, FAULT: 3}
 """The column of a line's time."""
 _REQUEST_TIME, _RESPONSE_TIME = 5, 6
 
@@ -79,6 +81,18 @@ class Ended:
 
 
 @dataclass(frozen=True)
+class Noticed:
+    """A coordinator knew of a change."""
+
+    trigger: str
+    time_ms: int
+
+    def line(self) -> list[str]:
+        """Its columns."""
+        return [NOTICE, self.trigger, str(self.time_ms)]
+
+
+@dataclass(frozen=True)
 class Held:
     """From then on a member holds these queues."""
 
@@ -116,6 +130,10 @@ class History:
                 queues = frozenset(line[3].split(",")) if line[3] else frozenset[str]()
                 yield Held(line[1], int(line[2]), queues)
 
+    def notices(self) -> list[int]:
+        """When the coordinator knew of changes, where it keeps a history."""
+        return [int(line[2]) for line in self.lines if line[0] == NOTICE]
+
     @property
     def end_ms(self) -> int:
         """When the last window ended."""
@@ -145,7 +163,19 @@ def time_of(line: Sequence[str]) -> int:
     return int(line[at])
 
 
-def gathered(files: Iterable[Path], happened: Iterable[Happened | Down | Ended]) -> History:
+def noticed(files: Iterable[Path]) -> Iterator[Noticed]:
+    """What brokers' histories of assignments (docs/FORMATS.md) say of when they knew."""
+    for file in files:
+        for line in file.read_text().splitlines():
+            change = json.loads(line)
+            # One that never settled has no start: it was decided within some ms of it.
+            at_ms = change.get("start_ms") or change["time_ms"]
+            yield Noticed(change["trigger"], at_ms)
+
+
+def gathered(
+    files: Iterable[Path], happened: Iterable[Happened | Down | Ended | Noticed]
+) -> History:
     """One history of what programs wrote, and of what was done to them. The last line of a killed
     program may be cut off; it is left out."""
     lines = [tuple(one.line()) for one in happened]

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Final
 
 from interop.rebalance_chaos.faults import CALM_S, Fault
-from interop.rebalance_chaos.history import Down, Ended, Happened, History, gathered
+from interop.rebalance_chaos.history import (
+    Down,
+    Ended,
+    Happened,
+    History,
+    gathered,
+    noticed,
+)
 from interop.rebalance_chaos.lossy import LossyNetwork
 from interop.support import groups, processes, toolchain
 from interop.support.groups import Group, Kind, Ports
@@ -94,7 +101,10 @@ class Run:
         finally:
             self._stop()
         files = [sent, *(file for node in self._nodes for file in node.files)]
-        return gathered([file for file in files if file.exists()], self._happened)
+        # RocketMQ's brokers keep no such histories.
+        kept = sorted(self._folder.glob("broker-*/store/rebalance/*.jsonl"))
+        happened = [*self._happened, *noticed(kept)]
+        return gathered([file for file in files if file.exists()], happened)
 
     def _start_brokers(self) -> None:
         members = self._group.members

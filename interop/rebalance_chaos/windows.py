@@ -28,10 +28,11 @@ class Window:
     end_ms: int
     notice_ms: int
     """When brokers could know: the kill, the last start, the first change of what only shows by
-    missing heartbeats, or when TCP sends again."""
+    missing heartbeats, or when TCP sends again. While packets are lost members go and come more
+    than once: of a coordinator that keeps a history, the notice that took longest."""
     settle_ms: int
-    """From the notice to the last change; 0 without one. While packets to a node are lost, those of
-    the rest count."""
+    """From the notice to the last change before the next one; 0 without one. While packets to a
+    node are lost, those of the rest count."""
     is_settled: bool
     """In the end each queue had one owner; while packets to a node are lost, none had two of the
     rest."""
@@ -82,8 +83,12 @@ def _window(
     touched = event.nodes if kind == "loss" and event.is_start else ()
     rest = {one for one in ownership.known if process_of(one).partition(".")[0] not in touched}
     changes = ownership.changes(rest, start_ms, end_ms)
-    notice_ms = _notice(history, event, end_ms, kind, _later(changes, start_ms))
-    settle_ms = max(0, changes[-1] - notice_ms) if changes else 0
+    notices = [at for at in history.notices() if start_ms <= at < end_ms] if kind == "loss" else []
+    if notices:
+        notice_ms, settle_ms = _slowest(sorted(notices), changes, end_ms)
+    else:
+        notice_ms = _notice(history, event, end_ms, kind, _later(changes, start_ms))
+        settle_ms = max(0, changes[-1] - notice_ms) if changes else 0
     longest, total = ownership.with_owners(2, MANY, start_ms, end_ms)
     unowned_ms, _ = ownership.with_owners(0, 0, start_ms, end_ms)
     settled = Counter(queue for one, queues in after.items() if one in rest for queue in queues)
@@ -120,6 +125,15 @@ def _window(
         measures=measure(parse(json.dumps(line))),
         line=line,
     )
+
+
+def _slowest(notices: list[int], changes: list[int], end_ms: int) -> tuple[int, int]:
+    """The notice after which changes went on for longest before the next one, and how long."""
+    found = (notices[0], 0)
+    for notice_ms, next_ms in zip(notices, [*notices[1:], end_ms], strict=True):
+        took_ms = max((at - notice_ms for at in changes if notice_ms <= at < next_ms), default=0)
+        found = max(found, (notice_ms, took_ms), key=lambda one: one[1])
+    return found
 
 
 def _later(changes: list[int], start_ms: int) -> int:

@@ -7,9 +7,18 @@ from pathlib import Path
 import pytest
 from interop.rebalance_chaos import checkers
 from interop.rebalance_chaos.faults import LOSSES, NAMES, Fault, chosen, plan
-from interop.rebalance_chaos.history import Down, Ended, Happened, History, gathered, read, written
+from interop.rebalance_chaos.history import (
+    Down,
+    Ended,
+    Happened,
+    History,
+    gathered,
+    noticed,
+    read,
+    written,
+)
 from interop.rebalance_chaos.ownership import Ownership
-from interop.rebalance_chaos.report import broken, outcome
+from interop.rebalance_chaos.report import FIGURES, broken, outcome, paged
 from interop.rebalance_chaos.windows import Window, measured
 
 A, B, C = "1.2.3.4@chaos-n1.1-0", "1.2.3.4@chaos-n2.1-0", "1.2.3.4@chaos-n1.2-0"
@@ -95,6 +104,55 @@ def test_a_kill_and_its_recovery_are_measured(tmp_path: Path) -> None:
     assert (after.overlap_ms, after.overlaps_ms, after.unowned_ms) == (100, 200, 0)
     assert (after.moved, after.measures.moved_min, after.beyond) == (2, 2, 0)
     assert fault.is_settled and after.is_settled
+
+
+def lossy(tmp_path: Path, *changes: str) -> Window:
+    """Packets to n3 are lost; n2 and n1 share, with the notices of a coordinator, if it has any."""
+    rows = [f"own {A} 10 {FIRST}", f"own {B} 11 {ALL}", f"own {B} 1500 {SECOND}"]
+    rows += [f"own {A} 2700 broker-a:0", f"own {A} 2900 {FIRST}"]
+    rows += [f"started {one} 12" for one in (A, B)]
+    happened = (Happened("random-loss", True, 1000, ("n3",)), Ended(9000))
+    file = tmp_path / "rebalance-00000001.jsonl"
+    file.write_text("".join(one + "\n" for one in changes))
+    found = history(tmp_path, *rows, happened=(*happened, *noticed([file])))
+    written(found, tmp_path / "kept")
+    assert read(tmp_path / "kept").notices() == found.notices()
+    return measured(found, "STICKY", "group")[0]
+
+
+def test_under_loss_each_notice_of_the_coordinator_counts_for_itself(tmp_path: Path) -> None:
+    """Members leave and come back within one window."""
+    one = lossy(tmp_path)
+    assert (one.notice_ms, one.settle_ms) == (1500, 1400)
+    first = '{"trigger":"left","time_ms":1100,"start_ms":1000}'
+    second = '{"trigger":"came","time_ms":2600}'
+    one = lossy(tmp_path, first, second)
+    assert (one.notice_ms, one.settle_ms) == (1000, 500)
+    assert (one.line["start_ms"], one.line["end_ms"]) == (1000, 1500)
+
+
+def test_the_page_has_the_tables_of_the_last_run(tmp_path: Path) -> None:
+    rows = [f"own {A} 10 {ALL}", f"started {A} 5"]
+    happened = (Happened("fixed-kill", True, 1000, ("n2",)), Ended(3_000))
+    seen = outcome("turbopump", "broker-STICKY", history(tmp_path, *rows, happened=happened))
+    page = f"before\n{FIGURES}\nstale\n{FIGURES}\nbehind\n"
+    text = paged(page, "Told:", [seen])
+    assert "stale" not in text and text.startswith("before\n") and text.endswith("\nbehind\n")
+    assert "| 1 fixed-kill | 0, 0, 0 |" in text and "\n| turbopump broker-STICKY | 0 |" in text
+    assert paged(text, "Told:", [seen]) == text
+    with pytest.raises(ValueError, match="twice"):
+        paged("before", "Told:", [seen])
+
+
+def test_owners_under_loss_are_held_against_brokers_alone(tmp_path: Path) -> None:
+    """RocketMQ's clients look for silent members so seldom that few of them are given up."""
+    rows = [f"own {A} 10 {ALL}", f"own {B} 1500 broker-a:0", f"own {B} 1900 "]
+    happened = (Happened("random-loss", True, 1000, ("n3",)), Ended(3_000))
+    seen = history(tmp_path, *rows, happened=happened)
+    mine = outcome("turbopump", "broker-STICKY", seen)
+    theirs = [outcome("rocketmq", name, seen) for name in ("client-AVG", "broker-AVG")]
+    texts = [text for text in broken(mine, theirs) if "two owners" in text]
+    assert texts == ["two owners for 400 ms, rocketmq broker-AVG 400"]
 
 
 def test_a_queue_without_an_owner_is_not_settled(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ def body(*queues: bytes) -> bytes:
 
 
 def test_the_queue_furthest_behind_counts() -> None:
-    queues, _ = consume_stats(
+    queues, _, _ = consume_stats(
         body(b',"delayTime":3,"delayTimeKnown":true', b',"delayTime":70,"delayTimeKnown":true')
     )
     assert [(queue.behind_ms, queue.behind_known) for queue in queues] == [(3, True), (70, True)]
@@ -23,15 +23,15 @@ def test_the_queue_furthest_behind_counts() -> None:
 
 
 def test_one_that_is_not_known_makes_all_a_bound() -> None:
-    queues, _ = consume_stats(
+    queues, _, _ = consume_stats(
         body(b',"delayTime":3,"delayTimeKnown":false', b',"delayTime":7,"delayTimeKnown":true')
     )
     assert time_behind(queues) == (7, False)
-    queues, _ = consume_stats(body(b"", b',"delayTime":7,"delayTimeKnown":true'))
+    queues, _, _ = consume_stats(body(b"", b',"delayTime":7,"delayTimeKnown":true'))
     assert time_behind(queues) == (7, False)
 
 
 def test_a_broker_that_does_not_tell() -> None:
-    queues, _ = consume_stats(body(b"", b',"delayTime":-1,"delayTimeKnown":false'))
+    queues, _, _ = consume_stats(body(b"", b',"delayTime":-1,"delayTimeKnown":false'))
     assert [queue.behind_ms for queue in queues] == [None, None]
     assert time_behind(queues) == (None, False)

@@ -24,11 +24,19 @@ THEMED_SEEDS = range(120)
 # So that the processes of a parallel run share them.
 PARTS = 4
 
+# Seeds that found what is mended since.
+REGRESSIONS = {"a broker takes a timer and dies of that (of the suite)": 20516}
+
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_group(part: int) -> None:
     for seed in played(SEEDS)[part::PARTS]:
         ha_suite.run_seed(seed)
+
+
+@pytest.mark.parametrize("seed", REGRESSIONS.values(), ids=REGRESSIONS)
+def test_past_finding(seed: int) -> None:
+    ha_suite.run_seed(seed)
 
 
 @pytest.mark.parametrize("about", sorted(set(ABOUT.values())), ids=" and ".join)

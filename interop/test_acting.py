@@ -33,110 +33,132 @@ AWAY_S = 45
 """A RocketMQ master that comes back takes 11 to 37 s; one that does not, longer than this."""
 
 
-@pytest.fixture(params=["alone", "java-master", "java-replica", "old"])
-def pair(kind: Kind, built: None, work: Path, request: pytest.FixtureRequest) -> Iterator[Pair]:
+@pytest.fixture
+def plays(kind: Kind, built: None, work: Path) -> Iterator[list["Play"]]:
+    """All groups at once: most of the time of each is waiting."""
     java = RocketMQ()
     kinds = {
-        "alone": Kinds(kind, kind, kind),
         "java-master": Kinds(java, java, kind),
         "java-replica": Kinds(kind, kind, java),
         "old": Kinds(OldRocketMQ(), kind, kind),
-    }[request.param]
-    if kinds.is_java != (request.param == "alone"):
-        pytest.skip("for the other target")
-    found = Pair(kinds, work / f"acting-{request.param}")
-    yield found
-    found.group.kill()
-
-
-def test_consumers_go_on_at_a_replica_and_back(pair: Pair) -> None:
-    folder, consumed = pair.folder, Consumed(pair.folder)
-    held, stop = folder / "held", folder / "stop"
-    pair.make_topic()
-    pair.send(0)
-    until("the topic is registered", lambda: pair.leads(pair.master))
-    scenario = f"standing:{consumed.in_order},{held},{stop},{consumed.shared}"
-    arguments = [pair.master.namesrv_address, "acting", scenario]
-    client = java_client("client-5.5", arguments, folder / "client")
+    }
+    if kind.name == "rocketmq":
+        kinds = {"alone": Kinds(kind, kind, kind)}
+    found: list[Play] = []
     try:
-        until("they consume", lambda: consumed.has(COUNT))
-        held.touch()
-        pair.send(COUNT)
-        _master_dies(pair)
-        held.unlink()
-        goes_on_s = until("they go on", lambda: consumed.has(2 * COUNT))
-        ends = [2 * COUNT] * 2 * QUEUES
-        until("offsets are committed there", lambda: pair.committed(pair.replica) == ends)
-        assert pair.queries() == dict.fromkeys(("key", "time", "most", "least", "earliest"), 0)
-        print(f"consumed {goes_on_s:.2f} s later")
-        pair.start_master()
-        if pair.kinds.is_java:
-            _master_stays_away(pair)
-        else:
-            _master_returns(pair, consumed)
+        for name, each in kinds.items():
+            found.append(Play(name, each, work / f"acting-{name}"))
+        yield found
     finally:
-        stop.touch()
-        try:
-            client.wait(TIMEOUT_S)
-        finally:
-            client.stop()
-    checks = parse(client.out.read_text(), ["standing"])["standing"]
-    assert checks.ended and not checks.failed, "\n".join([*checks.failed, client.tail()])
-    twice = [_twice(consumed.of(one)) for one in consumed.files]
-    print(f"came twice, in order and in the cluster: {twice}")
-    assert max(twice) <= QUEUES * COUNT, "no more than what was not committed"
-    for queue_id in range(QUEUES):
-        numbers = [number for queue, number in consumed.of(consumed.in_order) if queue == queue_id]
-        firsts = list(dict.fromkeys(numbers))
-        assert firsts == sorted(firsts), "in order"
+        for play in found:
+            play.kill()
 
 
-def _twice(found: list[tuple[int, int]]) -> int:
-    return len(found) - len(set(found))
+class Play:
+    """A group and its Java client, step by step."""
+
+    def __init__(self, name: str, kinds: Kinds, folder: Path) -> None:
+        self.name, self.kinds = name, kinds
+        self.pair, self.consumed = Pair(kinds, folder), Consumed(folder)
+        self.held, self.stop = folder / "held", folder / "stop"
+        scenario = f"{self.consumed.in_order},{self.held},{self.stop},{self.consumed.shared}"
+        arguments = [self.pair.master.namesrv_address, "acting", f"standing:{scenario}"]
+        self.pair.make_topic()
+        self.pair.send(0)
+        until("the topic is registered", lambda: self.pair.leads(self.pair.master))
+        self.client = java_client("client-5.5", arguments, folder / "client")
+
+    def say(self, text: str) -> None:
+        """A line with its name."""
+        print(f"{self.name}: {text}")
+
+    def consumes(self) -> None:
+        """Both groups have begun; then they are held up, while more arrives."""
+        until(f"{self.name}: they consume", lambda: self.consumed.has(COUNT))
+        self.held.touch()
+        self.pair.send(COUNT)
+
+    def master_dies(self) -> None:
+        """As soon as its replica has all."""
+        pair = self.pair
+        until("the replica has all", lambda: pair.queue_ends(pair.replica) == [2 * COUNT] * QUEUES)
+        if self.kinds.replica.name == "turbopump":
+            assert pair.locks(pair.replica) == -1, "its master gives locks"
+        if self.kinds.replica.name == self.kinds.master.name == "turbopump":
+            until("it knows how far they are", lambda: min(pair.committed(pair.replica)) > 0)
+        pair.kill_master()
+        acts_s = until(f"{self.name}: the replica acts", pair.acts)
+        assert pair.route()[1] == (6 if self.kinds.is_old else 4)
+        self.held.unlink()
+        goes_on_s = until(f"{self.name}: they go on", lambda: self.consumed.has(2 * COUNT))
+        self.say(f"acts after {acts_s:.2f} s, consumed {goes_on_s:.2f} s later")
+
+    def replica_has_all(self) -> None:
+        """Offsets are committed there, queries answered; then the master starts."""
+        pair, ends = self.pair, [2 * COUNT] * 2 * QUEUES
+        until(f"{self.name}: offsets are committed", lambda: pair.committed(pair.replica) == ends)
+        assert pair.queries() == dict.fromkeys(("key", "time", "most", "least", "earliest"), 0)
+        pair.start_master()
+
+    def master_returns(self) -> None:
+        """No offset goes back, and no queue has two holders."""
+        if self.kinds.is_java:
+            self._master_stays_away()
+            return
+        pair = self.pair
+        granted = []
+
+        def is_back() -> bool:
+            try:
+                granted.append((pair.locks(pair.master), pair.locks(pair.replica)))
+            except OSError:
+                pass
+            return pair.leads(pair.master)
+
+        back_s = until(f"{self.name}: the master is back", is_back)
+        assert pair.route()[1] == 6
+        ends = [2 * COUNT] * 2 * QUEUES
+        assert pair.committed(pair.master) == ends, "what was committed to its replica"
+        if self.kinds.master.name == self.kinds.replica.name:
+            assert not any(min(one) >= 0 for one in granted), f"two brokers give locks: {granted}"
+        assert pair.locks(pair.master) == QUEUES
+        pair.send(2 * COUNT)
+        goes_on_s = until(f"{self.name}: they go on there", lambda: self.consumed.has(3 * COUNT))
+        self.say(f"back after {back_s:.2f} s or less, consumed {goes_on_s:.2f} s later")
+
+    def _master_stays_away(self) -> None:
+        """RocketMQ's cannot read its own replica's offsets, and is not registered (observed.md)."""
+        until_s = time.monotonic() + AWAY_S
+        while time.monotonic() < until_s:
+            assert self.pair.leads(self.pair.replica), "its master is back: play that, too"
+            time.sleep(0.5)
+
+    def end(self) -> None:
+        """The client says how it was."""
+        self.stop.touch()
+        self.client.wait(TIMEOUT_S)
+        checks = parse(self.client.out.read_text(), ["standing"])["standing"]
+        assert checks.ended and not checks.failed, "\n".join([*checks.failed, self.client.tail()])
+        found = [self.consumed.of(one) for one in self.consumed.files]
+        twice = [len(each) - len(set(each)) for each in found]
+        self.say(f"came twice, in order and in the cluster: {twice}")
+        assert max(twice) <= QUEUES * COUNT, "no more than what was not committed"
+        for queue_id in range(QUEUES):
+            numbers = [number for queue, number in found[0] if queue == queue_id]
+            firsts = list(dict.fromkeys(numbers))
+            assert firsts == sorted(firsts), "in order"
+
+    def kill(self) -> None:
+        """All processes."""
+        self.client.kill()
+        self.pair.group.kill()
 
 
-def _master_dies(pair: Pair) -> None:
-    """As soon as its replica has all."""
-    until("the replica has all", lambda: pair.queue_ends(pair.replica) == [2 * COUNT] * QUEUES)
-    if pair.kinds.replica.name == "turbopump":
-        assert pair.locks(pair.replica) == -1, "its master gives locks"
-    if pair.kinds.replica.name == pair.kinds.master.name == "turbopump":
-        until("it knows how far they are", lambda: min(pair.committed(pair.replica)) > 0)
-    pair.kill_master()
-    acts_s = until("the replica acts", pair.acts)
-    assert pair.route()[1] == (6 if pair.kinds.is_old else 4)
-    print(f"acts after {acts_s:.2f} s")
-
-
-def _master_stays_away(pair: Pair) -> None:
-    """RocketMQ's cannot read its own replica's offsets, and is not registered (observed.md)."""
-    until_s = time.monotonic() + AWAY_S
-    while time.monotonic() < until_s:
-        assert pair.leads(pair.replica), "its master is back: the whole test is for it, too"
-        time.sleep(0.5)
-
-
-def _master_returns(pair: Pair, consumed: Consumed) -> None:
-    """No offset goes back, and no queue has two holders."""
-    granted = []
-
-    def is_back() -> bool:
-        try:
-            granted.append((pair.locks(pair.master), pair.locks(pair.replica)))
-        except OSError:
-            pass
-        return pair.leads(pair.master)
-
-    back_s = until("the master is back", is_back)
-    assert pair.route()[1] == 6
-    ends = [2 * COUNT] * 2 * QUEUES
-    assert pair.committed(pair.master) == ends, "what was committed to its replica"
-    if pair.kinds.master.name == pair.kinds.replica.name:
-        assert not any(min(one) >= 0 for one in granted), f"two brokers give locks: {granted}"
-    assert pair.locks(pair.master) == QUEUES
-    pair.send(2 * COUNT)
-    goes_on_s = until("they go on there", lambda: consumed.has(3 * COUNT))
-    print(f"back after {back_s:.2f} s, consumed {goes_on_s:.2f} s later")
+def test_consumers_go_on_at_a_replica_and_back(plays: list[Play]) -> None:
+    steps = (Play.consumes, Play.master_dies, Play.replica_has_all, Play.master_returns, Play.end)
+    for step in steps:
+        for play in plays:
+            step(play)
 
 
 def test_masters_die_and_return_in_a_row(kind: Kind, built: None, work: Path) -> None:

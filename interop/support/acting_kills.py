@@ -86,6 +86,7 @@ class Row:
     def round(self) -> None:
         """One kill and return."""
         pair, seen = self.pair, self.seen
+        until("both groups have begun", lambda: min(self.counts()) > 0)
         self.held.touch()
         base = len(self.acknowledged())
         until("a backlog grows", lambda: len(self.acknowledged()) >= base + BACKLOG)

@@ -224,7 +224,7 @@ final class Transacting {
     }
 
     private static final int LIVING_KINDS = 4;
-    private static final int LATE_CHECK_MS = 3_000;
+    private static final int LATE_CHECK_MS = 1_500;
 
     /**
      * Stays within its transactions while their broker dies. Of number i, i % 4 says how it ends: 0

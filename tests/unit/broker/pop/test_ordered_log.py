@@ -9,11 +9,13 @@ from tests.unit.broker.pop.test_pops import Popper
 from turbopump.broker.pop.hand_outs import PoppedQueue
 from turbopump.broker.pop.order_info import OrderedBatch
 from turbopump.broker.pop.ordered_log import REFRESH_MS, body_of, read_record
+from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.engine.later import Later
-from turbopump.engine.types import LogOffset, QueueOffset
+from turbopump.engine.types import LogOffset, PutStatus, QueueOffset
 from turbopump.net.wire.bodies import BadBody, dump
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.headers.pop import ChangeInvisibleTimeRequest
+from turbopump.net.wire.pop_handles import PopHandle
 
 LONG_MS = 50_000
 QUEUE = PoppedQueue("T", "g", 0)
@@ -126,6 +128,45 @@ def test_no_pop_and_no_acknowledgement_is_answered_before_its_record_is_safe(
     assert not acked.done and not again.done
     world.disk.release()
     assert acked.value.code == again.value.code == ResponseCode.SUCCESS
+
+
+def test_acknowledgements_of_a_batch_request_are_in_the_log_too(popper: Popper) -> None:
+    popper.send("a", "b", "c", "d")
+    popped = popper.pop(order=True, invisible_time=LONG_MS, max_msg_nums=3)
+    handle = PopHandle.parse(popped[0][1])
+    entry = {
+        "c": "g", "t": "T", "r": "0", "so": handle.start, "q": 0, "rq": handle.revive_queue_id,
+        "pt": handle.pop_time_ms, "it": handle.invisible_ms, "b": "Aw==",
+    }  # fmt: skip
+    body = dump({"brokerName": "broker-a", "acks": [entry]})
+    answer = popper.world.ask(RequestCode.BATCH_ACK_MESSAGE, body=body)
+    assert answer.code == ResponseCode.SUCCESS
+    lead_anew(popper)
+    assert bodies(popper) == [] and popper.world.broker.offsets.query("g", "T", 0) == 2
+    assert popper.ack(popped[2][1]).code == ResponseCode.SUCCESS
+    assert bodies(popper) == ["d"]
+
+
+def test_what_could_not_be_written_is_answered_so_and_given_out_at_once(
+    popper: Popper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    popper.send("a")
+    refused: Later[PutStatus] = Later()
+    with monkeypatch.context() as failing:
+        failing.setattr(ReviveLog, "add_ordered", lambda *_: refused)
+        waiting = popper.request(order=True, invisible_time=LONG_MS)
+        assert isinstance(waiting, Later) and not waiting.done
+        refused.resolve(PutStatus.FLUSH_DISK_TIMEOUT)
+        assert waiting.value.code == ResponseCode.SYSTEM_ERROR
+    [(body, handle)] = popper.pop(order=True, invisible_time=LONG_MS)
+    assert body == "a"
+    with monkeypatch.context() as failing:
+        failing.setattr(ReviveLog, "add_ordered", lambda *_: refused)
+        assert popper.ack(handle).code == ResponseCode.SYSTEM_ERROR
+        header = ChangeInvisibleTimeRequest("g", "T", 0, handle, 0, LONG_MS)
+        answer = popper.world.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert popper.ack(handle).code == ResponseCode.SUCCESS
 
 
 def test_one_that_leads_no_more_knows_nothing_of_what_the_next_one_gives_out(

@@ -347,9 +347,11 @@ class OffsetTable:
             self._changes += 1
 
     def query_pull(self, group: str, topic: str, queue_id: int) -> QueueOffset:
-        """Where the last pull ended, -1 if there was none."""
+        """Where the last pull ended; of a group that has not pulled the queue, as one that pops,
+        its offset (ConsumerOffsetManager.queryPullOffset); -1 without one."""
         self.collect()
-        return self._pulled.get((topic, group), {}).get(queue_id, NONE)
+        pulled = self._pulled.get((topic, group), {}).get(queue_id, NONE)
+        return pulled if pulled != NONE else self.query(group, topic, queue_id)
 
     def queues_of(self, group: str, topic: str) -> dict[int, QueueOffset]:
         """Queue id to committed offset."""

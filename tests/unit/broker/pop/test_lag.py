@@ -71,13 +71,13 @@ def test_what_is_popped_is_in_flight_until_it_is_acknowledged(popper: Popper) ->
     assert counts(popper) == (4, 2, 2)
     assert figures(popper)["lag_latency_milliseconds"] == 2_000
     assert figures(popper)["queueing_latency_milliseconds"] == 2_000
-    # As RocketMQ: what was handed out is behind the offset, and no pull offset tells of it.
-    assert progress(popper) == ({"T 0": (4, 2, 0)}, {"T": 2})
+    # As RocketMQ: what was handed out lies before the offset, and no pull offset tells of it.
+    assert progress(popper) == ({"T 0": (4, 2, 2)}, {"T": 2})
     popper.ack(popped[0][1])
     assert counts(popper) == (3, 1, 2)
     popper.ack(popped[1][1])
     assert counts(popper) == (2, 0, 2)
-    assert progress(popper) == ({"T 0": (4, 2, 0)}, None)
+    assert progress(popper) == ({"T 0": (4, 2, 2)}, None)
     popper.pop(max_msg_nums=1)
     popper.ack(popper.pop(max_msg_nums=1, invisible_time=LONG_MS)[0][1])
     assert counts(popper) == (1, 1, 0)

@@ -104,7 +104,7 @@ def make_pop(ground: PopGround) -> PopService:
 
 def _recovery(
     ground: PopGround, topic: str, orders: OrderedBatches, ordered_log: OrderedLog
-) -> Iterator[None]:
+) -> Iterator[bool]:
     offsets = ground.offsets
     known = PoppedOffsets(
         get=lambda queue: offsets.query(queue.group, queue.topic, queue.queue_id),

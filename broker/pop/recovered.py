@@ -5,6 +5,9 @@ copied every few seconds, these are in the log. It must never move an offset ove
 no check point: those would be given to no consumer. Called by service.py before the first pop of a
 reign.
 
+What is in the log of a new master and was not confirmed yet is part of that: until it can be read
+nothing is handed out.
+
     saved offset -> [check point)[check point)[check point)  gap  [check point)
                                                            ^ the group goes on here
     popped in order: behind what the last record of the queue says is acknowledged
@@ -58,16 +61,20 @@ def recover_offsets(
     revive_topic: str,
     broker_name: str,
     offsets: PoppedOffsets,
-) -> Generator[None, None, None]:
+) -> Generator[bool, None, None]:
     """Set the offsets behind what was handed out, and have ordered batches out again; in steps.
-    `places` are the queues where the records lie."""
+    `places` are the queues where the records lie. Yields whether it has to wait for others: records
+    that the log had at the begin are not confirmed, and cannot be read yet."""
+    end_of_before = store.max_log_offset
+    while store.dispatched_log_offset < end_of_before:
+        yield True
     found: dict[PoppedQueue, list[Interval]] = {}
     ordered: dict[PoppedQueue, LoggedBatch] = {}
     count = 0
     for topic, queue_id in places:
         for code, record in _newest(store, topic, queue_id):
             if record is None:
-                yield
+                yield False
             elif count >= INTERVALS_MAX:
                 continue
             elif code == _CHECK_POINT:
@@ -76,11 +83,11 @@ def recover_offsets(
                 count += _remember_ordered(ordered, record, broker_name, offsets)
     for number, logged in enumerate(ordered.values(), 1):
         if number % READ_MAX == 0:
-            yield
+            yield False
         _restore(store, logged, offsets)
     for number, (queue, intervals) in enumerate(found.items(), 1):
         if number % READ_MAX == 0:
-            yield
+            yield False
         at = offsets.get(queue)
         if not offsets.exists(queue):
             continue

@@ -20,12 +20,11 @@ from turbopump.broker.pop.settled_time import SettledTime
 from turbopump.broker.pop.waiters import PopWaiters
 from turbopump.broker.tables.lags import Held
 from turbopump.broker.traffic.role import Role
+from turbopump.net.transport.turns import Steps
 from turbopump.net.wire.pop_handles import RetryKind
 
 WAKES_MAX: Final = 100_000
 """Times at which ordered queues come free that are remembered; more are found by the next poll."""
-
-_OVER: Final = object()
 
 
 class PopService:
@@ -46,7 +45,7 @@ class PopService:
         role: Role,
         now_ms: Callable[[], int],
         settled: SettledTime,
-        recover: Callable[[], Iterator[None]],
+        recover: Callable[[], Iterator[bool]],
     ) -> None:
         self.popping = popping
         self.waiters = waiters
@@ -61,7 +60,8 @@ class PopService:
         self._role = role
         self._settled = settled
         self._recover = recover
-        self._recovery: Iterator[None] | None = None
+        self._recovery: Iterator[bool] | None = None
+        self._waits = False
         self._wakes: list[tuple[int, str, int]] = []
         self._led = False
         self._first = 0
@@ -86,7 +86,7 @@ class PopService:
                 queue.bound()
             return False
         if not self._is_ready():
-            return True
+            return not self._waits
         while self._wakes and self._wakes[0][0] <= now_ms:
             _, topic, queue_id = heapq.heappop(self._wakes)
             self.waiters.arrived(topic, queue_id)
@@ -112,18 +112,32 @@ class PopService:
         """How late revival is."""
         return max(queue.behind_ms(now_ms) for queue in self.queues)
 
-    def ready(self) -> Iterator[None]:
-        """Of a master: its first pops wait, in steps, until it knows what was handed out before."""
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is known what was handed out before, so that more can be."""
+        return self._recovery is None
+
+    def ready(self) -> Steps[bool]:
+        """Of a master: its first pops wait, in steps, until it knows what was handed out before.
+        False where records of that are not confirmed yet: nothing is to be popped for now."""
         while self._role.is_master and not self._is_ready():
+            if self._waits:
+                return False
             yield
+        return True
 
     def _is_ready(self) -> bool:
         """A step of the look at what was handed out; whether it is over."""
         if not self._led:
             self._led, self._recovery = True, self._recover()
-        if self._recovery is not None and next(self._recovery, _OVER) is _OVER:
+        if self._recovery is None:
+            return True
+        waits = next(self._recovery, None)
+        self._waits = bool(waits)
+        if waits is None:
             self._recovery = None
-        return self._recovery is None
+            self.waiters.release_all()  # they waited for this; their clients ask again
+        return waits is None
 
     def _stop(self) -> None:
         """This broker is the master no more: another one hands out and revives."""

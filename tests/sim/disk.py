@@ -126,6 +126,9 @@ class SimDisk:
         """Whether no sync returns."""
         self.spent_ms = 0
         """What syncs took, and was not waited for yet."""
+        self.returns: list[tuple[int, Callable[[], None]]] | None = None
+        """What is called as each sync of a disk's thread returns, with what was spent by then;
+        None: it is called at once."""
         self.used = 0.5
         self.torn_pages = False
         self.ordered = False
@@ -479,11 +482,17 @@ class SimDisk:
         for path in paths:
             if path in self._files:
                 self.sync(path)
-                returned()
+                self._tell(returned)
         for folder in folders:
             if folder in self._folders:
                 self.sync_folder(folder)
-                returned()
+                self._tell(returned)
+
+    def _tell(self, returned: Callable[[], None]) -> None:
+        if self.returns is None:
+            returned()
+        else:
+            self.returns.append((self.spent_ms, returned))
 
     def syncs_returned(self) -> int:
         """A disk that works answers, however slow it is."""

@@ -5,7 +5,8 @@ on meanwhile, so do jobs of other threads, and the report comes behind it.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ THREADS = 10
 class QueuedJob:
     """One piece of work on a QueuedDisk: it runs, and later its report reaches the loop."""
 
-    __slots__ = ("_disk", "_done", "_result", "_work", "free_ms")
+    __slots__ = ("_disk", "_done", "_result", "_work", "free_ms", "returns")
 
     def __init__(
         self, disk: "QueuedDisk", work: Callable[[], Any], done: Callable[[Any], None]
@@ -31,6 +32,8 @@ class QueuedJob:
         self._result: Any = None
         self.free_ms = 0
         """Until then its thread waits for a sync."""
+        self.returns: list[tuple[int, Callable[[], None]]] = []
+        """When each of its syncs returns, and what is called then."""
 
     def run(self, *, on_loop: bool = False) -> None:
         """The work, as a disk thread does it; `on_loop`: the loop's thread waits for it."""
@@ -38,11 +41,17 @@ class QueuedJob:
         if work is not None:
             before_ms = self._disk.spent_ms()
             try:
-                self._result = work()
+                with self._disk.returning(self, before_ms, at_once=on_loop):
+                    self._result = work()
             except OSError as error:
                 self._result = error
             if not on_loop:
                 self.free_ms = self._disk.spend(self._disk.spent_ms() - before_ms)
+
+    def tell(self, now_ms: int) -> None:
+        """Of the syncs that have returned by now."""
+        while self.returns and self.returns[0][0] <= now_ms:
+            self.returns.pop(0)[1]()
 
     def report(self) -> None:
         """Tell the loop; the job is over."""
@@ -92,6 +101,7 @@ class Stands:
         self.stands_until_ms = min(self.stands_until_ms, now_ms)
         for job in self.work.jobs if hasattr(self, "work") else ():
             job.free_ms = min(job.free_ms, now_ms)
+            job.returns = [(min(at_ms, now_ms), told) for at_ms, told in job.returns]
 
     def wakes_ms(self) -> int:
         """When something is due in it next."""
@@ -135,11 +145,27 @@ class QueuedDisk:
         self._free_ms = max(self._free_ms, free_ms)
         return free_ms
 
+    @contextmanager
+    def returning(self, job: QueuedJob, before_ms: int, *, at_once: bool) -> Iterator[None]:
+        """Around its work: each sync returns when its time is over, not all at the first."""
+        disk = self._disk
+        if disk is None or at_once or not (disk.sync_ms or disk.hangs):
+            yield
+            return
+        disk.returns, now_ms = [], self._now_ms()
+        try:
+            yield
+        finally:
+            job.returns = [(now_ms + spent - before_ms, told) for spent, told in disk.returns]
+            disk.returns = None
+
     def ready(self) -> list[QueuedJob]:
         """What can be done or reported now."""
         if not self._free_ms or not self.jobs:
             return self.jobs
         now_ms = self._now_ms()
+        for job in self.jobs:
+            job.tell(now_ms)
         if now_ms >= self._free_ms:
             self._free_ms = 0
             return self.jobs

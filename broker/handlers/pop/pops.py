@@ -57,8 +57,9 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
             wish, until_ms = _wish(broker, header, peer, now_ms)
         except PopRefused as refused:
             return response(request, refused.code, refused.remark)
-        yield from broker.pop.ready()
-        popped = yield from broker.pop.popping.pop(wish, now_ms)
+        popped = Popped(now_ms, 0)
+        if (yield from broker.pop.ready()):
+            popped = yield from broker.pop.popping.pop(wish, now_ms)
         return _Pop(broker, request, wish, peer).first(popped, until_ms, now_ms)
 
     table.add(RequestCode.POP_MESSAGE, pop)
@@ -154,6 +155,8 @@ class _Pop:
             if arrived is None:
                 self._answer.resolve(self._empty(ResponseCode.POLLING_TIMEOUT))
                 return True
+            if not broker.pop.is_ready:
+                return False
             check_topic(broker, wish.topic, wish.queue_id, self._peer)
             steps = broker.pop.popping.pop(wish, broker.pop.now_ms(), arrived)
             popped = _finish(steps)

@@ -128,6 +128,19 @@ def test_no_disk_thread_is_behind_another_one() -> None:
     assert done[-1] == "checkpoint" and not work.jobs
 
 
+def test_each_sync_of_a_disk_thread_returns_in_its_time() -> None:
+    """Or a checkpoint of many slow ones counts as one that hangs."""
+    disk = SimDisk(random.Random(1), lambda: 0)
+    disk.make_folders("/a")
+    disk.sync_ms, clock, told = 100, [0], list[int]()
+    work = QueuedDisk(random.Random(1), disk, lambda: clock[0])
+    folders = ["/", "/a", "/"]
+    work.submit(lambda: disk.sync_all([], folders, lambda: told.append(clock[0])), told.append)
+    for clock[0] in range(0, 301, 50):
+        work.step()
+    assert told[:3] == [100, 200, 300]
+
+
 def test_a_copy_of_a_disk_is_what_a_crash_would_leave() -> None:
     story = Story.whole()
     disk = SimDisk(story.rng, lambda: 0)

@@ -17,7 +17,10 @@ ORDERED_SEEDS = range(2)
 THEMED_SEEDS = range(100)
 
 # Seeds that found what is mended since.
-REGRESSIONS = {"a sync that waits is behind those of a checkpoint (of the simulated disk)": 20}
+REGRESSIONS = {
+    "syncs that wait are behind those of a checkpoint, or return with its last (of the disk)": 20,
+    "check points that a new master cannot read yet are passed over": 566,
+}
 
 
 def what_a_new_master_does_not_know_is_for_no_group(patch: Patch) -> None:

@@ -108,6 +108,22 @@ def popper(world: World) -> Popper:
     return Popper(world)
 
 
+def test_nothing_is_popped_before_what_the_log_has_of_before_can_be_read(world: World) -> None:
+    """A new master has check points that its replicas have not confirmed yet (poppers 566)."""
+    popper, tail = Popper(world), world.broker.store._log.tail
+    popper.send("one")
+    before, tail.limit = tail.limit, world.broker.store.max_log_offset
+    popper.send("two")
+    assert popper.pop() == []
+    waits = popper.request(poll_time=10_000)
+    assert isinstance(waits, Later) and not waits.done
+    tail.limit = before
+    popper.send("three")
+    world.pass_time(200)
+    assert waits.done and waits.value.code == ResponseCode.POLLING_TIMEOUT
+    assert [body for body, _ in popper.pop()] == ["one", "two", "three"]
+
+
 def test_what_is_popped_is_hidden_until_its_time_is_over_and_then_comes_again(
     popper: Popper,
 ) -> None:

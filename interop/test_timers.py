@@ -14,7 +14,7 @@ import pytest
 
 from interop.support import groups, living, toolchain
 from interop.support.controlled import Controlled
-from interop.support.groups import Group, Kind, Ports, RocketMQ
+from interop.support.groups import Group, Kind, Ports, RocketMQ, wait_ready
 from interop.support.living import LivingProducer
 from interop.support.processes import Process
 from interop.support.suites import java_client, parse
@@ -191,12 +191,17 @@ def test_a_java_replica_that_is_elected_goes_on_with_timers_and_transactions(
     folder = work / "timers-elected"
     group = Controlled(folder, kind, [kind], [kind, RocketMQ()], settings)
     try:
-        group.start()
         master, replica = group.brokers
+        group.start_rulers()
+        master.start()
+        group.until("a first master", lambda: group.master is master)
+        wait_ready(group.as_group)
         producer = LivingProducer(group.namesrv_address, folder / "client", living.times(kind))
         try:
             asyncio.run(make_topic(group.namesrv_address))
             producer.wait_stored()
+            replica.start()  # it copies tables at once, and then not for 10 s
+            group.wait_whole()
             living.wait_known(group, replica.port, (TOPIC, living.TOPIC))
             due = asyncio.run(send(group.namesrv_address, ELECTED_S))
             soon = {body for body in due if body.startswith(b"soon")}

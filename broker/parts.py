@@ -328,7 +328,17 @@ def _tie(context: BrokerContext, wall_ms: Callable[[], int]) -> None:
         holds.arrived(topic, queue_id, max_queue_offset)
         waiters.arrived(topic, queue_id)
 
-    context.store.on_arrival(arrived)
+    def delivered(topic: str) -> None:
+        # A new master may not have copied the topic that its old one made for what waited (R20).
+        if context.topics.peek(topic) is None and topic not in store.deletions.ends():
+            count = max(store.queue_ids(topic), default=-1) + 1
+            context.topics.add_stored(
+                lambda: {topic: count} if count else {}, wall_ms(), always=True
+            )
+
+    store = context.store
+    context.timers.on_delivered = context.delay.on_delivered = delivered
+    store.on_arrival(arrived)
     context.offsets.on_reset = reset
     context.offsets.collect = fast.collect_offsets
     context.statistics.collect = fast.collect_got

@@ -7,6 +7,7 @@ Called by node.py every tick and by broker/ha/metadata/pulling.py.
 
 import logging
 import re
+from collections.abc import Callable
 from typing import Any
 
 from turbopump.broker.scheduled.progress import SafeProgress
@@ -58,6 +59,8 @@ class DelayedMessages:
         self._delays_ms = delays_ms
         self._version_step = version_step
         self._steps = 0
+        self.on_delivered: Callable[[str], None] = lambda topic: None
+        """Called with a topic that got a message; to be replaced."""
         self._kept: SafeProgress[Levels] = SafeProgress(store, role, {})
 
     def load(self) -> None:
@@ -222,6 +225,7 @@ class DelayedMessages:
             return False
         appended = self._store.append(message, now_ms)
         if appended.status is PutStatus.PUT_OK:
+            self.on_delivered(message.topic)
             return True
         if appended.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
             # The store will never take it: its limits were lowered since. Blocking the level for

@@ -123,6 +123,8 @@ class Timers:
         self.on_ready: Callable[[], None] = lambda: None
         """Called when a step can do more than the last one could; to be replaced."""
         files.on_ready = lambda: self.on_ready()
+        self.on_delivered: Callable[[str], None] = lambda topic: None
+        """Called with a topic that got messages; to be replaced."""
 
     def load(self) -> None:
         """Read what the files say, also RocketMQ's; raises StoreError."""
@@ -431,6 +433,7 @@ class Timers:
         for topic, messages, _size in done.topics:
             self.metrics.add(_text(topic), -messages, now_ms)
             self.dequeued.add(_text(topic), messages)
+            self.on_delivered(_text(topic))
         return done.messages
 
     def _deliver_one(self, due: Due, now_ms: int) -> bool:
@@ -467,6 +470,7 @@ class Timers:
             return False
         self.metrics.add(topic, 1 if waiting.is_recall else -1, now_ms)
         self.dequeued.add(topic, 1)
+        self.on_delivered(message.topic)
         return True
 
     # Saying and saving

@@ -314,6 +314,18 @@ def test_what_age_took_is_not_waited_for(make_world: Any) -> None:
     assert world.broker.timers.status(world.now_ms).offset_behind == 0
 
 
+def test_what_is_delivered_to_an_unknown_topic_makes_it(world: Any) -> None:
+    """That of a new master, which had not copied it (reminders 4079)."""
+    topics = world.broker.topics
+    send(world, b"timer", topic="T", TIMER_DELAY_SEC=2)
+    send(world, b"level", topic="U", DELAY=1)
+    for name in ("T", "U"):
+        topics.delete(name, world.now_ms)
+    world.pass_time(4_000)
+    found = {name: topics.get(name).read_queue_nums for name in ("T", "U")}
+    assert found == {"T": 3, "U": 3}
+
+
 def test_metrics_have_rocketmqs_names(world: Any) -> None:
     for seconds in (3, 4, 30):
         send(world, TIMER_DELAY_SEC=seconds)

@@ -5,13 +5,16 @@ Owns the shapes, and nothing that happens. It must never touch a log, a socket o
 `service.HaService.status`, read by handlers/ha.py, runtime_info.py and metrics.py.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
+from turbopump.engine.later import Later
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import LogOffset
 from turbopump.net.ha.replica import State
+from turbopump.net.wire.queues import MessageQueue
 
 if TYPE_CHECKING:
     from turbopump.broker.ha.control.words import Word
@@ -155,8 +158,35 @@ class GroupMembership(Protocol):
         """Controllers said who leads, unasked."""
 
 
+@dataclass(frozen=True, slots=True)
+class LockWish:
+    """What a client wants of a group's queue locks."""
+
+    group: str
+    client_id: str
+    queues: Sequence[MessageQueue]
+
+
+class LockVotes(Protocol):
+    """The locks that several brokers of a group give (lockInStrictMode)."""
+
+    @property
+    def is_young(self) -> bool:
+        """Whether this broker may have given a lock in its last life that still counts."""
+
+    def ask(self, wish: LockWish) -> Later[list[MessageQueue]]:
+        """Those of the queues that the client gets if this broker gives them, too."""
+
+    def unlock(self, wish: LockWish) -> None:
+        """The others give them back, too."""
+
+
 class ActingReplicas(Protocol):
     """What is asked of a broker whose group has replicas that act for their master (RIP-32)."""
+
+    @property
+    def quorum(self) -> LockVotes:
+        """What makes a lock with lockInStrictMode."""
 
     @property
     def why_not(self) -> str:

@@ -197,7 +197,6 @@ _OF_RELEASE: Final = """
     loadBalancePollNameServerInterval long 30000
     loadBalanceProcessorThreadPoolNums int 32
     loadBalanceThreadPoolQueueCapacity int 100000
-    lockInStrictMode boolean false refused a queue is locked by its master alone here
     logicQueueForceSwapMapInterval long 43200000
     logicQueueSwapMapInterval long 3600000
     logicQueueSwapMapReserveFileNum int 20

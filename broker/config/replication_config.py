@@ -302,6 +302,14 @@ class ReplicationConfig:
         "With enableSlaveActingMaster: milliseconds that a heartbeat to a name server may take.",
     )
 
+    lock_in_strict_mode: bool = key(
+        "lockInStrictMode",
+        BOOLEAN,
+        False,
+        "With enableSlaveActingMaster: whether a majority of totalReplicas has to give each queue"
+        " lock of an ordered consumer; false: the broker that is asked alone.",
+    )
+
     @property
     def waits_to_lead(self) -> bool:
         """Whether a master has to hear its replicas first (RIP-32: pre-online)."""
@@ -352,6 +360,10 @@ class ReplicationConfig:
             wrong = self._contradiction_of_acting()
             if wrong is not None:
                 return wrong
+        elif self.lock_in_strict_mode:
+            return (
+                "lockInStrictMode=true: enableSlaveActingMaster=true says which brokers give locks"
+            )
         if self.is_elected:
             return self._contradiction_of_elected()
         if broker_id == NO_ID_YET:
@@ -383,6 +395,8 @@ class ReplicationConfig:
                 "enableSlaveActingMaster=true: where the master changes no replica acts for it;"
                 " without enableControllerMode and haGroupFile one does"
             )
+        if self.lock_in_strict_mode and self.total_replicas == 1:
+            return "lockInStrictMode=true: totalReplicas says a majority of how many is needed"
         if self.broker_heartbeat_interval_ms * 3 > self.broker_not_active_timeout_ms:
             return (
                 f"brokerHeartbeatInterval={self.broker_heartbeat_interval_ms}: three must fit into"

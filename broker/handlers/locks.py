@@ -1,16 +1,21 @@
 """LOCK_BATCH_MQ (41) and UNLOCK_BATCH_MQ (42): queues for ordered consumers.
 
 Owns the two bodies (RocketMQ: LockBatchRequestBody, UnlockBatchRequestBody, LockBatchResponseBody).
-It must never decide who holds a queue: that is locks.py. Called by the dispatcher.
+It must never decide who holds a queue: tables/locks.py does, and ha/acting/lock_quorum.py where
+several brokers of the group have to agree. Called by the dispatcher.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from turbopump.broker.context import BrokerContext
+from turbopump.broker.ha.acting.lock_quorum import YOUNG, gathered
 from turbopump.broker.handlers.offsets import NOT_HERE
 from turbopump.broker.handlers.shapes import MAX_BODY
+from turbopump.broker.replication import LockWish
+from turbopump.engine.later import Later
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.turns import Steps
@@ -20,6 +25,9 @@ from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.names import check_lengths
 from turbopump.net.wire.queues import MessageQueue
 
+STRICT_MAX: Final = 4_096
+"""Queues of a request that other brokers are asked about: its answer is written in one step."""
+
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
     """Add the handlers of this family."""
@@ -27,50 +35,92 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     table.add(RequestCode.UNLOCK_BATCH_MQ, partial(_unlock, broker))
 
 
-def _lock(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Steps[Command]:
-    group, client_id, queues = yield from _read_body(request)
-    if not broker.role.keeps_progress:
+def _lock(
+    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
+) -> Steps[Command | Later[Command]]:
+    wish, only_here = yield from _read_body(request)
+    is_strict = broker.config.replication.lock_in_strict_mode and broker.acting is not None
+    if not broker.role.keeps_progress and not (is_strict and only_here):
         return response(request, ResponseCode.SERVICE_NOT_AVAILABLE, NOT_HERE)
-    for some in _parts(queues):
-        wrong = _wrong_name(group, client_id, some)
+    if is_strict and len(wish.queues) > STRICT_MAX:
+        remark = f"lockInStrictMode: more than {STRICT_MAX} queues in one request"
+        return response(request, ResponseCode.INVALID_PARAMETER, remark)
+    for some in _parts(wish):
+        wrong = _wrong_name(some)
         if wrong is not None:
             return response(request, ResponseCode.INVALID_PARAMETER, wrong)
-        if len(queues) > bodies.READ:
+        if len(wish.queues) > bodies.READ:
             yield
+    if is_strict and not only_here:
+        return (yield from _lock_with_others(broker, request, wish))
     granted: list[dict[str, Any]] = []
-    for some in _parts(queues):
-        held = broker.locks.lock(group, client_id, some, broker.steady_ms())
+    for some in _parts(wish):
+        held = broker.locks.lock(some.group, some.client_id, some.queues, broker.steady_ms())
         granted += [queue.to_json() for queue in held]
-        if len(queues) > bodies.READ:
+        if len(wish.queues) > bodies.READ:
             yield
-    body = yield from bodies.dump_in_steps({"lockOKMQSet": granted}, MAX_BODY)
+    members: dict[str, Any] = {"lockOKMQSet": granted}
+    if is_strict and broker.acting is not None and broker.acting.quorum.is_young:
+        members[YOUNG] = True
+    body = yield from bodies.dump_in_steps(members, MAX_BODY)
     assert body is not None, "no more than what was asked for"
     return response(request, ResponseCode.SUCCESS, body=body)
 
 
+def _lock_with_others(
+    broker: BrokerContext, request: Command, wish: LockWish
+) -> Steps[Later[Command]]:
+    """A lock that is this broker's word alone counts for nothing: it is kept once others agree."""
+    assert broker.acting is not None, "it is in force"
+    locks, quorum, parts = broker.locks, broker.acting.quorum, []
+
+    def keep(some: LockWish, given: list[MessageQueue]) -> list[MessageQueue]:
+        if not broker.role.keeps_progress:
+            return []
+        return locks.lock(some.group, some.client_id, given, broker.steady_ms())
+
+    for some in _parts(wish):
+        free = locks.would_lock(some.group, some.client_id, some.queues, broker.steady_ms())
+        asked = quorum.ask(replace(some, queues=free))
+        parts.append(asked.map(partial(keep, some)))
+        if len(wish.queues) > bodies.READ:
+            yield
+
+    def answer(given: list[MessageQueue]) -> Command:
+        body = bodies.dump({"lockOKMQSet": [queue.to_json() for queue in given]})
+        return response(request, ResponseCode.SUCCESS, body=body)
+
+    return gathered(parts).map(answer)
+
+
 def _unlock(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Steps[Command]:
-    group, client_id, queues = yield from _read_body(request)
-    for some in _parts(queues):
-        broker.locks.unlock(group, client_id, some)
-        if len(queues) > bodies.READ:
+    wish, only_here = yield from _read_body(request)
+    is_strict = broker.config.replication.lock_in_strict_mode
+    for some in _parts(wish):
+        broker.locks.unlock(some.group, some.client_id, some.queues)
+        if is_strict and not only_here and broker.acting is not None:
+            broker.acting.quorum.unlock(some)
+        if len(wish.queues) > bodies.READ:
             yield
     return response(request, ResponseCode.SUCCESS)
 
 
-def _parts(queues: list[MessageQueue]) -> Iterator[list[MessageQueue]]:
-    return (queues[at : at + bodies.READ] for at in range(0, len(queues), bodies.READ))
+def _parts(wish: LockWish) -> Iterator[LockWish]:
+    for at in range(0, len(wish.queues), bodies.READ):
+        yield replace(wish, queues=wish.queues[at : at + bodies.READ])
 
 
-def _read_body(request: Command) -> Steps[tuple[str, str, list[MessageQueue]]]:
+def _read_body(request: Command) -> Steps[tuple[LockWish, bool]]:
     members = yield from bodies.object_in_steps(request.body)
     queues = yield from bodies.items_in_steps(members, "mqSet", MessageQueue.from_json)
-    distinct = list(dict.fromkeys(queues))
-    return bodies.text(members, "consumerGroup"), bodies.text(members, "clientId"), distinct
+    group, client_id = bodies.text(members, "consumerGroup"), bodies.text(members, "clientId")
+    wish = LockWish(group, client_id, list(dict.fromkeys(queues)))
+    return wish, bodies.flag(members, "onlyThisBroker")
 
 
-def _wrong_name(group: str, client_id: str, queues: list[MessageQueue]) -> str | None:
+def _wrong_name(wish: LockWish) -> str | None:
     """RocketMQ takes any; a lock would keep them."""
-    wrong = check_lengths(consumerGroup=group, clientId=client_id)
-    for queue in queues:
+    wrong = check_lengths(consumerGroup=wish.group, clientId=wish.client_id)
+    for queue in wish.queues:
         wrong = wrong or check_lengths(topic=queue.topic, brokerName=queue.broker_name)
     return wrong

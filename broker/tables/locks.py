@@ -79,6 +79,18 @@ class QueueLocks:
             granted.append(queue)
         return granted
 
+    def would_lock(
+        self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int
+    ) -> list[MessageQueue]:
+        """Those that `lock` would grant, but for want of room; nothing changes."""
+        locks = self._groups.get(group, {})
+
+        def is_free(queue: MessageQueue) -> bool:
+            held = locks.get(queue)
+            return held is None or held.client_id == client_id or held.expired(now_ms)
+
+        return [queue for queue in queues if is_free(queue)]
+
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
         """Give queues back; those that another client holds, or none, are left alone."""
         locks = self._groups.get(group, {})

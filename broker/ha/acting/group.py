@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from turbopump.broker.context import BrokerContext
+from turbopump.broker.ha.acting.lock_quorum import LockQuorum
 from turbopump.broker.ha.acting.members import MASTER_ID, Call, GroupMembers
 from turbopump.broker.ha.acting.pre_online import OthersOffsets, PreOnline
 from turbopump.broker.ha.acting.seat import Seat
@@ -62,6 +63,13 @@ class ActingGroup:
         self.members = GroupMembers(
             config.broker_cluster_name, config.broker_name, call, broker.steady_ms, self._heard
         )
+        self.quorum = LockQuorum(
+            self.members.others(lambda: broker.address),
+            replication.total_replicas,
+            call,
+            broker.steady_ms,
+        )
+        """Of locks, with lockInStrictMode."""
         self.seat = Seat(self.members, broker.role, broker.offsets, has_master, broker.steady_ms)
         self.seat.on_change = self._seat_changed
         self.seat.is_ready = self._knows_others

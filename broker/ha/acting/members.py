@@ -113,6 +113,10 @@ class GroupMembers:
             found |= server.members
         return found
 
+    def others(self, own: Callable[[], str]) -> Callable[[], list[str]]:
+        """What gives the addresses of all but one's own."""
+        return lambda: [at for _, at in sorted(self.members.items()) if at != own()]
+
     def _ask(self, address: str, server: _Server, due_ms: int) -> None:
         server.busy, server.again, server.due_ms = True, False, due_ms
         if server.old:

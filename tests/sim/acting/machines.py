@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.disk_parts import saved_at_once
 from tests.sim.acting.model import Where
+from tests.sim.acting.routing import address_of, route_request
 from tests.sim.disk import SimDisk
 from tests.sim.group.machines import CALL_TIMEOUT_MS, Process
 from tests.sim.ha.net import Link, Wire
@@ -43,13 +44,11 @@ from turbopump.net.wire.headers.offsets import (
     UpdateConsumerOffsetRequest,
 )
 from turbopump.net.wire.headers.routes import (
-    GetRouteInfoRequest,
     NotifyMinBrokerIdChangeRequest,
 )
 from turbopump.net.wire.headers.send import SendMessageRequestV2
 from turbopump.net.wire.hosts import pack
 from turbopump.net.wire.message_id import UniqueIds
-from turbopump.net.wire.route import TopicRouteData
 from turbopump.net.wire.topics import TopicConfig
 
 if TYPE_CHECKING:
@@ -119,6 +118,7 @@ class Member(Process):
         role = f"brokerRole=SLAVE\nbrokerId={number}\n" if number else "brokerRole=ASYNC_MASTER\n"
         self.text = TEXT % ";".join(one.endpoint.address for one in group.names) + role
         self.text += f"totalReplicas={group.total}\n"
+        self.text += "lockInStrictMode=true\n" if group.is_strict else ""
         self.context: BrokerContext | None = None
         self.work = QueuedDisk(group.rng)
         self.wire: Wire
@@ -339,8 +339,7 @@ class Reader(Process):
         rng = self.group.rng
         if not self.address or rng.random() < 0.2:
             names = self.group.names[int(rng.random() * len(self.group.names))]
-            request = new_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(TOPIC))
-            self._ask(names.endpoint.address, request, self._routed)
+            self._ask(names.endpoint.address, route_request(), self._routed)
             return
         queue_id = self.queue_id
         if rng.random() < 0.3:
@@ -360,10 +359,7 @@ class Reader(Process):
         self.endpoint.call(address, request, CALL_TIMEOUT_MS).then(then)
 
     def _routed(self, answer: Command | str) -> None:
-        self.address = ""
-        if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
-            for each in TopicRouteData.decode(answer.body).broker_datas:
-                self.address = each.broker_addrs.get(0, "")
+        self.address = address_of(answer)
         self._done(answer)
 
     def _found(

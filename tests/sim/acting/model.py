@@ -24,6 +24,8 @@ class Model:
         """Commits that were acknowledged."""
         self.acted = 0
         """How many of them by a replica that acts."""
+        self.grants = 0
+        """Locks that clients were given by a majority."""
         self.ends = 0
         self.returns = 0
         """How often a master began to serve."""

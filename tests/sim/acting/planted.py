@@ -5,12 +5,16 @@ from typing import Any
 from tests.sim.planting import Patch, Plant
 from turbopump.broker.config.replication_config import ReplicationConfig
 from turbopump.broker.ha.acting.group import ActingGroup
+from turbopump.broker.ha.acting.lock_quorum import LockQuorum
 from turbopump.broker.ha.acting.members import GroupMembers
 from turbopump.broker.ha.acting.pre_online import PreOnline
 from turbopump.broker.ha.acting.seat import Seat
 from turbopump.broker.ha.service import HaService
+from turbopump.broker.replication import LockWish
 from turbopump.broker.tables.adoption import Adoption
 from turbopump.broker.traffic.role import Role
+from turbopump.engine.later import Later
+from turbopump.net.wire.queues import MessageQueue
 
 
 def writes_by_an_acting_master(patch: Patch) -> None:
@@ -82,6 +86,17 @@ def another_replica_is_not_asked(patch: Patch) -> None:
     patch.setattr(ActingGroup, "_knows_others", lambda self: True)
 
 
+def a_lock_is_one_brokers_word(patch: Patch) -> None:
+    """The others are not asked (as without lockInStrictMode)."""
+
+    def at_once(self: LockQuorum, wish: LockWish) -> Later[list[MessageQueue]]:
+        later: Later[list[MessageQueue]] = Later()
+        later.resolve(list(wish.queues))
+        return later
+
+    patch.setattr(LockQuorum, "ask", at_once)
+
+
 BUGS: list[Plant] = [
     writes_by_an_acting_master,
     offsets_taken_over_from_a_stale_master,
@@ -92,4 +107,5 @@ BUGS: list[Plant] = [
     a_master_that_was_not_heard_asks_nothing,
     offsets_are_not_asked_for,
     another_replica_is_not_asked,
+    a_lock_is_one_brokers_word,
 ]

@@ -2,15 +2,19 @@
 servers, consumers that commit; kills, returns, stops of processes and cuts of the network.
 
 In virtual time, the real parts of brokers and name servers. A seed without cuts has one broker that
-keeps progress at any time; one with cuts has to agree in the end.
+keeps progress at any time; one with cuts has to agree in the end. In every third seed
+locks are a majority's, and two consumers want the same one.
 """
 
 import random
+from unittest.mock import patch
 
+from tests.sim.acting.lockers import YOUNG_MS, Locker
 from tests.sim.acting.machines import Member, NameMachine, Reader
 from tests.sim.acting.model import Model
 from tests.sim.group.calls import Trouble
 from tests.sim.ha.net import Network
+from turbopump.broker.ha.acting import lock_quorum
 
 START_MS = 1_800_000_000_000
 STEP_MS = 20
@@ -36,6 +40,7 @@ class Run:
     start_ms = START_MS
 
     def __init__(self, seed: int) -> None:
+        self.seed = seed
         rng = self.rng = random.Random(seed)
         self.now_ms = 0
         self.net = Network(rng)
@@ -46,15 +51,21 @@ class Run:
         count = rng.choice((2, 2, 3))
         self.total = rng.choice((1, count))
         """What brokers know of how many they are."""
+        self.is_strict = seed % 3 == 1
+        """Whether locks are those of a majority."""
+        self.total = count if self.is_strict else self.total
         self.brokers = [Member(self, number) for number in range(count)]
         self.readers = [Reader(self, f"reader-{n}") for n in range(2)]
+        self.lockers: list[Locker] = []
+        if self.is_strict:
+            self.lockers += [Locker(self, f"locker-{n}", self.lockers) for n in range(2)]
         self.disk = Disks(self)
         self._back: dict[str, int] = {}
 
     @property
     def machines(self) -> list:
         """All of them."""
-        return [*self.names, *self.brokers, *self.readers]
+        return [*self.names, *self.brokers, *self.readers, *self.lockers]
 
     def play(self) -> Model:
         """All of it; AssertionError is a finding."""
@@ -66,6 +77,7 @@ class Run:
             self._pass(int(self.rng.random() * 4_000))
         self._heal()
         self._pass(SETTLE_MS)
+        self.model.grants = sum(one.grants for one in self.lockers)
         self.readers.clear()
         self._pass(5_000)
         self.model.settled()
@@ -95,10 +107,14 @@ class Run:
             one.paused = True
             self._back[one.name] = self.now_ms + int(rng.random() * 9_000)
 
-    def _end(self, machine: Member | NameMachine) -> None:
+        if self.is_strict and draw > 0.9:
+            for each in self.brokers:  # all of them forget their locks
+                self._end(each, 1_500)
+
+    def _end(self, machine: Member | NameMachine, away_ms: int = 9_000) -> None:
         if machine.up:
             machine.crash(power=False)
-            self._back[machine.name] = self.now_ms + int(self.rng.random() * 9_000)
+            self._back[machine.name] = self.now_ms + int(self.rng.random() * away_ms)
 
     def _heal(self) -> None:
         self.net.heal()
@@ -132,4 +148,5 @@ class Run:
 
 def run_seed(seed: int) -> Model:
     """Play one seed."""
-    return Run(seed).play()
+    with patch.object(lock_quorum, "YOUNG_MS", YOUNG_MS):
+        return Run(seed).play()

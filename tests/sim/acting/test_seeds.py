@@ -24,6 +24,7 @@ def quiet() -> Iterator[None]:
 def test_acting_replicas() -> None:
     found = [run_seed(seed) for seed in played(SEEDS)]
     assert sum(one.acted for one in found) > 10, "no replica acted"
+    assert sum(one.grants for one in found) > 0, "no lock was given"
     assert sum(one.returns for one in found) > len(found), "no master came back"
 
 

@@ -147,7 +147,6 @@ def test_every_key_of_rocketmq_is_honoured_or_says_that_it_is_not() -> None:
         "authorizationEnabled=TRUE",
         "enableLmq=true",
         "enableMultiDispatch=true",
-        "lockInStrictMode=true",
         "rejectPullConsumerEnable=true",
         "enableDLegerCommitLog=true",
         "duplicationEnable=true",
@@ -265,6 +264,11 @@ def test_bad_value_is_one_sentence_with_key_value_and_line(line: str, words: lis
         (f"{ELECTED}haGroupFile=group.json\nbrokerId=2", ["haGroupFile", "controllers"]),
         (f"{ELECTED}controllerHeartBeatTimeoutMills=2000", ["brokerHeartbeatInterval=1000"]),
         (f"{ELECTED}fetchControllerAddrByDnsLookup=true", ["fetchControllerAddrByDnsLookup"]),
+        ("lockInStrictMode=true", ["lockInStrictMode", "enableSlaveActingMaster"]),
+        (
+            "enableSlaveActingMaster=true\nlockInStrictMode=true",
+            ["lockInStrictMode", "totalReplicas"],
+        ),
     ],
 )
 def test_contradiction_is_one_sentence(text: str, words: list[str]) -> None:

@@ -44,7 +44,8 @@ class Names:
         if address in self.dead:
             return f"{address}: no answer"
         if address in self.worlds:
-            again = new_request(request.code, None, b"", fields=request.fields)
+            body = bytes(request.body)
+            again = new_request(request.code, None, body, fields=request.fields)
             answer = self.worlds[address].dispatch(again)
             return answer.value if isinstance(answer, Later) else answer
         if address != NAMES:

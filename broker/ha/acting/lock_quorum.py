@@ -1,0 +1,148 @@
+"""Locks of ordered consumers that several brokers of the group give (lockInStrictMode, RIP-32).
+
+Owns which votes make a lock. It must never keep a lock: broker/tables/locks.py does, of each voter
+its own. Made by group.py, called by handlers/locks.py.
+
+A client asks one broker, which asks the others (41 with onlyThisBroker). It gets a queue that
+
+    a majority of totalReplicas gave, this broker included, and
+    so many of them that no majority is without one did not start of late
+
+The second line is there because a broker that starts has lost its table. A client believes in its
+lock for 30 s (RocketMQ: ProcessQueue.isLockExpired); whatever majority gave it, one of these votes
+is of a broker that still knows it. So no two clients hold a queue, whatever is killed, cut off or
+comes back; a group of two gives no new locks, nor renews any, while one of the two is away.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from turbopump.broker.ha.acting.members import Call
+from turbopump.broker.replication import LockWish
+from turbopump.engine.later import Later
+from turbopump.net.wire import bodies
+from turbopump.net.wire.bodies import BadBody
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.queues import MessageQueue
+
+YOUNG: Final = "lockTableIsYoung"
+"""A member of the answer to 41, of ours alone: the voter may have given a lock that it forgot."""
+YOUNG_MS: Final = 35_000
+"""For how long after its start a broker says so: 30 s that a client believes in a lock, and what
+the answer took."""
+TIMEOUT_MS: Final = 700
+"""Of a question to another broker: a client waits a second for all of it (RocketMQ: 1 s and 2 s,
+which its clients do not wait for)."""
+
+
+class LockQuorum:
+    """See the module. Loop thread only; times are of the monotonic clock."""
+
+    def __init__(
+        self,
+        others: Callable[[], Sequence[str]],
+        total: int,
+        call: Call,
+        steady_ms: Callable[[], int],
+    ) -> None:
+        """`others` are the addresses of the rest of the group, `total` is totalReplicas."""
+        self._others, self._total = others, total
+        self._call, self._steady_ms = call, steady_ms
+        self._began_ms = steady_ms()
+
+    @property
+    def is_young(self) -> bool:
+        """Whether this broker may have given a lock in its last life that still counts."""
+        return self._steady_ms() - self._began_ms < YOUNG_MS
+
+    def ask(self, wish: LockWish) -> Later[list[MessageQueue]]:
+        """Those of the queues that the client gets if this broker gives them, too."""
+        asked: Later[list[MessageQueue]] = Later()
+        others = self._others()
+        total = max(self._total, 1 + len(others))
+        votes = _Votes(wish.queues, total, own_is_old=not self.is_young)
+        waiting = len(others)
+
+        def answered(answer: Command | str) -> None:
+            nonlocal waiting
+            waiting -= 1
+            votes.count(answer)
+            if not asked.done and (waiting == 0 or len(votes.given) == len(wish.queues)):
+                asked.resolve(votes.given)
+
+        for address in others:
+            request = _request(RequestCode.LOCK_BATCH_MQ, wish)
+            self._call(address, request, TIMEOUT_MS).then(answered)
+        if not others:
+            asked.resolve(votes.given)
+        return asked
+
+    def unlock(self, wish: LockWish) -> None:
+        """The others give them back, too; one that does not hear it does when the lease is over."""
+        for address in self._others():
+            request = _request(RequestCode.UNLOCK_BATCH_MQ, wish)
+            self._call(address, request, TIMEOUT_MS).then(lambda _answer: None)
+
+
+def _request(code: int, wish: LockWish) -> Command:
+    """To another broker of the group."""
+    members = {
+        "consumerGroup": wish.group,
+        "clientId": wish.client_id,
+        "mqSet": [queue.to_json() for queue in wish.queues],
+        "onlyThisBroker": True,
+    }
+    return new_request(code, None, bodies.dump(members))
+
+
+class _Votes:
+    """Of one request."""
+
+    def __init__(self, queues: Sequence[MessageQueue], total: int, *, own_is_old: bool) -> None:
+        self._needed = total // 2 + 1
+        self._old_needed = total - self._needed + 1
+        self._queues = queues
+        self._all = dict.fromkeys(queues, 1)
+        self._old = dict.fromkeys(queues, int(own_is_old))
+
+    def count(self, answer: Command | str) -> None:
+        """Of another broker; one that is not there, or says nonsense, has no vote."""
+        if isinstance(answer, str) or answer.code != ResponseCode.SUCCESS:
+            return
+        try:
+            members = bodies.load_object(answer.body)
+            given = bodies.items(members, "lockOKMQSet", MessageQueue.from_json)
+            is_old = not bodies.flag(members, YOUNG)
+        except BadBody:
+            return
+        for queue in self._all.keys() & set(given):
+            self._all[queue] += 1
+            self._old[queue] += is_old
+
+    @property
+    def given(self) -> list[MessageQueue]:
+        """The queues that have enough of them."""
+        return [
+            queue
+            for queue in self._queues
+            if self._all[queue] >= self._needed and self._old[queue] >= self._old_needed
+        ]
+
+
+def gathered(parts: Sequence[Later[list[MessageQueue]]]) -> Later[list[MessageQueue]]:
+    """All that the parts come to, in their order."""
+    whole: Later[list[MessageQueue]] = Later()
+    left = len(parts)
+
+    def came(_part: list[MessageQueue]) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            whole.resolve([queue for part in parts for queue in part.value])
+
+    for part in parts:
+        part.then(came)
+    if not parts:
+        whole.resolve([])
+    return whole

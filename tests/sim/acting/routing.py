@@ -1,0 +1,21 @@
+"""Where clients of the suite of acting replicas find the master of a group."""
+
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.headers.routes import GetRouteInfoRequest
+from turbopump.net.wire.route import TopicRouteData
+
+
+def route_request(topic: str = "T") -> Command:
+    """To a name server."""
+    return new_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic))
+
+
+def address_of(answer: Command | str, group: str = "broker") -> str:
+    """Of the broker with the id 0, which may be a replica that acts; "" if there is none."""
+    if isinstance(answer, str) or answer.code != ResponseCode.SUCCESS:
+        return ""
+    for each in TopicRouteData.decode(answer.body).broker_datas:
+        if each.broker_name == group:
+            return each.broker_addrs.get(0, "")
+    return ""

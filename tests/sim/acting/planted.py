@@ -97,6 +97,11 @@ def a_lock_is_one_brokers_word(patch: Patch) -> None:
     patch.setattr(LockQuorum, "ask", at_once)
 
 
+def a_broker_forgets_locks_and_votes(patch: Patch) -> None:
+    """One that has just started counts as one that knows (as in RocketMQ)."""
+    patch.setattr(LockQuorum, "is_young", property(lambda self: False))
+
+
 BUGS: list[Plant] = [
     writes_by_an_acting_master,
     offsets_taken_over_from_a_stale_master,
@@ -108,4 +113,5 @@ BUGS: list[Plant] = [
     offsets_are_not_asked_for,
     another_replica_is_not_asked,
     a_lock_is_one_brokers_word,
+    a_broker_forgets_locks_and_votes,
 ]

@@ -338,6 +338,7 @@ def _tie(context: BrokerContext, wall_ms: Callable[[], int]) -> None:
 
     store = context.store
     context.timers.on_delivered = context.delay.on_delivered = delivered
+    context.transactions.on_delivered = delivered
     store.on_arrival(arrived)
     context.offsets.on_reset = reset
     context.offsets.collect = fast.collect_offsets

@@ -214,6 +214,7 @@ def _commit(
     if appended.status is not PutStatus.PUT_OK:
         return response(request, *why_not(appended.status, appended.reason))
     broker.transactions.end_all(half, HalfOutcome.COMMITTED, appended.end)
+    broker.transactions.on_delivered(where[0])
     _count(broker, half, now_ms, is_committed=True)
     return _when_safe(broker, request, outcome)
 

@@ -103,6 +103,8 @@ class Transactions:
         """Unique keys of messages that were committed and that the index may not have yet, with
         the ends of their records."""
         self._candidate: tuple[QueueOffset, LogOffset] | None = None
+        self.on_delivered: Callable[[str], None] = lambda topic: None
+        """Called with a topic that got a committed message; to be replaced."""
         role.on_change.append(self.role_changed)
 
     def role_changed(self) -> None:

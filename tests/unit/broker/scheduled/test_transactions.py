@@ -89,6 +89,14 @@ def fast(make_world: Callable[..., Any]) -> Any:
     return world
 
 
+def test_what_is_committed_to_an_unknown_topic_makes_it(fast: Any) -> None:
+    """That of a new master, which had not copied it: no client could read the message (R20)."""
+    half = prepare(fast)
+    fast.broker.topics.delete("T", fast.now_ms)
+    assert end(fast, half).code == 0
+    assert fast.broker.topics.get("T").read_queue_nums == 3
+
+
 def test_half_message_is_stored_as_rocketmq_does(fast: Any) -> None:
     half = prepare(fast, KEYS="k")
     assert (half.queue_id, half.queue_offset, half.transaction_id) == (2, 0, "ID-b'x'")

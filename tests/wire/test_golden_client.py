@@ -104,7 +104,7 @@ def test_offset_tables_are_read(all_frames) -> None:
         queues, _ = admin_parse.topic_stats(golden.body)
         assert queues and all(of.min_queue_offset <= of.max_queue_offset for of in queues), golden
     for golden in answers(all_frames, "GET_CONSUME_STATS"):
-        progress, tps = admin_parse.consume_stats(golden.body)
+        progress, tps, _popped = admin_parse.consume_stats(golden.body)
         assert tps >= 0 and all(of.consumer_offset <= of.broker_offset for of in progress), golden
     for golden in answers(all_frames, "INVOKE_BROKER_TO_RESET_OFFSET"):
         assert admin_parse.offset_table(golden.body), golden

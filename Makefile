@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard csrc/*.c csrc/*.h pyx/*.pyx pyx/*.pxd)
 # More than two cores: much of the tests' time is waiting for processes and their timers.
-WORKERS ?= 4
+WORKERS ?= 5
 ARGS ?=
 SUITE ?= store
 SEEDS ?= 1000
@@ -32,7 +32,7 @@ run: $(VENV)/.run ## start a name server and a broker, and print where to connec
 	@$(BYTECODE)
 	$(BIN)/turbopump up $(ARGS)
 
-test: $(VENV)/.dev ## all tests, on WORKERS=4 (ARGS='-k name': some of them)
+test: $(VENV)/.dev ## all tests, on WORKERS=5 (ARGS='-k name': some of them)
 	@$(BYTECODE)
 	@$(REWRITE) tests/unit >/dev/null 2>&1 & \
 	$(REWRITE) tests --ignore=tests/unit >/dev/null 2>&1; wait

@@ -9,8 +9,8 @@ minutes of a run were those of one long test. Called by conftest.py.
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-FOLDERS: Final = ("tests/integration/spark/",)
-"""All tests below are one unit: one Spark for all of them."""
+TOGETHER: Final = ("tests/integration/spark/", "tests/integration/failover/test_cut_off.py")
+"""All tests of each are one unit: one Spark for all of them, one group of processes."""
 
 SINGLE: Final = (
     "tests/crash/",
@@ -49,9 +49,9 @@ class Item(Protocol):
 
 def unit_of(nodeid: str) -> str:
     """The unit that a test belongs to."""
-    for folder in FOLDERS:
-        if nodeid.startswith(folder):
-            return folder
+    for place in TOGETHER:
+        if nodeid.startswith(place):
+            return place
     return nodeid if nodeid.startswith(SINGLE) else nodeid.partition("::")[0]
 
 

@@ -11,6 +11,7 @@ from tests import parallel
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK = "tests/integration/spark/"
+CUT_OFF = "tests/integration/failover/test_cut_off.py"
 
 
 @pytest.mark.parametrize(
@@ -19,6 +20,7 @@ SPARK = "tests/integration/spark/"
         (f"{SPARK}test_a.py::test_one[x::y]", SPARK),
         (f"{SPARK}test_b.py::Kind::test_one", SPARK),
         ("tests/unit/pyx/test_a.py::Kind::test_one[1]", "tests/unit/pyx/test_a.py"),
+        (f"{CUT_OFF}::test_one[1]", CUT_OFF),
         ("tests/sim/test_a.py::test_one[1]", "tests/sim/test_a.py::test_one[1]"),
         ("tests/test_source.py::test_one", "tests/test_source.py::test_one"),
     ],
@@ -38,7 +40,7 @@ def test_what_takes_long_begins_first() -> None:
 
 
 def test_all_places_exist() -> None:
-    for place in (*parallel.FOLDERS, *parallel.SINGLE, *parallel.FIRST):
+    for place in (*parallel.TOGETHER, *parallel.SINGLE, *parallel.FIRST):
         assert (ROOT / place).exists(), place
         assert place.endswith("/") == (ROOT / place).is_dir(), place
 

@@ -41,4 +41,4 @@ WALKS: Final[dict[str, Callable[[Path], Walk]]] = {
 
 def named(code: int) -> str:
     """The name of a code."""
-    return (LedgerCode if code > 50_000 - 1 else RequestCode)(code).name
+    return (LedgerCode if 50_000 <= code < 60_000 else RequestCode)(code).name

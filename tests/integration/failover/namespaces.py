@@ -45,6 +45,7 @@ class Machines:
         self._hub = f"{self._prefix}-hub"
         self._made: list[str] = []
         self._cut: set[tuple[str, str]] = set()
+        self._unplugged: set[str] = set()
 
     def make(self) -> None:
         """Raises NotPermittedError; then nothing is left."""
@@ -132,11 +133,8 @@ class Machines:
 
     def unplug(self, name: str) -> None:
         """It reaches no member, and no member reaches it."""
+        self._unplugged.add(name)
         _run("ip", "-n", self._hub, "link", "set", name, "down")
-
-    def plug(self, name: str) -> None:
-        """As before."""
-        _run("ip", "-n", self._hub, "link", "set", name, "up")
 
     def cut(self, name: str, others: Iterable[str]) -> None:
         """What it and these send each other is lost, in both directions."""
@@ -195,7 +193,9 @@ class Machines:
             self._cut.add((other, name))
 
     def heal(self) -> None:
-        """All that was cut, or answered by another."""
+        """All that was unplugged, cut, or answered by another."""
+        while self._unplugged:
+            _run("ip", "-n", self._hub, "link", "set", self._unplugged.pop(), "up")
         _run("ip", "-n", self.space(IMPOSTOR), "address", "flush", "dev", "eth0")
         while self._cut:
             one, to = self._cut.pop()

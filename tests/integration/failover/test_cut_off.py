@@ -3,8 +3,9 @@
     python -m pytest -s tests/integration/failover/test_cut_off.py
 
 prints how long it takes; TURBOPUMP_CUTS=5 cuts five times each. Three controllers, three brokers, a
-name server, each in a network namespace of its own. One sender goes on at the old master, from its
-own side of the cut, whatever the name server says.
+name server, each in a network namespace of its own, the same ones for all kinds of cuts: a group
+that has switched is cut as well as a new one, and seven processes start once. One sender goes on at
+the old master, from its own side of the cut, whatever the name server says.
 """
 
 import json
@@ -122,7 +123,7 @@ class AtOne:
                     with connected(address) as connection:
                         while not self._stopped.is_set():
                             number, begun = next(self._group.numbers), now_ms()
-                            answer = send(connection, TOPIC, number % QUEUES, number)
+                            answer = send(connection, self._ledger.topic, number % QUEUES, number)
                             if answer.code != SUCCESS:
                                 self._ledger.refused(f"old side: {answer.code}")
                                 break
@@ -244,13 +245,47 @@ class Group:
         found = self.says().get("masterAddress")
         return next((one for one in BROKERS if self.address(one) == found), "")
 
+    def known_master(self) -> str:
+        """The same, once a controller that leads has answered: on a busy machine a question is not
+        answered within its second, which says nothing of the group."""
+        found: list[str] = []
+
+        def asked() -> str:
+            found.append(self.master())
+            return found[-1]
+
+        self.until("there is a master", asked)
+        return found[-1]
+
     def ends(self) -> set[int]:
         """Where the logs end."""
         answers = [self.ask(one, RUNTIME_INFO) for one in BROKERS]
         return {int(json.loads(one.body)["table"]["commitLogMaxOffset"]) for one in answers}
 
 
-@pytest.fixture
+class Groups:
+    """One group after the other: a story that failed leaves none to the next."""
+
+    def __init__(self, machines: Machines, make_folder: Callable[[], Path]) -> None:
+        self._machines, self._make_folder = machines, make_folder
+        self._group: Group | None = None
+
+    def running(self) -> Group:
+        """The group, with all in sync; called on the clients' side."""
+        if self._group is None:
+            self._group = Group(self._machines, self._make_folder())
+            self._group.start()
+        return self._group
+
+    def end(self) -> None:
+        """No group runs, and no cable is cut."""
+        if self._group is not None:
+            self._group.kill()
+        self._group = None
+        self._machines.heal()
+
+
+@pytest.fixture(scope="module")
 def machines() -> Iterator[Machines]:
     made = Machines([*CONTROLLERS, *BROKERS, CLIENTS])
     try:
@@ -261,6 +296,13 @@ def machines() -> Iterator[Machines]:
         yield made
     finally:
         made.remove()
+
+
+@pytest.fixture(scope="module")
+def groups(machines: Machines, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Groups]:
+    made = Groups(machines, lambda: tmp_path_factory.mktemp("group"))
+    yield made
+    made.end()
 
 
 def from_everybody(group: Group, master: str) -> None:
@@ -300,8 +342,7 @@ CUTS = {
 def play(group: Group, kind: str, ledger: Watched) -> str:
     """One cut, and its end."""
     group.until("all are in sync", lambda: len(group.in_sync()) == len(BROKERS))
-    master = group.master()
-    assert master
+    master = group.known_master()
     old_side = AtOne(group, master, ledger)
     old_side.start()
     try:
@@ -319,7 +360,7 @@ def play(group: Group, kind: str, ledger: Watched) -> str:
         time.sleep(UNDER_LOAD_S)
         until_ms, from_ms = ledger.outage()
         if kind == "replicas":
-            assert group.master() == master
+            assert group.known_master() == master
         else:
             late_ms = ledger.old_ms - from_ms
             # Where clients reach the old master to its end, their longest wait may be another one.
@@ -327,10 +368,9 @@ def play(group: Group, kind: str, ledger: Watched) -> str:
             assert not is_apart or late_ms <= 0, f"two masters acknowledge for {late_ms:.0f} ms"
             stopped_ms = ledger.old_ms - cut_ms
             assert stopped_ms <= LEASE_MS + LATE_MS, f"it acknowledges for {stopped_ms:.0f} ms"
-            assert group.master() not in ("", master)
+            assert group.known_master() != master
     finally:
         old_side.stop()
-    group.machines.plug(master)
     group.machines.heal()
     whole_s = group.until("all are in sync", lambda: len(group.in_sync()) == len(BROKERS))
     what = "alone in the set" if kind == "replicas" else "another master"
@@ -343,24 +383,24 @@ def play(group: Group, kind: str, ledger: Watched) -> str:
 
 
 @pytest.mark.parametrize("kind", CUTS)
-def test_a_master_is_cut_off(machines: Machines, tmp_path: Path, kind: str) -> None:
-    group = Group(machines, tmp_path)
-    ledger = Watched(TOPIC)
+def test_a_master_is_cut_off(machines: Machines, groups: Groups, kind: str) -> None:
+    ledger = Watched(f"{TOPIC}-{list(CUTS).index(kind)}")
     ledger.begin()
     senders = Inside(machines, ledger)
     try:
         with machines.inside(CLIENTS):
-            group.start()
+            group = groups.running()
             senders.start()
             group.until("sends get through", lambda: len(ledger.numbers) > 100)
             for _ in range(TIMES):
                 print(play(group, kind, ledger), flush=True)
             senders.stop()
             group.until("logs end alike", lambda: len(group.ends()) == 1)
-            group.until("there is a master", group.master)
-            found = ledger.compare(read_all(group.address(group.master()), TOPIC))
+            found = ledger.compare(read_all(group.address(group.known_master()), ledger.topic))
             print(found, ledger.errors)
             assert (found.lost, found.moved, found.twice) == (0, 0, 0)
+    except BaseException:
+        groups.end()
+        raise
     finally:
         senders.stop()
-        group.kill()

@@ -44,13 +44,16 @@ class Window:
     """Of all queues together."""
     unowned_ms: int
     measures: Measures
+    least_moves: int
+    """How many of the moves were needed. Where several members came, one may have come before the
+    other, and each took its share: together they took what they have in the end."""
     line: dict[str, Any]
     """Of a history as `turbopump analyze rebalance` reads it."""
 
     @property
     def beyond(self) -> int:
         """Moves that no balanced assignment needed."""
-        return max(0, self.moved - self.measures.moved_min)
+        return max(0, self.moved - self.least_moves)
 
 
 def measured(history: History, allocator: str, group: str) -> list[Window]:
@@ -108,6 +111,8 @@ def _window(
         "overlap_ms": longest,
         "unowned_ms": unowned_ms,
     }
+    measures = measure(parse(json.dumps(line)))
+    came = members - ownership.members(start_ms - 1)
     return Window(
         what=trigger,
         kind=kind,
@@ -122,7 +127,8 @@ def _window(
         overlap_ms=longest,
         overlaps_ms=total,
         unowned_ms=unowned_ms,
-        measures=measure(parse(json.dumps(line))),
+        measures=measures,
+        least_moves=max(measures.moved_min, sum(len(after.get(one, ())) for one in came)),
         line=line,
     )
 

@@ -22,6 +22,7 @@ from interop.rebalance_chaos.report import FIGURES, broken, outcome, paged
 from interop.rebalance_chaos.windows import Window, measured
 
 A, B, C = "1.2.3.4@chaos-n1.1-0", "1.2.3.4@chaos-n2.1-0", "1.2.3.4@chaos-n1.2-0"
+D = "1.2.3.4@chaos-n1.2-1"
 FIRST, SECOND = "broker-a:0,broker-a:1", "broker-b:0,broker-b:1"
 ALL = f"{FIRST},{SECOND}"
 
@@ -104,6 +105,23 @@ def test_a_kill_and_its_recovery_are_measured(tmp_path: Path) -> None:
     assert (after.overlap_ms, after.overlaps_ms, after.unowned_ms) == (100, 200, 0)
     assert (after.moved, after.measures.moved_min, after.beyond) == (2, 2, 0)
     assert fault.is_settled and after.is_settled
+
+
+@pytest.mark.parametrize("swapped", [0, 1])
+def test_members_that_come_one_after_the_other_each_take_their_share(
+    tmp_path: Path, swapped: int
+) -> None:
+    """Six queues of two go to four: C takes two of them, D one, of any that has two. What else a
+    member loses was not needed."""
+    rows = [f"own {A} 10 q:0,q:1,q:2", f"own {B} 11 q:3,q:4,q:5", f"started {A} 12"]
+    rows += [f"started {B} 12", f"started {C} 3000", f"started {D} 3200"]
+    rows += [f"own {A} 3100 q:0,q:1", f"own {B} 3100 q:3,q:4", f"own {C} 3110 q:2,q:5"]
+    rows += [f"own {A} 3300 q:0", f"own {D} 3310 q:1"]
+    rows += [f"own {B} 3400 q:0,q:3", f"own {A} 3410 q:4"] * swapped
+    happened = (Happened("fixed-kill", False, 2500, ("n1",)), Ended(4000))
+    (after,) = measured(history(tmp_path, *rows, happened=happened), "STICKY", "group")
+    assert (after.measures.moved_min, after.moved - after.beyond) == (2, 3)
+    assert after.beyond == 2 * swapped
 
 
 def lossy(tmp_path: Path, *changes: str) -> Window:

@@ -40,6 +40,7 @@ def extension(pyx: Path) -> Extension:
         sources=[str(pyx)],
         extra_compile_args=CFLAGS,
         extra_link_args=SANITIZE,
+        libraries=["dl"] if pyx.stem == "h2" else [],
     )
 
 

@@ -11,9 +11,9 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from turbopump.broker.config.config import BrokerConfig
+from turbopump.broker.config.config import NO_GRPC, BrokerConfig
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.duties import Duties, DutyGround
 from turbopump.broker.ha.control import last_life
@@ -56,6 +56,9 @@ from turbopump.net.wire.hosts import join, pack_ip
 from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.message_id import UniqueIds
 from turbopump.pyx.fast import Turn
+
+if TYPE_CHECKING:
+    from turbopump.broker.grpc.front import GrpcFront
 
 T = TypeVar("T")
 
@@ -117,6 +120,7 @@ class BrokerNode:
         self._life = LastLife()
         self._confirmed = last_life.NOTHING
         self._server: Server
+        self._grpc: GrpcFront | None = None
         self._metrics: MetricsExporter
         self.context: BrokerContext
 
@@ -124,6 +128,11 @@ class BrokerNode:
     def address(self) -> str:
         """`ip:port` clients connect to and name servers hand out; known after `start`."""
         return self._address
+
+    @property
+    def grpc_address(self) -> str:
+        """`ip:port` of 5.x clients, which speak gRPC; empty where that is off."""
+        return self._grpc.address if self._grpc is not None else ""
 
     async def start(self) -> None:
         """Open the store, serve, and be known to the name servers that answer.
@@ -198,6 +207,8 @@ class BrokerNode:
             self.context.pop.waiters.release_all()
         finally:
             try:
+                if self._grpc is not None:
+                    await self._grpc.stop()
                 await self._server.stop()
                 await self._stop_replication()
                 await self._name_servers.stop()
@@ -396,12 +407,28 @@ class BrokerNode:
                 self._name_servers.on_lost = self._replicating.forgotten
                 if self._replicating.acting is not None:
                     self._name_servers.is_old = self._replicating.acting.members.is_old
+            await self._serve_grpc()
             await self._metrics.start()
         except BaseException as error:
+            if self._grpc is not None:
+                await self._grpc.stop()
             await self._server.stop()
             if isinstance(error, OSError | IdentityError):
                 raise StartError(str(error)) from None
             raise
+
+    async def _serve_grpc(self) -> None:
+        """Raises StartError. What serves gRPC is loaded here: without it a broker is as it was."""
+        port, host = self._config.grpc_server_port, self._config.bind_address
+        if port == NO_GRPC:
+            return
+        from turbopump.broker.grpc.front import GrpcFront
+
+        self._grpc = GrpcFront(self.context)
+        try:
+            await self._grpc.start(host, port)
+        except OSError as error:
+            raise StartError(f"gRPC cannot be served at {host}:{port}: {error}") from None
 
     def _steady_ms(self) -> int:
         return round(self._loop.time() * 1_000)

@@ -45,6 +45,7 @@ from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
 
 MAX_QUEUES_OF_TOPIC: Final = 65_536
 """Per topic: bounds the offset tables and what a route carries."""
+NO_GRPC: Final = -1
 QUEUES: Final = between(1, MAX_QUEUES_OF_TOPIC)
 _DELAY_TEXT: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
@@ -91,6 +92,13 @@ class BrokerConfig(NodeConfig):
         PORT,
         10911,
         "Where clients connect; 0: a free port.",
+    )
+    grpc_server_port: int = key(
+        "grpcServerPort",
+        between(NO_GRPC, 65_535),
+        NO_GRPC,
+        "Where 5.x clients connect by gRPC; 0: a free port, -1: nowhere.",
+        rocketmq=OURS,
     )
     vip_port_enable: bool = key(
         "vipPortEnable",

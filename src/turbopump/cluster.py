@@ -74,13 +74,14 @@ class ClusterError(StartError):
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
     """A running broker of a cluster; `address` is `host:port`, `id` 0 the master's, -1 that of one
-    without a role."""
+    without a role, `grpc` where 5.x clients connect, empty where gRPC is off."""
 
     name: str
     id: int
     address: str
     pid: int
     role: str
+    grpc: str = ""
 
 
 class Cluster:
@@ -163,6 +164,7 @@ class Cluster:
                 broker.address,
                 os.getpid(),
                 "master" if broker_id == 0 else "slave",
+                broker.grpc_address,
             )
             for broker, config in self._brokers
         ]

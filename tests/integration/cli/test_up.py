@@ -35,6 +35,7 @@ def test_up_is_ready_used_and_stopped(up: Ready, command: Command, tmp_path: Pat
                 "address": broker["address"],
                 "pid": running.process.pid,
                 "role": "master",
+                "grpc": "",
             }
         ],
         "data": str(data),

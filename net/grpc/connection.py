@@ -1,0 +1,404 @@
+"""One gRPC connection on the loop: bytes in, calls begun, answers out.
+
+Owns the protocol of uvloop, the calls under way, and one write for all that a turn of the loop had
+to say. It must never know a service, nor what a frame is: H2Session does. Called by the loop; made
+by GrpcServer, whose GrpcHub it shares.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final, cast
+
+from turbopump.net.grpc.call import GrpcCall
+from turbopump.net.grpc.framing import MessageReader, encoding_of, timeout_ms
+from turbopump.net.grpc.hub import GrpcHub
+from turbopump.net.grpc.status import HEADERS, GrpcCode, GrpcError, refusal, trailers
+from turbopump.net.wire.hosts import join, pack_ip
+from turbopump.pyx.h2 import CLOSED, DATA, END, H2Session, pairs
+from turbopump.pyx.h2 import HEADERS as BLOCK
+
+logger = logging.getLogger(__name__)
+
+NO_ERROR: Final = 0
+ENHANCE_YOUR_CALM: Final = 11
+CLOGGED_OVER: Final = 1 << 20
+"""Unsent bytes of a peer that is given nothing that would be lost with it."""
+
+_NOT_GRPC: Final = pairs([(b":status", b"415")])
+_OF_CALL: Final = (DATA, END)
+_Pairs = list[tuple[bytes, bytes]]
+_Events = list[tuple[int, int, _Pairs | bytes | int | None]]
+
+
+class GrpcConnection(asyncio.BufferedProtocol):
+    """A connection of a GrpcHub."""
+
+    __slots__ = (
+        "_blocked",
+        "_breaks",
+        "_breaks_at",
+        "_calls",
+        "_closing",
+        "_flush_due",
+        "_hub",
+        "_in_read",
+        "_noted",
+        "_ready",
+        "_session",
+        "_transport",
+        "active_at",
+        "address",
+        "called_at",
+        "host",
+        "pinged_at",
+        "wrote_at",
+    )
+
+    def __init__(self, hub: GrpcHub) -> None:
+        options = hub.options
+        self._hub = hub
+        self._session = H2Session(
+            options.streams_max, options.metadata_max, options.stream_window, options.window
+        )
+        self._transport: asyncio.Transport | None = None
+        self._calls: dict[int, GrpcCall] = {}
+        self._ready: deque[Callable[[], None]] = deque()
+        self._blocked = self._closing = self._in_read = self._flush_due = False
+        self._noted = 0
+        self._breaks = float(options.breaks_burst)
+        self.address, self.host = "", b""
+        self._breaks_at = self.active_at = self.called_at = self.wrote_at = hub.clock()
+        self.pinged_at = 0.0
+
+    # What the loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Join the hub."""
+        self._transport = cast(asyncio.Transport, transport)
+        name = self._transport.get_extra_info("peername") or ("0.0.0.0", 0)
+        self.address, self.host = join(name[0], name[1]), pack_ip(name[0], name[1])
+        if self._hub.admit(self):
+            self._flush()
+        else:
+            self.abort()
+
+    def get_buffer(self, _hint: int) -> memoryview:
+        """Where the next read goes: one room for all, it is handled to the end at once."""
+        return self._hub.room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Handle what was read, then write all that there is to say."""
+        self.active_at = self._hub.clock()
+        self.pinged_at = 0.0
+        data = self._hub.room[:nbytes]
+        self._in_read = True
+        try:
+            while len(data) and not self._closing:
+                taken, events = self._session.receive(data)
+                data = data[taken:]
+                self._on_events(events)
+                if not taken and not events:
+                    break
+        except ValueError as error:
+            self._hub.complain(f"{self.address} closed: {error}")
+            self._write()
+            self._close()
+        finally:
+            self._in_read = False
+        self._flush()
+
+    def eof_received(self) -> bool:
+        """A half-closed connection is closed."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The socket is full: nothing is read either, so that answers do not pile up."""
+        self._blocked = True
+        if self._transport is not None and not self._closing:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """There is room again."""
+        self._blocked = False
+        if self._transport is not None and not self._closing:
+            self._transport.resume_reading()
+            self._flush()
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        """All calls are over."""
+        self._transport = None
+        self._closing = True
+        self._ready.clear()
+        self._hub.connections.discard(self)
+        for call in list(self._calls.values()):
+            self._forget(call)
+            call.over()
+        self._hub.unsent -= self._noted
+        self._noted = 0
+
+    # What GrpcCall calls (this is its Carrier).
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of answers that the peer does not take."""
+        return self._session.unsent
+
+    @property
+    def is_clogged(self) -> bool:
+        """Whether the peer does not take what is written."""
+        return self._closing or self._blocked or self._session.unsent > CLOGGED_OVER
+
+    def say(self, call: GrpcCall, body: bytes, end: tuple[GrpcCode, str] | None) -> None:
+        """Messages, an end, or both."""
+        if self._transport is None:
+            return
+        ending = b"" if end is None else trailers(*end)
+        if call.has_begun:
+            self._session.more(call.stream_id, body, ending)
+        elif end is not None and not body:
+            self._session.answer(call.stream_id, refusal(*end), None, b"")
+        else:
+            call.has_begun = True
+            self._session.answer(call.stream_id, HEADERS, body, ending)
+        if end is not None:
+            self._forget(call)
+        self._flush_soon()
+
+    # What Turns calls.
+
+    def continue_turn(self) -> None:
+        """Serve more of the calls that wait."""
+        turns = self._hub.turns
+        while self._ready and turns.begin():
+            self._ready.popleft()()
+        if self._ready:
+            turns.rest(self, fresh=False)
+
+    # What GrpcHub and GrpcServer call.
+
+    def sweep(self, now: float) -> None:
+        """Close a peer that is idle, dead, or does not take what it asked for."""
+        options, session = self._hub.options, self._session
+        if session.unsent and now - self.wrote_at > options.stall_timeout_ms / 1_000:
+            self._hub.complain(f"{self.address} closed: it does not take what it asked for")
+            self.abort()
+        elif self.pinged_at and now - self.pinged_at > options.ping_timeout_ms / 1_000:
+            self._hub.complain(f"{self.address} closed: it does not answer a PING")
+            self.abort()
+        elif self._closing:
+            if now - self.called_at > options.message_timeout_ms / 1_000:
+                self.abort()
+        elif not self._calls and now - self.called_at > options.idle_timeout_ms / 1_000:
+            self.finish()
+        elif not self.pinged_at and now - self.active_at > options.ping_after_ms / 1_000:
+            self.pinged_at = now
+            session.ping()
+            self._flush_soon()
+
+    def go_away(self) -> None:
+        """No new calls; those under way go on."""
+        if not self._closing:
+            self._session.shutdown()
+            self._flush_soon()
+
+    def finish(self) -> None:
+        """End what is under way, say good-bye and close."""
+        for call in list(self._calls.values()):
+            call.fail(GrpcError(GrpcCode.UNAVAILABLE, "the server stops"))
+        if not self._closing:
+            self._say_goodbye(NO_ERROR)
+
+    def abort(self) -> None:
+        """Close without a word."""
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    # Events of the session.
+
+    def _on_events(self, events: _Events) -> None:
+        for kind, stream_id, what in events:
+            if kind == BLOCK:
+                self._on_headers(stream_id, cast("_Pairs | None", what))
+            elif kind == CLOSED:
+                self._on_closed(stream_id, cast(int, what))
+            elif kind in _OF_CALL:
+                call = self._calls.get(stream_id)
+                if call is not None:
+                    self._guarded(call, cast("bytes | None", what))
+
+    def _on_headers(self, stream_id: int, headers: _Pairs | None) -> None:
+        if stream_id in self._calls:
+            return  # trailers of the client: gRPC gives them no meaning
+        self.called_at = self.active_at
+        if headers is None:
+            text = f"the metadata is larger than {self._hub.options.metadata_max} bytes"
+            error = refusal(GrpcCode.RESOURCE_EXHAUSTED, text)
+            self._session.answer(stream_id, error, None, b"")
+            return
+        metadata: dict[bytes, bytes] = {}
+        for name, value in headers:
+            known = metadata.get(name)
+            metadata[name] = value if known is None else known + b"," + value
+        content = metadata.get(b"content-type", b"")
+        if metadata.get(b":method") != b"POST" or not content.startswith(b"application/grpc"):
+            self._session.answer(stream_id, _NOT_GRPC, None, b"")
+            return
+        path = metadata.get(b":path", b"").decode("ascii", "replace")
+        call = GrpcCall(self, stream_id, path, metadata)
+        self._calls[stream_id] = call
+        self._hub.calls += 1
+        try:
+            self._begin(call)
+        except GrpcError as error:
+            call.fail(error)
+
+    def _begin(self, call: GrpcCall) -> None:
+        hub = self._hub
+        refused = hub.refuses()
+        if refused is not None:
+            raise refused
+        if self._session.unsent > hub.options.unsent_max or (hub.is_full and self.is_clogged):
+            raise GrpcError(GrpcCode.RESOURCE_EXHAUSTED, "earlier answers were not taken yet")
+        method = hub.methods.get(call.path)
+        if method is None:
+            raise GrpcError(GrpcCode.UNIMPLEMENTED, f"there is no method {call.path[:200]}")
+        limit_ms = timeout_ms(call.metadata.get(b"grpc-timeout"))
+        if limit_ms is not None:
+            call.deadline = self.active_at + limit_ms / 1_000
+        call.reader = MessageReader(hub.options.message_max, encoding_of(call.metadata))
+        method(call)
+
+    def _guarded(self, call: GrpcCall, data: bytes | None) -> None:
+        try:
+            if data is None:
+                self._on_end(call)
+            else:
+                self._on_data(call, data)
+        except GrpcError as error:
+            call.fail(error)
+
+    def _on_data(self, call: GrpcCall, data: bytes) -> None:
+        reader = call.reader
+        assert reader is not None, "a call that is over gets no data"
+        before = reader.held
+        messages = reader.feed(data)
+        if before or reader.held:
+            self._hub.hold(call, before, reader.held)
+        for message in messages:
+            if call.on_message is not None:
+                self._serve(call, partial(call.on_message, message))
+
+    def _on_end(self, call: GrpcCall) -> None:
+        if call.reader is not None and call.reader.held:
+            raise GrpcError(GrpcCode.INTERNAL, "the stream ends within a message")
+        if call.on_end is None:
+            return
+        if self._ready or not self._hub.turns.begin():
+            self._ready.append(partial(self._end, call))
+            if len(self._ready) == 1:
+                self._hub.turns.rest(self, fresh=True)
+        else:
+            self._end(call)
+
+    def _end(self, call: GrpcCall) -> None:
+        """The client has sent all: a unary call is served now."""
+        if call.on_end is not None:
+            self._serve(call, call.on_end)
+        if call.deadline is not None and not call.is_over:
+            left_s = max(0.0, call.deadline - self._hub.clock())
+            call.timer = self._hub.loop.call_later(left_s, self._expire, call)
+
+    def _serve(self, call: GrpcCall, work: Callable[[], None]) -> None:
+        """A service's failure is the call's, not the connection's."""
+        try:
+            work()
+        except GrpcError as error:
+            call.fail(error)
+        except Exception:
+            logger.exception("a call of %s to %s failed", self.address, call.path)
+            call.fail(GrpcError(GrpcCode.INTERNAL, "the call failed, see the server's log"))
+
+    def _expire(self, call: GrpcCall) -> None:
+        call.fail(GrpcError(GrpcCode.DEADLINE_EXCEEDED, "the time of the call is over"))
+
+    def _on_closed(self, stream_id: int, error: int) -> None:
+        call = self._calls.get(stream_id)
+        if call is not None:
+            self._forget(call)
+            call.over()
+        if error == NO_ERROR or self._closing:
+            return
+        options, now = self._hub.options, self._hub.clock()
+        self._breaks += (now - self._breaks_at) * options.breaks_per_s
+        self._breaks = min(self._breaks, float(options.breaks_burst)) - 1
+        self._breaks_at = now
+        if self._breaks < 0:
+            self._hub.complain(f"{self.address} closed: too many of its streams end broken")
+            self._say_goodbye(ENHANCE_YOUR_CALM)
+
+    def _forget(self, call: GrpcCall) -> None:
+        if self._calls.pop(call.stream_id, None) is not None:
+            self._hub.calls -= 1
+            if call.reader is not None and call.reader.held:
+                self._hub.hold(call, call.reader.held, 0)
+
+    # Writing.
+
+    def _flush_soon(self) -> None:
+        if not self._in_read and not self._flush_due:
+            self._flush_due = True
+            self._hub.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """One write for what was said in this turn."""
+        self._flush_due = False
+        if self._transport is None or self._closing:
+            return
+        try:
+            self._write()
+        except ValueError as error:
+            self._hub.complain(f"{self.address} closed: {error}")
+            self._close()
+        if self._session.is_over:
+            self._close()
+
+    def _write(self) -> None:
+        transport = self._transport
+        while transport is not None and not self._blocked:
+            out, events = self._session.take()
+            if events:
+                self._on_events(events)
+            if not out:
+                break
+            self.wrote_at = self._hub.clock()
+            transport.write(out)
+        unsent = self._session.unsent
+        if not unsent:
+            self.wrote_at = self.active_at
+        self._hub.unsent += unsent - self._noted
+        self._noted = unsent
+
+    def _say_goodbye(self, error: int) -> None:
+        """Write what was said, then that it was the last, and close. Behind the last word of a
+        session nothing more is written."""
+        self._closing = True
+        try:
+            self._write()
+            self._session.terminate(error)
+            self._write()
+        except ValueError as failure:
+            self._hub.complain(f"{self.address} closed: {failure}")
+        self.called_at = self._hub.clock()
+        self._close()
+
+    def _close(self) -> None:
+        """Write out what the transport has, and close; the sweep aborts if it is not taken."""
+        if not self._closing:
+            self._closing = True
+            self.called_at = self._hub.clock()
+        if self._transport is not None:
+            self._transport.close()

@@ -1,0 +1,104 @@
+"""Messages in a stream of bytes, and the few headers of gRPC.
+
+Owns the prefix of a message (a byte that says whether it is compressed, four of its length), gzip
+and the deadline. It must never do I/O nor know a message. Called by connection.py.
+"""
+
+import zlib
+from collections.abc import Mapping
+from typing import Final
+
+from turbopump.net.grpc.status import GrpcCode, GrpcError
+
+PREFIX: Final = 5
+_UNITS_MS: Final = {
+    "H": 3_600_000.0,
+    "M": 60_000.0,
+    "S": 1_000.0,
+    "m": 1.0,
+    "u": 0.001,
+    "n": 0.000_001,
+}
+TIMEOUT_MAX_MS: Final = 365 * 24 * 3_600_000
+"""A longer one is none: clients ask for sixty years where they mean for ever."""
+
+
+def framed(message: bytes) -> bytes:
+    """A message with its prefix; it is not compressed."""
+    return b"\0" + len(message).to_bytes(4, "big") + message
+
+
+def timeout_ms(text: bytes | None) -> float | None:
+    """`grpc-timeout` in ms, None without one. Raises GrpcError for what is none."""
+    if text is None:
+        return None
+    unit = _UNITS_MS.get(chr(text[-1])) if text else None
+    digits = text[:-1]
+    if unit is None or not digits.isdigit() or len(digits) > 8:
+        raise GrpcError(GrpcCode.INTERNAL, "grpc-timeout is not one to eight digits and a unit")
+    wanted_ms = int(digits) * unit
+    return wanted_ms if wanted_ms < TIMEOUT_MAX_MS else None
+
+
+def encoding_of(metadata: Mapping[bytes, bytes]) -> bool:
+    """Whether messages that say so are compressed by gzip. Raises GrpcError for another way."""
+    encoding = metadata.get(b"grpc-encoding", b"identity")
+    if encoding not in {b"identity", b"gzip"}:
+        text = f"grpc-encoding {encoding[:40].decode(errors='replace')} is not supported"
+        raise GrpcError(GrpcCode.UNIMPLEMENTED, text)
+    return encoding == b"gzip"
+
+
+class MessageReader:
+    """Cuts the bytes of one stream into messages of at most `message_max` bytes each, also where
+    they are unpacked."""
+
+    __slots__ = ("_gzip", "_held", "_max")
+
+    def __init__(self, message_max: int, gzip: bool) -> None:
+        self._max = message_max
+        self._gzip = gzip
+        self._held = b""
+
+    @property
+    def held(self) -> int:
+        """Bytes of a message that is not complete."""
+        return len(self._held)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The messages that are complete now. Raises GrpcError where there can be none."""
+        held = self._held + data if self._held else data
+        found: list[bytes] = []
+        at = 0
+        while len(held) - at >= PREFIX:
+            size = int.from_bytes(held[at + 1 : at + PREFIX], "big")
+            if size > self._max:
+                raise _too_large(size, self._max)
+            end = at + PREFIX + size
+            if len(held) < end:
+                break
+            found.append(self._plain(held[at], held[at + PREFIX : end]))
+            at = end
+        self._held = held[at:] if at else held
+        return found
+
+    def _plain(self, flag: int, message: bytes) -> bytes:
+        if flag == 0:
+            return message
+        if flag != 1 or not self._gzip:
+            raise GrpcError(GrpcCode.INTERNAL, "a compressed message without grpc-encoding")
+        unpacking = zlib.decompressobj(wbits=31)
+        try:
+            plain = unpacking.decompress(message, self._max + 1)
+        except zlib.error as error:
+            raise GrpcError(GrpcCode.INTERNAL, f"a message is not gzip: {error}") from None
+        if len(plain) > self._max:
+            raise _too_large(len(plain), self._max)
+        if not unpacking.eof or unpacking.unused_data:
+            raise GrpcError(GrpcCode.INTERNAL, "a message does not end where its gzip does")
+        return plain
+
+
+def _too_large(size: int, message_max: int) -> GrpcError:
+    text = f"a message of {size} bytes or more is larger than {message_max}"
+    return GrpcError(GrpcCode.RESOURCE_EXHAUSTED, text)

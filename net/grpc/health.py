@@ -1,0 +1,67 @@
+"""`grpc.health.v1.Health`: whether this server serves, for load balancers and probes.
+
+Owns the two messages of that interface, which are too small for a library: a request's one text,
+an answer's one number. It must never know a service but by its name. Made by nodes.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+from turbopump.net.grpc.call import GrpcCall, Method, unary
+from turbopump.net.grpc.status import GrpcCode, GrpcError
+
+SERVING: Final = b"\x08\x01"
+NOT_SERVING: Final = b"\x08\x02"
+SERVICE_UNKNOWN: Final = b"\x08\x03"
+PATH: Final = "/grpc.health.v1.Health/"
+_NAME_MAX: Final = 127
+
+
+class Health:
+    """Answers Check at once, and Watch with the state of now and with each that comes."""
+
+    def __init__(self, services: Iterable[str], serves: Callable[[], bool]) -> None:
+        self._services = {"", *services}
+        self._serves = serves
+        self._watching: dict[GrpcCall, bytes] = {}
+
+    @property
+    def methods(self) -> dict[str, Method]:
+        """By path."""
+        return {f"{PATH}Check": unary(self._check), f"{PATH}Watch": unary(self._watch)}
+
+    def changed(self) -> None:
+        """Those that watch hear of a change, if it is one."""
+        state = self._state()
+        for call, told in self._watching.items():
+            if told != state:
+                self._watching[call] = state
+                call.send(state)
+
+    def _state(self) -> bytes:
+        return SERVING if self._serves() else NOT_SERVING
+
+    def _check(self, call: GrpcCall, message: bytes) -> None:
+        if service_of(message) in self._services:
+            call.answer(self._state())
+        else:
+            call.fail(GrpcError(GrpcCode.NOT_FOUND, "there is no such service"))
+
+    def _watch(self, call: GrpcCall, message: bytes) -> None:
+        if service_of(message) not in self._services:
+            call.send(SERVICE_UNKNOWN)
+            return
+        self._watching[call] = self._state()
+        call.on_over = partial(self._watching.pop, call)
+        call.send(self._watching[call])
+
+
+def service_of(message: bytes) -> str:
+    """Field 1 of HealthCheckRequest. Raises GrpcError for other bytes."""
+    if not message:
+        return ""
+    size = message[1] if len(message) > 1 else 0
+    if message[0] != 0x0A or size > _NAME_MAX or len(message) != 2 + size:
+        raise GrpcError(GrpcCode.INVALID_ARGUMENT, "not a HealthCheckRequest")
+    return message[2:].decode(errors="replace")

@@ -1,0 +1,78 @@
+"""The listening side of gRPC: a port, its methods, and a clean stop.
+
+Owns whether gRPC can be served here at all, and the order of the stop. It must never know a method.
+Called by nodes.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from turbopump.net.grpc.call import Method
+from turbopump.net.grpc.connection import GrpcConnection
+from turbopump.net.grpc.hub import GrpcHub
+from turbopump.net.grpc.options import GrpcOptions
+from turbopump.pyx.h2 import library
+
+logger = logging.getLogger(__name__)
+
+LOOK_S: Final = 0.02
+"""Between two looks whether all calls have ended."""
+
+
+def why_no_grpc() -> str | None:
+    """None where gRPC can be served, else the sentence for an operator."""
+    try:
+        library()
+    except OSError as error:
+        return f"gRPC is off: {error}; install nghttp2 (Debian: libnghttp2-14, Fedora: libnghttp2)"
+    return None
+
+
+class GrpcServer:
+    """Serves methods on the port that `start` opens. Loop thread only; `why_no_grpc` was asked."""
+
+    def __init__(self, methods: Mapping[str, Method], options: GrpcOptions | None = None) -> None:
+        self._methods = methods
+        self._options = options or GrpcOptions()
+        self._hub: GrpcHub | None = None
+        self._listener: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen (0: on a free port); returns the port. Raises OSError if it is in use."""
+        loop = asyncio.get_running_loop()
+        hub = GrpcHub(self._methods, self._options, loop)
+        self._listener = await loop.create_server(
+            lambda: GrpcConnection(hub),
+            host,
+            port,
+            backlog=self._options.backlog,
+            reuse_address=True,
+        )
+        self._hub = hub
+        hub.start_sweeping()
+        return int(self._listener.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """Take no new connections and calls, say so (GOAWAY), give those under way stop_grace_ms,
+        then end and close."""
+        if self._listener is not None:
+            self._listener.close()
+        hub, self._hub = self._hub, None
+        if hub is None:
+            return
+        hub.stopping = True
+        for connection in list(hub.connections):
+            connection.go_away()
+        until = hub.clock() + self._options.stop_grace_ms / 1_000
+        while hub.calls and hub.clock() < until:
+            await asyncio.sleep(LOOK_S)
+        for connection in list(hub.connections):
+            connection.finish()
+        until = hub.clock() + self._options.stop_grace_ms / 1_000
+        while hub.connections and hub.clock() < until:
+            await asyncio.sleep(LOOK_S)
+        for connection in list(hub.connections):
+            connection.abort()
+        hub.stop_sweeping()

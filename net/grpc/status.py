@@ -1,0 +1,68 @@
+"""How a call ended: gRPC's codes, and their place in trailers.
+
+Owns the spelling of `grpc-status` and `grpc-message`. It must never know a service. Called by the
+rest of net/grpc, and by services that refuse a call.
+"""
+
+from enum import IntEnum
+from typing import Final
+
+from turbopump.pyx.h2 import pairs
+
+TEXT_MAX: Final = 1_024
+"""Characters of a message: one line for an operator, not a dump."""
+
+
+class GrpcCode(IntEnum):
+    """The codes of gRPC that a server says."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    RESOURCE_EXHAUSTED = 8
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+
+
+class GrpcError(Exception):
+    """A call that is ended with a code other than OK."""
+
+    def __init__(self, code: GrpcCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+HEAD: Final = ((b":status", b"200"), (b"content-type", b"application/grpc"))
+HEADERS: Final = pairs(list(HEAD))
+"""Of every answer that has messages."""
+
+_OK: Final = pairs([(b"grpc-status", b"0")])
+
+
+def trailers(code: GrpcCode, text: str) -> bytes:
+    """What ends an answer."""
+    if code is GrpcCode.OK:
+        return _OK
+    return pairs(_status(code, text))
+
+
+def refusal(code: GrpcCode, text: str) -> bytes:
+    """Headers of an answer that has nothing else, not even messages."""
+    return pairs([*HEAD, *_status(code, text)])
+
+
+def _status(code: GrpcCode, text: str) -> list[tuple[bytes, bytes]]:
+    return [(b"grpc-status", b"%d" % code), (b"grpc-message", quoted(text))]
+
+
+def quoted(text: str) -> bytes:
+    """`text` as `grpc-message` has it: what is not a printable ASCII character is %XX."""
+    raw = text[:TEXT_MAX].encode(errors="replace")
+    return b"".join(
+        bytes((one,)) if 0x20 <= one <= 0x7E and one != 0x25 else b"%%%02X" % one for one in raw
+    )

@@ -28,6 +28,10 @@ PARTS = 4
 REGRESSIONS = {"a broker takes a timer and dies of that (of the suite)": 20516}
 
 
+# Seeds that find what is not mended yet; docs/TESTING.md says what it is.
+OPEN = {(("lost answers", "election"), 116)}
+
+
 @pytest.mark.parametrize("part", range(PARTS))
 def test_group(part: int) -> None:
     for seed in played(SEEDS)[part::PARTS]:
@@ -42,7 +46,14 @@ def test_past_finding(seed: int) -> None:
 @pytest.mark.parametrize("about", sorted(set(ABOUT.values())), ids=" and ".join)
 def test_group_about(about: tuple[str, ...]) -> None:
     for seed in played(THEMED_SEEDS):
-        ha_suite.run_seed(seed, about)
+        if (about, seed) not in OPEN:
+            ha_suite.run_seed(seed, about)
+
+
+@pytest.mark.parametrize(("about", "seed"), OPEN)
+@pytest.mark.xfail(strict=True, reason="queue offsets that age took from the log begin anew")
+def test_open_finding(about: tuple[str, ...], seed: int) -> None:
+    ha_suite.run_seed(seed, about)
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)

@@ -147,7 +147,9 @@ class Admin(ClientLifetime):
         """topicRoute: BrokerError 17 for an unknown topic."""
         code = RequestCode.GET_ROUTEINFO_BY_TOPIC
         body = await self._calls.ask_name_server(code, GetRouteInfoRequest(topic, True))
-        return TopicRouteResult(topic, load_object(body))
+        route = load_object(body)
+        TopicRouteData.from_json(route)  # which raises BadBody for what is no route
+        return TopicRouteResult(topic, route)
 
     async def update_topic(
         self,

@@ -218,7 +218,10 @@ class PopConsumer(SimpleConsumer):
         left = list(messages)
         try:
             while left:
-                if not await self._is_handled(left[0], until_ms):
+                is_handled = await self._is_handled(left[0], until_ms)
+                if is_handled is None:
+                    return
+                if not is_handled:
                     await self._again(left)
                     return
                 await self._settled(left.pop(0), None)
@@ -226,10 +229,13 @@ class PopConsumer(SimpleConsumer):
         finally:
             self._gave_back(place, len(left))
 
-    async def _is_handled(self, message: ReceivedMessage, until_ms: int) -> bool:
-        """Run the handler; not for what waited so long that others may have it by now."""
+    async def _is_handled(self, message: ReceivedMessage, until_ms: int) -> bool | None:
+        """Run the handler; not for what waited so long that others may have it by now. None: the
+        consumer was closed before its turn came."""
         assert self._handler is not None
         async with self._slots:
+            if self._closed:
+                return None
             half_ms = self._options.invisible_ms // 2
             if self._instance.steady_ms() > until_ms - half_ms and not await self._settled(
                 message, self._options.invisible_ms
@@ -251,7 +257,7 @@ class PopConsumer(SimpleConsumer):
     async def _again(self, left: Sequence[ReceivedMessage]) -> None:
         for message in left:
             retry_ms = self._options.retry_ms
-            times = min(message.reconsume_times, len(retry_ms) - 1)
+            times = max(0, min(message.reconsume_times, len(retry_ms) - 1))
             after_ms = self._options.suspend_ms if self._options.ordered else retry_ms[times]
             await self._settled(message, after_ms)
 

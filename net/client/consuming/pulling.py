@@ -139,11 +139,11 @@ class Puller:
             received = received_each(answer.body, queue.broker_name, self._group)
         return Pulled(
             status,
-            [one for one in received.messages if _is_wanted(subscription, one)],
+            [one for one in received.messages if is_wanted(subscription, one)],
             end if received.end is None else received.end,
             QueueOffset(reply.min_offset),
             QueueOffset(reply.max_offset),
-            [one for one in received.unreadable if _is_wanted(subscription, one[0])],
+            [one for one in received.unreadable if is_wanted(subscription, one[0])],
         )
 
     def forget(self, queue: MessageQueue) -> None:
@@ -151,5 +151,6 @@ class Puller:
         self._suggested.pop(queue, None)
 
 
-def _is_wanted(subscription: SubscriptionData, message: ReceivedMessage) -> bool:
+def is_wanted(subscription: SubscriptionData, message: ReceivedMessage) -> bool:
+    """Whether it has one of the tags that were asked for: brokers compare their hashes."""
     return not subscription.is_tag_type or subscription.wants_tag(message.tags)

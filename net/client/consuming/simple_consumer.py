@@ -13,7 +13,7 @@ from typing import Final
 
 from turbopump.engine.types import QueueOffset
 from turbopump.net.client import backoff
-from turbopump.net.client.consuming.pulling import GRACE_MS
+from turbopump.net.client.consuming.pulling import GRACE_MS, is_wanted
 from turbopump.net.client.consuming.queue_runner import FAILURES
 from turbopump.net.client.consuming.subscribing import subscription_of
 from turbopump.net.client.errors import (
@@ -143,8 +143,8 @@ class SimpleConsumer(ClientLifetime):
         """Up to `max_count` messages, 32 at most, of one broker, waiting `wait_ms` for the first.
 
         The rest of the group does not see them for `invisible_ms`. Empty when none came. Raises
-        InvalidArgument, RouteNotFound if no topic is known, and BrokerError or RemotingError if
-        that is why none came.
+        InvalidArgument, RouteNotFound if no topic is known, ClientClosed, and BrokerError or
+        RemotingError if that is why none came.
         """
         self._check_running()
         if not 0 < max_count <= MESSAGES_MAX:
@@ -153,6 +153,7 @@ class SimpleConsumer(ClientLifetime):
         end_ms = self._instance.steady_ms() + wait_ms
         failures = 0
         while True:
+            self._check_running()  # it may be closed meanwhile, where others use its instance
             places = await self._places()
             left_ms = max(0, end_ms - self._instance.steady_ms())
             slice_ms = left_ms if len(places) == 1 else min(left_ms, TURN_MS)
@@ -304,7 +305,23 @@ class SimpleConsumer(ClientLifetime):
             of_queue = counts.get((message.queue_id, None), 0)
             at = QueueOffset(message.queue_offset)
             message.reconsume_times += counts.get((message.queue_id, at), of_queue)
-        return received.messages
+        return await self._wanted(subscription, received.messages)
+
+    async def _wanted(
+        self, subscription: SubscriptionData, messages: Sequence[ReceivedMessage]
+    ) -> list[ReceivedMessage]:
+        """Those with the tags that were asked for: a broker compares hashes only. The others are
+        acknowledged, as they would come again (DefaultMQPushConsumerImpl.processPopResult)."""
+        wanted = []
+        for message in messages:
+            if is_wanted(subscription, message):
+                wanted.append(message)
+                continue
+            try:
+                await self.ack(message)
+            except FAILURES as error:
+                logger.info("message %s of another tag: %s", message.message_id, error)
+        return wanted
 
     def _give_handle(
         self,

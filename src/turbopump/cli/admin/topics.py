@@ -75,20 +75,23 @@ def topic_route(
 
 
 def _route_lines(route: dict[str, Any]) -> list[str]:
-    brokers = {broker["brokerName"]: broker for broker in route["brokerDatas"]}
+    from turbopump.net.wire.route import TopicRouteData
+
+    read = TopicRouteData.from_json(route)  # the client has seen that it is one
+    brokers = {broker.broker_name: broker for broker in read.broker_datas}
     queues = sorted(
-        (queue for queue in route["queueDatas"] if queue["brokerName"] in brokers),
-        key=lambda queue: str(queue["brokerName"]),
+        (queue for queue in read.queue_datas if queue.broker_name in brokers),
+        key=lambda queue: queue.broker_name,
     )
     head = "#ClusterName", "#BrokerName", "#BrokerAddrs", "#ReadQueue", "#WriteQueue", "#Perm"
     rows = []
     for queue in queues:
-        broker = brokers[queue["brokerName"]]
-        addresses = ", ".join(f"{key}={value}" for key, value in broker["brokerAddrs"].items())
-        counts = queue["readQueueNums"], queue["writeQueueNums"], queue["perm"]
-        rows.append((broker["cluster"], queue["brokerName"], f"{{{addresses}}}", *counts))
-    reads = sum(queue["readQueueNums"] for queue in queues)
-    writes = sum(queue["writeQueueNums"] for queue in queues)
+        broker = brokers[queue.broker_name]
+        addresses = ", ".join(f"{key}={value}" for key, value in broker.broker_addrs.items())
+        counts = queue.read_queue_nums, queue.write_queue_nums, queue.perm
+        rows.append((broker.cluster, queue.broker_name, f"{{{addresses}}}", *counts))
+    reads = sum(queue.read_queue_nums for queue in queues)
+    writes = sum(queue.write_queue_nums for queue in queues)
     total = columns(ROUTE, "Total:", len(queues), "", reads, writes, "")
     return [*table(ROUTE, head, rows), "-" * 158, total]
 

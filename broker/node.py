@@ -131,7 +131,7 @@ class BrokerNode:
 
     @property
     def grpc_address(self) -> str:
-        """`ip:port` of 5.x clients, which speak gRPC; empty where that is off."""
+        """`ip:port` where gRPC is served; empty where that is off."""
         return self._grpc.address if self._grpc is not None else ""
 
     async def start(self) -> None:

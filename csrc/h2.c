@@ -219,7 +219,7 @@ void h2_close(struct h2_session *session)
 }
 
 /* Go from frame to frame; 0 where a block of headers does not end: the versions of the library that
- * bound that are young, and each of these frames costs the one who sends it nothing. */
+ * bound that are young, and each of these frames costs its sender nothing. */
 static int follow(struct h2_session *session, const uint8_t *bytes, size_t size)
 {
     while (size > 0) {

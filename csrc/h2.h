@@ -1,7 +1,7 @@
 /* One HTTP/2 connection of a server: bytes in, events out; answers in, bytes out. No I/O.
  *
  * The protocol itself (frames, HPACK, flow control, states of streams) is libnghttp2's. What it
- * finds is written as events into a room of the caller, who reads them when the call is over: no
+ * finds is written as events into a room of the caller, which reads them when the call is over: no
  * callback runs anything but this unit. An event is
  *
  *     | kind 1 | flag 1 | 2 | stream id 4 | a 4 | b 4 | a + b bytes |       native byte order

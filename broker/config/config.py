@@ -97,7 +97,7 @@ class BrokerConfig(NodeConfig):
         "grpcServerPort",
         between(NO_GRPC, 65_535),
         NO_GRPC,
-        "Where 5.x clients connect by gRPC; 0: a free port, -1: nowhere.",
+        "Where gRPC is served, so far health checks alone; 0: a free port, -1: nowhere.",
         rocketmq=OURS,
     )
     vip_port_enable: bool = key(

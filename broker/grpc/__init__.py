@@ -1,1 +1,1 @@
-"""The broker for RocketMQ's 5.x clients, which speak gRPC."""
+"""The broker's gRPC port."""

@@ -231,7 +231,7 @@ class OrderedBatches:
         comes next counts then: RocketMQ commits behind any one, which loses those before it.
         """
         batch = self.get(topic, group, queue_id)
-        if batch is None and offset == committed:
+        if batch is None and offset == committed and self.has_room(topic, group, queue_id):
             batch = OrderedBatch(pop_time_ms, 0, [offset], given_ms=pop_time_ms)
             self._put((topic, group), queue_id, batch)
         if batch is None:

@@ -119,6 +119,7 @@ class RocketMQ:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Of its processes, beside ours."""
     name = "rocketmq"
+    namesrv_jars = "server"
 
     def namesrv(self, ports: Ports, folder: Path) -> Process:
         """As Kind.namesrv."""
@@ -131,7 +132,7 @@ class RocketMQ:
         return processes.java(
             "namesrv",
             "org.apache.rocketmq.namesrv.NamesrvStartup",
-            toolchain.classpath("server"),
+            toolchain.classpath(self.namesrv_jars),
             ["-c", str(config)],
             folder,
             heap_mb=128,
@@ -173,28 +174,15 @@ class OldRocketMQ(RocketMQ):
     """Its name server is RocketMQ 4's."""
 
     name = "rocketmq-4.9"
+    namesrv_jars = "namesrv-4.9"
 
     def namesrv(self, ports: Ports, folder: Path) -> Process:
         """As Kind.namesrv."""
-        values = {
-            "listenPort": str(ports.namesrv),
-            "kvConfigPath": str(folder / "kv.json"),
-            "rocketmqHome": str(folder),
-        }
-        config = _properties(folder / "namesrv.conf", values)
         # It does not start without.
         logs = folder / "conf" / "logback_namesrv.xml"
         logs.parent.mkdir(parents=True, exist_ok=True)
         logs.write_text('<configuration><root level="OFF"/></configuration>\n')
-        return processes.java(
-            "namesrv",
-            "org.apache.rocketmq.namesrv.NamesrvStartup",
-            toolchain.classpath("namesrv-4.9"),
-            ["-c", str(config)],
-            folder,
-            heap_mb=128,
-            environment=self.environment,
-        )
+        return super().namesrv(ports, folder)
 
 
 @dataclass(frozen=True)

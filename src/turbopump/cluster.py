@@ -74,7 +74,7 @@ class ClusterError(StartError):
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
     """A running broker of a cluster; `address` is `host:port`, `id` 0 the master's, -1 that of one
-    without a role, `grpc` where 5.x clients connect, empty where gRPC is off."""
+    without a role, `grpc` where gRPC is served, empty where it is off."""
 
     name: str
     id: int

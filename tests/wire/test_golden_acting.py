@@ -1,8 +1,9 @@
 """What RocketMQ's brokers and name server say to each other where a replica may act (RIP-32).
 
 Captured from a name server and a master of 5.5.0 beside two replicas that only listened: the master
-asks who is in the group (901), says that it is back (906), registers, beats (904, and 322 for old
-name servers), dies; the name server tells the replicas (905); mqadmin sends 908.
+asks which brokers the group has (901), says that it is back (906), registers, sends heartbeats
+(904, and 322 to old name servers) and is killed; the name server notifies the replicas (905);
+mqadmin sends 908.
 """
 
 from typing import Any
@@ -93,7 +94,7 @@ class NoLink:
 
 
 def test_our_name_server_says_the_same() -> None:
-    """To the same registrations: who is in the group, and what the replicas are sent."""
+    """To the same registrations it answers with the same members and sends the same notices."""
     notices: list[Notice] = []
     server = NameServer(
         NamesrvConfig(notify_min_broker_id_changed=True),

@@ -35,6 +35,10 @@ TIMEOUT_MS: Final = 700
 """Of a question to another broker: a client waits a second for all of it (RocketMQ: 1 s and 2 s,
 which its clients do not wait for)."""
 
+ANSWER_MAX: Final = 256 << 10
+"""Bytes of a voter's answer: bodies.READ queues with the longest names take less. It is read in one
+step."""
+
 
 class LockQuorum:
     """See the module. Loop thread only; times are of the monotonic clock."""
@@ -59,7 +63,7 @@ class LockQuorum:
     def ask(self, wish: LockWish) -> Later[list[MessageQueue]]:
         """Those of the queues that the client gets if this broker gives them, too."""
         asked: Later[list[MessageQueue]] = Later()
-        others = self._others()
+        others = self._others() if wish.queues else []
         total = max(self._total, 1 + len(others))
         votes = _Votes(wish.queues, total, own_is_old=not self.is_young)
         waiting = len(others)
@@ -109,6 +113,8 @@ class _Votes:
     def count(self, answer: Command | str) -> None:
         """Of another broker; one that is not there, or says nonsense, has no vote."""
         if isinstance(answer, str) or answer.code != ResponseCode.SUCCESS:
+            return
+        if len(answer.body) > ANSWER_MAX:
             return
         try:
             members = bodies.load_object(answer.body)

@@ -3,8 +3,8 @@ transactions, with clocks that are set (I14, I15, F29).
 
 `CarriedParts` is one life of a broker's parts for that, all of them real: handlers, timers, delay
 levels, half messages, and the follower that copies a master's tables. Its requests reach the other
-broker at a tick and their answers at the next one, unless the two are apart. `Carried` is who
-sends, and what must hold: nothing comes before its time by the clock of the broker that delivers,
+broker at a tick and their answers at the next one, unless the two are apart. `Carried` sends,
+and checks what must hold: nothing comes before its time by the clock of the broker that delivers,
 and where nothing may be lost all that was acknowledged has come in the end, each transaction as its
 sender says and no more than once.
 
@@ -13,12 +13,13 @@ Which seeds do is drawn with a generator of their own: all others play the stori
 
 import random
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.sim.broker.due_times import DueTimes, bodies
 from tests.sim.ha.settings import ROOT, Settings
+from tests.sim.transactions.payment import Payment
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.config.replication_config import BrokerRole, ReplicationConfig
 from turbopump.broker.ha.metadata.pulling import MetadataFollower
@@ -218,17 +219,6 @@ class CarriedParts:
             broker.wrote()
             stop = store.max_log_offset
             self._group.carried.due.note(broker.log, end, stop, broker.wall_ms)
-
-
-@dataclass(eq=False)
-class Payment:
-    """One transaction, as its sender knows it."""
-
-    number: int
-    body: bytes
-    commits: bool
-    places: list[tuple[int, int]] = field(default_factory=list)
-    is_safe: bool = False
 
 
 class Carried:

@@ -6,13 +6,14 @@ seeds of `group`. What was acknowledged holds where nothing may be lost: a trans
 once at most, as its payer says, and none is open in the end.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.sim.group.calls import Endpoint
 from tests.sim.group.machines import Client
 from tests.sim.group.suite import Run
+from tests.sim.transactions.payment import Payment
 from turbopump.broker.scheduled.half_messages import GIVEN_UP_TOPIC
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -33,19 +34,6 @@ TOPIC, GROUP = "A", "payers"
 COMMIT, ROLL_BACK = 8, 12
 TIME_OUT_MS, CHECK_MS = 1_500, 1_000
 ENDS_MS = 60_000
-
-
-@dataclass(eq=False)
-class Payment:
-    """One transaction, as its payer knows it."""
-
-    number: int
-    body: bytes
-    commits: bool
-    places: list[tuple[int, int]] = field(default_factory=list)
-    is_safe: bool = False
-    is_told: bool = False
-    """Whether its end was acknowledged."""
 
 
 class PayerEndpoint(Endpoint):

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from turbopump.broker.pop.order_info import (
+    MAX_SIZE,
     STALE_MS,
     AckOutcome,
     OrderedBatch,
@@ -63,6 +64,9 @@ def test_of_a_batch_that_is_not_known_only_the_next_message_counts(
     """A new master does not know it: behind any other one, messages would be lost (I16)."""
     batches = OrderedBatches(config_files)
     assert batches.ack(*QUEUE, QueueOffset(12), 5_000, QueueOffset(10)) is AckOutcome.IGNORED
+    batches.size = MAX_SIZE
+    assert batches.ack(*QUEUE, QueueOffset(10), 5_000, QueueOffset(10)) is AckOutcome.IGNORED
+    batches.size = 0
     assert batches.ack(*QUEUE, QueueOffset(10), 5_000, QueueOffset(10)) == 11
 
 

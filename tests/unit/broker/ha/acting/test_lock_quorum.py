@@ -7,7 +7,7 @@ import pytest
 from tests.unit.broker.ha import test_acting
 from tests.unit.broker.ha.test_acting import ACTING, AS_SLAVE, MASTER, OTHER, SLAVE, Bench
 
-from turbopump.broker.ha.acting.lock_quorum import YOUNG, YOUNG_MS
+from turbopump.broker.ha.acting.lock_quorum import ANSWER_MAX, YOUNG, YOUNG_MS
 from turbopump.engine.later import Later
 from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.codes import RequestCode
@@ -131,7 +131,16 @@ def test_a_vote_says_that_its_table_is_young(make: Callable[..., Bench]) -> None
     assert vote == {"lockOKMQSet": queues}
 
 
-@pytest.mark.parametrize("answer", [b"[]", b'{"lockOKMQSet":[{"topic":"T","queueId":"x"}]}'])
+VOTE = json.dumps(
+    {"lockOKMQSet": [{"topic": "T", "brokerName": "b", "queueId": each} for each in range(2)]}
+).encode()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"[]", b'{"lockOKMQSet":[{"topic":"T","queueId":"x"}]}', VOTE + b" " * ANSWER_MAX],
+    ids=["no object", "no queues", "endless"],
+)
 def test_a_voter_that_says_nonsense_has_no_vote(
     pair: tuple[Bench, Bench], monkeypatch: pytest.MonkeyPatch, answer: bytes
 ) -> None:

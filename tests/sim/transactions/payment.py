@@ -1,0 +1,16 @@
+"""A transaction, as the suites that carry some know it. Called by ha/carried.py and payments."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(eq=False)
+class Payment:
+    """One transaction, as its payer knows it."""
+
+    number: int
+    body: bytes
+    commits: bool
+    places: list[tuple[int, int]] = field(default_factory=list)
+    is_safe: bool = False
+    is_told: bool = False
+    """Whether its end was acknowledged."""

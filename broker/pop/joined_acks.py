@@ -1,10 +1,12 @@
 """Acknowledgements of one turn of the loop, joined by their check points.
 
 Owns those that came and have no record yet: consumers acknowledge each message by a request of its
-own, and many of one pop arrive together. It must never keep one beyond the turn, nor answer before
-the record is safe. Called by the handlers of acknowledgements, and by service.py before it revives.
+own, and many of one pop arrive together. It must never keep one beyond the turn, answer before the
+record is safe, nor let one that fails take the answers of others. Called by the handlers of
+acknowledgements, and by service.py before it revives.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -12,6 +14,8 @@ from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.engine.later import Later
 from turbopump.engine.types import PutStatus, QueueOffset
 from turbopump.net.wire.pop_records import MESSAGES_MAX, Acknowledgement, CheckPointKey
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -53,8 +57,15 @@ class JoinedAcks:
         """Write all that came."""
         coming, self._coming = self._coming, {}
         for (key, revive_queue_id), joined in coming.items():
-            offsets = tuple(joined.offsets)
-            ack = Acknowledgement(key, offsets, is_batch=len(offsets) > 1)
-            now_ms = self._now_ms()
-            written = self._log.add_ack(ack, joined.invisible_ms, revive_queue_id, now_ms)
-            written.then(joined.written.resolve)
+            try:
+                self._write(key, revive_queue_id, joined).then(joined.written.resolve)
+            except Exception:
+                # No dispatcher is above this, and those behind it wait for their answers, too.
+                logger.exception("an acknowledgement for %s could not be written", key.group)
+                if not joined.written.done:
+                    joined.written.resolve(PutStatus.UNKNOWN_ERROR)
+
+    def _write(self, key: CheckPointKey, revive_queue_id: int, joined: _Joined) -> Later[PutStatus]:
+        offsets = tuple(joined.offsets)
+        ack = Acknowledgement(key, offsets, is_batch=len(offsets) > 1)
+        return self._log.add_ack(ack, joined.invisible_ms, revive_queue_id, self._now_ms())

@@ -70,6 +70,10 @@ class ReviveLog:
     def _write(
         self, body: bytes, tag: str, key: str, queue_id: int, due_ms: int, now_ms: int
     ) -> Later[PutStatus]:
+        if names.PROPERTY_SEPARATOR in key:
+            refused: Later[PutStatus] = Later()  # of a group whose name a file brought
+            refused.resolve(PutStatus.MESSAGE_ILLEGAL)
+            return refused
         properties = {names.UNIQ_KEY: key, names.TAGS: tag}
         # One that is due is stored where it is read, at once.
         if due_ms > now_ms:

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from turbopump.engine.types import Buffer, QueueOffset
-from turbopump.net.wire.bodies import BadBody, as_int, dump, int32, number, small_object, text
+from turbopump.net.wire.bodies import BadBody, as_int, dump, int32, number, small_object
+from turbopump.net.wire.names import name_member
+from turbopump.net.wire.properties import PROPERTY_SEPARATOR
 
 CHECK_POINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
@@ -102,16 +104,8 @@ class CheckPoint:
         distances = members.get("d") or list(range(count))
         if not isinstance(distances, list) or len(distances) != count:
             raise BadBody("a check point with other distances than messages")
-        key = CheckPointKey(
-            text(members, "t"),
-            text(members, "c"),
-            int32(members, "q"),
-            QueueOffset(_natural(members, "so")),
-            _natural(members, "pt"),
-            text(members, "bn"),
-        )
         return cls(
-            key,
+            _key(members),
             _natural(members, "it"),
             tuple(_distance(each) for each in distances),
             int32(members, "bm") & ((1 << count) - 1),
@@ -156,14 +150,7 @@ class Acknowledgement:
         for long_name, name in _LONG_NAMES.items():
             if name not in members and long_name in members:
                 members[name] = members[long_name]
-        key = CheckPointKey(
-            text(members, "t"),
-            text(members, "c"),
-            int32(members, "q"),
-            QueueOffset(_natural(members, "so")),
-            _natural(members, "pt"),
-            text(members, "bn"),
-        )
+        key = _key(members)
         if not is_batch:
             return cls(key, (QueueOffset(_natural(members, "ao")),))
         acked = members.get("aol") or []
@@ -201,6 +188,16 @@ def acked_offsets(start: QueueOffset, bits: bytes) -> Sequence[QueueOffset]:
         for bit in range(8)
         if byte & 1 << bit
     ]
+
+
+def _key(members: dict[str, Any]) -> CheckPointKey:
+    """What a record says it belongs to. A client may have written it: names that are none must not
+    get as far as the next record, which could not be written."""
+    topic, group, broker_name = (name_member(members, name) for name in ("t", "c", "bn"))
+    if PROPERTY_SEPARATOR in topic + group + broker_name:
+        raise BadBody("a name with the separator of properties")
+    queue_id, start = int32(members, "q"), QueueOffset(_natural(members, "so"))
+    return CheckPointKey(topic, group, queue_id, start, _natural(members, "pt"), broker_name)
 
 
 def _natural(members: dict[str, Any], name: str) -> int:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.pop.checks import (
     PopRefused,
+    check_group_name,
     check_master,
     check_queue,
     handle_of,
@@ -77,11 +78,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
                 )
         except PopRefused as refused:
             return response(request, refused.code, refused.remark)
-        until_ms = handle.pop_time_ms + handle.invisible_ms
-        broker.pop.in_flight.handled(header.consumer_group, header.topic, until_ms, 1)
-        queue = PoppedQueue(header.topic, header.consumer_group, header.queue_id)
-        until_ms, offset = now_ms + header.invisible_time, QueueOffset(header.offset)
-        broker.pop.in_flight.popped(queue, offset, until_ms, 1, now_ms)
+        _count_changed(broker, header, handle, now_ms)
         if handle.is_ordered:
             return _hide_ordered(broker, request, header, handle, now_ms)
         return _change(broker, request, header, handle, now_ms)
@@ -99,6 +96,7 @@ def _checked(
 ) -> PopHandle:
     """The handle of a message that is there; raises PopRefused."""
     check_master(broker)
+    check_group_name(header.consumer_group)
     handle = handle_of(header.extra_info, broker)
     check_queue(broker, header.topic, header.queue_id, peer)
     low = broker.store.min_queue_offset(header.topic, header.queue_id)
@@ -116,6 +114,20 @@ def _count(broker: BrokerContext, group: str, topic: str, handle: PopHandle, mes
     """Acknowledged, for operators."""
     broker.statistics.acked(group, topic, messages)
     broker.pop.in_flight.handled(group, topic, handle.pop_time_ms + handle.invisible_ms, messages)
+
+
+def _count_changed(
+    broker: BrokerContext, header: ChangeInvisibleTimeRequest, handle: PopHandle, now_ms: int
+) -> None:
+    """Hidden for another time, for operators; a group that is not there has no figures."""
+    group, topic = header.consumer_group, header.topic
+    if broker.groups.get(group) is None:
+        return
+    until_ms = handle.pop_time_ms + handle.invisible_ms
+    broker.pop.in_flight.handled(group, topic, until_ms, 1)
+    queue = PoppedQueue(topic, group, header.queue_id)
+    until_ms, offset = now_ms + header.invisible_time, QueueOffset(header.offset)
+    broker.pop.in_flight.popped(queue, offset, until_ms, 1, now_ms)
 
 
 def _key(
@@ -246,8 +258,8 @@ def _ack_batch(broker: BrokerContext, request: Command, peer: Peer, now_ms: int)
 def _ack_entry(
     broker: BrokerContext, entry: dict[str, Any], broker_name: str, peer: Peer, now_ms: int
 ) -> Later[PutStatus] | None:
-    """One check point's acknowledgements; None for a queue that is not there, as in RocketMQ.
-    Raises BadBody."""
+    """One check point's acknowledgements; None for a queue that is not there, as in RocketMQ, or a
+    name that no group has. Raises BadBody."""
     try:
         kind = RetryKind(text(entry, "r", RetryKind.NORMAL.value))
     except ValueError:
@@ -258,13 +270,14 @@ def _ack_entry(
     handle = " ".join(map(str, parts))
     queue_id = number(entry, "q")
     try:
+        check_group_name(group)
         given = handle_of(f"{handle} {kind.value} {broker_name} {queue_id}", broker)
         check_queue(broker, topic, queue_id, peer)
     except PopRefused:
         return None
     offsets = _bits(entry, given.start)
     _count(broker, group, topic, given, len(offsets))
-    key = CheckPointKey(topic, group, queue_id, given.start, given.pop_time_ms, broker_name)
+    key = CheckPointKey(topic, group, queue_id, given.start, given.pop_time_ms, given.broker_name)
     if given.is_ordered:
         queue = PoppedQueue(topic, group, queue_id)
         moved = [_done_in_order(broker, queue, at, given.pop_time_ms, now_ms) for at in offsets]

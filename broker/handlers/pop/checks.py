@@ -8,6 +8,7 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.traffic.replies import REJECTED, SEE_FAQ
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import ResponseCode
+from turbopump.net.wire.names import validate_group_name
 from turbopump.net.wire.pop_handles import BadHandle, PopHandle
 from turbopump.net.wire.topics import TopicConfig
 
@@ -69,6 +70,14 @@ def check_group(broker: BrokerContext, name: str, now_ms: int) -> None:
         )
     if not group.consume_enable:
         raise PopRefused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}")
+
+
+def check_group_name(name: str) -> None:
+    """An acknowledgement's group, which need not be there (any more): a name that no group has
+    would go into records all the same."""
+    wrong = validate_group_name(name)
+    if wrong is not None:
+        raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, wrong)
 
 
 def check_poll(born_ms: int, poll_ms: int, now_ms: int) -> int:

@@ -22,7 +22,7 @@ from turbopump.broker.pop.popped_records import records_of
 from turbopump.broker.pop.popping import Popped, PopWish
 from turbopump.broker.pop.waiters import Arrived, PopWaiter, Waits
 from turbopump.engine.later import Later
-from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.dispatcher import Answer, Dispatcher, one_line
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.turns import Steps
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -162,6 +162,12 @@ class _Pop:
             popped = _finish(steps)
         except PopRefused as refused:
             self._answer.resolve(response(self._request, refused.code, refused.remark))
+            return True
+        except Exception as error:
+            # No dispatcher is above this one, and pops behind it wait for the same arrival.
+            logger.exception("a waiting pop of %s failed", self._peer.address)
+            failed = response(self._request, ResponseCode.SYSTEM_ERROR, one_line(error))
+            self._answer.resolve(failed)
             return True
         if popped.free_ms:
             broker.pop.wake_at(wish.topic, wish.queue_id, popped.free_ms)

@@ -1,13 +1,22 @@
 """What clients may send that no consumer does: each is answered, and costs the others nothing."""
 
+import json
+from typing import Any
+
 import pytest
 from tests.unit.broker.conftest import World
 from tests.unit.broker.pop.test_pops import INVISIBLE_MS, Popper
 
+from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.broker.pop.waiters import MAX_OF_GROUP, MAX_SIZE
 from turbopump.engine.later import Later
+from turbopump.engine.types import PutStatus, QueueOffset
+from turbopump.net.wire.bodies import dump
 from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.headers.pop import ChangeInvisibleTimeRequest
+from turbopump.net.wire.pop_records import Acknowledgement, CheckPoint, CheckPointKey
 
 HELD = 10_000
 
@@ -89,3 +98,138 @@ def test_ten_thousand_pops_that_wait(popper: Popper) -> None:
     assert full.code == ResponseCode.POLLING_FULL
     popper.world.pass_time(1_100)
     assert waiters.count == waiters.size == 0
+
+
+NO_NAMES = ["g\x02", "\x02", "g\x01h", "g\n", "", " ", "\ud800", "g" * 121, "g" * 40_000]
+"""Names that no group has: with separators of properties, and others."""
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
+def test_a_group_that_none_is_called_costs_the_others_no_answer(popper: Popper, name: str) -> None:
+    """Acknowledgements of one turn of the loop are written together."""
+    world = popper.world
+    popper.send("a", "b")
+    (_, first), (_, second) = popper.pop()
+    bad = popper.header(first, consumer_group=name)
+    asked = [
+        world.dispatch(popper.acknowledgement(first)),
+        world.dispatch(new_request(RequestCode.ACK_MESSAGE, bad)),
+        world.dispatch(popper.acknowledgement(second)),
+    ]
+    world.turn()
+    codes = [one.value.code if isinstance(one, Later) else one.code for one in asked]
+    assert codes == [ResponseCode.SUCCESS, ResponseCode.MESSAGE_ILLEGAL, ResponseCode.SUCCESS]
+    world.pass_time(INVISIBLE_MS + 300)
+    assert popper.pop() == []
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
+def test_a_group_that_none_is_called_changes_no_time(popper: Popper, name: str) -> None:
+    popper.send("a")
+    [(_, good)] = popper.pop()
+    end = popper.world.broker.store.max_log_offset
+    header = ChangeInvisibleTimeRequest(name, "T", 0, good, 0, 900)
+    changed = popper.world.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
+    assert changed.code == ResponseCode.MESSAGE_ILLEGAL
+    assert popper.world.broker.store.max_log_offset == end
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
+def test_the_rest_of_a_batch_with_such_a_group_is_acknowledged(popper: Popper, name: str) -> None:
+    popper.send("a")
+    [(_, good)] = popper.pop()
+    start, popped, hidden, revive, *_ = good.split(" ")
+    entry: dict[str, Any] = {
+        "c": "g", "t": "T", "r": "0", "so": int(start), "pt": int(popped), "it": int(hidden),
+        "rq": int(revive), "q": 0, "b": "AQ==",
+    }  # fmt: skip
+    body = json.dumps({"brokerName": "broker-a", "acks": [{**entry, "c": name}, entry]})
+    answer = popper.world.ask(RequestCode.BATCH_ACK_MESSAGE, body=body.encode())
+    assert answer.code == ResponseCode.SUCCESS
+    popper.world.pass_time(INVISIBLE_MS + 300)
+    assert popper.pop() == []
+
+
+def test_a_record_that_fails_takes_the_answers_of_no_others(
+    popper: Popper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the failure is: nothing above the joined write could answer."""
+    world = popper.world
+    popper.send("a", "b")
+    popper.send("c", queue_id=1)
+    handles = dict(popper.pop())
+    whole = ReviveLog.add_ack
+
+    def fail(self: ReviveLog, ack: Acknowledgement, *rest: int) -> Later[PutStatus]:
+        if ack.key.queue_id == 0:
+            raise OSError("a disk")
+        return whole(self, ack, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ReviveLog, "add_ack", fail)
+        asked = [world.dispatch(popper.acknowledgement(handles[body])) for body in "abc"]
+        world.turn()
+    assert all(isinstance(one, Later) and one.done for one in asked)
+    codes = [one.value.code for one in asked if isinstance(one, Later)]
+    assert codes == [ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_ERROR, ResponseCode.SUCCESS]
+
+
+def test_a_waiting_pop_that_fails_is_answered_and_the_next_one_wakes(
+    popper: Popper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = popper.world
+    waits = [popper.request(poll_time=5_000, consumer_group=group) for group in ("g", "h")]
+    whole = world.broker.pop.popping.next_offset
+
+    def fail(wish: Any, *rest: Any) -> QueueOffset:
+        if wish.group == "g":
+            raise OSError("a disk")
+        return whole(wish, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(world.broker.pop.popping), "next_offset", lambda _self, *of: fail(*of))
+        popper.send("a")
+        world.turn()
+    answers = [one.value for one in waits if isinstance(one, Later) and one.done]
+    assert [each.code for each in answers] == [ResponseCode.SYSTEM_ERROR, ResponseCode.SUCCESS]
+    assert "a disk" in answers[0].remark
+
+
+def test_a_group_whose_name_a_file_brought_is_answered(popper: Popper) -> None:
+    """Its records cannot be written: nothing is handed out, nothing waits for ever."""
+    group = SubscriptionGroupConfig(group_name="g\x02")
+    popper.world.broker.groups.put(group, popper.world.now_ms)
+    popper.send("a")
+    for _ in range(2):
+        answer = popper.request(consumer_group="g\x02")
+        answer = answer.value if isinstance(answer, Later) else answer
+        assert isinstance(answer, Command) and answer.code == ResponseCode.POLLING_TIMEOUT
+    assert [body for body, _ in popper.pop()] == ["a"]
+
+
+@pytest.mark.parametrize("name", ["x\x02", "x" * 256])
+@pytest.mark.parametrize("member", ["t", "c", "bn"])
+def test_a_client_s_check_point_with_no_name_keeps_no_others(
+    popper: Popper, name: str, member: str
+) -> None:
+    """Of another broker it would be put off by a record of the same names, at each step anew."""
+    world = popper.world
+    key = CheckPointKey("T", "g", 0, QueueOffset(0), world.now_ms - 1, "broker-b")
+    members = json.loads(CheckPoint(key, 0, (0,)).body()) | {member: name}
+    topic, properties = world.broker.pop.log.topic, {"TAGS": "ck", "UNIQ_KEY": "k"}
+    for queue_id in range(8):
+        world.broker.pop.log._put(topic, queue_id, dump(members), properties, world.now_ms)
+    popper.send("a")
+    popper.pop()
+    world.pass_time(INVISIBLE_MS + 300)
+    assert [body for body, _ in popper.pop()] == ["a"]
+
+
+def test_groups_that_are_not_there_have_no_figures(popper: Popper) -> None:
+    popper.send("a")
+    [(_, good)] = popper.pop()
+    for number in range(100):
+        header = ChangeInvisibleTimeRequest(f"none{number}", "T", 0, good, 0, 900)
+        changed = popper.world.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
+        assert changed.code == ResponseCode.SUCCESS
+    assert set(popper.world.broker.pop.in_flight.counts(popper.world.now_ms)) == {"g"}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from turbopump.broker.assignment.assignments import Assignments
 from turbopump.broker.config.config import BrokerConfig
+from turbopump.broker.escape.bridge import Escape
 from turbopump.broker.pop.service import PopService
 from turbopump.broker.replication import ActingReplicas, GroupMembership, Replication
 from turbopump.broker.scheduled.delay import DelayedMessages
@@ -75,6 +76,7 @@ class BrokerContext:
     fast: FastLane
     random: random.Random
     unique_ids: UniqueIds
+    escape: Escape
     started_ms: int
     register_topics: Callable[[Sequence[str]], Later[None]]
     save_config: Callable[[Sequence[Property]], Later[OSError | None]]

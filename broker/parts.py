@@ -17,6 +17,7 @@ from turbopump.broker.assignment.assignments import AssignmentParts, Assignments
 from turbopump.broker.assignment.routes import Call, GroupCoordinator, TopicRoutes
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.context import BrokerContext
+from turbopump.broker.escape.bridge import Escape
 from turbopump.broker.handlers import (
     assignment,
     clients,
@@ -131,8 +132,8 @@ def make_broker(
     groups = GroupTable(config, saver)
     committed = OffsetTable(files, config.consumer_offset_update_version_step)
     statistics, modes = BrokerStatistics(), RequestModes(saver)
-    version_step = config.delay_offset_update_version_step
-    delay = DelayedMessages(store, role, files, config.delay_levels_ms, version_step)
+    escape = Escape(config, around.call, around.steady_ms, around.wall_ms)
+    delay = DelayedMessages(store, role, files, config, escape)
     timer_files = TimerFiles(store, around.store_files, around.disk, around.timer_slots)
     timers = Timers(store, role, timer_files, files, config)
     topics.add_boot_topics(now_ms)
@@ -181,6 +182,7 @@ def make_broker(
         fast=_fast_lane(config, store, topics, role, committed, statistics, around),
         random=around.random,
         unique_ids=around.unique_ids,
+        escape=escape,
         started_ms=now_ms,
         register_topics=around.register_topics,
         save_config=around.save_config,

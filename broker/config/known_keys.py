@@ -139,7 +139,6 @@ _OF_RELEASE: Final = """
     enablePopMessageThreshold boolean false
     enablePopMetrics boolean true
     enableRegisterProducer boolean true
-    enableRemoteEscape boolean false
     enableRemotingMetrics boolean true
     enableRequestMetrics boolean true
     enableRocksDBLog boolean false

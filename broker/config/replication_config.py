@@ -267,6 +267,13 @@ class ReplicationConfig:
         "Whether the replica with the lowest id serves consumers while its master is gone; for all"
         " brokers of a group.",
     )
+    enable_remote_escape: bool = key(
+        "enableRemoteEscape",
+        BOOLEAN,
+        False,
+        "With enableSlaveActingMaster: whether a replica that acts sends what is due to masters of"
+        " other groups: delay levels; false: it waits for its master.",
+    )
     total_replicas: int = key(
         "totalReplicas",
         COPIES,
@@ -364,6 +371,8 @@ class ReplicationConfig:
             return (
                 "lockInStrictMode=true: enableSlaveActingMaster=true says which brokers give locks"
             )
+        elif self.enable_remote_escape:
+            return "enableRemoteEscape=true: enableSlaveActingMaster=true says which replicas send"
         if self.is_elected:
             return self._contradiction_of_elected()
         if broker_id == NO_ID_YET:

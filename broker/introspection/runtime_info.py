@@ -12,6 +12,7 @@ from heapq import nlargest
 from typing import Final
 
 from turbopump.broker.context import BrokerContext
+from turbopump.broker.escape.bridge import Escape
 from turbopump.broker.replication import ActingReplicas, GroupMembership, ReplicationStatus
 from turbopump.broker.scheduled.timers import BACKLOG_BOUNDS_S
 from turbopump.broker.tables.lags import behind_ms
@@ -72,6 +73,7 @@ def runtime_table(broker: BrokerContext, now_ms: int) -> dict[str, str]:
         table.update(membership_table(broker.membership))
     if broker.acting is not None:
         table.update(_of_acting(broker.acting, now_ms))
+    table.update(_of_escape(broker.escape, acts=broker.role.is_acting))
     table.update(_of_groups(broker, now_ms))
     table.update(_of_pops(broker, now_ms))
     table.update(_of_timers(broker, now_ms))
@@ -213,6 +215,16 @@ def _of_acting(acting: ActingReplicas, now_ms: int) -> dict[str, str]:
     acts_for_ms, why_not = acting.acts_for_ms, acting.why_not
     table = {} if acts_for_ms is None else {"actingSince": str(now_ms - acts_for_ms)}
     return table | {"masterWaits": why_not} if why_not else table
+
+
+def _of_escape(escape: Escape, *, acts: bool) -> dict[str, str]:
+    """Ours: how many messages this replica gave to masters of other groups since it was started,
+    when the last one (epoch ms), and why the rest is still here; `top` reads them."""
+    table = {
+        f"escapedTo_{name}": f"{told.messages} messages, last at {told.last_ms}"
+        for name, told in escape.to.items()
+    }
+    return table | {"escapeWaits": escape.waits} if acts and escape.waits else table
 
 
 def membership_table(membership: GroupMembership) -> dict[str, str]:

@@ -1,18 +1,23 @@
 """Delay levels: messages that wait in SCHEDULE_TOPIC_XXXX until their time, then get delivered.
 
 Owns how far each level was delivered (delayOffset.json). It must never deliver before the time in
-the queue's tags code; what it may say of its progress is progress.py's.
-Called by node.py every tick and by broker/ha/metadata/pulling.py.
+the queue's tags code; what it may say of its progress is progress.py's, what a replica sends to
+other masters is level_escape.py's. Called by duties.py every tick and by
+broker/ha/metadata/pulling.py.
 """
 
 import logging
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from turbopump.broker.config.config import BrokerConfig
+from turbopump.broker.escape.bridge import Escape
+from turbopump.broker.scheduled.level_escape import LevelEscape
 from turbopump.broker.scheduled.progress import SafeProgress
 from turbopump.broker.tables.topics import SCHEDULE_TOPIC
-from turbopump.broker.tables.versions import Versions, is_older
+from turbopump.broker.tables.versions import ACTING_STEP, Versions
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.fastjson import RawKeys
@@ -40,25 +45,27 @@ Levels = dict[int, QueueOffset]
 
 
 class DelayedMessages:
-    """Delivers what is due, level by level (RocketMQ: ScheduleMessageService). Loop thread only.
-
-    `delays_ms` is the delay of level 1, 2, ...; `version_step` the deliveries per data version.
-    """
+    """Delivers what is due, level by level (RocketMQ: ScheduleMessageService). Loop thread only."""
 
     def __init__(
         self,
         store: Store,
         role: Role,
         files: ConfigFiles,
-        delays_ms: list[int],
-        version_step: int = 200,
+        config: BrokerConfig,
+        escape: Escape,
     ) -> None:
         self._store = store
         self._role = role
         self._files = files
-        self._delays_ms = delays_ms
-        self._version_step = version_step
+        self._delays_ms = config.delay_levels_ms
+        """Of level 1, 2, ..."""
+        self._version_step = config.delay_offset_update_version_step
         self._steps = 0
+        self._escape = escape
+        self._escaping: LevelEscape | None = None
+        """While this replica acts for its master, and sends what is due to others."""
+        self._is_save_due = False
         self.on_delivered: Callable[[str], None] = lambda topic: None
         """Called with a topic that got a message; to be replaced."""
         self._kept: SafeProgress[Levels] = SafeProgress(store, role, {})
@@ -120,14 +127,11 @@ class DelayedMessages:
         self._kept.adopt(progress, version, log_end)
 
     def take_newer(self, progress: dict[int, QueueOffset], version: DataVersion) -> None:
-        """A replica knows of deliveries that this master's file does not; its log has all of them.
-        What either knows was delivered (RIP-32: pre-online)."""
+        """A replica knows of deliveries that this broker does not; its log has all of them, or
+        other masters have. What either knows was delivered (RIP-32: pre-online)."""
         current = self._kept.current
         newer = {level: at for level, at in progress.items() if at > current.get(level, 0)}
-        if newer:
-            self._kept.current = current | newer
-        if is_older(self.data_version, version):
-            self._kept.data_version = version
+        self._kept.take_newer(current | newer, version)
 
     def lead(self) -> None:
         """This broker delivers from here on, see SafeProgress."""
@@ -139,10 +143,11 @@ class DelayedMessages:
 
     def step(self, now_ms: int) -> bool:
         """Deliver what is due, at most MAX_PER_STEP; True if there may be more. A replica has them
-        delivered by its master."""
+        delivered by its master, or sends them to another one while it acts."""
         if not self._role.is_master:
             self._kept.take_coming()
-            return False
+            return self._step_elsewhere(now_ms)
+        self._stop_escaping()
         budget = MAX_PER_STEP
         for level in range(1, len(self._delays_ms) + 1):
             budget -= self._deliver_level(level, budget, now_ms)
@@ -150,16 +155,35 @@ class DelayedMessages:
                 return True
         return False
 
+    def _step_elsewhere(self, now_ms: int) -> bool:
+        if not (self._role.is_acting and self._escape.is_on):
+            self._stop_escaping()
+            return False
+        if self._escaping is None:
+            self._escaping = LevelEscape(self._store, self._escape, self)
+            # More than the master that died could have counted, whichever broker compares.
+            version = self.data_version
+            counter = version.counter + ACTING_STEP
+            self._kept.data_version = replace(version, counter=counter, timestamp=now_ms)
+        return self._escaping.step(len(self._delays_ms), now_ms)
+
+    def _stop_escaping(self) -> None:
+        if self._escaping is not None:
+            self._escaping.stop()
+            self._escaping = None
+
     def begin_save(self) -> None:
         """Remember the progress now, to be saved once it is safe."""
-        self._kept.begin()
+        self._is_save_due = True
+        if not self.versions.following:
+            self._kept.begin()
 
     def take_save(self) -> dict[str, Any] | None:
         """What to write to FILE_NAME, once; None if nothing new is safe to write."""
-        safe = self._kept.unsaved
+        safe = self._kept.unsaved if self._is_save_due else None
         if safe is None:
             return None
-        self._kept.saved = safe
+        self._kept.saved, self._is_save_due = safe, False
         return self._to_json(safe)
 
     def save_failed(self) -> None:
@@ -187,15 +211,11 @@ class DelayedMessages:
         known = self._kept.current.get(level)
         if known == high or (known is None and high == 0):
             return 0
-        low = self._store.min_queue_offset(SCHEDULE_TOPIC, queue_id)
-        # Retention may have taken messages, and the file may be of another life of the store.
-        at = QueueOffset(min(max(known or 0, low), high))
+        # The file may be of another life of the store.
+        at = QueueOffset(min(self.position(level), high))
         done = 0
         for unit in self._store.units(SCHEDULE_TOPIC, queue_id, at, budget):
-            due_ms = unit.tags_code
-            # Later than its delay from now can only mean that the clock was set back: due.
-            waits = now_ms < due_ms <= now_ms + self._delays_ms[queue_id]
-            if waits or not self._deliver(unit, now_ms):
+            if not (self.is_due(level, unit, now_ms) and self._deliver(unit, now_ms)):
                 break
             at = QueueOffset(at + 1)
             done += 1
@@ -204,23 +224,55 @@ class DelayedMessages:
 
     def _advance(self, level: int, at: QueueOffset, done: int, now_ms: int) -> None:
         self._kept.current = self._kept.current | {level: at}
-        before = self._steps // self._version_step
-        self._steps += done
-        if self._steps // self._version_step > before:
+        if self._counts(done):
             self._kept.data_version = self.versions.next(self.data_version, now_ms)
 
-    def _deliver(self, unit: QueueUnit, now_ms: int) -> bool:
-        """Append the waiting message where it belongs; False to try again later."""
+    def _counts(self, done: int) -> bool:
+        """Whether so many deliveries make a new version."""
+        before = self._steps // self._version_step
+        self._steps += done
+        return self._steps // self._version_step > before
+
+    # What level_escape.py needs
+
+    def position(self, level: int) -> QueueOffset:
+        """The first message that is not known to be delivered; retention may have taken some."""
+        low = self._store.min_queue_offset(SCHEDULE_TOPIC, level - 1)
+        return QueueOffset(max(self._kept.current.get(level, 0), low))
+
+    def is_due(self, level: int, unit: QueueUnit, now_ms: int) -> bool:
+        """Whether its time has come. Later than its delay from now can only mean that the clock was
+        set back: then it has."""
+        due_ms = unit.tags_code
+        return not now_ms < due_ms <= now_ms + self._delays_ms[level - 1]
+
+    def message_of(self, unit: QueueUnit) -> NewMessage | None:
+        """The waiting message as its consumers get it; None: it never will be delivered."""
         log_offset = unit.log_offset
         record = self._store.record_of(unit)
         if record is None:
             # Retention took it between the queue and the log, or the disk damaged it.
             logger.error("delayed message at %d cannot be read: dropped", log_offset)
-            return True
+            return None
         message = _delivered(record)
         if message is None:
             logger.warning("delayed message at %d names no topic and queue: dropped", log_offset)
+        return message
+
+    def delivered_elsewhere(self, level: int, at: QueueOffset, now_ms: int) -> None:
+        """Other masters have all of the level that is before it."""
+        current, version = self._kept.current, self.data_version
+        done = at - self.position(level)
+        self._kept.delivered_elsewhere(current | {level: at})
+        if self._counts(done):
+            self._kept.data_version = version.next(now_ms, version.state_version)
+
+    def _deliver(self, unit: QueueUnit, now_ms: int) -> bool:
+        """Append the waiting message where it belongs; False to try again later."""
+        message = self.message_of(unit)
+        if message is None:
             return True
+        log_offset = unit.log_offset
         if isinstance(self._role.admit(), PutStatus):
             return False
         appended = self._store.append(message, now_ms)

@@ -9,6 +9,7 @@ delivered, nor write a file. Called by delay.py and timers.py.
     candidate a progress on its way to become safe, and where the log ended at that time
     safe      the newest progress whose deliveries no crash and no other master takes back
     coming    a master's progress, until our log has the deliveries behind it
+    adopted   a replica's progress, until the deliveries behind it are on its disk
 """
 
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ class SafeProgress(Generic[P]):
         """What the file says; None if that is not known."""
         self._candidate: tuple[P, LogOffset] | None = None
         self._coming: _Coming[P] | None = None
+        self._adopted: tuple[P, LogOffset] | None = None
         self._left_at: LogOffset | None = None
         self.data_version = DataVersion()
         self.versions = Versions()
@@ -68,6 +70,8 @@ class SafeProgress(Generic[P]):
         safe = min(store.flushed_log_offset, self._copied_end())
         if self._candidate is not None and safe >= self._candidate[1]:
             self.safe, self._candidate = self._candidate[0], None
+        if self._adopted is not None and store.flushed_log_offset >= self._adopted[1]:
+            self.safe, self._adopted = self._adopted[0], None
 
     @property
     def unsaved(self) -> P | None:
@@ -109,11 +113,26 @@ class SafeProgress(Generic[P]):
         """Whether what was waited for is ours now."""
         return self._take(self._store.confirm_log_offset)
 
+    def delivered_elsewhere(self, progress: P) -> None:
+        """A replica delivered as far as that, to other masters: they have it."""
+        end = LogOffset(0) if self._adopted is None else self._adopted[1]
+        self.current, self._adopted = progress, (progress, end)
+
+    def take_newer(self, progress: P, version: DataVersion) -> None:
+        """Another broker of the group, whose log ours has, delivered as far as that."""
+        self.current, self._adopted = progress, (progress, self._store.max_log_offset)
+        if is_older(self.data_version, version):
+            self.data_version = version
+
+    def replace(self, progress: P, safe: P) -> None:
+        """The log was cut: what it had is not there any more."""
+        self.current, self.safe, self._adopted = progress, safe, None
+
     def lead(self) -> None:
         """This broker delivers from here on, from the progress whose deliveries its log has, which
         can no longer be cut."""
         self._take(self._store.max_log_offset)
-        self._coming = None
+        self._coming = self._adopted = None
 
     def forget_coming(self) -> None:
         """The master whose progress is waited for is not followed any more."""
@@ -124,6 +143,7 @@ class SafeProgress(Generic[P]):
         if coming is None or ours < coming.log_end:
             return False
         self.current, self._coming = coming.progress, None
+        self._adopted = coming.progress, coming.log_end
         if not is_older(coming.version, self.data_version):
             self.data_version = coming.version
         return True

@@ -113,7 +113,6 @@ class Timers:
         self._delivered = TimerProgress()
         """Of before this reign: of it nothing is put into the wheel again."""
         self._held: tuple[QueueOffset, int] | None = None
-        self._adopted: tuple[TimerProgress, LogOffset] | None = None
         self._all_until_ms = 0
         self._flush_due_ms = self._expire_due_ms = LONG_AGO_MS
         self._metrics_saved = 0
@@ -204,9 +203,7 @@ class Timers:
             return
         end = QueueOffset(self._store.next_queue_offset(TIMER_TOPIC, 0))
         self._files.rewind(end)
-        kept = self._kept
-        kept.current = _before(kept.current, end)
-        kept.safe, self._adopted = _before(kept.safe, end), None
+        self._kept.replace(_before(self._kept.current, end), _before(self._kept.safe, end))
 
     # Steps
 
@@ -218,7 +215,7 @@ class Timers:
         self._now_ms = now_ms
         self._save(now_ms, steady_ms)
         if not self._role.is_master:
-            self._take_coming()
+            self._kept.take_coming()
             more = self._enqueue(now_ms, steady_ms, self._kept.current.queue_offset)
             return 0 if more else None
         now_tick = now_ms // self._precision_ms
@@ -250,18 +247,9 @@ class Timers:
             self._all_until_ms = max(self._all_until_ms, self._slots.delivered_ms(now_ms))
         return self._all_until_ms
 
-    def _take_coming(self) -> None:
-        """What a master said is ours once our log has the deliveries, and goes to the disk once
-        they are there."""
-        kept, store = self._kept, self._store
-        if kept.take_coming():
-            self._adopted = kept.current, store.confirm_log_offset
-        if self._adopted is not None and store.flushed_log_offset >= self._adopted[1]:
-            kept.safe, self._adopted = self._adopted[0], None
-
     def _begin(self, now_tick: int) -> None:
         """The first step of a reign."""
-        self._leads, self._held, self._adopted = True, None, None
+        self._leads, self._held = True, None
         self._all_until_ms = 0
         self._delivered = self._kept.current
         read_tick = self._delivered.read_ms // self._precision_ms

@@ -19,7 +19,7 @@ from typing import Any
 
 from turbopump.broker.tables.adoption import AT_ONCE, AdoptingTables, Adoption
 from turbopump.broker.tables.offset_lines import GroupLines, OffsetLines, Pair
-from turbopump.broker.tables.versions import Versions, is_older
+from turbopump.broker.tables.versions import ACTING_STEP, Versions, is_older
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.kept_table import Content, text_of
 from turbopump.engine.types import QueueOffset
@@ -58,9 +58,6 @@ PAIRS_OF_STEP = 10_000
 MAX_NAME = 1_000
 """Characters of a topic's and a group's name together, of offsets that come from a master: a retry
 topic has 255, a group 120, and RocketMQ's light topics are longer."""
-ACTING_STEP = 1 << 16
-"""What an acting replica counts for an offset that is set back: more than its master, which died
-before, may have counted of what did not come here."""
 _INT32_MAX = 2**31 - 1
 _EPOCH_SHIFT = 42
 _TIME_MASK = (1 << _EPOCH_SHIFT) - 1

@@ -7,13 +7,16 @@ the tables.
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from turbopump.net.wire.topics import DataVersion
 
 ONLY_HERE = "onlyHere"
 """In topics.json and subscriptionGroup.json of a replica: the names that no master it followed is
 known to have had. RocketMQ passes over the member."""
+ACTING_STEP: Final = 1 << 16
+"""What a replica that acts counts for its first change: more than its master, which died, can have
+counted that this replica has not heard of."""
 
 
 @dataclass(slots=True)

@@ -245,8 +245,9 @@ class PreOnline:
 
 
 class OthersOffsets(PreOnline):
-    """A replica is about to act: another one may have acted before, and has newer offsets. One that
-    cannot be heard is gone, as far as that can be known: it is not waited for."""
+    """A replica is about to act: another one may have acted before, and has newer offsets, and
+    knows what escaped. One that cannot be heard is gone, as far as that can be known: it is not
+    waited for."""
 
     def _ask_all(self) -> answers.Steps[None]:
         replicas = self._members.members
@@ -254,8 +255,11 @@ class OthersOffsets(PreOnline):
             self._asked = replicas[broker_id]
             if broker_id == MASTER_ID or self._asked == self._broker.address:
                 continue
+            name = f"replica {broker_id} at {self._asked}"
             try:
-                yield from self._offsets(f"replica {broker_id} at {self._asked}")
+                yield from self._offsets(name)
+                if self._broker.escape.is_on:
+                    yield from self._progress(name)
             except (NotYet, BadBody) as error:
                 logger.warning("%s", error)
 

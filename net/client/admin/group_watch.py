@@ -41,6 +41,9 @@ MEMBERSHIP: Final = "haMembership"
 MEMBERS: Final = "haSyncStateSet"
 ACTING_SINCE: Final = "actingSince"
 MASTER_WAITS: Final = "masterWaits"
+ESCAPED_PREFIX: Final = "escapedTo_"
+ESCAPED_TEXT: Final = re.compile(r"([0-9]{1,18}) messages, last at [0-9]{1,18}")
+ESCAPE_WAITS: Final = "escapeWaits"
 LOG_END: Final = "commitLogMaxOffset"
 LAG_PREFIX: Final = "haReplicaLag_"
 LAG_TEXT: Final = re.compile(r"(-?[0-9]{1,19}) B, ([0-9]{1,19}) ms")
@@ -363,7 +366,22 @@ def _state(found: Mapping[str, str]) -> str:
         parts.append(f"does not serve yet: {found[MASTER_WAITS]}")
     if found.get(MEMBERSHIP, SETTLED) != SETTLED:
         parts.append(found[MEMBERSHIP])
+    if ACTING_SINCE in found:
+        parts += _escaped(found)
     return " ".join(filter(None, parts))
+
+
+def _escaped(found: Mapping[str, str]) -> list[str]:
+    """What a replica that acts gave to masters of other groups, and why the rest is still there."""
+    told = {
+        key.removeprefix(ESCAPED_PREFIX): ESCAPED_TEXT.fullmatch(text)
+        for key, text in sorted(found.items())
+        if key.startswith(ESCAPED_PREFIX)
+    }
+    parts = [f"{text[1]} to {name}" for name, text in told.items() if text is not None]
+    escaped = [f"escaped: {', '.join(parts)}"] if parts else []
+    waits = found.get(ESCAPE_WAITS)
+    return [*escaped, f"cannot send what is due: {waits}"] if waits else escaped
 
 
 def _lag(

@@ -265,6 +265,7 @@ def test_bad_value_is_one_sentence_with_key_value_and_line(line: str, words: lis
         (f"{ELECTED}controllerHeartBeatTimeoutMills=2000", ["brokerHeartbeatInterval=1000"]),
         (f"{ELECTED}fetchControllerAddrByDnsLookup=true", ["fetchControllerAddrByDnsLookup"]),
         ("lockInStrictMode=true", ["lockInStrictMode", "enableSlaveActingMaster"]),
+        ("enableRemoteEscape=true", ["enableRemoteEscape", "enableSlaveActingMaster"]),
         (
             "enableSlaveActingMaster=true\nlockInStrictMode=true",
             ["lockInStrictMode", "totalReplicas"],

@@ -468,3 +468,26 @@ def test_progress_of_a_longer_log_is_left(make: Callable[..., Bench]) -> None:
     master.world.pass_time(1_500)
     assert master.online == 1
     assert master.world.broker.delay.progress() == {}
+
+
+def test_what_escaped_is_delivered_no_more_by_the_master(make: Callable[..., Bench]) -> None:
+    slave, master = make(AS_SLAVE, SLAVE), make(ACTING, MASTER)
+    slave.say(_1=SLAVE)
+    slave.world.broker.delay.delivered_elsewhere(3, QueueOffset(7), slave.world.now_ms)
+    master.connections.hosts = ["10.0.0.2"]
+    master.world.pass_time(1_500)
+    assert (master.online, master.world.broker.delay.progress()) == (1, {3: 7})
+
+
+def test_what_another_replica_sent_away_is_known_before_one_acts(
+    make: Callable[..., Bench],
+) -> None:
+    escapes = AS_SLAVE + "enableRemoteEscape=true\n"
+    slave = make(escapes, SLAVE)
+    other = make(escapes.replace("brokerId=1", "brokerId=2"), OTHER)
+    other.world.broker.delay.delivered_elsewhere(3, QueueOffset(7), other.world.now_ms)
+    slave.say(_1=SLAVE, _2=OTHER)
+    assert slave.world.broker.role.is_acting
+    assert slave.world.broker.delay.progress() == {3: 7}
+    slave.world.broker.delay.begin_save()
+    assert slave.world.broker.delay.take_save() is not None

@@ -135,6 +135,23 @@ def test_a_replica_that_acts_for_its_master() -> None:
     assert group.brokers[0].state == "does not serve yet: replica 1 does not follow"
 
 
+def test_what_escaped_and_why_the_rest_waits() -> None:
+    one = ReplicaLine("b", 1, "h:2", False)
+    told = {
+        "haState": "READY",
+        "actingSince": "1700000000123",
+        "escapedTo_m": "12 messages, last at 1700000000500",
+        "escapedTo_n": "odd",
+        "escapeWaits": "m at h:9, for topic T: no answer",
+    }
+    group = read_group(BrokerData("c", "b", {1: "h:2"}), None, [(one, told)])
+    state = group.brokers[0].state
+    assert state.startswith("READY escaped: 12 to m cannot send what is due: m at h:9, for")
+    del told["actingSince"]
+    group = read_group(BrokerData("c", "b", {1: "h:2"}), None, [(one, told)])
+    assert group.brokers[0].state == "READY"
+
+
 def test_a_group_without_controllers() -> None:
     """The name server's ids; the set is the master's own."""
     data = BrokerData("c", "b", {0: "h:1", 1: "h:2"})

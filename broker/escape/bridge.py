@@ -1,0 +1,200 @@
+"""The bridge over which messages leave a replica that acts for its master (RIP-32: escape bridge).
+
+Owns which master gets a message, in which form, and how much is on its way at once. It must never
+write to this broker's log (I11), nor say that a message arrived before the other master has said
+so. Called by what is due at a replica that acts: delay levels, timers.
+
+    message -> a master of another group that has the topic -> SEND_MESSAGE_V2 -> its answer
+
+A message that no master took is the caller's to send again, so it comes once or more (I14). Where
+nothing can be sent, `waits` says why.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from turbopump.broker.config.config import BrokerConfig
+from turbopump.broker.escape.masters import Call, Master, Masters
+from turbopump.engine.later import Later
+from turbopump.engine.types import NewMessage
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.headers.send import SendMessageRequestV2
+from turbopump.net.wire.properties import decode_properties, encode_properties
+
+logger = logging.getLogger(__name__)
+
+MESSAGES_MAX: Final = 512
+"""On their way at once, of all kinds."""
+BYTES_MAX: Final = 16 << 20
+TIMEOUT_MS: Final = 3_000
+"""Of one message (RocketMQ: 3 s)."""
+STORED_ENOUGH: Final = 3
+"""A message that was stored so often, and each time not as safe as its master was to make it, has
+arrived: what is sent for ever is delivered for ever."""
+AVOID_MS: Final = 2_000
+"""A master that did not take a message gets none for so long while there are others."""
+TOLD_MAX: Final = 16
+"""Masters that operators are shown, and the refusals that are counted, for each."""
+REASON_MAX: Final = 200
+
+_NOT_AGAIN: Final = (
+    names.DELAY,
+    names.TIMER_DELAY_SEC,
+    names.TIMER_DELAY_MS,
+    names.TIMER_DELIVER_MS,
+    names.WAIT,
+    names.TRAN_MSG,
+    names.CRC32,
+)
+"""Properties that would have the other master hold the message back again, or answer early."""
+_OWN_FLAGS: Final = 0x1 | 0x2
+"""Of the system flag: compression and tags. The rest says what the other broker finds out."""
+_STORED: Final = frozenset(
+    {
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+    }
+)
+
+
+@dataclass(slots=True)
+class Escaped:
+    """What one master was given."""
+
+    messages: int = 0
+    last_ms: int = 0
+
+
+class Escape:
+    """See the module. Loop thread only."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        call: Call,
+        steady_ms: Callable[[], int],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._call = call
+        self.steady_ms = steady_ms
+        self._wall_ms = wall_ms
+        self._masters = Masters(call, lambda: config.namesrv_addr, config.broker_name, steady_ms)
+        self._turn = 0
+        self._avoided: dict[str, int] = {}
+        self._messages = self._bytes = 0
+        self.to: dict[str, Escaped] = {}
+        """What went where in this life, by the name of the group."""
+        self.waits = ""
+        """Why the last message could not be sent; "" if it was."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether a replica that acts is to send what is due (enableRemoteEscape)."""
+        return self._config.replication.enable_remote_escape
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another message may go out now."""
+        return self._messages < MESSAGES_MAX and self._bytes < BYTES_MAX
+
+    def send(self, message: NewMessage, failures: int = 0) -> Later[bool]:
+        """Whether another master has the message, which failed so often before."""
+        sent: Later[bool] = Later()
+        master = self._master(message.topic)
+        if master is None:
+            sent.resolve(False)
+            return sent
+        request = _request(message, master, self._group)
+        size = len(request.body)
+        self._messages, self._bytes = self._messages + 1, self._bytes + size
+        answered = partial(self._answered, message.topic, master, size, failures, sent)
+        self._call(master.address, request, TIMEOUT_MS).then(answered)
+        return sent
+
+    @property
+    def _group(self) -> str:
+        """The producer group of messages that name none (RocketMQ: getInnerProducerGroupName)."""
+        return f"InnerProducerGroup_{self._config.broker_name}_{self._config.broker_id}"
+
+    def _master(self, topic: str) -> Master | None:
+        """One after the other of those that have the topic."""
+        masters = self._masters.of(topic)
+        if not masters:
+            unknown = "no name server has said yet" if masters is None else "no living master is"
+            self._wait(f"{unknown} where topic {topic} is, beside this group")
+            return None
+        now_ms = self.steady_ms()
+        well = [one for one in masters if self._avoided.get(one.address, now_ms) <= now_ms]
+        self._turn += 1
+        some = well or masters
+        return some[self._turn % len(some)]
+
+    def _answered(
+        self,
+        topic: str,
+        master: Master,
+        size: int,
+        failures: int,
+        sent: Later[bool],
+        answer: Command | str,
+    ) -> None:
+        self._messages, self._bytes = self._messages - 1, self._bytes - size
+        code = None if isinstance(answer, str) else answer.code
+        has_it = code == ResponseCode.SUCCESS
+        if code in _STORED and failures + 1 >= STORED_ENOUGH:
+            has_it = True
+        if has_it:
+            self._count(master.name)
+        else:
+            remark = answer if isinstance(answer, str) else f"code {code} {answer.remark or ''}"
+            self._refused(topic, master, remark)
+        sent.resolve(has_it)
+
+    def _count(self, name: str) -> None:
+        self.waits = ""
+        if name not in self.to and len(self.to) >= TOLD_MAX:
+            del self.to[min(self.to, key=lambda one: self.to[one].last_ms)]
+        told = self.to.setdefault(name, Escaped())
+        told.messages, told.last_ms = told.messages + 1, self._wall_ms()
+
+    def _refused(self, topic: str, master: Master, remark: str) -> None:
+        now_ms = self.steady_ms()
+        for address in [one for one, until_ms in self._avoided.items() if until_ms <= now_ms]:
+            del self._avoided[address]
+        self._avoided[master.address] = now_ms + AVOID_MS
+        self._masters.hasten(topic)
+        self._wait(f"{master.name} at {master.address}, for topic {topic}: {remark}")
+
+    def _wait(self, reason: str) -> None:
+        reason = reason[:REASON_MAX]
+        if not self.waits:
+            logger.warning("what is due cannot leave this replica for now: %s", reason)
+        self.waits = reason
+
+
+def _request(message: NewMessage, master: Master, group: str) -> Command:
+    """The message as a producer sends it. Its queue is the one that it was for, where the other
+    master has as many."""
+    properties = decode_properties(message.properties)
+    for name in _NOT_AGAIN:
+        properties.pop(name, None)
+    header = SendMessageRequestV2(
+        producer_group=properties.get(names.PGROUP) or group,
+        topic=message.topic,
+        default_topic="",
+        default_topic_queue_nums=0,
+        queue_id=message.queue_id % master.queue_count,
+        sys_flag=message.sys_flag & _OWN_FLAGS,
+        born_timestamp=message.born_timestamp_ms,
+        flag=message.flag,
+        properties=encode_properties(properties).decode(errors="replace"),
+        reconsume_times=message.reconsume_times,
+    )
+    return new_request(RequestCode.SEND_MESSAGE_V2, header, bytes(message.body))

@@ -1,0 +1,144 @@
+"""Which masters of other groups can take a message of a topic, as the name servers say.
+
+Owns what they said of each topic and how old it may be. It must never send a message, nor wait: who
+asks for a topic that is not known yet asks again later. Called by bridge.py.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from turbopump.engine.later import Later
+from turbopump.engine.types import LONG_AGO_MS
+from turbopump.net.wire.bodies import BadBody, load_object
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.headers.routes import GetRouteInfoRequest
+from turbopump.net.wire.names import check_lengths
+from turbopump.net.wire.route import TopicRouteData
+from turbopump.net.wire.topics import PERM_WRITE
+
+Call = Callable[[str, Command, int], Later[Command | str]]
+"""(address, request, time-out in ms): the answer, or why there is none; one of them comes."""
+
+REFRESH_MS: Final = 5_000
+"""Age from which on a route is asked for again; RocketMQ's bridge does so every 30 s."""
+AGAIN_MS: Final = 500
+"""A route is not asked for sooner than that after the last time."""
+TIMEOUT_MS: Final = 3_000
+TOPICS_MAX: Final = 4_096
+"""Topics whose masters are remembered; those that were asked for longest ago go first."""
+ROUTE_MAX: Final = 1 << 20
+"""Bytes of an answer: the loop reads one of that size in some 20 ms. Ten thousand groups have
+less."""
+MASTERS_MAX: Final = 1_024
+"""Of one topic; the first by name."""
+_MASTER_ID: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Master:
+    """A master that takes messages of a topic, and how many queues it has for them."""
+
+    name: str
+    address: str
+    queue_count: int
+
+
+@dataclass(slots=True)
+class _Known:
+    masters: tuple[Master, ...] | None = None
+    asked_ms: int = LONG_AGO_MS
+    is_asking: bool = False
+
+
+class Masters:
+    """See the module. Loop thread only; times are of the monotonic clock."""
+
+    def __init__(
+        self,
+        call: Call,
+        servers: Callable[[], Sequence[str]],
+        own_name: str,
+        steady_ms: Callable[[], int],
+    ) -> None:
+        self._call, self._servers = call, servers
+        self._own_name, self._steady_ms = own_name, steady_ms
+        self._topics: dict[str, _Known] = {}
+        self._first = 0
+
+    def of(self, topic: str) -> tuple[Master, ...] | None:
+        """Those that are known, sorted by name; None while no name server has said anything."""
+        known = self._topics.get(topic)
+        if known is None:
+            self._bound()
+            known = self._topics[topic] = _Known()
+        age_ms = self._steady_ms() - known.asked_ms
+        if age_ms >= (REFRESH_MS if known.masters else AGAIN_MS):
+            self._ask(topic, known)
+        return known.masters
+
+    def hasten(self, topic: str) -> None:
+        """One of them did not take a message: there may be others by now."""
+        known = self._topics.get(topic)
+        if known is not None and self._steady_ms() - known.asked_ms >= AGAIN_MS:
+            self._ask(topic, known)
+
+    def _ask(self, topic: str, known: _Known) -> None:
+        if known.is_asking:
+            return
+        known.is_asking, known.asked_ms = True, self._steady_ms()
+        servers = list(self._servers())
+        first = self._first % len(servers) if servers else 0
+        self._try(topic, known, servers[first:] + servers[:first])
+
+    def _try(self, topic: str, known: _Known, servers: Sequence[str]) -> None:
+        if not servers:
+            known.is_asking = False
+            return
+        header = GetRouteInfoRequest(topic, accept_standard_json_only=True)
+        request = new_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+        took = partial(self._took, topic, known, servers[1:])
+        self._call(servers[0], request, TIMEOUT_MS).then(took)
+
+    def _took(
+        self, topic: str, known: _Known, others: Sequence[str], answer: Command | str
+    ) -> None:
+        found = None if isinstance(answer, str) else self._read(answer)
+        if found is None:
+            self._first += 1
+            self._try(topic, known, others)
+        else:
+            known.is_asking, known.masters = False, found
+
+    def _read(self, answer: Command) -> tuple[Master, ...] | None:
+        """None if the answer says nothing of the topic."""
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return ()
+        if answer.code != ResponseCode.SUCCESS or len(answer.body) > ROUTE_MAX:
+            return None
+        try:
+            route = TopicRouteData.from_json(load_object(answer.body))
+        except BadBody:
+            return None
+        return masters_of(route, self._own_name)
+
+    def _bound(self) -> None:
+        if len(self._topics) >= TOPICS_MAX:
+            del self._topics[min(self._topics, key=lambda name: self._topics[name].asked_ms)]
+
+
+def masters_of(route: TopicRouteData, own_name: str) -> tuple[Master, ...]:
+    """The masters of other groups that take messages. A replica that acts is shown as a master,
+    but without the permission to write."""
+    addresses = {one.broker_name: one.broker_addrs.get(_MASTER_ID) for one in route.broker_datas}
+    found = []
+    for queues in route.queue_datas:
+        name, count = queues.broker_name, queues.write_queue_nums
+        address = addresses.get(name)
+        if name == own_name or not address or not queues.perm & PERM_WRITE or count < 1:
+            continue
+        if check_lengths(brokerAddr=address) is None:
+            found.append(Master(name, address, count))
+    return tuple(sorted(found, key=lambda one: one.name)[:MASTERS_MAX])

@@ -1,0 +1,127 @@
+"""What is due of delay levels at a replica that acts for its master: it goes to other masters.
+
+Owns which of it is on its way, level by level. It must never deliver into this broker's log (I11),
+nor say that a message was delivered which no other master has (I14). Made and called by delay.py.
+
+    queue of a level ... progress | on their way, done with a gap before, waiting for a retry ...
+
+A message that nobody takes holds up the progress of its level but not what is behind it, up to
+WINDOW messages: these come once more when this replica starts again, or its master does.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, Protocol
+
+from turbopump.broker.escape.bridge import Escape
+from turbopump.broker.escape.window import Window
+from turbopump.broker.tables.topics import SCHEDULE_TOPIC
+from turbopump.engine.store import Store
+from turbopump.engine.types import NewMessage, QueueOffset, QueueUnit
+
+WINDOW: Final = 1_024
+"""Messages of a level behind its progress that may have been sent."""
+AGAIN_PER_STEP: Final = 32
+"""Of a level: where no master takes anything, all of them are not tried at once."""
+READ_PER_STEP: Final = 128
+"""Units that are looked at by one step of a level."""
+
+
+class Levels(Protocol):
+    """What it needs of the delay levels (delay.py)."""
+
+    def position(self, level: int) -> QueueOffset:
+        """The first message that is not known to be delivered."""
+
+    def is_due(self, level: int, unit: QueueUnit, now_ms: int) -> bool:
+        """Whether its time has come."""
+
+    def message_of(self, unit: QueueUnit) -> NewMessage | None:
+        """As its consumers get it; None: it never will be delivered."""
+
+    def delivered_elsewhere(self, level: int, at: QueueOffset, now_ms: int) -> None:
+        """All before it is where it belongs."""
+
+
+class LevelEscape:
+    """See the module. Loop thread only."""
+
+    def __init__(self, store: Store, escape: Escape, levels: Levels) -> None:
+        self._store, self._escape, self._levels = store, escape, levels
+        self._windows: dict[int, Window] = {}
+
+    def stop(self) -> None:
+        """This replica acts no more: of what is on its way no answer counts."""
+        self._windows.clear()
+
+    def step(self, count: int, now_ms: int) -> bool:
+        """Send what is due of so many levels; whether there may be more for now."""
+        more = False
+        for level in range(1, count + 1):
+            window = self._window(level)
+            if window is None:
+                continue
+            self._again(level, window, now_ms)
+            more |= self._begin(level, window, now_ms)
+            self._settle(level, window, now_ms)
+        return more
+
+    def _window(self, level: int) -> Window | None:
+        found = self._windows.get(level)
+        if found is None:
+            high = self._store.max_queue_offset(SCHEDULE_TOPIC, level - 1)
+            at = self._levels.position(level)
+            if at >= high:
+                return None
+            found = self._windows[level] = Window(at, WINDOW)
+        return found
+
+    def _again(self, level: int, window: Window, now_ms: int) -> None:
+        for number in window.due(self._escape.steady_ms(), AGAIN_PER_STEP):
+            if not self._escape.has_room:
+                return
+            unit = next(iter(self._units(level, number, 1)), None)
+            window.again(number)
+            if unit is None:  # retention took it
+                window.done(number)
+            else:
+                self._send(level, window, number, unit, now_ms)
+
+    def _begin(self, level: int, window: Window, now_ms: int) -> bool:
+        window.skip_to(self._store.min_queue_offset(SCHEDULE_TOPIC, level - 1))
+        for unit in self._units(level, window.next, READ_PER_STEP):
+            if not (window.has_room and self._escape.has_room):
+                return False
+            if not self._levels.is_due(level, unit, now_ms):
+                return False
+            number = window.next
+            window.begin()
+            self._send(level, window, number, unit, now_ms)
+        high = self._store.max_queue_offset(SCHEDULE_TOPIC, level - 1)
+        return window.next < high and window.has_room
+
+    def _units(self, level: int, number: int, most: int) -> Iterator[QueueUnit]:
+        yield from self._store.units(SCHEDULE_TOPIC, level - 1, QueueOffset(number), most)
+
+    def _send(self, level: int, window: Window, number: int, unit: QueueUnit, now_ms: int) -> None:
+        message = self._levels.message_of(unit)
+        if message is None:
+            window.done(number)
+            return
+        failures = window.failures(number)
+        took: Callable[[bool], None] = partial(self._took, level, window, number, now_ms)
+        self._escape.send(message, failures).then(took)
+
+    def _took(self, level: int, window: Window, number: int, now_ms: int, has_it: bool) -> None:
+        if self._windows.get(level) is not window:
+            return
+        if not has_it:
+            window.failed(number, self._escape.steady_ms())
+            return
+        window.done(number)
+        self._settle(level, window, now_ms)
+
+    def _settle(self, level: int, window: Window, now_ms: int) -> None:
+        at = QueueOffset(window.done_to)
+        if at > self._levels.position(level):
+            self._levels.delivered_elsewhere(level, at, now_ms)

@@ -47,7 +47,7 @@ from turbopump.engine.types import Progress
 from turbopump.net.config.config_file import write_back
 from turbopump.net.transport.calls import Calls
 from turbopump.net.transport.client import Client
-from turbopump.net.transport.hub import Gate
+from turbopump.net.transport.hub import Gate, Upgrade
 from turbopump.net.transport.options import RemotingOptions, ServerOptions
 from turbopump.net.transport.server import Server
 from turbopump.net.transport.tls import TlsError, client_context
@@ -207,9 +207,7 @@ class BrokerNode:
             self.context.pop.waiters.release_all()
         finally:
             try:
-                if self._grpc is not None:
-                    await self._grpc.stop()
-                await self._server.stop()
+                await self._stop_serving()
                 await self._stop_replication()
                 await self._name_servers.stop()
                 await self._calls.stop()
@@ -365,7 +363,7 @@ class BrokerNode:
         options = ServerOptions(
             idle_timeout_ms=config.server_channel_max_idle_seconds * 1000, tls=config.tls
         )
-        self._server = Server(table, options, self._now_ms)
+        self._server = Server(table, options, self._now_ms, self._begin_grpc())
         host = config.bind_address
         try:
             turn = Turn(fast.lane, self._loop.call_soon)
@@ -381,7 +379,7 @@ class BrokerNode:
                 gate = Gate(fast.lane, turn=turn)
                 await self._server.start(host, config.listen_port - VIP_DISTANCE, vip, gate)
         except BaseException as error:
-            await self._server.stop()
+            await self._stop_serving()
             if isinstance(error, OSError | TlsError):
                 raise StartError(why_not(host, config.listen_port, error)) from None
             raise
@@ -407,28 +405,43 @@ class BrokerNode:
                 self._name_servers.on_lost = self._replicating.forgotten
                 if self._replicating.acting is not None:
                     self._name_servers.is_old = self._replicating.acting.members.is_old
-            await self._serve_grpc()
+            await self._listen_for_grpc()
             await self._metrics.start()
         except BaseException as error:
-            if self._grpc is not None:
-                await self._grpc.stop()
-            await self._server.stop()
+            await self._stop_serving()
             if isinstance(error, OSError | IdentityError):
                 raise StartError(str(error)) from None
             raise
 
-    async def _serve_grpc(self) -> None:
-        """Raises StartError. What serves gRPC is loaded here: without it a broker is as it was."""
-        port, host = self._config.grpc_server_port, self._config.bind_address
-        if port == NO_GRPC:
-            return
+    def _begin_grpc(self) -> Upgrade | None:
+        """What serves gRPC, loaded where it is to be served; None: not at the broker's port."""
+        config, self._grpc = self._config, None
+        if not config.grpc_at_listen_port and config.grpc_server_port == NO_GRPC:
+            return None
         from turbopump.broker.grpc.front import GrpcFront
 
-        self._grpc = GrpcFront(self.context)
-        try:
-            await self._grpc.start(host, port)
-        except OSError as error:
-            raise StartError(f"gRPC cannot be served at {host}:{port}: {error}") from None
+        front = GrpcFront(self.context)
+        if not front.begin():
+            return None
+        self._grpc = front
+        return front.server if config.grpc_at_listen_port else None
+
+    async def _listen_for_grpc(self) -> None:
+        """Raises StartError."""
+        front, port, host = self._grpc, self._config.grpc_server_port, self._config.bind_address
+        if front is None:
+            return
+        front.address = self._address
+        if port != NO_GRPC:
+            try:
+                await front.start(host, port)
+            except OSError as error:
+                raise StartError(f"gRPC cannot be served at {host}:{port}: {error}") from None
+
+    async def _stop_serving(self) -> None:
+        if self._grpc is not None:
+            await self._grpc.stop()
+        await self._server.stop()
 
     def _steady_ms(self) -> int:
         return round(self._loop.time() * 1_000)

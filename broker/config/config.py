@@ -97,7 +97,14 @@ class BrokerConfig(NodeConfig):
         "grpcServerPort",
         between(NO_GRPC, 65_535),
         NO_GRPC,
-        "Where gRPC is served, so far health checks alone; 0: a free port, -1: nowhere.",
+        "Where gRPC is served besides listenPort; 0: a free port, -1: nowhere.",
+        rocketmq=OURS,
+    )
+    grpc_at_listen_port: bool = key(
+        "enableRemotingLocalProxyGrpc",
+        BOOLEAN,
+        True,
+        "Serve gRPC at listenPort, too: by a connection's first bytes.",
         rocketmq=OURS,
     )
     vip_port_enable: bool = key(

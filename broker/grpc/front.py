@@ -1,7 +1,7 @@
-"""The broker's gRPC port: which services it has, and when it serves.
+"""gRPC of a broker: which services it has, where and when it serves them.
 
 Owns the server and the names of the services. It must never know a message. Made, started and
-stopped by node.py, which loads it only where there is such a port.
+stopped by node.py, which loads it only where gRPC is to be served.
 """
 
 import logging
@@ -21,22 +21,28 @@ class GrpcFront:
         self._broker = broker
         self._health = Health((), lambda: broker.role.is_known and not broker.shutting_down)
         broker.role.on_change.append(self._health.changed)
-        self._server = GrpcServer(self._health.methods)
+        self.server = GrpcServer(self._health.methods, tls=broker.config.tls)
+        """What the broker's own port hands connections on to."""
         self.address = ""
         """`host:port` for clients; empty where gRPC is off."""
 
-    async def start(self, host: str, port: int) -> None:
-        """Listen (0: on a free port). Where the library is missing, gRPC is off, which one line of
-        the log says. Raises OSError if the port is in use."""
+    def begin(self) -> bool:
+        """Serve what is handed on. False where the library is missing: gRPC is off then, which one
+        line of the log says."""
         reason = why_no_grpc()
         if reason is not None:
             logger.warning("%s", reason)
-            return
-        port = await self._server.start(host, port)
+            return False
+        self.server.begin()
+        return True
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen at a port of its own, too (0: a free one). Raises OSError if it is in use."""
+        port = await self.server.start(host, port)
         self.address = join(self._broker.config.broker_ip1, port)
         logger.info("gRPC at %s", self.address)
 
     async def stop(self) -> None:
         """End what is under way and close the port."""
         self._health.changed()
-        await self._server.stop()
+        await self.server.stop()

@@ -7,6 +7,7 @@ by GrpcServer, whose GrpcHub it shares.
 
 import asyncio
 import logging
+import ssl
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -16,6 +17,8 @@ from turbopump.net.grpc.call import GrpcCall
 from turbopump.net.grpc.framing import MessageReader, encoding_of, timeout_ms
 from turbopump.net.grpc.hub import GrpcHub
 from turbopump.net.grpc.status import HEADERS, GrpcCode, GrpcError, refusal, trailers
+from turbopump.net.transport.dispatcher import one_line
+from turbopump.net.transport.tls import TlsSession
 from turbopump.net.wire.hosts import join, pack_ip
 from turbopump.pyx.h2 import CLOSED, DATA, END, H2Session, pairs
 from turbopump.pyx.h2 import HEADERS as BLOCK
@@ -29,6 +32,7 @@ CLOGGED_OVER: Final = 1 << 20
 
 _NOT_GRPC: Final = pairs([(b":status", b"415")])
 _OF_CALL: Final = (DATA, END)
+_BROKEN: Final = (ValueError, ssl.SSLError)
 _Pairs = list[tuple[bytes, bytes]]
 _Events = list[tuple[int, int, _Pairs | bytes | int | None]]
 
@@ -48,6 +52,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         "_noted",
         "_ready",
         "_session",
+        "_tls",
         "_transport",
         "active_at",
         "address",
@@ -57,9 +62,11 @@ class GrpcConnection(asyncio.BufferedProtocol):
         "wrote_at",
     )
 
-    def __init__(self, hub: GrpcHub) -> None:
+    def __init__(self, hub: GrpcHub, tls: TlsSession | None = None) -> None:
+        """`tls` is a session whose handshake is done."""
         options = hub.options
         self._hub = hub
+        self._tls = tls
         self._session = H2Session(
             options.streams_max, options.metadata_max, options.stream_window, options.window
         )
@@ -85,30 +92,59 @@ class GrpcConnection(asyncio.BufferedProtocol):
         else:
             self.abort()
 
+    def begin(self, transport: asyncio.Transport, data: memoryview) -> None:
+        """Take over a socket whose first bytes were read already; what of them is TLS is in the
+        session."""
+        transport.set_write_buffer_limits()
+        transport.set_protocol(self)
+        self.connection_made(transport)
+        self._hear(data)
+
     def get_buffer(self, _hint: int) -> memoryview:
         """Where the next read goes: one room for all, it is handled to the end at once."""
         return self._hub.room
 
     def buffer_updated(self, nbytes: int) -> None:
         """Handle what was read, then write all that there is to say."""
+        self._hear(self._hub.room[:nbytes])
+
+    def _hear(self, data: memoryview) -> None:
         self.active_at = self._hub.clock()
         self.pinged_at = 0.0
-        data = self._hub.room[:nbytes]
         self._in_read = True
         try:
-            while len(data) and not self._closing:
-                taken, events = self._session.receive(data)
-                data = data[taken:]
-                self._on_events(events)
-                if not taken and not events:
-                    break
-        except ValueError as error:
-            self._hub.complain(f"{self.address} closed: {error}")
-            self._write()
-            self._close()
+            if self._tls is None:
+                self._on_bytes(data)
+            else:
+                self._on_records(self._tls, data)
+        except _BROKEN as error:
+            self._break(error)
         finally:
             self._in_read = False
         self._flush()
+
+    def _on_records(self, tls: TlsSession, data: memoryview) -> None:
+        """What was encrypted is handled in pieces of the room, which is free once it is fed."""
+        if data:
+            tls.feed(data)
+        size = 1
+        while size > 0 and not self._closing:
+            size = tls.read_into(self._hub.room)
+            if size > 0:
+                self._on_bytes(self._hub.room[:size])
+        words = tls.outgoing()
+        if words and self._transport is not None and not self._closing:
+            self._transport.write(words)
+        if size < 0:
+            self._close()
+
+    def _on_bytes(self, data: memoryview) -> None:
+        while len(data) and not self._closing:
+            taken, events = self._session.receive(data)
+            data = data[taken:]
+            self._on_events(events)
+            if not taken and not events:
+                break
 
     def eof_received(self) -> bool:
         """A half-closed connection is closed."""
@@ -129,7 +165,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, _exc: Exception | None) -> None:
         """All calls are over."""
-        self._transport = None
+        self._transport = self._tls = None
         self._closing = True
         self._ready.clear()
         self._hub.connections.discard(self)
@@ -360,9 +396,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
             return
         try:
             self._write()
-        except ValueError as error:
-            self._hub.complain(f"{self.address} closed: {error}")
-            self._close()
+        except _BROKEN as error:
+            self._break(error)
         if self._session.is_over:
             self._close()
 
@@ -375,7 +410,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             if not out:
                 break
             self.wrote_at = self._hub.clock()
-            transport.write(out)
+            transport.write(out if self._tls is None else self._tls.sealed(out))
         unsent = self._session.unsent
         if not unsent:
             self.wrote_at = self.active_at
@@ -390,9 +425,18 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._write()
             self._session.terminate(error)
             self._write()
-        except ValueError as failure:
+        except _BROKEN as failure:
             self._hub.complain(f"{self.address} closed: {failure}")
         self.called_at = self._hub.clock()
+        self._close()
+
+    def _break(self, error: Exception) -> None:
+        """What the peer sent, or is sent, is broken: say what can be said, and close."""
+        self._hub.complain(f"{self.address} closed: {one_line(error)}")
+        try:
+            self._write()
+        except _BROKEN:
+            pass  # the same is in the way
         self._close()
 
     def _close(self) -> None:
@@ -401,4 +445,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._closing = True
             self.called_at = self._hub.clock()
         if self._transport is not None:
+            if self._tls is not None and not self._transport.is_closing():
+                self._tls.end()
+                self._transport.write(self._tls.outgoing())
             self._transport.close()

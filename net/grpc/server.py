@@ -1,4 +1,4 @@
-"""The listening side of gRPC: a port, its methods, and a clean stop.
+"""The listening side of gRPC: a port, what another port hands on, and a clean stop.
 
 Owns whether gRPC can be served here at all, and the order of the stop. It must never know a method.
 Called by nodes.
@@ -12,7 +12,12 @@ from typing import Final
 from turbopump.net.grpc.call import Method
 from turbopump.net.grpc.connection import GrpcConnection
 from turbopump.net.grpc.hub import GrpcHub
+from turbopump.net.grpc.opening import GrpcOpening
 from turbopump.net.grpc.options import GrpcOptions
+from turbopump.net.transport.hub import HTTP2
+from turbopump.net.transport.options import TlsSettings
+from turbopump.net.transport.server_tls import ServerTls
+from turbopump.net.transport.tls import TlsSession
 from turbopump.pyx.h2 import library
 
 logger = logging.getLogger(__name__)
@@ -31,34 +36,63 @@ def why_no_grpc() -> str | None:
 
 
 class GrpcServer:
-    """Serves methods on the port that `start` opens. Loop thread only; `why_no_grpc` was asked."""
+    """Serves methods on the port that `start` opens, and to connections that another server hands
+    on (it is its Upgrade). Loop thread only; `why_no_grpc` was asked."""
 
-    def __init__(self, methods: Mapping[str, Method], options: GrpcOptions | None = None) -> None:
+    def __init__(
+        self,
+        methods: Mapping[str, Method],
+        options: GrpcOptions | None = None,
+        tls: TlsSettings | None = None,
+    ) -> None:
+        """`tls` is for the port that `start` opens; None: peers are plain there."""
         self._methods = methods
         self._options = options or GrpcOptions()
+        self._tls = ServerTls(tls, [HTTP2])
         self._hub: GrpcHub | None = None
         self._listener: asyncio.Server | None = None
 
+    def begin(self) -> None:
+        """Serve what is handed on."""
+        self._hub = GrpcHub(self._methods, self._options, asyncio.get_running_loop())
+        self._hub.start_sweeping()
+
     async def start(self, host: str, port: int) -> int:
-        """Listen (0: on a free port); returns the port. Raises OSError if it is in use."""
-        loop = asyncio.get_running_loop()
-        hub = GrpcHub(self._methods, self._options, loop)
-        self._listener = await loop.create_server(
-            lambda: GrpcConnection(hub),
+        """Listen (0: on a free port); returns the port. Raises OSError if it is in use, TlsError
+        if the certificate files cannot be used."""
+        self._tls.load()
+        if self._hub is None:
+            self.begin()
+        hub = self._hub
+        assert hub is not None, "it has begun"
+        self._listener = await hub.loop.create_server(
+            lambda: GrpcOpening(hub, self._tls),
             host,
             port,
             backlog=self._options.backlog,
             reuse_address=True,
         )
-        self._hub = hub
-        hub.start_sweeping()
+        self._tls.start_looking()
         return int(self._listener.sockets[0].getsockname()[1])
+
+    @property
+    def open(self) -> int:
+        """Connections."""
+        return len(self._hub.connections) if self._hub is not None else 0
+
+    def take(self, transport: asyncio.Transport, tls: TlsSession | None, data: memoryview) -> None:
+        """Serve a connection whose first bytes another server has read."""
+        if self._hub is None:
+            transport.abort()
+        else:
+            GrpcConnection(self._hub, tls).begin(transport, data)
 
     async def stop(self) -> None:
         """Take no new connections and calls, say so (GOAWAY), give those under way stop_grace_ms,
         then end and close."""
         if self._listener is not None:
             self._listener.close()
+        self._tls.stop_looking()
         hub, self._hub = self._hub, None
         if hub is None:
             return

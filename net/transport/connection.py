@@ -1,8 +1,8 @@
 """One connection on the loop: bytes in, frames handled, answers out.
 
-Owns the BufferedProtocol of servers and clients alike: TLS by the first byte, back pressure both
-ways, and the peer's place in the sweep for idle and slow ones. It must never know a request code.
-Called by the loop; made by Server and Client, whose Hub it shares.
+Owns the BufferedProtocol of servers and clients alike: TLS and HTTP/2 by the first byte, back
+pressure both ways, and the peer's place in the sweep for idle and slow ones. It must never know a
+request code. Called by the loop; made by Server and Client, whose Hub it shares.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from typing import Final, cast
 from turbopump.engine.later import Later
 from turbopump.net.transport.dispatcher import Answer, Dispatcher, one_line
 from turbopump.net.transport.gone import Gone
-from turbopump.net.transport.hub import Gate, Hub
+from turbopump.net.transport.hub import HTTP2, Gate, Hub
 from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.transport.receiving import Receiver
-from turbopump.net.transport.tls import HANDSHAKE_BYTE, TlsError, TlsSession
+from turbopump.net.transport.tls import HANDSHAKE_BYTE, PREFACE_BYTE, TlsError, TlsSession
 from turbopump.net.transport.turn_taker import READ
 from turbopump.net.transport.turns import Steps
 from turbopump.net.transport.writing import WritingSide
@@ -146,7 +146,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
     def _slow_read(self, nbytes: int) -> None:
         if not self._started:
             self._start(self._hub.area.scratch[:nbytes])
-            if self._hello:
+            if self._hello or self._closing:
                 return
             if self._tls is None and self._begin_fast():
                 self.buffer_updated(nbytes)
@@ -334,6 +334,21 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             context.then(self._has_context)
         elif context is not None:
             self._begin_tls(context)
+        elif data[0] == PREFACE_BYTE:
+            self._hand_over(data)
+
+    def _hand_over(self, data: memoryview) -> None:
+        """The peer speaks HTTP/2: from here on it is not ours, if there is who serves it."""
+        upgrade, transport = self._hub.upgrade, self._transport
+        if upgrade is None or transport is None:
+            return
+        if not self._hub.is_free(self):
+            raise WireError("too many connections are open")
+        tls, self._tls, self._transport = self._tls, None, None
+        self._end()
+        if self._paused:
+            transport.resume_reading()
+        upgrade.take(transport, tls, data)
 
     def _has_context(self, context: ssl.SSLContext | TlsError) -> None:
         """There is a context, or there will be none: go on in turns with the others that wait."""
@@ -385,7 +400,9 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             if begins:
                 self._hub.ready(self)
                 self._say(tls)
-            if begins and self._begin_fast():
+            if begins and tls.protocol == HTTP2:
+                self._hand_over(memoryview(b""))
+            elif begins and self._begin_fast():
                 self.go_on()
             elif tls.established:
                 self._read_decrypted(tls)

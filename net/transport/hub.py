@@ -16,7 +16,7 @@ from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.options import ConnectionOptions
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.receiving import Area, Owner
-from turbopump.net.transport.tls import TlsError
+from turbopump.net.transport.tls import TlsError, TlsSession
 from turbopump.net.transport.turns import Steps, Turns
 from turbopump.net.wire.command import Command
 from turbopump.pyx.fast import Turn
@@ -56,6 +56,22 @@ UNSENT_KEPT: Final = 0.75
 
 ToTls = ssl.SSLContext | Later[ssl.SSLContext | TlsError] | None
 """What a connection becomes a TLS one with; None: nothing, it is plain."""
+
+
+HTTP2: Final = "h2"
+"""What a TLS peer chooses that speaks it (ALPN)."""
+
+
+class Upgrade(Protocol):
+    """What serves the peers of a port that speak HTTP/2."""
+
+    @property
+    def open(self) -> int:
+        """Its connections."""
+
+    def take(self, transport: asyncio.Transport, tls: TlsSession | None, data: memoryview) -> None:
+        """A connection is its from now on. `data` was read already; of one with TLS it is in the
+        session."""
 
 
 class Swept(Protocol):
@@ -141,6 +157,11 @@ class Hub:
     def is_free(self, connection: Swept) -> bool:
         """Whether the connection's requests are served as they come, none refused."""
         return True
+
+    @property
+    def upgrade(self) -> Upgrade | None:
+        """What serves peers that speak HTTP/2; None: they are refused."""
+        return None
 
     def tls_context(self, hello: bool) -> ToTls:
         """The context for a new connection, maybe later; None for a plain one.

@@ -8,18 +8,16 @@ import asyncio
 import logging
 import resource
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from turbopump.net.transport.connection import GO_AWAY_SINCE_VERSION, Connection
 from turbopump.net.transport.dispatcher import Dispatcher
-from turbopump.net.transport.hub import Gate, Hub, Swept, ToTls
-from turbopump.net.transport.options import ServerOptions, TlsMode, TlsSettings
+from turbopump.net.transport.hub import HTTP2, Gate, Hub, Swept, ToTls, Upgrade
+from turbopump.net.transport.options import ServerOptions
 from turbopump.net.transport.peer import Peer
-from turbopump.net.transport.tls import server_context
-from turbopump.net.transport.tls_context import LOOK_S, TlsContext
+from turbopump.net.transport.server_tls import ServerTls
 from turbopump.net.wire.codes import ResponseCode
-from turbopump.net.wire.command import Command, WireError, response
+from turbopump.net.wire.command import Command, response
 
 logger = logging.getLogger(__name__)
 
@@ -41,9 +39,12 @@ class Server:
         dispatcher: Dispatcher,
         options: ServerOptions | None,
         now_ms: Callable[[], int],
+        upgrade: Upgrade | None = None,
     ) -> None:
         self._dispatcher = dispatcher
         self._options = options or ServerOptions()
+        self._upgrade = upgrade
+        self._tls = ServerTls(self._options.tls, () if upgrade is None else [HTTP2])
         self._now_ms = now_ms
         self._hub: _ServerHub | None = None
         self._listeners: list[asyncio.Server] = []
@@ -69,7 +70,9 @@ class Server:
         loop = asyncio.get_running_loop()
         hub = self._hub
         if hub is None:
-            hub = _ServerHub(self._dispatcher, self._options, self._now_ms, loop)
+            hub = _ServerHub(
+                self._dispatcher, self._options, self._now_ms, loop, self._tls, self._upgrade
+            )
         listener = await loop.create_server(
             lambda: Connection(hub, dispatcher=dispatcher, gate=gate),
             host,
@@ -118,38 +121,31 @@ class _ServerHub(Hub):
         options: ServerOptions,
         now_ms: Callable[[], int],
         loop: asyncio.AbstractEventLoop,
+        tls: ServerTls,
+        upgrade: Upgrade | None,
     ) -> None:
         super().__init__(dispatcher, options, now_ms, loop)
         self.stopping = False
         self._limit = _connection_limit(options.max_connections)
         self._refused: set[Swept] = set()
-        self._tls = options.tls or TlsSettings(mode=TlsMode.DISABLED)
-        self._context = TlsContext(self._tls, partial(server_context, self._tls))
-        self._looking: asyncio.Task[None] | None = None
-        mode, files = self._tls.mode, self._tls.cert_path or self._tls.key_path
-        # Without files a certificate is made when the first peer wants one, by a thread: it takes
-        # 30 to 80 ms with the import of its package. Where every peer must want one it is better
-        # known now that there will be none.
-        if mode is TlsMode.ENFORCING or (mode is TlsMode.PERMISSIVE and files):
-            self._context.load()
+        self._tls = tls
+        self._upgrade = upgrade
+        tls.load()
 
     def start_sweeping(self) -> None:
         """Begin the sweeps, and the looks at certificates that may be renewed."""
         super().start_sweeping()
-        used = self._tls.mode is not TlsMode.DISABLED
-        if self._looking is None and used and self._context.has_files:
-            self._looking = self.loop.create_task(self._look_at_files())
+        self._tls.start_looking()
 
     def stop_sweeping(self) -> None:
         """End them."""
         super().stop_sweeping()
-        if self._looking is not None:
-            self._looking.cancel()
-            self._looking = None
+        self._tls.stop_looking()
 
     def admit(self, connection: Swept) -> bool:
         """Up to the limit; the next few get to hear why not."""
-        if len(self.connections) - len(self._refused) >= self._limit:
+        others = 0 if self._upgrade is None else self._upgrade.open
+        if len(self.connections) - len(self._refused) + others >= self._limit:
             self.complain(f"{connection.peer.address} refused: {self._limit} connections are open")
             self._refused.add(connection)
             self.connections.add(connection)
@@ -176,24 +172,14 @@ class _ServerHub(Hub):
         """Those over the limit are not."""
         return connection not in self._refused
 
-    def tls_context(self, hello: bool) -> ToTls:
-        """By mode: disabled closes TLS peers, enforcing plain ones."""
-        mode = self._tls.mode
-        if not hello:
-            if mode is TlsMode.ENFORCING:
-                raise WireError("a plain peer where tls.server.mode is enforcing")
-            return None
-        if mode is TlsMode.DISABLED:
-            raise WireError("a TLS peer where tls.server.mode is disabled")
-        return self._context.made()
+    @property
+    def upgrade(self) -> Upgrade | None:
+        """What serves HTTP/2."""
+        return self._upgrade
 
-    async def _look_at_files(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_S)
-            try:
-                await self._context.look()
-            except Exception:
-                logger.exception("the TLS files cannot be looked at for now")
+    def tls_context(self, hello: bool) -> ToTls:
+        """As the node's mode has it."""
+        return self._tls.context(hello)
 
 
 def _connection_limit(configured: int) -> int:

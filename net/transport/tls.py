@@ -16,6 +16,9 @@ from turbopump.pyx.tls import TlsRecords
 HANDSHAKE_BYTE: Final = 0x16
 """First byte of a TLS record that holds a ClientHello; no frame under the limit starts with it."""
 
+PREFACE_BYTE: Final = 0x50
+"""First byte of HTTP/2's preface ("PRI * HTTP/2.0"); no frame under the limit starts with it."""
+
 _CERTIFICATE_DAYS: Final = 365
 
 _AUTH_MODES: Final = {
@@ -86,6 +89,11 @@ class TlsSession(TlsRecords):
             except ssl.SSLWantReadError:
                 pass
         return self.established
+
+    @property
+    def protocol(self) -> str | None:
+        """What was agreed on to be spoken (ALPN), where something was."""
+        return self._object.selected_alpn_protocol()
 
     def is_end(self, error: Exception, have: int) -> bool:
         """Whether nothing follows the read that gave this error: the session ended, or what came is

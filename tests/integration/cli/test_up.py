@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from turbopump.net.grpc.server import why_no_grpc
+
 pytestmark = pytest.mark.integration
 
 Command = Callable[..., Any]
@@ -35,7 +37,7 @@ def test_up_is_ready_used_and_stopped(up: Ready, command: Command, tmp_path: Pat
                 "address": broker["address"],
                 "pid": running.process.pid,
                 "role": "master",
-                "grpc": "",
+                "grpc": broker["address"] if why_no_grpc() is None else "",
             }
         ],
         "data": str(data),

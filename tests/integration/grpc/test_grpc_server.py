@@ -1,93 +1,12 @@
 """The gRPC transport with grpcio's client, which shares no code with it, on a real loop."""
 
-import asyncio
-import threading
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from typing import Any
-
 import grpc
 import pytest
-import uvloop
+from tests.integration.grpc.conftest import Served, until
 
-from turbopump.net.grpc.call import GrpcCall, unary
-from turbopump.net.grpc.health import NOT_SERVING, SERVING, Health
-from turbopump.net.grpc.options import GrpcOptions
-from turbopump.net.grpc.server import GrpcServer, why_no_grpc
-from turbopump.net.grpc.status import GrpcCode, GrpcError
+from turbopump.net.grpc.health import NOT_SERVING, SERVING
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(why_no_grpc() is not None, reason="libnghttp2 is not installed"),
-]
-OPTIONS = GrpcOptions(message_max=4 << 20, stop_grace_ms=300)
-PLAIN: list[tuple[str, Any]] = [("grpc.use_local_subchannel_pool", 1)]
-
-
-class Served:
-    """A server on a loop of its own thread, with methods of each kind."""
-
-    def __init__(self) -> None:
-        self.loop = uvloop.new_event_loop()
-        self.serves = True
-        self.over: list[str] = []
-        self.health = Health(["S"], lambda: self.serves)
-        methods = {
-            "/S/Echo": unary(lambda call, message: call.answer(message)),
-            "/S/Refuse": unary(self._refuse),
-            "/S/Break": unary(lambda call, message: call.answer(bytes([1 // len(message) - 1]))),
-            "/S/Never": unary(self._never),
-            "/S/Many": unary(self._many),
-            "/S/Both": self._both,
-        }
-        self.server = GrpcServer(methods | self.health.methods, OPTIONS)
-        self.thread = threading.Thread(target=self.loop.run_forever)
-        self.thread.start()
-        port = self.run(self.server.start("127.0.0.1", 0))
-        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}", PLAIN)
-
-    def run(self, work: Any) -> Any:
-        done: Future[Any] = asyncio.run_coroutine_threadsafe(work, self.loop)
-        return done.result(10)
-
-    def _refuse(self, call: GrpcCall, message: bytes) -> None:
-        raise GrpcError(GrpcCode.NOT_FOUND, f"100% of {message.decode()}: ä")
-
-    def _never(self, call: GrpcCall, message: bytes) -> None:
-        call.on_over = lambda: self.over.append(message.decode())
-
-    def _many(self, call: GrpcCall, message: bytes) -> None:
-        for number in range(int(message)):
-            call.send(b"%d" % number)
-        call.answer(b"last")
-
-    def _both(self, call: GrpcCall) -> None:
-        call.on_message = call.send
-        call.on_end = call.answer
-
-    def stop(self) -> None:
-        self.channel.close()
-        self.run(self.server.stop())
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join()
-        self.loop.close()
-
-
-@pytest.fixture
-def served() -> Iterator[Served]:
-    one = Served()
-    yield one
-    one.stop()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait up to five seconds."""
-    for _ in range(500):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not come true")
+pytestmark = pytest.mark.integration
 
 
 @pytest.mark.parametrize("size", [0, 1, 1_000, 70_000, 4 << 20])

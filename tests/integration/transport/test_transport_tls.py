@@ -82,7 +82,7 @@ def test_others_are_served_while_the_certificate_is_made(
             raise TlsError("no certificate today")
         return server_context(settings)
 
-    monkeypatch.setattr("turbopump.net.transport.server.server_context", slowly)
+    monkeypatch.setattr("turbopump.net.transport.server_tls.server_context", slowly)
 
     async def main() -> None:
         async with (
@@ -296,7 +296,7 @@ async def shown_certificate(port: int) -> bytes:
 def test_a_renewed_certificate_is_shown_without_a_restart(
     run, serve, connect, monkeypatch, tmp_path
 ) -> None:
-    monkeypatch.setattr("turbopump.net.transport.server.LOOK_S", 0.01)
+    monkeypatch.setattr("turbopump.net.transport.server_tls.LOOK_S", 0.01)
 
     async def main() -> None:
         first = renew(tmp_path)

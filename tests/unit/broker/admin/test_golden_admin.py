@@ -56,6 +56,7 @@ NOT_SHOWN_THERE = {
 }
 """Two names of setters, what is null there, and what has another name there."""
 OURS = {
+    "enableRemotingLocalProxyGrpc",
     "grpcServerPort",
     "haMaxTimeSendsWait",
     "machineRooms",

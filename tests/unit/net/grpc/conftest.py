@@ -70,6 +70,15 @@ class Wire:
     def get_extra_info(self, _name: str) -> tuple[str, int]:
         return "127.0.0.1", 4_000
 
+    def set_write_buffer_limits(self) -> None:
+        """Those of the loop."""
+
+    def set_protocol(self, connection: GrpcConnection) -> None:
+        self.connection = connection
+
+    def is_closing(self) -> bool:
+        return bool(self.closed)
+
     def write(self, data: bytes) -> None:
         self.out += data
         self.writes += 1

@@ -1,0 +1,191 @@
+"""A connection of a gRPC port until it is known how the peer speaks: plain, or by TLS.
+
+Owns the first byte and the handshake. It must never begin a session of HTTP/2: GrpcConnection does,
+to which the socket is handed on. Called by the loop and by the turns of its hub; made by
+GrpcServer. Peers of remoting's port that speak HTTP/2 do not come this way: its own connection has
+done both already.
+"""
+
+import asyncio
+import ssl
+from typing import cast
+
+from turbopump.engine.later import Later
+from turbopump.net.grpc.connection import GrpcConnection
+from turbopump.net.grpc.hub import GrpcHub
+from turbopump.net.transport.dispatcher import one_line
+from turbopump.net.transport.server_tls import ServerTls
+from turbopump.net.transport.tls import HANDSHAKE_BYTE, TlsError, TlsSession
+from turbopump.net.wire.command import WireError
+from turbopump.net.wire.hosts import join
+
+
+class GrpcOpening(asyncio.BufferedProtocol):
+    """A connection of a GrpcHub that is not a GrpcConnection yet."""
+
+    __slots__ = (
+        "_context",
+        "_hello",
+        "_hub",
+        "_paused",
+        "_rests",
+        "_session",
+        "_since",
+        "_tls",
+        "_transport",
+        "address",
+    )
+
+    def __init__(self, hub: GrpcHub, tls: ServerTls) -> None:
+        self._hub = hub
+        self._tls = tls
+        self._transport: asyncio.Transport | None = None
+        self._session: TlsSession | None = None
+        self._context: ssl.SSLContext | TlsError | None = None
+        self._hello = b""
+        self._since = hub.clock()
+        self._rests = self._paused = False
+        self.address = ""
+
+    # What the loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Join the hub."""
+        self._transport = cast(asyncio.Transport, transport)
+        name = self._transport.get_extra_info("peername") or ("0.0.0.0", 0)
+        self.address = join(name[0], name[1])
+        if not self._hub.admit(self):
+            self.abort()
+
+    def get_buffer(self, _hint: int) -> memoryview:
+        """Where the next read goes: what came is handled or copied at once."""
+        return self._hub.room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Begin, or go on with the handshake."""
+        self._guarded(self._hub.room[:nbytes])
+
+    def eof_received(self) -> bool:
+        """A half-closed connection is closed."""
+        return False
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        """It ended before it began."""
+        self._transport = self._session = self._context = None
+        self._hub.connections.discard(self)
+
+    # What Turns calls.
+
+    def continue_turn(self) -> None:
+        """Take the step of the handshake that had to wait."""
+        self._rests = False
+        if self._transport is not None:
+            self._guarded(None)
+
+    # What GrpcHub and GrpcServer call.
+
+    @property
+    def unsent(self) -> int:
+        """It was told nothing."""
+        return 0
+
+    def sweep(self, now: float) -> None:
+        """A handshake, and the wait for the first byte, have as long as a message has."""
+        if now - self._since > self._hub.options.message_timeout_ms / 1_000:
+            self._hub.complain(f"{self.address} closed: it did not begin in time")
+            self.abort()
+
+    def go_away(self) -> None:
+        """There is nothing to go on with."""
+        self.abort()
+
+    def finish(self) -> None:
+        """Nor to end."""
+        self.abort()
+
+    def abort(self) -> None:
+        """Close without a word."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # The way to a GrpcConnection.
+
+    def _guarded(self, data: memoryview | None) -> None:
+        try:
+            self._go_on(data)
+        except (WireError, ssl.SSLError) as error:
+            self._hub.complain(f"{self.address} closed: {one_line(error)}")
+            if self._transport is not None:
+                self._transport.close()
+
+    def _go_on(self, data: memoryview | None) -> None:
+        if self._session is not None:
+            if data is not None:
+                self._session.feed(data)
+            self._shake_hands(self._session)
+        elif self._context is not None:
+            self._begin_tls(self._context, self._hello)
+        elif data is not None:
+            self._begin(data)
+
+    def _begin(self, data: memoryview) -> None:
+        """By the first byte. Nothing more is read until there is a certificate, or a turn."""
+        context = self._tls.context(data[0] == HANDSHAKE_BYTE)
+        if context is None:
+            self._become(None, data)
+        elif isinstance(context, Later):
+            self._hello = bytes(data)
+            self._pause()
+            context.then(self._has_context)
+        else:
+            self._begin_tls(context, data)
+
+    def _has_context(self, context: ssl.SSLContext | TlsError) -> None:
+        self._context = context
+        self._rest()
+
+    def _begin_tls(self, context: ssl.SSLContext | TlsError, hello: bytes | memoryview) -> None:
+        if isinstance(context, TlsError):
+            raise WireError(str(context))
+        self._session = TlsSession(context, server_side=True)
+        self._session.feed(hello)
+        self._hello, self._context = b"", None
+        self._shake_hands(self._session)
+
+    def _shake_hands(self, session: TlsSession) -> None:
+        if not self._hub.turns.begin_handshake():
+            self._pause()
+            self._rest()
+            return
+        try:
+            done = session.handshake()
+        finally:
+            # An alert of a failed handshake goes out too.
+            if self._transport is not None:
+                self._transport.write(session.outgoing())
+        if done:
+            self._become(session, memoryview(b""))
+        else:
+            self._resume()
+
+    def _become(self, session: TlsSession | None, data: memoryview) -> None:
+        self._resume()
+        transport, self._transport = self._transport, None
+        self._hub.connections.discard(self)
+        if transport is not None:
+            GrpcConnection(self._hub, session).begin(transport, data)
+
+    def _rest(self) -> None:
+        if not self._rests and self._transport is not None:
+            self._rests = True
+            self._hub.turns.rest(self, fresh=True)
+
+    def _pause(self) -> None:
+        if self._transport is not None and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self._transport is not None and self._paused:
+            self._paused = False
+            self._transport.resume_reading()

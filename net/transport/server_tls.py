@@ -1,0 +1,79 @@
+"""TLS of a node's ports: who must, may or must not use it, and with which certificate.
+
+Owns the mode, the context and the looks at its files. It must never read a connection. Called by
+servers, which ask once for each connection and begin and end the looks.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Sequence
+
+from turbopump.net.transport.hub import ToTls
+from turbopump.net.transport.options import TlsMode, TlsSettings
+from turbopump.net.transport.tls import server_context
+from turbopump.net.transport.tls_context import LOOK_S, TlsContext
+from turbopump.net.wire.command import WireError
+
+logger = logging.getLogger(__name__)
+
+
+class ServerTls:
+    """One for a node: all its ports have the same certificate. Loop thread only.
+
+    `protocols` are those that a client may choose from in its handshake (ALPN).
+    """
+
+    def __init__(self, settings: TlsSettings | None, protocols: Sequence[str] = ()) -> None:
+        self._settings = settings or TlsSettings(mode=TlsMode.DISABLED)
+        self._protocols = tuple(protocols)
+        self._context = TlsContext(self._settings, self._make)
+        self._looking: asyncio.Task[None] | None = None
+
+    def load(self) -> None:
+        """Raises TlsError where it is known already that there will be no certificate.
+
+        Without files a certificate is made when the first peer wants one, by a thread: it takes 30
+        to 80 ms with the import of its package. Where every peer must want one it is made now.
+        """
+        mode, files = self._settings.mode, self._settings.cert_path or self._settings.key_path
+        if mode is TlsMode.ENFORCING or (mode is TlsMode.PERMISSIVE and files):
+            self._context.load()
+
+    def start_looking(self) -> None:
+        """Begin the looks at certificates that may be renewed; `stop_looking` ends them."""
+        used = self._settings.mode is not TlsMode.DISABLED
+        if self._looking is None and used and self._context.has_files:
+            self._looking = asyncio.get_running_loop().create_task(self._look_at_files())
+
+    def stop_looking(self) -> None:
+        """End them."""
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+
+    def context(self, hello: bool) -> ToTls:
+        """For a connection whose first byte begins a handshake, or not. By mode: disabled closes
+        TLS peers, enforcing plain ones, by raising WireError."""
+        mode = self._settings.mode
+        if not hello:
+            if mode is TlsMode.ENFORCING:
+                raise WireError("a plain peer where tls.server.mode is enforcing")
+            return None
+        if mode is TlsMode.DISABLED:
+            raise WireError("a TLS peer where tls.server.mode is disabled")
+        return self._context.made()
+
+    def _make(self) -> ssl.SSLContext:
+        context = server_context(self._settings)
+        if self._protocols:
+            context.set_alpn_protocols(self._protocols)
+        return context
+
+    async def _look_at_files(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self._context.look()
+            except Exception:
+                logger.exception("the TLS files cannot be looked at for now")

@@ -338,6 +338,15 @@ class Replicated(LogStanding):
         queues had counted that nothing in it speaks of."""
         return self._counts.wanted
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether that is known, or the master that was asked does not know it (RocketMQ's)."""
+        return not self._counts.wanted or self._counts.unknown
+
+    def no_counts(self) -> None:
+        """The master that was asked says none. The next one is asked again."""
+        self._counts.unknown = True
+
     def idle_counts(self) -> Counts:
         """The next queue offset of each queue all of whose messages are too old to be here."""
         return self._counts.idle(self._parts.queues, self._log.min)

@@ -134,7 +134,10 @@ class Follower:
         if self._blocked:
             self._unblock()
         self._read_on()
-        self._do(self.machine.on_tick(now_ms), now_ms)
+        machine = self.machine
+        if isinstance(machine, Replica) and self._is_counted():
+            self._do(machine.on_counted(now_ms), now_ms)
+        self._do(machine.on_tick(now_ms), now_ms)
 
     # Inside
 
@@ -342,7 +345,11 @@ class Follower:
 
     def _state(self) -> LogState:
         log = self._log
-        return LogState(log.min, log.end, log.confirm, log.epochs, log.believed_end)
+        return LogState(log.min, log.end, log.confirm, log.epochs, log.believed_end, log.is_counted)
+
+    def _is_counted(self) -> bool:
+        """Of the log as the machine knows it: nothing waits to be done to it."""
+        return self._log.is_counted and not (self._recording or self._blocked)
 
 
 def _told_once(actions: list[Action]) -> list[Action]:

@@ -38,6 +38,8 @@ class QueueCounts:
         self._files = ConfigFiles(files, f"{root}/config")
         self._counts: Counts = {}
         self._log_end = 0
+        self.unknown = False
+        """Whether this life's master cannot say them."""
         value = self._files.load(FILE_NAME)
         if value is None:
             self.wanted = False
@@ -104,6 +106,7 @@ class QueueCounts:
         value = {"counts": text, "logEnd": log_end, "wanted": wanted}
         yield partial(self._files.save, FILE_NAME, value)
         self._counts, self._log_end, self.wanted = counts, log_end, wanted
+        self.unknown = False
 
 
 def read_counts(value: Any) -> Counts:

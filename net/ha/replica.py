@@ -112,6 +112,8 @@ class LogState:
     epochs: Epochs
     believed_end: LogOffset
     """Up to where the epochs are believed: the end, unless their file was damaged."""
+    counted: bool = True
+    """Whether it is known how far queues had counted of which it has no message."""
 
 
 class Replica:
@@ -135,6 +137,7 @@ class Replica:
         self._adopting: Epochs | None = None
         self._connecting = False
         self._first_frame = False
+        self._counted = True
         self._durable_end = LogOffset(0)
         self._reported = LogOffset(-1)
         self._wait_ms = RETRY_MIN_MS
@@ -228,6 +231,15 @@ class Replica:
         self._report(actions, now_ms)
         return actions
 
+    def on_counted(self, now_ms: int) -> list[Action]:
+        """How far the queues had counted of which the log has no message is known, durably, or the
+        master cannot say it. Until then a log that began behind its master's first byte reports
+        nothing: a member of the SyncStateSet may have to lead, and would count them from 0 (I9)."""
+        actions: list[Action] = []
+        self._counted = True
+        self._report(actions, now_ms)
+        return actions
+
     def on_tick(self, now_ms: int) -> list[Action]:
         """Time passes; to be called several times a second."""
         options = self.options
@@ -257,6 +269,7 @@ class Replica:
         self._log = log
         self.log_end, self.confirm_offset = log.end, log.confirm
         self._epochs = log.epochs
+        self._counted = log.counted
         self._durable_end = LogOffset(0)
 
     @property
@@ -336,6 +349,7 @@ class Replica:
         if self._empty:
             if not frame.body and frame.log_offset != 0:
                 return
+            self._counted = self._counted and frame.log_offset == self.log_end
         elif frame.log_offset != self.log_end:
             if first and frame.log_offset > self.log_end:
                 actions.append(Restart())
@@ -385,7 +399,7 @@ class Replica:
     def _report(self, actions: list[Action], now_ms: int) -> None:
         if self.state is not State.TRANSFER:
             return
-        end = LogOffset(0) if self._empty else self.log_end
+        end = LogOffset(0) if self._empty or not self._counted else self.log_end
         if self.options.ack_durable and self._reported >= 0:
             end = min(end, self._durable_end)
         if end > self._reported:

@@ -219,6 +219,12 @@ def deleted_of(table: Table) -> dict[str, LogOffset]:
     return {name: LogOffset(end) for name, end in last if end >= 0 and is_folder_name(name)}
 
 
+def may_count(table: Table) -> bool:
+    """Whether the broker that gave this knows how far idle queues have counted, or will once it
+    serves as the master. RocketMQ's never does."""
+    return DELETED_TOPICS in table.members
+
+
 def counts_of(table: Table) -> Counts | None:
     """How far the master's idle queues have counted, None if it does not say. Raises BadBody."""
     value = table.members.get(QUEUE_COUNTS)

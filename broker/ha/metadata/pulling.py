@@ -78,6 +78,7 @@ class CountedLog(Protocol):
     def min(self) -> LogOffset: ...
     @property
     def wants_counts(self) -> bool: ...
+    def no_counts(self) -> None: ...
     def taking_counts(self, counts: Counts) -> Later[OSError | StoreError | None]: ...
 
 
@@ -351,11 +352,16 @@ class MetadataFollower:
     def _take_counts(self, table: answers.Table, log_min: LogOffset) -> answers.Steps[None]:
         """What was asked of another beginning of the log says nothing of this one."""
         log = self._log
+        if log is None or not log.wants_counts or log.min != log_min:
+            return
         counts = answers.counts_of(table)
-        if counts is not None and log is not None and log.wants_counts and log.min == log_min:
-            error = yield log.taking_counts(counts)
-            if error is not None:
-                raise StoreError(f"what queues have counted cannot be kept: {error}") from error
+        if counts is None:
+            if not answers.may_count(table):
+                log.no_counts()
+            return
+        error = yield log.taking_counts(counts)
+        if error is not None:
+            raise StoreError(f"what queues have counted cannot be kept: {error}") from error
 
     def _topics(self, now: Following) -> answers.Steps[None]:
         wants = self._log is not None and self._log.wants_counts

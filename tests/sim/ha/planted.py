@@ -206,6 +206,18 @@ def failed_sync_counts_as_done(patch: Patch) -> None:
     patch.setattr(DiskLane, "sync", sync)
 
 
+def elected_before_it_knows_idle_queues(patch: Patch) -> None:
+    """A replica whose log began behind its master's first byte reports all of it at once, and may
+    lead before it knows how far the queues are that it has nothing of."""
+    real = Replica._report
+
+    def report(self: Replica, actions: list[Any], now_ms: int) -> None:
+        self._counted = True
+        real(self, actions, now_ms)
+
+    patch.setattr(Replica, "_report", report)
+
+
 BUGS: list[Plant] = [
     proposed_set_ignored,
     missing_member_does_not_count,
@@ -225,6 +237,7 @@ BUGS: list[Plant] = [
     records_written_in_part,
     text_that_ends_in_zeros_is_cut,
     failed_sync_counts_as_done,
+    elected_before_it_knows_idle_queues,
 ]
 # What a bug needs that shows in few seeds: these play its troubles, the first as their theme.
 ABOUT: dict[Plant, tuple[str, ...]] = {
@@ -241,4 +254,5 @@ ABOUT: dict[Plant, tuple[str, ...]] = {
     records_written_in_part: ("kill", "partition"),
     text_that_ends_in_zeros_is_cut: ("kill", "partition"),
     failed_sync_counts_as_done: ("failing disk", "crash"),
+    elected_before_it_knows_idle_queues: ("lost answers", "election"),
 }

@@ -15,7 +15,7 @@ from turbopump.broker.ha.metadata import pulling as metadata_module
 from turbopump.broker.ha.metadata.pulling import MetadataFollower
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.disk.real_files import RealFiles
-from turbopump.engine.types import LogOffset, QueueOffset
+from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.topics import DataVersion, TopicConfig
@@ -571,26 +571,3 @@ def test_one_part_that_fails_does_not_hold_up_the_others(group: Group) -> None:
     assert group.replica.broker.groups.get("G") is not None
     assert group.follower.error.startswith("topics: answered with code 3: not here; offsets: ")
     assert group.follower.synced_ms < 0
-
-
-def test_a_log_that_began_anew_is_told_at_once_how_far_idle_queues_are(group: Group) -> None:
-    """Of those the log says nothing (seed 206001 of the simulation); asked until it is said."""
-    master, replica = group.master.broker, group.replica.broker
-    told = master.store.replicated(group.master.now_ms)
-    told.to_master(1, group.master.now_ms)
-    assert told.taking_counts({"T": {0: 7}}).value is None
-    log = replica.store.replicated(group.replica.now_ms)
-    follower = MetadataFollower(replica, group.link, log=log)
-    follower.follow(MASTER, 1, group.replica.steady_ms)
-    follower.tick(group.replica.now_ms, group.replica.steady_ms)
-    assert "queueCounts" not in group.link.asked[0].fields, "it has the log from its first byte on"
-    asked = len(group.link.asked)
-    log.append(LogOffset(log.file_size), b"\x00\x00", group.replica.now_ms)
-    group.link.target, target = None, group.link.target
-    follower.tick(group.replica.now_ms, group.replica.steady_ms)
-    assert len(group.link.asked) == asked + 1 and log.wants_counts
-    group.link.target = target
-    group.replica.now_ms += 60_000
-    follower.tick(group.replica.now_ms, group.replica.steady_ms)
-    assert not log.wants_counts
-    assert log.idle_counts() == {"T": {0: 7}}

@@ -1,0 +1,66 @@
+"""A replica whose log began anew asks how far the queues are of which it has no message."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.broker.ha.pairs import MASTER, Group, Link
+
+from turbopump.broker.ha.metadata.pulling import MetadataFollower
+from turbopump.engine.types import LogOffset
+from turbopump.net.wire.command import Command
+
+
+@pytest.fixture
+def group(make_world: Callable[..., Any]) -> Group:
+    return Group(make_world)
+
+
+def test_a_log_that_began_anew_is_told_at_once_how_far_idle_queues_are(group: Group) -> None:
+    """Of those the log says nothing (seed 206001 of the simulation); asked until it is said."""
+    master, replica = group.master.broker, group.replica.broker
+    told = master.store.replicated(group.master.now_ms)
+    told.to_master(1, group.master.now_ms)
+    assert told.taking_counts({"T": {0: 7}}).value is None
+    log = replica.store.replicated(group.replica.now_ms)
+    follower = MetadataFollower(replica, group.link, log=log)
+    follower.follow(MASTER, 1, group.replica.steady_ms)
+    follower.tick(group.replica.now_ms, group.replica.steady_ms)
+    assert "queueCounts" not in group.link.asked[0].fields, "it has the log from its first byte on"
+    asked = len(group.link.asked)
+    log.append(LogOffset(log.file_size), b"\x00\x00", group.replica.now_ms)
+    group.link.target, target = None, group.link.target
+    follower.tick(group.replica.now_ms, group.replica.steady_ms)
+    assert len(group.link.asked) == asked + 1 and log.wants_counts
+    group.link.target = target
+    group.replica.now_ms += 60_000
+    assert not log.is_counted
+    follower.tick(group.replica.now_ms, group.replica.steady_ms)
+    assert (log.wants_counts, log.is_counted) == (False, True)
+    assert log.idle_counts() == {"T": {0: 7}}
+
+
+@pytest.mark.parametrize("is_rocketmq", [True, False])
+def test_a_master_that_cannot_count_is_waited_for_if_it_is_ours(
+    group: Group, is_rocketmq: bool
+) -> None:
+    """A RocketMQ master never says how far idle queues are: its replica reports what it has. One of
+    ours that does not serve yet says it later."""
+    log = group.replica.broker.store.replicated(group.replica.now_ms)
+    master = Link(group.master)
+
+    def rocketmq(request: Command) -> Command | str:
+        request.fields.pop("deletedTopics", None)
+        request.fields.pop("queueCounts", None)
+        return master.answer(request)
+
+    if is_rocketmq:
+        group.link.target = rocketmq
+    else:
+        group.master.broker.role.end(2)
+    follower = MetadataFollower(group.replica.broker, group.link, log=log)
+    follower.follow(MASTER, 1, group.replica.steady_ms)
+    log.append(LogOffset(log.file_size), b"\x00\x00", group.replica.now_ms)
+    assert not log.is_counted
+    follower.tick(group.replica.now_ms, group.replica.steady_ms)
+    assert (log.wants_counts, log.is_counted) == (True, is_rocketmq)

@@ -199,8 +199,11 @@ class ActingReplicas(Protocol):
     def noticed(self) -> None:
         """905: the lowest id of the group has changed."""
 
-    def master_comes(self, address: str, ha_address: str) -> str | None:
+    def master_comes(self, address: str, ha_address: str, number: int | None) -> str | None:
         """906, of a master that is back. Why it is not believed, None if it is."""
+
+    def master_serves(self, number: int) -> None:
+        """906, of the master that said it is back with that number."""
 
 
 class ByteRate:

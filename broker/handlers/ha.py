@@ -129,7 +129,7 @@ def _exchange_ha_info(
     if header.master_ha_address is not None:
         if broker.acting is not None:
             refused = broker.acting.master_comes(
-                header.master_address or "", header.master_ha_address
+                header.master_address or "", header.master_ha_address, header.return_number
             )
             if refused is not None:
                 return response(request, ResponseCode.SYSTEM_ERROR, refused)
@@ -137,6 +137,9 @@ def _exchange_ha_info(
             fenced = request.language != JAVA
             finder = broker.membership.finder
             finder.told(header.master_address, header.master_ha_address, fenced)
+    elif header.is_online:
+        if broker.acting is not None and header.return_number is not None:
+            broker.acting.master_serves(header.return_number)
     elif broker.ha is not None and broker.role.reign is not None:
         end = LogOffset(broker.store.max_log_offset)
         told = ExchangeHaInfo(broker.ha_address, end, broker.address)

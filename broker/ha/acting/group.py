@@ -7,6 +7,8 @@ itself: `replicating.py` does, which makes and ticks it. Called by the handlers 
     a master that was not    heard for as long as name servers wait: a replica may have acted, and
                              is asked once more for its offsets, while this broker serves
     a replica                seat.py
+    a broker that keeps      each replica that it has not asked: it was away, or unknown to name
+    progress hears of        servers, and may have acted before; so it is asked for its offsets
 """
 
 import logging
@@ -75,6 +77,8 @@ class ActingGroup:
         self.seat.is_ready = self._knows_others
         self._others: OthersOffsets | None = None
         self._knows = False
+        self._asked_of: set[tuple[int, str]] = set()
+        """The replicas whose offsets are known since this broker keeps progress: ids, addresses."""
         self.waits = replication.waits_to_lead
         """Whether a master does not serve yet."""
         self._asking: PreOnline | None = None
@@ -127,7 +131,7 @@ class ActingGroup:
         """905: the lowest id of the group has changed."""
         self.members.hasten()
 
-    def master_comes(self, address: str, ha_address: str) -> str | None:
+    def master_comes(self, address: str, ha_address: str, number: int | None) -> str | None:
         """906, of a master that is back: follow it. Why not, if that cannot be."""
         if self._broker.role.is_master or self.waits:
             return "this broker is a master"
@@ -139,12 +143,16 @@ class ActingGroup:
                 split(one)
         except ValueError as error:
             return str(error)
-        self.seat.master_comes()
+        self.seat.master_comes(number)
         if not self._has_master():
             self.on_told(address, ha_address)
             static = self._broker.config.replication.ha_master_address
             self._service.follow_anew(static or ha_address)
         return None
+
+    def master_serves(self, number: int) -> None:
+        """906, of the master that came back with that number."""
+        self.seat.master_serves(number)
 
     def _heard(self) -> None:
         """A name server answered."""
@@ -155,11 +163,30 @@ class ActingGroup:
         if silent_ms > limit_ms // SAID_DEAD_PARTS:
             self._ask_again("this broker has heard no name server")
         self.seat.look()
+        self._ask_who_came()
 
     def _ask_again(self, why: str) -> None:
         role = self._broker.role
-        if role.is_master and role.is_known and self._asking is None:
+        if role.is_master and role.is_known:
             logger.warning("%s for a while: it asks its replicas what they know", why)
+            if self._asking is None:
+                self._ask(serves=True)
+            else:
+                self._asking.heard.clear()
+
+    def _ask_who_came(self) -> None:
+        broker = self._broker
+        if not broker.role.keeps_progress:
+            self._asked_of.clear()
+            return
+        shown = {one for one in self.members.members.items() if one[0] != MASTER_ID}
+        shown -= {one for one in shown if one[1] == broker.address}
+        self._asked_of &= shown  # one that goes and comes is asked once more
+        if shown == self._asked_of or broker.config.replication.skip_pre_online:
+            return
+        if broker.role.is_acting:
+            self._ask_others()
+        elif self._asking is None:
             self._ask(serves=True)
 
     def _ask(self, *, serves: bool) -> None:
@@ -175,7 +202,8 @@ class ActingGroup:
         )
 
     def _asked(self) -> None:
-        self._asking = None
+        assert self._asking is not None, "it calls this"
+        self._asked_of, self._asking = self._asking.heard, None
         if self.waits:
             self.waits = False
             self.on_online()
@@ -187,6 +215,10 @@ class ActingGroup:
             return True
         if self._others is None and len(self.members.members) == 1:
             return True
+        self._ask_others()
+        return False
+
+    def _ask_others(self) -> None:
         if self._others is None:
             self._others = OthersOffsets(
                 self._broker,
@@ -197,9 +229,10 @@ class ActingGroup:
                 self._others_asked,
                 wall_ms=self._wall_ms,
             )
-        return False
 
     def _others_asked(self) -> None:
+        assert self._others is not None, "it calls this"
+        self._asked_of = self._others.heard
         self._others, self._knows = None, True
         self.seat.look()
         self._knows = False

@@ -9,9 +9,11 @@ replicating.py does, once `done` is called. Made and ticked by group.py.
       43   consumer offsets               the higher one stays, unless it was set back there
       28, 45, 60  where its log ends, delay levels, timers: what either knows was delivered
     all connections stand still, and the last 906 is not so old that a replica acts again -> done
+    906 to each: the master serves, so nobody waits for it any more that should act when it dies
 
 Anything else than that: once more from the beginning, a second later. So a replica that is alive
-and cannot be heard keeps its master from serving, until no name server knows it any more.
+and cannot be heard keeps its master from serving, until no name server knows it any more. A master
+that serves already asks the others nevertheless, and that one again.
 """
 
 import ipaddress
@@ -62,8 +64,15 @@ class NotYet(Exception):
 class _Seen:
     """A replica that was heard."""
 
-    host: str
+    address: str
     said_ms: int
+    number: int
+    """Of the 906."""
+
+    @property
+    def host(self) -> str:
+        """Where its connection comes from."""
+        return split(self.address)[0]
 
 
 class PreOnline:
@@ -87,6 +96,8 @@ class PreOnline:
         self.reason = "no name server has said yet who is in the group"
         """Why it is not over."""
         self.is_over = False
+        self.heard: set[tuple[int, str]] = set()
+        """The replicas whose offsets were taken over: ids and addresses."""
         self._broker = broker
         self._members = members
         self._replicas = replicas
@@ -99,6 +110,7 @@ class PreOnline:
         self._due_ms = LONG_AGO_MS
         self._round: answers.Steps[None] | None = None
         self._replica_count = 0
+        self._seen: list[_Seen] = []
         self._asked = ""
         """The replica that is asked."""
         self._waits = False
@@ -152,11 +164,13 @@ class PreOnline:
         self._round = None
         self._due_ms = self._broker.steady_ms() + AGAIN_MS
         if reason and reason != self.reason:
-            logger.warning("this master does not serve yet: %s", reason)
+            what = "not all is here that replicas know" if self._serves else "it does not serve yet"
+            logger.warning("this broker is the master, %s: %s", what, reason)
         self.reason = reason
         if not reason:
             self.is_over = True
             self._done()
+            self._tell_online()
 
     # A round
 
@@ -174,23 +188,50 @@ class PreOnline:
         if not (is_whole or self._serves or members.are_settled):
             raise NotYet("name servers may not know all replicas yet")
         self._replica_count = len(replicas)
-        seen: list[_Seen] = []
+        self.heard &= set(replicas.items()) if self._serves else set()
+        self._seen = []
+        missing = ""
         for broker_id in sorted(replicas, reverse=True):
             self._asked = replicas[broker_id]
-            seen.append((yield from self._ask(f"replica {broker_id} at {self._asked}")))
-        for one in seen:
-            if not self._follows(one.host):
-                raise NotYet(f"the replica at {one.host} does not follow any more")
-            if broker.steady_ms() - one.said_ms > SURE_MS:
-                raise NotYet("it took too long: replicas may act again")
+            if (broker_id, self._asked) in self.heard:
+                continue
+            try:
+                self._seen.append((yield from self._ask(broker_id)))
+            except (NotYet, BadBody) as error:
+                if not self._serves:
+                    raise
+                missing = str(error)
+                continue
+            self.heard.add((broker_id, self._asked))
+            if self._serves:
+                self._tell_online()
+        self._check_seen()
+        if missing:
+            raise NotYet(missing)
         if members.members.keys() - found.keys() - {0}:
             raise NotYet("another replica has come")
 
-    def _ask(self, name: str) -> answers.Steps[_Seen]:
-        broker = self._broker
-        said_ms = broker.steady_ms()
+    def _check_seen(self) -> None:
+        """What they said is the last word."""
+        for one in self._seen:
+            if not self._follows(one.host):
+                raise NotYet(f"the replica at {one.host} does not follow any more")
+            if self._broker.steady_ms() - one.said_ms > SURE_MS:
+                raise NotYet("it took too long: replicas may act again")
+
+    def _tell_online(self) -> None:
+        """That it serves, to those who wait for that."""
+        for one in self._seen:
+            header = ExchangeHaInfo(return_number=one.number, is_online=True)
+            request = new_request(RequestCode.EXCHANGE_BROKER_HA_INFO, header)
+            self._call(one.address, request, TIMEOUT_MS)
+        self._seen = []
+
+    def _ask(self, broker_id: int) -> answers.Steps[_Seen]:
+        broker, name = self._broker, f"replica {broker_id} at {self._asked}"
+        said_ms, number = broker.steady_ms(), broker.random.getrandbits(62)
         end = LogOffset(broker.store.max_log_offset)
-        header = ExchangeHaInfo(broker.ha_address, end, broker.address)
+        header = ExchangeHaInfo(broker.ha_address, end, broker.address, number)
         answer = yield from self._answer(
             name, new_request(RequestCode.EXCHANGE_BROKER_HA_INFO, header)
         )
@@ -204,7 +245,7 @@ class PreOnline:
         yield from self._offsets(name)
         if not self._serves:
             yield from self._progress(name)
-        return _Seen(host, said_ms)
+        return _Seen(self._asked, said_ms, number)
 
     def _follows(self, host: str) -> bool:
         """Of replicas whose address is a name it is only known how many there are."""
@@ -262,6 +303,8 @@ class OthersOffsets(PreOnline):
                     yield from self._progress(name)
             except (NotYet, BadBody) as error:
                 logger.warning("%s", error)
+            else:
+                self.heard.add((broker_id, self._asked))
 
 
 def _is_ip(host: str) -> bool:

@@ -5,6 +5,7 @@ broker/replicating.py, which ticks it and says what it hears.
 
     acts while     name servers show this broker as the one with the lowest id of its group
     and            it has no connection to a master, and none has just said that it comes back (906)
+                   and not yet that it serves (906, too)
 
 It begins once they have said the same of the replicas for a while: one that has just started shows
 whichever registered there first.
@@ -25,7 +26,7 @@ from turbopump.engine.types import LONG_AGO_MS
 logger = logging.getLogger(__name__)
 
 COMING_MS: Final = 10_000
-"""So long after 906 this replica does not act, whether its master is there by then or not."""
+"""So long after 906 this replica does not act, unless its master says before that it serves."""
 STALE_ROUTES_MS: Final = 60_000
 """Clients look for new routes every 30 s: up to then some take this replica for the master."""
 
@@ -53,6 +54,8 @@ class Seat:
         self._has_master = has_master
         self._steady_ms = steady_ms
         self._coming_until_ms = LONG_AGO_MS
+        self._return_number: int | None = None
+        """Of the last 906."""
 
     @property
     def leads(self) -> bool:
@@ -65,10 +68,16 @@ class Seat:
         since_ms = self._steady_ms() - self.changed_ms
         return self.leads or (not self._role.is_acting and since_ms < STALE_ROUTES_MS)
 
-    def master_comes(self) -> None:
+    def master_comes(self, number: int | None) -> None:
         """The master said that it is back: what it is about to copy must not change any more."""
         self._coming_until_ms = self._steady_ms() + COMING_MS
+        self._return_number = number
         self.look()
+
+    def master_serves(self, number: int) -> None:
+        """It has copied that. A word that was late, of a return before this one, says nothing."""
+        if number == self._return_number:
+            self._coming_until_ms = LONG_AGO_MS
 
     def look(self) -> None:
         """Decide: at each tick, and when something was heard."""

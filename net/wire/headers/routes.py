@@ -118,11 +118,17 @@ class NotifyMinBrokerIdChangeRequest:
 
 @dataclass(slots=True)
 class ExchangeHaInfo:
-    """906, between brokers; its answer has the same members. Without an address in it, it asks."""
+    """906, between brokers; its answer has the same members. Without an address in it, it asks.
+
+    Two are ours, which RocketMQ ignores. `returnNumber`: which of its master's questions a replica
+    answers. `isOnline`, without an address: the master that asked it so serves now.
+    """
 
     master_ha_address: str | None = None
     master_flush_offset: Int64 | None = None
     master_address: str | None = None
+    return_number: Int64 | None = None
+    is_online: bool | None = None
 
 
 @dataclass(slots=True)

@@ -335,8 +335,11 @@ class Reader(Process):
     def on_tick(self, now_ms: int) -> None:
         if self._busy or now_ms < self._next_ms:
             return
-        self._busy = True
         rng = self.group.rng
+        if self.group.is_calm and rng.random() < 0.04:
+            self._next_ms = now_ms + 12_000
+            return
+        self._busy = True
         if not self.address or rng.random() < 0.2:
             names = self.group.names[int(rng.random() * len(self.group.names))]
             self._ask(names.endpoint.address, route_request(), self._routed)

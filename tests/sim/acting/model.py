@@ -34,6 +34,10 @@ class Model:
         self._lives: dict[str, int] = {}
         self._acts: set[str] = set()
         """Replicas that act."""
+        self._served: set[str] = set()
+        """Masters that served in this life."""
+        self._hopeful: set[str] = set()
+        """Masters that did not serve in their last life: replicas wait for them for a while."""
 
     # What brokers do
 
@@ -47,6 +51,8 @@ class Model:
         """It is gone; offsets since it was last saved may be."""
         self.ends += 1
         self._acts.discard(broker.name)
+        (self._hopeful.discard if broker.name in self._served else self._hopeful.add)(broker.name)
+        self._served.discard(broker.name)
         self._has.pop(broker.endpoint.address, None)
 
     def look(self, broker: "Member") -> None:
@@ -100,15 +106,35 @@ class Model:
     def serves(self, master: "Member") -> None:
         """A master's clients are served from now on."""
         self.returns += 1
+        self._served.add(master.name)
         if self._group.has_cuts:
             return
-        mine = offsets_of(master)
+        mine, told = offsets_of(master), master.replicating.acting.members.members.values()
         for other in self._listed(master):
+            if other.endpoint.address not in told:
+                continue  # it came just now: `quiet` looks after it
             assert not other.context.role.is_acting, f"{other.name} acts still"
             for queue_id, at in offsets_of(other).items():
                 assert mine.get(queue_id, -1) >= at, (
                     f"{master.name} serves with {mine}, {other.name} has {at} (I13)"
                 )
+
+    def quiet(self) -> None:
+        """Nothing came, went or was cut for QUIET_MS."""
+        up = [one for one in self._group.brokers if one.context is not None]
+        master, *replicas = self._group.brokers
+        if master.context is None:
+            acting = [one.name for one in up if one.context.role.is_acting]
+            waits = master.name in self._hopeful
+            assert acting or waits or not up, "the master is gone, and no replica acts"
+            return
+        if master.context.role.keeps_progress:
+            mine = offsets_of(master)
+            for other in set(replicas) & set(up):
+                for queue_id, at in offsets_of(other).items():
+                    assert mine.get(queue_id, -1) >= at, (
+                        f"{master.name} has {mine} after a while, {other.name} has {at} (I13)"
+                    )
 
     # What consumers see
 

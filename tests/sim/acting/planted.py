@@ -86,6 +86,16 @@ def another_replica_is_not_asked(patch: Patch) -> None:
     patch.setattr(ActingGroup, "_knows_others", lambda self: True)
 
 
+def who_comes_later_is_not_asked(patch: Patch) -> None:
+    """By a broker that serves already: a replica that was away, with newer offsets."""
+    patch.setattr(ActingGroup, "_ask_who_came", lambda self: None)
+
+
+def a_replica_waits_for_a_master_that_was_there(patch: Patch) -> None:
+    """It does not hear that its master serves, and does not act when that dies soon after."""
+    patch.setattr(ActingGroup, "master_serves", lambda self, number: None)
+
+
 def a_lock_is_one_brokers_word(patch: Patch) -> None:
     """The others are not asked (as without lockInStrictMode)."""
 
@@ -112,6 +122,8 @@ BUGS: list[Plant] = [
     a_master_that_was_not_heard_asks_nothing,
     offsets_are_not_asked_for,
     another_replica_is_not_asked,
+    who_comes_later_is_not_asked,
+    a_replica_waits_for_a_master_that_was_there,
     a_lock_is_one_brokers_word,
     a_broker_forgets_locks_and_votes,
 ]

@@ -76,6 +76,15 @@ class Connections:
         self.followed.append(address)
 
 
+class Alone:
+    """A reign whose sends wait for nobody."""
+
+    over = False
+
+    def need(self) -> int:
+        return 1
+
+
 class Bench:
     """A broker in a group whose replicas act."""
 
@@ -84,6 +93,8 @@ class Bench:
         world.broker.address, world.broker.ha_address = address, address.replace("10911", "10912")
         self.has_master = False
         self.online = 0
+        self.leads = False
+        """Whether it takes its role when it is online."""
         self.group = ActingGroup(
             world.broker,
             self.connections,
@@ -105,6 +116,8 @@ class Bench:
 
     def _went_online(self) -> None:
         self.online += 1
+        if self.leads:
+            self.world.broker.role.begin(Alone())
 
     def say(self, **members: str) -> None:
         """What name servers say from now on."""
@@ -328,6 +341,31 @@ def test_a_master_that_says_it_is_back_ends_it(slave: Bench) -> None:
     assert not slave.group.seat.is_left
 
 
+def test_who_heard_that_its_master_serves_acts_as_soon_as_it_dies(
+    make: Callable[..., Bench],
+) -> None:
+    slave, master = make(AS_SLAVE, SLAVE), make(ACTING, MASTER)
+    slave.say(_1=SLAVE)
+    slave.has_master, master.connections.hosts = True, ["10.0.0.2"]
+    master.world.pass_time(1_500)
+    assert master.online == 1
+    slave.has_master = False
+    slave.world.pass_time(200)
+    assert slave.world.broker.role.is_acting
+
+
+def test_what_a_master_said_in_its_last_life_ends_no_waiting(slave: Bench) -> None:
+    slave.say(_1=SLAVE)
+    for number in (1, 2):
+        header = ExchangeHaInfo("10.0.0.1:10912", 0, MASTER, number)
+        assert slave.world.ask(RequestCode.EXCHANGE_BROKER_HA_INFO, header).code == 0
+    for number, acts in ((1, False), (None, False), (2, True)):
+        online = ExchangeHaInfo(return_number=number, is_online=True)
+        assert slave.world.ask(RequestCode.EXCHANGE_BROKER_HA_INFO, online).code == 0
+        slave.world.pass_time(200)
+        assert slave.world.broker.role.is_acting == acts
+
+
 @pytest.mark.parametrize("address", ["", "no port", "a" * 5_000 + ":1"])
 def test_what_is_no_address_of_a_master_changes_nothing(slave: Bench, address: str) -> None:
     slave.say(_1=SLAVE)
@@ -444,6 +482,48 @@ def test_a_master_that_was_not_heard_asks_while_it_serves(make: Callable[..., Be
     slave.commit(9)
     master.world.pass_time(2_000)
     assert master.offset() == 9
+
+
+def test_a_replica_that_comes_later_is_asked(make: Callable[..., Bench]) -> None:
+    slave, master = make(AS_SLAVE, SLAVE), make(ACTING, MASTER)
+    slave.say(_1=SLAVE)
+    slave.commit(8)
+    master.leads = True
+    master.say()
+    assert (master.online, master.offset()) == (1, -1), "no name server knows a replica"
+    slave.has_master, master.connections.hosts = True, ["10.0.0.2"]
+    master.say(_0=MASTER, _1=SLAVE)
+    assert master.offset() == 8
+    count = len(master.names.asked)
+    master.world.pass_time(900)
+    assert all(one.code == 901 for _, one in master.names.asked[count:]), "it is asked once"
+
+
+def test_one_that_cannot_be_heard_hides_no_other_from_who_serves(
+    make: Callable[..., Bench],
+) -> None:
+    slave, master = make(AS_SLAVE, SLAVE), make(ACTING, MASTER)
+    slave.say(_1=SLAVE)
+    slave.commit(8)
+    master.leads = True
+    master.say()
+    slave.has_master, master.connections.hosts = True, ["10.0.0.2"]
+    master.say(_0=MASTER, _1=SLAVE, _2=OTHER)
+    assert master.offset() == 8
+    asked = [one.code for at, one in master.names.asked if at == SLAVE]
+    master.world.pass_time(5_000)
+    assert [one.code for at, one in master.names.asked if at == SLAVE] == asked, "it was heard"
+
+
+def test_who_acts_asks_a_replica_that_comes_later(make: Callable[..., Bench]) -> None:
+    slave = make(AS_SLAVE, SLAVE)
+    other = make(AS_SLAVE.replace("brokerId=1", "brokerId=2"), OTHER)
+    other.say(_2=OTHER)
+    other.commit(7)
+    slave.say(_1=SLAVE)
+    assert (slave.world.broker.role.is_acting, slave.offset()) == (True, -1)
+    slave.say(_1=SLAVE, _2=OTHER)
+    assert slave.offset() == 7
 
 
 def test_progress_of_deliveries_is_that_of_who_knows_more(make: Callable[..., Bench]) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from bench.versus.report import markdown
 from bench.versus.runs import SIDES, Plan, Rounds
 from bench.versus.servers import KINDS
+from bench.versus.targets import BESIDE
 from bench.versus.workloads import LOADS
 from interop.support import groups, toolchain
 
@@ -33,8 +34,8 @@ NAMES = [
 ]
 
 
-def arguments() -> argparse.Namespace:
-    """The command line."""
+def arguments(line: list[str] | None = None) -> argparse.Namespace:
+    """The command line. `beside` adds a side; its tree must have an environment that was made."""
     parser = argparse.ArgumentParser(prog="python -m bench.versus")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--duration", type=float, default=3.0, help="seconds of a load")
@@ -49,9 +50,22 @@ def arguments() -> argparse.Namespace:
         help="the turbopump that is measured: that of a tree before"
         " a change, under the load of this one",
     )
+    parser.add_argument(
+        "--beside",
+        type=Path,
+        metavar="TREE",
+        help="another tree, with its own environment: measured in turn with the others,"
+        " and compared with this one",
+    )
     parser.add_argument("--write", action="store_true", help="into docs/PERFORMANCE.md")
     parser.add_argument("--values", type=Path, help="all values as JSON")
-    return parser.parse_args()
+    found = parser.parse_args(line)
+    if found.beside is not None:
+        found.beside = found.beside.absolute() / ".venv" / "bin" / "turbopump"
+        if not found.beside.is_file():
+            parser.error(f"--beside: {found.beside} does not exist (make run makes it)")
+        found.sides = (*found.sides, BESIDE)
+    return found
 
 
 def rocketmq_version() -> str:
@@ -90,6 +104,8 @@ def main() -> None:
     )
     if chosen.program is not None:
         KINDS["turbopump"] = groups.Turbopump(program=chosen.program)
+    if chosen.beside is not None:
+        KINDS[BESIDE] = groups.Turbopump(program=str(chosen.beside))
     missing = toolchain.missing_tools()
     if missing:
         sys.exit("versus cannot run: " + "; ".join(missing))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.versus import targets
 from bench.versus.runs import Plan, Results
-from bench.versus.targets import BOUND, OURS, THEIRS
+from bench.versus.targets import BESIDE, BOUND, OURS, THEIRS
 from bench.versus.workloads import LOADS
 
 _PAGES = ("SC_PHYS_PAGES", "SC_PAGE_SIZE")
@@ -40,6 +40,16 @@ class Table:
             return "-"
         return f"{other / mine if inverted else mine / other:.1f}x"
 
+    def change(self, figure: str, *, inverted: bool = False) -> str:
+        """Ours in percent of the other tree's: the median of the rounds, lowest and highest.
+        `inverted` where less is better. A round's two were measured one right after the other."""
+        mine, other = (self._values.get((figure, side), []) for side in (OURS, BESIDE))
+        pairs = [(new, old) for new, old in zip(mine, other, strict=False) if new and old]
+        if not pairs:
+            return "-"
+        shares = [old / new if inverted else new / old for new, old in pairs]
+        return f"{statistics.median(shares):.0%} ({min(shares):.0%} - {max(shares):.0%})"
+
     def share(self, figure: str) -> str:
         """Ours in percent of the bound."""
         mine, bound = self.median(figure, OURS), self.median(figure, BOUND)
@@ -66,6 +76,8 @@ def markdown(results: Results, plan: Plan, rocketmq: str, command: str) -> str:
         _throughput(table),
         _rest(table, plan),
     ]
+    if BESIDE in plan.sides:
+        parts.append(_beside(table))
     return "\n".join(parts)
 
 
@@ -130,6 +142,27 @@ def _throughput(table: Table) -> str:
     ]
     if refusals:
         lines += ["", "Requests answered with an error (SYSTEM_BUSY): " + "; ".join(refusals) + "."]
+    return "\n".join([*lines, ""])
+
+
+def _beside(table: Table) -> str:
+    lines = [
+        "This tree beside the other, medians; the two of a round are of the same minutes."
+        " 100 %: as many messages a second, or a CPU second.",
+        "",
+        "| load | RocketMQ msg/s | other msg/s | this msg/s | of the other (rounds)"
+        " | other CPU us | this CPU us | messages a CPU second, of the other (rounds) |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    names = [*((load.name, load.title) for load in LOADS), ("backlog", "consume a backlog")]
+    for name, title in [*names, ("transactions", "transactions"), ("timers", "timers sent")]:
+        speed, cpu = f"{name}.messages_per_s", f"{name}.cpu_us"
+        if table.median(speed, OURS) is not None:
+            sides = (THEIRS, BESIDE, OURS)
+            cells = [*(table.cell(speed, side) for side in sides), table.change(speed)]
+            cells += [*(table.cell(cpu, side) for side in sides[1:])]
+            cells.append(table.change(cpu, inverted=True))
+            lines.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
 

@@ -1,4 +1,4 @@
-"""The rounds: RocketMQ and Turbopump in turn, each load on a fresh store.
+"""The rounds: RocketMQ and Turbopump in turn at each load, each life on a fresh store.
 
 Owns the order of things and what is measured around a load: memory, start-up, bounds. It must
 never run two servers at a time. Called by `python -m bench.versus`.
@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from bench import bound, engine_append, tls_load
@@ -20,6 +21,7 @@ from bench.versus.workloads import (
     QUEUES_OF_TOPIC,
     ROUND,
     WARMING_READS,
+    Life,
     Load,
     Measured,
     Target,
@@ -94,19 +96,23 @@ class Rounds:
         self._say = say
 
     def run(self) -> Results:
-        """All rounds; the sides change places every round."""
+        """All rounds; the sides change places every round. What is compared is measured one right
+        after the other: a machine that others share is not the same some minutes later."""
+        parts: list[Callable[[str], None]] = [
+            *(partial(self._live, life) for life in LIVES),
+            self._backlog,
+            self._recovery,
+            self._queues,
+            self._creation,
+            self._filter,
+            self._later,
+        ]
         for number in range(self._plan.rounds):
+            self._say(f"round {number + 1} of {self._plan.rounds}")
             sides = self._plan.sides
-            for side in sides if number % 2 == 0 else sides[::-1]:
-                self._say(f"round {number + 1} of {self._plan.rounds}, {side}")
-                self._loads(side)
-                self._backlog(side)
-                self._recovery(side)
-                self._queues(side)
-                self._creation(side)
-                self._filter(side)
-                self._later(side)
-            self._say(f"round {number + 1} of {self._plan.rounds}, {BOUND}")
+            for part in parts:
+                for side in sides if number % 2 == 0 else sides[::-1]:
+                    part(side)
             self._bounds()
             self._topics()
         return self.results
@@ -114,24 +120,23 @@ class Rounds:
     def _note(self, name: str, side: str, measured: Measured) -> None:
         self.results.add_load(name, side, measured)
         self._say(
-            f"  {name}: {measured.messages_per_s:,.0f}/s, {measured.cpu_us:.2f} us of CPU,"
+            f"  {name}, {side}: {measured.messages_per_s:,.0f}/s, {measured.cpu_us:.2f} us of CPU,"
             f" p50 {measured.p50_us:,.0f} us, p99 {measured.p99_us:,.0f} us"
             + (f", refused {measured.refused:.2%}" if measured.refused else "")
         )
 
-    def _loads(self, side: str) -> None:
-        for life in LIVES:
-            loads = [load for load in life.loads if self._plan.wants(load.name)]
-            if not loads:
-                continue
-            with running(side, self._folder, {"flushDiskType": life.flush}) as server:
-                self._note_start(server)
-                target = server.target()
-                if life.tls:
-                    target = replace(target, preload=tls_load.build(self._folder / "tls"))
-                target.warm(life.warming)
-                for load in loads:
-                    self._note(load.name, side, self._produce(target, load))
+    def _live(self, life: Life, side: str) -> None:
+        loads = [load for load in life.loads if self._plan.wants(load.name)]
+        if not loads:
+            return
+        with running(side, self._folder, {"flushDiskType": life.flush}) as server:
+            self._note_start(server)
+            target = server.target()
+            if life.tls:
+                target = replace(target, preload=tls_load.build(self._folder / "tls"))
+            target.warm(life.warming)
+            for load in loads:
+                self._note(load.name, side, self._produce(target, load))
 
     def _produce(self, target: Target, load: Load, *, topics: int = 1) -> Measured:
         return target.produce(
@@ -186,7 +191,7 @@ class Rounds:
                 self.results.add(f"{name}.cpu_us", side, cpu_us)
                 self.results.add(f"{name}.p99_ms", side, found.p99_ms)
                 self._say(
-                    f"  {name}: {found.topics_per_s:,.0f}/s, {cpu_us:,.0f} us of CPU,"
+                    f"  {name}, {side}: {found.topics_per_s:,.0f}/s, {cpu_us:,.0f} us of CPU,"
                     f" p99 {found.p99_ms:,.1f} ms"
                 )
                 if name == "creation":
@@ -210,7 +215,7 @@ class Rounds:
             cpu_us = (server.usage().cpu_s - before_s) * 1e6 / found.looked_at
             self.results.add("filter.messages_per_s", side, found.messages_per_s)
             self.results.add("filter.cpu_us", side, cpu_us)
-            self._say(f"  filter: {found.messages_per_s:,.0f}/s, {cpu_us:.3f} us of CPU")
+            self._say(f"  filter, {side}: {found.messages_per_s:,.0f}/s, {cpu_us:.3f} us of CPU")
 
     def _later(self, side: str) -> None:
         """Transactions; timers that are sent, that wait, and that become due."""
@@ -227,7 +232,7 @@ class Rounds:
             self._rest(server)
             lost = sent.taken - (later_load.stored(port) - had)
             self._note_sent("transactions", side, sent, server.usage().cpu_s - before_s)
-            self._say(f"  transactions: {lost} commits are missing")
+            self._say(f"  transactions, {side}: {lost} commits are missing")
         with running(side, self._folder, {}) as server:
             port = server.ports.broker
             later_load.make_topic(port)
@@ -245,8 +250,10 @@ class Rounds:
             late = later_load.watch(port, begin_s + 2 * DUE_BEHIND_S, DUE)
             self.results.add("lateness.p50_ms", side, late.p50_ms)
             self.results.add("lateness.p99_ms", side, late.p99_ms)
-            self._say(f"  {TIMERS:,} timers wait: {anonymous_mb:.0f} MB of anonymous memory")
-            self._say(f"  {late}")
+            self._say(
+                f"  {side}: {TIMERS:,} timers wait: {anonymous_mb:.0f} MB of anonymous memory"
+            )
+            self._say(f"  {side}: {late}")
 
     def _note_sent(self, name: str, side: str, sent: later_load.Sent, used_s: float) -> None:
         refused = sent.refused / sent.taken
@@ -288,7 +295,7 @@ class Rounds:
             server.kill_broker()
             server.start_broker()
             self.results.add("recovery.ready_s", side, server.ready_s)
-            self._say(f"  ready {server.ready_s:.2f} s after kill -9")
+            self._say(f"  recovery, {side}: ready {server.ready_s:.2f} s after kill -9")
 
     def _topics(self) -> None:
         """The first load over many topics. RocketMQ takes minutes to make that many."""

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 OURS, THEIRS, BOUND = "turbopump", "rocketmq", "bound"
+BESIDE = "beside"
+"""Another tree of ours, under the same load."""
 
 
 class Medians(Protocol):

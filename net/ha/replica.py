@@ -138,6 +138,8 @@ class Replica:
         self._connecting = False
         self._first_frame = False
         self._counted = True
+        self._apart = False
+        """Whether it connected as a learner, because queues are not counted."""
         self._durable_end = LogOffset(0)
         self._reported = LogOffset(-1)
         self._wait_ms = RETRY_MIN_MS
@@ -178,7 +180,9 @@ class Replica:
         self._reported = LogOffset(-1)
         self.last_read_ms = self.last_write_ms = now_ms
         options = self.options
-        first = Handshake(options.broker_id, options.sync_from_last_file, options.async_learner)
+        self._counted, self._apart = True, not log.counted
+        learner = options.async_learner or self._apart
+        first = Handshake(options.broker_id, options.sync_from_last_file, learner)
         return [Send(first.encode())]
 
     def on_closed(self, reason: str, now_ms: int) -> list[Action]:
@@ -233,10 +237,15 @@ class Replica:
 
     def on_counted(self, now_ms: int) -> list[Action]:
         """How far the queues had counted of which the log has no message is known, durably, or the
-        master cannot say it. Until then a log that began behind its master's first byte reports
-        nothing: a member of the SyncStateSet may have to lead, and would count them from 0 (I9)."""
+        master cannot say it. Before that, a log that began behind its master's first byte is no
+        member's: one may have to lead, and would count them from 0 (I9). So a connection in which
+        it begins reports nothing, and a later one is a learner's, whose first word is its end."""
         actions: list[Action] = []
         self._counted = True
+        if self._apart and self._attached:
+            self._retry("idle queues are counted", now_ms)
+            actions.append(Close(self.reason))
+        self._apart = False
         self._report(actions, now_ms)
         return actions
 
@@ -269,7 +278,6 @@ class Replica:
         self._log = log
         self.log_end, self.confirm_offset = log.end, log.confirm
         self._epochs = log.epochs
-        self._counted = log.counted
         self._durable_end = LogOffset(0)
 
     @property

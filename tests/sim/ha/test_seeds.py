@@ -26,6 +26,7 @@ PARTS = 4
 
 # Seeds that found what is mended since.
 REGRESSIONS: dict[str, tuple[int, tuple[str, ...]]] = {
+    "a replica that does not know idle queues says it has nothing": (910181, ()),
     "a broker takes a timer and dies of that (of the suite)": (20516, ()),
     "a replica is elected before it knows how far idle queues are": (
         116,

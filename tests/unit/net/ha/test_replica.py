@@ -322,16 +322,24 @@ def test_r19_a_master_whose_log_begins_behind_ours_makes_us_start_anew() -> None
     assert shell.take() == Ack(2002).encode()
 
 
-def test_a_log_whose_counts_are_still_wanted_reports_nothing_in_its_next_life() -> None:
+def test_a_log_whose_counts_are_still_wanted_is_a_learners_in_its_next_life() -> None:
+    """Seed 910181 of `ha`: the master takes the first word for where it goes on."""
     log = MemoryLog(bytearray(b"x" * 50), epochs({1: 0}))
     shell = Shell(Replica(ReplicaOptions(2)), log)
     shell.do(shell.replica.follow("master:10912", 1, 0))
     shell.do(shell.replica.on_connected(replace(log.state(), counted=False), 0))
-    shell.take()
+    assert shell.take() == Handshake(2, False, True).encode()
     shell.feed(reply({1: 0}, 50))
-    assert shell.take() == Ack(0).encode()
-    shell.do(shell.replica.on_counted(0))
     assert shell.take() == Ack(50).encode()
+    shell.feed(piece(50, b"abc"))
+    assert shell.take() == Ack(53).encode()
+    shell.do(shell.replica.on_counted(0))
+    assert shell.closed == ["idle queues are counted"]
+    shell.connect(RETRY_MAX_MS)
+    assert shell.take() == Handshake(2, False, False).encode()
+    shell.feed(reply({1: 0}, 53))
+    shell.do(shell.replica.on_counted(0))
+    assert (shell.take(), shell.replica.state) == (Ack(53).encode(), State.TRANSFER)
 
 
 def test_bytes_are_appended_confirmed_and_reported() -> None:

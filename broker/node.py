@@ -47,6 +47,7 @@ from turbopump.engine.types import Progress
 from turbopump.net.config.config_file import write_back
 from turbopump.net.transport.calls import Calls
 from turbopump.net.transport.client import Client
+from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.hub import Gate, Upgrade
 from turbopump.net.transport.options import RemotingOptions, ServerOptions
 from turbopump.net.transport.server import Server
@@ -363,7 +364,7 @@ class BrokerNode:
         options = ServerOptions(
             idle_timeout_ms=config.server_channel_max_idle_seconds * 1000, tls=config.tls
         )
-        self._server = Server(table, options, self._now_ms, self._begin_grpc())
+        self._server = Server(table, options, self._now_ms, self._begin_grpc(table))
         host = config.bind_address
         try:
             turn = Turn(fast.lane, self._loop.call_soon)
@@ -413,14 +414,22 @@ class BrokerNode:
                 raise StartError(str(error)) from None
             raise
 
-    def _begin_grpc(self) -> Upgrade | None:
+    def _begin_grpc(self, table: Dispatcher) -> Upgrade | None:
         """What serves gRPC, loaded where it is to be served; None: not at the broker's port."""
         config, self._grpc = self._config, None
         if not config.grpc_at_listen_port and config.grpc_server_port == NO_GRPC:
             return None
         from turbopump.broker.grpc.front import GrpcFront
+        from turbopump.broker.grpc.ground import GrpcSurroundings
 
-        front = GrpcFront(self.context)
+        around = GrpcSurroundings(
+            broker=self.context,
+            table=table,
+            soon=self._loop.call_soon,
+            call_later=lambda delay_ms, work: self._loop.call_later(delay_ms / 1_000, work),
+            now_ms=self._now_ms,
+        )
+        front = GrpcFront(around)
         if not front.begin():
             return None
         self._grpc = front

@@ -6,8 +6,10 @@ stopped by node.py, which loads it only where gRPC is to be served.
 
 import logging
 
-from turbopump.broker.context import BrokerContext
+from turbopump.broker.grpc.ground import GrpcGround, GrpcSurroundings
+from turbopump.broker.grpc.messaging import Messaging
 from turbopump.net.grpc.health import Health
+from turbopump.net.grpc.messages import SERVICE
 from turbopump.net.grpc.server import GrpcServer, why_no_grpc
 from turbopump.net.wire.hosts import join
 
@@ -17,11 +19,13 @@ logger = logging.getLogger(__name__)
 class GrpcFront:
     """One for a broker that serves gRPC. Loop thread only."""
 
-    def __init__(self, broker: BrokerContext) -> None:
-        self._broker = broker
-        self._health = Health((), lambda: broker.role.is_known and not broker.shutting_down)
+    def __init__(self, around: GrpcSurroundings) -> None:
+        broker = self._broker = around.broker
+        self._health = Health((SERVICE,), lambda: broker.role.is_known and not broker.shutting_down)
         broker.role.on_change.append(self._health.changed)
-        self.server = GrpcServer(self._health.methods, tls=broker.config.tls)
+        self._messaging = Messaging(GrpcGround(around), lambda: self.address)
+        methods = self._health.methods | self._messaging.methods
+        self.server = GrpcServer(methods, tls=broker.config.tls)
         """What the broker's own port hands connections on to."""
         self.address = ""
         """`host:port` for clients; empty where gRPC is off."""
@@ -34,6 +38,7 @@ class GrpcFront:
             logger.warning("%s", reason)
             return False
         self.server.begin()
+        self._messaging.start()
         return True
 
     async def start(self, host: str, port: int) -> None:
@@ -44,5 +49,6 @@ class GrpcFront:
 
     async def stop(self) -> None:
         """End what is under way and close the port."""
+        self._messaging.stop()
         self._health.changed()
         await self.server.stop()

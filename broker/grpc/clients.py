@@ -1,0 +1,243 @@
+"""The clients of gRPC: who they are by their settings, and as what the broker's tables know them.
+
+Owns one Peer for each client id, its settings and its life: Heartbeat, NotifyClientTermination, the
+end. It must never write to a stream: link.py does. Called by telemetry.py, messaging.py and, each
+tick, by front.py.
+
+A client is made by its first settings. It stays as long as it calls, or has a Telemetry stream; a
+stream that is open says as much as a heartbeat.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from turbopump.broker.grpc.ground import GrpcGround
+from turbopump.broker.grpc.link import TelemetryLink
+from turbopump.broker.grpc.rpc import Rpc, RpcRefused, check_answer, language_of
+from turbopump.broker.grpc.settings import consumer_of, find_group, merge, topics_of
+from turbopump.net.grpc.call import GrpcCall
+from turbopump.net.grpc.codes import ClientType, Code
+from turbopump.net.transport.peer import Peer, Timer
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import VERSION, Command, new_request
+from turbopump.net.wire.headers.clients import UnregisterClientRequest
+from turbopump.net.wire.heartbeat import ConsumerData, HeartbeatData, ProducerData
+from turbopump.net.wire.names import kept_size
+
+CLIENTS_SIZE_MAX: Final = 128 << 20
+"""Bytes of all clients: over 10,000 with a handful of topics."""
+CLIENT_SIZE: Final = 4_000
+"""Bytes of one besides its settings."""
+TOPICS_MAX: Final = 1_000
+"""Topics that a client produces to, as many as a connection of remoting may have groups."""
+SILENCE_MAX_MS: Final = 30_000
+"""A client without a stream that has not called for so long is gone: three heartbeats."""
+BEAT_MS: Final = 30_000
+"""How often an open stream counts as a heartbeat."""
+_CONSUMERS: Final = frozenset({ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER})
+_UNKNOWN: Final = "cannot find client settings for this client"
+
+
+class NoLink:
+    """The link of one who only asks, and cannot be asked."""
+
+    def __init__(self, ground: GrpcGround) -> None:
+        self._ground = ground
+
+    def send(self, command: Command) -> None:
+        """There is no way back."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
+        """As Peer wants it."""
+        return self._ground.call_later(delay_ms, callback)
+
+    def after_answers(self, callback: Callable[[], None]) -> None:
+        """As Peer wants it."""
+        self._ground.soon(callback)
+
+
+def peer_of(call: GrpcCall, link: TelemetryLink | NoLink) -> Peer:
+    """Who calls, as handlers see it."""
+    peer = Peer(call.address, call.host, link)
+    peer.language, peer.version = language_of(call), VERSION
+    return peer
+
+
+@dataclass(slots=True)
+class GrpcClient:
+    """One client id. `settings` is the newest, merged; `consumer` what it consumes; `topics` are
+    the topics that it produces to, each of which is a producer group of remoting."""
+
+    client_id: str
+    peer: Peer
+    link: TelemetryLink
+    settings: Any
+    consumer: ConsumerData | None = None
+    topics: dict[str, None] = field(default_factory=dict)
+    seen_ms: int = 0
+    beat_ms: int = 0
+    size: int = 0
+
+    @property
+    def group(self) -> str:
+        """The group that it consumes for, empty for a producer."""
+        return "" if self.consumer is None else self.consumer.group_name
+
+    def heartbeat(self) -> Command:
+        """The heartbeat of remoting that says the same."""
+        data = HeartbeatData(
+            self.client_id,
+            [ProducerData(topic) for topic in self.topics],
+            [] if self.consumer is None else [self.consumer],
+        )
+        return new_request(RequestCode.HEART_BEAT, body=data.encode())
+
+
+class GrpcClients:
+    """All clients by their ids. Loop thread only. `on_gone` is called with each that is no more."""
+
+    def __init__(self, ground: GrpcGround) -> None:
+        self._ground = ground
+        self._clients: dict[str, GrpcClient] = {}
+        self.on_gone: Callable[[GrpcClient], None] = lambda client: None
+        self.size = 0
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def get(self, client_id: str) -> GrpcClient | None:
+        """A client that has settings; it has been heard of now."""
+        client = self._clients.get(client_id)
+        if client is not None:
+            client.seen_ms = self._ground.broker.steady_ms()
+        return client
+
+    def peer(self, rpc: Rpc) -> Peer:
+        """Who calls, as handlers see it: also one without settings."""
+        client = self.get(rpc.client_id)
+        return client.peer if client is not None else peer_of(rpc.call, NoLink(self._ground))
+
+    def take(
+        self, call: GrpcCall, client_id: str, settings: Any, done: Callable[[Command | None], None]
+    ) -> GrpcClient:
+        """Settings of a client on its stream; they are merged in place, and `done` gets the answer
+        to the heartbeat that they are. Raises RpcRefused, and keeps what was before."""
+        ground, now_ms = self._ground, self._ground.now_ms()
+        consumer, topics = None, dict[str, None]()
+        if settings.WhichOneof("kind") == "publishing":
+            topics = dict.fromkeys(topics_of(settings))
+        elif settings.WhichOneof("kind") == "subscription":
+            if settings.client_type not in _CONSUMERS:
+                raise RpcRefused(Code.UNRECOGNIZED_CLIENT_TYPE, "no such consumer is served")
+            consumer = consumer_of(settings, now_ms)
+            find_group(ground.broker, consumer.group_name, now_ms)
+        else:
+            raise RpcRefused(Code.BAD_REQUEST, "settings of no producer and no consumer")
+        merge(ground.broker, settings, now_ms)
+        known = self._clients.get(client_id)
+        if known is not None and known.group != (consumer.group_name if consumer else ""):
+            self.drop(known)
+            known = None
+        topics = {**({} if known is None else known.topics), **topics}
+        subscribed = consumer.subscription_data_set if consumer is not None else ()
+        size = CLIENT_SIZE + 3 * settings.ByteSize() + sum(one.size for one in subscribed)
+        size = self._room(known, size, topics)
+        client = known or self._add(call, client_id, settings)
+        client.link.stream = call
+        client.settings, client.consumer = settings, consumer
+        self._resize(client, size, topics)
+        self._beat(client, done)
+        return client
+
+    def heartbeat(self, rpc: Rpc) -> None:
+        """Heartbeat."""
+        client = self._known(rpc)
+        self._beat(client, lambda answer: rpc.guarded(partial(_accepted, rpc, answer)))
+
+    def terminate(self, rpc: Rpc) -> None:
+        """NotifyClientTermination."""
+        self.drop(self._known(rpc))
+        rpc.answer()
+
+    def produces(self, client_id: str, topic: str) -> None:
+        """A client sends transactions to a topic, which its settings may not have named yet: it can
+        be asked what became of them."""
+        client = self._clients.get(client_id)
+        if client is None or client.consumer is not None or topic in client.topics:
+            return
+        topics = {**client.topics, topic: None}
+        size = self._room(client, client.size - kept_size(*client.topics), topics)
+        self._resize(client, size, topics)
+        self._beat(client, lambda answer: None)
+
+    def lost(self, client: GrpcClient, call: GrpcCall) -> None:
+        """A stream has ended; the client may open another one."""
+        if client.link.stream is call:
+            client.link.stream = None
+            client.seen_ms = self._ground.broker.steady_ms()
+
+    def drop(self, client: GrpcClient) -> None:
+        """A client is gone."""
+        if self._clients.get(client.client_id) is not client:
+            return
+        del self._clients[client.client_id]
+        self.size -= client.size
+        if client.consumer is not None:
+            header = UnregisterClientRequest(client.client_id, consumer_group=client.group)
+            request = new_request(RequestCode.UNREGISTER_CLIENT, header)
+            self._ground.ask(request, client.peer, lambda answer: None)
+        self.on_gone(client)
+        client.peer.lost()
+
+    def tick(self) -> None:
+        """Drop who is silent; an open stream is a sign of life."""
+        now_ms = self._ground.broker.steady_ms()
+        for client in list(self._clients.values()):
+            if client.link.stream is not None:
+                client.seen_ms = now_ms
+                if now_ms - client.beat_ms > BEAT_MS:
+                    self._beat(client, lambda answer: None)
+            elif now_ms - client.seen_ms > SILENCE_MAX_MS:
+                self.drop(client)
+
+    def _add(self, call: GrpcCall, client_id: str, settings: Any) -> GrpcClient:
+        link = TelemetryLink(self._ground, lambda: self.drop(client))
+        link.peer = peer_of(call, link)
+        client = GrpcClient(client_id, link.peer, link, settings)
+        client.seen_ms = self._ground.broker.steady_ms()
+        self._clients[client_id] = client
+        return client
+
+    def _room(self, known: GrpcClient | None, size: int, topics: dict[str, None]) -> int:
+        """The bytes of a client with its topics; raises RpcRefused where it has no room."""
+        if len(topics) > TOPICS_MAX:
+            raise RpcRefused(Code.BAD_REQUEST, f"one client produces to over {TOPICS_MAX} topics")
+        size += kept_size(*topics)
+        if self.size + size - (0 if known is None else known.size) > CLIENTS_SIZE_MAX:
+            text = f"all clients take over {CLIENTS_SIZE_MAX} bytes"
+            raise RpcRefused(Code.TOO_MANY_REQUESTS, text)
+        return size
+
+    def _resize(self, client: GrpcClient, size: int, topics: dict[str, None]) -> None:
+        self.size += size - client.size
+        client.size, client.topics = size, topics
+
+    def _beat(self, client: GrpcClient, done: Callable[[Command | None], None]) -> None:
+        client.beat_ms = self._ground.broker.steady_ms()
+        self._ground.ask(client.heartbeat(), client.peer, done)
+
+    def _known(self, rpc: Rpc) -> GrpcClient:
+        client = self.get(rpc.client_id)
+        if client is None:
+            raise RpcRefused(Code.UNRECOGNIZED_CLIENT_TYPE, _UNKNOWN)
+        return client
+
+
+def _accepted(rpc: Rpc, answer: Command | None) -> None:
+    check_answer(answer)
+    rpc.answer()

@@ -1,0 +1,173 @@
+"""The way back to a client of gRPC: what is sent to its Peer goes out on its Telemetry stream.
+
+Owns which request of remoting becomes which command, and the answers that clients give to commands
+(RocketMQ: GrpcClientChannel). It must never know settings. Made by clients.py; called by handlers
+through Peer, and by telemetry.py with what clients say.
+
+A client that has no stream, or does not take what it was sent, is sent nothing: a check of a
+transaction comes again, what an operator asks is answered with an error.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from turbopump.broker.grpc.delivery import message_of
+from turbopump.broker.grpc.ground import GrpcGround
+from turbopump.broker.grpc.rpc import status
+from turbopump.broker.grpc.sending import transaction_id_of
+from turbopump.net.grpc.call import GrpcCall
+from turbopump.net.grpc.codes import Code
+from turbopump.net.grpc.messages import message_class
+from turbopump.net.transport.peer import Peer, Timer
+from turbopump.net.wire import bodies
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.transactions import CheckTransactionStateRequest
+from turbopump.net.wire.message import decode_messages
+
+NONCE_DIGITS_MAX: Final = 10
+ASKED_MAX: Final = 64
+"""Commands to a client that wait for its answers; of more, the oldest is given up."""
+
+_TelemetryCommand: Final = message_class("TelemetryCommand")
+_RESULTS: Final = {
+    Code.OK: "CR_SUCCESS",
+    Code.FAILED_TO_CONSUME_MESSAGE: "CR_LATER",
+    Code.MESSAGE_CORRUPTED: "CR_RETURN_NULL",
+}
+
+
+class TelemetryLink:
+    """The link of one client's Peer; `stream` is its newest Telemetry call."""
+
+    __slots__ = ("_asked", "_ground", "_on_close", "peer", "stream")
+
+    def __init__(self, ground: GrpcGround, on_close: Callable[[], None]) -> None:
+        self._ground = ground
+        self._on_close = on_close
+        self._asked: dict[int, Command] = {}
+        self.stream: GrpcCall | None = None
+        self.peer: Peer | None = None
+
+    # What Peer calls.
+
+    def send(self, command: Command) -> None:
+        """Put a request of remoting into the words of gRPC; others than those below mean nothing to
+        a client of gRPC."""
+        ask = _COMMANDS.get(command.code)
+        said = None if ask is None else ask(command)
+        is_said = said is not None and self._say(said)
+        if command.is_oneway:
+            return
+        asked = Command(command.code, command.opaque)
+        if not is_said:
+            self._ground.soon(lambda: self._refuse(asked))
+            return
+        self._asked[command.opaque] = asked
+        if len(self._asked) > ASKED_MAX:
+            del self._asked[next(iter(self._asked))]
+
+    def close(self) -> None:
+        """The broker has no more use for the client."""
+        self._on_close()
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
+        """As Peer wants it."""
+        return self._ground.call_later(delay_ms, callback)
+
+    def after_answers(self, callback: Callable[[], None]) -> None:
+        """As Peer wants it."""
+        self._ground.soon(callback)
+
+    # What telemetry.py calls.
+
+    def answered(self, said: Any) -> None:
+        """A client's answer to a command, if one is waited for."""
+        kind = said.WhichOneof("kind")
+        nonce = getattr(said, kind).nonce
+        is_number = nonce.isascii() and nonce.isdigit() and len(nonce) <= NONCE_DIGITS_MAX
+        asked = self._asked.pop(int(nonce), None) if is_number else None
+        if asked is None or self.peer is None:
+            return
+        if kind == "thread_stack_trace":
+            answer = _running_info(asked, said)
+        else:
+            answer = _consumed(asked, said)
+        self.peer.answered(answer)
+
+    def _say(self, said: Any) -> bool:
+        stream = self.stream
+        if stream is None or stream.is_over or stream.is_clogged:
+            return False
+        stream.send(said.SerializeToString())
+        return True
+
+    def _refuse(self, command: Command) -> None:
+        if self.peer is not None:
+            remark = "the client cannot be asked: it has no telemetry stream, or no such command"
+            self.peer.answered(response(command, ResponseCode.SYSTEM_ERROR, remark))
+
+
+def _check(command: Command) -> Any:
+    header = read_header(CheckTransactionStateRequest, command.fields)
+    assert not isinstance(command.body, list), "a check has one record"
+    view = decode_messages(command.body)[0]
+    transaction_id = transaction_id_of(
+        header.commit_log_offset, header.tran_state_table_offset, view.message_id
+    )
+    return _TelemetryCommand(
+        status=status(Code.OK, "OK"),
+        recover_orphaned_transaction_command={
+            "message": message_of(view),
+            "transaction_id": transaction_id,
+        },
+    )
+
+
+def _print_stack(command: Command) -> Any:
+    return _TelemetryCommand(
+        status=status(Code.OK, "OK"),
+        print_thread_stack_trace_command={"nonce": str(command.opaque)},
+    )
+
+
+def _verify(command: Command) -> Any:
+    assert not isinstance(command.body, list), "it has one record"
+    return _TelemetryCommand(
+        status=status(Code.OK, "OK"),
+        verify_message_command={
+            "nonce": str(command.opaque),
+            "message": message_of(decode_messages(command.body)[0]),
+        },
+    )
+
+
+_COMMANDS: Final[dict[int, Callable[[Command], Any]]] = {
+    RequestCode.CHECK_TRANSACTION_STATE: _check,
+    RequestCode.GET_CONSUMER_RUNNING_INFO: _print_stack,
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: _verify,
+}
+
+
+def _running_info(asked: Command, said: Any) -> Command:
+    """A client of gRPC says of itself its threads alone."""
+    info = {
+        "jstack": said.thread_stack_trace.thread_stack_trace,
+        "mqTable": {},
+        "properties": {},
+        "statusTable": {},
+        "subscriptionSet": [],
+    }
+    return response(asked, ResponseCode.SUCCESS, body=bodies.dump(info))
+
+
+def _consumed(asked: Command, said: Any) -> Command:
+    result = {
+        "autoCommit": True,
+        "consumeResult": _RESULTS.get(said.status.code, "CR_THROW_EXCEPTION"),
+        "order": False,
+        "remark": said.status.message,
+        "spentTimeMills": 0,
+    }
+    return response(asked, ResponseCode.SUCCESS, body=bodies.dump(result))

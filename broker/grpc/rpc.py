@@ -1,0 +1,170 @@
+"""One unary call of the clients' service: its request as a message, its answer with a status.
+
+Owns what all methods have in common: who calls, the statuses, what handlers' codes become. It must
+never know a method. Called by the services of this folder.
+
+RocketMQ says nearly everything in the status of an answer; the call itself ends with OK. Clients
+take another end for a broken network.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from turbopump.net.grpc.call import GrpcCall, Method, unary
+from turbopump.net.grpc.codes import Code
+from turbopump.net.grpc.messages import message_class
+from turbopump.net.grpc.status import GrpcCode, GrpcError
+from turbopump.net.wire.codes import ResponseCode
+from turbopump.net.wire.command import LANGUAGES, Command
+from turbopump.net.wire.names import MAX_NAME_LENGTH, validate_group_name, validate_topic_name
+
+logger = logging.getLogger(__name__)
+
+REQUEST_MAX: Final = 128 << 10
+"""Bytes of a request other than a send: of small parts, as many take some ms to be read."""
+
+_STATUS: Final = message_class("Status")
+_CODES: Final[dict[int, Code]] = {
+    ResponseCode.SUCCESS: Code.OK,
+    ResponseCode.SYSTEM_BUSY: Code.TOO_MANY_REQUESTS,
+    ResponseCode.POLLING_FULL: Code.TOO_MANY_REQUESTS,
+    ResponseCode.FLOW_CONTROL: Code.TOO_MANY_REQUESTS,
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: Code.NOT_IMPLEMENTED,
+    ResponseCode.FLUSH_DISK_TIMEOUT: Code.MASTER_PERSISTENCE_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: Code.SLAVE_PERSISTENCE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: Code.HA_NOT_AVAILABLE,
+    ResponseCode.NO_PERMISSION: Code.FORBIDDEN,
+    ResponseCode.TOPIC_NOT_EXIST: Code.TOPIC_NOT_FOUND,
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: Code.CONSUMER_GROUP_NOT_FOUND,
+    ResponseCode.SUBSCRIPTION_PARSE_FAILED: Code.ILLEGAL_FILTER_EXPRESSION,
+}
+
+
+class RpcRefused(Exception):
+    """A call that is answered with a status other than OK."""
+
+    def __init__(self, code: Code, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+class Rpc:
+    """A call with its request. `client_id` is who calls, as it says itself."""
+
+    __slots__ = ("_answers", "call", "client_id", "request")
+
+    def __init__(self, call: GrpcCall, client_id: str, request: Any, answers: Any) -> None:
+        self.call = call
+        self.client_id = client_id
+        self.request = request
+        self._answers = answers
+
+    def answer(self, code: Code = Code.OK, text: str = "OK", **fields: Any) -> None:
+        """End the call; nothing happens where it is over."""
+        self.call.answer(self._answers(status=status(code, text), **fields).SerializeToString())
+
+    def refuse(self, refused: RpcRefused) -> None:
+        """End the call with a status alone."""
+        self.answer(refused.code, refused.text)
+
+    def guarded(self, work: Callable[[], None]) -> None:
+        """Do a part of the work that comes later: what it raises is the call's."""
+        try:
+            work()
+        except RpcRefused as refused:
+            self.refuse(refused)
+        except Exception:
+            logger.exception("a call of %s to %s failed", self.call.address, self.call.path)
+            self.call.fail(GrpcError(GrpcCode.INTERNAL, "the call failed, see the server's log"))
+
+
+def method(
+    name: str, serve: Callable[[Rpc], None], check: Callable[[bytes], None] | None = None
+) -> Method:
+    """A unary method: `serve` answers now or later, or raises RpcRefused, as `check`, where there
+    is one, does for requests that are not even to be parsed."""
+    requests, answers = message_class(f"{name}Request"), message_class(f"{name}Response")
+
+    def begin(call: GrpcCall, data: bytes) -> None:
+        rpc = Rpc(call, "", None, answers)
+        try:
+            rpc.client_id = client_id_of(call)
+            if check is not None:
+                check(data)
+            rpc.request = parsed(requests, data, REQUEST_MAX if check is None else len(data))
+            serve(rpc)
+        except RpcRefused as refused:
+            rpc.refuse(refused)
+
+    return unary(begin)
+
+
+def parsed(messages: Any, data: bytes, most: int = REQUEST_MAX) -> Any:
+    """A message of a class; raises GrpcError for other bytes, and for too many."""
+    if len(data) > most:
+        text = f"a {messages.DESCRIPTOR.name} of {len(data)} bytes, over {most}"
+        raise GrpcError(GrpcCode.RESOURCE_EXHAUSTED, text)
+    try:
+        return messages.FromString(data)
+    except DecodeError:
+        text = f"not a {messages.DESCRIPTOR.name}"
+        raise GrpcError(GrpcCode.INTERNAL, text) from None
+
+
+def client_id_of(call: GrpcCall) -> str:
+    """Who calls; raises RpcRefused where that is not said."""
+    client_id = call.text(b"x-mq-client-id")
+    if not client_id.strip() or len(client_id) > MAX_NAME_LENGTH:
+        text = f"x-mq-client-id must have 1 to {MAX_NAME_LENGTH} characters"
+        raise RpcRefused(Code.CLIENT_ID_REQUIRED, text)
+    return client_id
+
+
+def language_of(call: GrpcCall) -> str:
+    """What the client is written in, as remoting calls it."""
+    language = call.text(b"x-mq-language")
+    return language if language in LANGUAGES else "OTHER"
+
+
+def status(code: Code, text: str) -> Any:
+    """The message of it."""
+    return _STATUS(code=code, message=text)
+
+
+def code_of(answer: Command | None) -> tuple[Code, str]:
+    """What a handler's answer says, as a status."""
+    if answer is None:
+        return Code.INTERNAL_SERVER_ERROR, "the broker did not answer"
+    code = _CODES.get(answer.code, Code.INTERNAL_SERVER_ERROR)
+    return code, "OK" if code is Code.OK else answer.remark or code.name
+
+
+def check_answer(answer: Command | None) -> Command:
+    """An answer that says success; raises RpcRefused for another."""
+    code, text = code_of(answer)
+    if code is not Code.OK:
+        raise RpcRefused(code, text)
+    assert answer is not None, "None is no success"
+    return answer
+
+
+def topic_of(resource: Any) -> str:
+    """The name of a topic; raises RpcRefused for what is none."""
+    name = str(resource.name)
+    problem = validate_topic_name(name)
+    if problem is not None:
+        raise RpcRefused(Code.ILLEGAL_TOPIC, problem)
+    return name
+
+
+def group_of(resource: Any) -> str:
+    """The name of a consumer group; raises RpcRefused for what is none."""
+    name = str(resource.name)
+    problem = validate_group_name(name)
+    if problem is not None:
+        raise RpcRefused(Code.ILLEGAL_CONSUMER_GROUP, problem)
+    return name

@@ -1,0 +1,247 @@
+"""SendMessage, EndTransaction and RecallMessage: what producers ask for.
+
+Owns the way of a message to the send handler, and what its answer becomes. It must never store
+anything, nor check a message: drafts.py does. Called by messaging.py.
+
+RocketMQ's proxy remembers for half a minute where a half message lies; here its transaction id says
+so, which clients hand back as it is.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from turbopump.broker.grpc.drafts import check_sendable, kind_of, plain, send_fields
+from turbopump.broker.grpc.ground import GrpcGround
+from turbopump.broker.grpc.routes import Routes, type_of
+from turbopump.broker.grpc.rpc import (
+    REQUEST_MAX,
+    Rpc,
+    RpcRefused,
+    check_answer,
+    code_of,
+    status,
+    topic_of,
+)
+from turbopump.broker.tables.topic_attributes import MIXED
+from turbopump.net.grpc.codes import Code, MessageType, TransactionResolution, TransactionSource
+from turbopump.net.grpc.messages import message_class
+from turbopump.net.transport.peer import Peer
+from turbopump.net.transport.turns import Steps
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.headers.send import RecallMessageRequest
+from turbopump.net.wire.headers.transactions import EndTransactionRequest
+from turbopump.net.wire.message import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from turbopump.net.wire.message_id import decode_message_id
+
+MESSAGES_MAX: Final = 512
+"""Messages of one request."""
+MESSAGES_OF_STEP: Final = 16
+LIGHT_MAX: Final = 256 << 10
+"""Bytes of a request besides the bodies: sixteen times what one message may have of them."""
+
+_STORED: Final = frozenset(
+    {
+        Code.OK,
+        Code.MASTER_PERSISTENCE_TIMEOUT,
+        Code.SLAVE_PERSISTENCE_TIMEOUT,
+        Code.HA_NOT_AVAILABLE,
+    }
+)
+_Entry: Final = message_class("SendResultEntry")
+_TRANSACTION: Final = re.compile(r"([0-9a-f]{1,15})-([0-9a-f]{1,15})-(.{1,255})", re.ASCII)
+_MESSAGES_TAG, _BODY_TAG = 0x0A, 0x22
+
+
+class Sending:
+    """Serves producers. `peer_of` finds or makes who calls, as the handlers see it; `produces`
+    notes that a client sends transactions to a topic."""
+
+    def __init__(
+        self,
+        ground: GrpcGround,
+        routes: Routes,
+        peer_of: Callable[[Rpc], Peer],
+        produces: Callable[[str, str], None],
+    ) -> None:
+        self._ground = ground
+        self._routes = routes
+        self._peer_of = peer_of
+        self._produces = produces
+
+    def send(self, rpc: Rpc) -> None:
+        """SendMessage."""
+        messages = rpc.request.messages
+        if not messages:
+            raise RpcRefused(Code.MESSAGE_CORRUPTED, "no message to send")
+        if len(messages) > MESSAGES_MAX:
+            raise RpcRefused(Code.BAD_REQUEST, f"{len(messages)} messages, over {MESSAGES_MAX}")
+        name = topic_of(messages[0].topic)
+        if any(message.topic.name != name for message in messages):
+            raise RpcRefused(Code.MESSAGE_CORRUPTED, "topic in message is not same")
+        broker, now_ms = self._ground.broker, self._ground.now_ms()
+        if broker.topics.is_system(name):
+            raise RpcRefused(Code.ILLEGAL_TOPIC, f"{name} is a topic of the system")
+        topic = self._routes.topic(name)
+        body_max = broker.config.store.max_message_size
+        check_sendable(messages, topic, body_max, now_ms)
+        if not topic.is_writable or topic.write_queue_nums <= 0:
+            raise RpcRefused(Code.FORBIDDEN, "no writable queue")
+        if any(kind_of(one.system_properties) is MessageType.TRANSACTION for one in messages):
+            self._produces(rpc.client_id, name)
+        peer = self._peer_of(rpc)
+        requests = []
+        for message in messages:
+            fields = send_fields(message, topic, rpc.call.address, now_ms)
+            body = plain(message, body_max)
+            requests.append(new_request(RequestCode.SEND_MESSAGE_V2, body=body, fields=fields))
+        sends = _Sends(rpc, messages)
+        if len(requests) <= MESSAGES_OF_STEP:
+            for number, request in enumerate(requests):
+                self._ground.ask(request, peer, sends.stored(number))
+        else:
+            self._ground.work(peer.host, self._all(requests, peer, sends))
+
+    def _all(self, requests: list[Command], peer: Peer, sends: "_Sends") -> Steps[None]:
+        for number, request in enumerate(requests, 1):
+            self._ground.ask(request, peer, sends.stored(number - 1))
+            if number % MESSAGES_OF_STEP == 0:
+                yield
+
+    def end(self, rpc: Rpc) -> None:
+        """EndTransaction. It is answered when what was said is safe, unlike in RocketMQ."""
+        request = rpc.request
+        topic = topic_of(request.topic)
+        found = _TRANSACTION.fullmatch(request.transaction_id)
+        if found is None:
+            text = "the transaction id is none that this broker gave"
+            raise RpcRefused(Code.INVALID_TRANSACTION_ID, text)
+        flags = {
+            TransactionResolution.COMMIT: TRANSACTION_COMMIT,
+            TransactionResolution.ROLLBACK: TRANSACTION_ROLLBACK,
+        }
+        flag = flags.get(request.resolution)
+        if flag is None:
+            rpc.answer()  # the producer does not know yet
+            return
+        header = EndTransactionRequest(
+            producer_group=topic,
+            tran_state_table_offset=int(found[2], 16),
+            commit_log_offset=int(found[1], 16),
+            commit_or_rollback=flag,
+            msg_id=found[3],
+            from_transaction_check=request.source == TransactionSource.SOURCE_SERVER_CHECK,
+            transaction_id=found[3],
+            topic=topic,
+        )
+        asked = new_request(RequestCode.END_TRANSACTION, header)
+        self._ground.ask(asked, self._peer_of(rpc), lambda answer: _answered(rpc, answer))
+
+    def recall(self, rpc: Rpc) -> None:
+        """RecallMessage."""
+        name = topic_of(rpc.request.topic)
+        topic = self._routes.topic(name)
+        if type_of(topic) not in (MessageType.DELAY.name, MIXED):
+            text = f"messages of topic {name} are not delayed"
+            raise RpcRefused(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, text)
+        header = RecallMessageRequest(name, rpc.request.recall_handle, name)
+        asked = new_request(RequestCode.RECALL_MESSAGE, header)
+
+        def done(answer: Command | None) -> None:
+            rpc.guarded(lambda: rpc.answer(message_id=check_answer(answer).fields["msgId"]))
+
+        self._ground.ask(asked, self._peer_of(rpc), done)
+
+
+class _Sends:
+    """The results of one request, until the last is there."""
+
+    def __init__(self, rpc: Rpc, messages: Any) -> None:
+        self._rpc = rpc
+        self._messages = messages
+        self._entries: list[Any] = [None] * len(messages)
+        self._left = len(messages)
+
+    def stored(self, number: int) -> Callable[[Command | None], None]:
+        """What takes the answer for one message."""
+
+        def done(answer: Command | None) -> None:
+            self._entries[number] = _entry(self._messages[number].system_properties, answer)
+            self._left -= 1
+            if self._left == 0:
+                self._rpc.guarded(self._answer)
+
+        return done
+
+    def _answer(self) -> None:
+        codes = {entry.status.code: entry.status.message for entry in self._entries}
+        if len(codes) == 1:
+            code, text = codes.popitem()
+            self._rpc.answer(Code(code), text, entries=self._entries)
+        else:
+            self._rpc.answer(Code.MULTIPLE_RESULTS, "see the entries", entries=self._entries)
+
+
+def _entry(system: Any, answer: Command | None) -> Any:
+    """What became of one message."""
+    code, text = code_of(answer)
+    if answer is None or code not in _STORED or "msgId" not in answer.fields:
+        return _Entry(status=status(code, text))
+    fields = answer.fields
+    transaction_id = fields.get("transactionId", "")
+    if system.message_type == MessageType.TRANSACTION:
+        log_offset = decode_message_id(fields["msgId"])[1]
+        transaction_id = transaction_id_of(log_offset, int(fields["queueOffset"]), transaction_id)
+    return _Entry(
+        status=status(code, text),
+        message_id=system.message_id,
+        transaction_id=transaction_id,
+        offset=int(fields["queueOffset"]),
+        recall_handle=fields.get("recallHandle", ""),
+    )
+
+
+def transaction_id_of(log_offset: int, queue_offset: int, message_id: str) -> str:
+    """Names a half message by its place."""
+    return f"{log_offset:x}-{queue_offset:x}-{message_id}"
+
+
+def _answered(rpc: Rpc, answer: Command | None) -> None:
+    rpc.guarded(lambda: rpc.answer(*code_of(answer)))
+
+
+def check_weight(data: bytes) -> None:
+    """Refuse a large request of many small parts before it is read, which takes some ms for each
+    100 KiB of them. Raises RpcRefused."""
+    if len(data) <= REQUEST_MAX:
+        return
+    messages, light = 0, len(data)
+    for tag, begin, end in _parts(data, 0, len(data)):
+        messages += 1
+        if tag != _MESSAGES_TAG or messages > MESSAGES_MAX:
+            break
+        bodies = (to - since for inner, since, to in _parts(data, begin, end) if inner == _BODY_TAG)
+        light -= max(bodies, default=0)
+    if messages > MESSAGES_MAX or light > LIGHT_MAX:
+        raise RpcRefused(Code.MESSAGE_PROPERTIES_TOO_LARGE, "too much besides the bodies")
+
+
+def _parts(data: bytes, at: int, end: int) -> Any:
+    """Tag, begin and end of the length-delimited fields, up to the first that is none."""
+    for _ in range(MESSAGES_MAX + 1):
+        if at >= end or data[at] & 7 != 2:
+            return
+        tag = data[at]
+        size = shift = 0
+        at += 1
+        while at < end and shift < 35:
+            size |= (data[at] & 0x7F) << shift
+            shift += 7
+            at += 1
+            if not data[at - 1] & 0x80:
+                break
+        if at + size > end:
+            return
+        yield tag, at, at + size
+        at += size

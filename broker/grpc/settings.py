@@ -1,0 +1,129 @@
+"""What a client says of itself in its settings, and what the broker answers to them.
+
+Owns the checks of settings and their merge (RocketMQ: GrpcClientSettingsManager, ClientActivity).
+It must never keep a client: clients.py does. Called by clients.py.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.grpc.delivery import set_ms
+from turbopump.broker.grpc.rpc import RpcRefused, group_of, topic_of
+from turbopump.net.grpc.codes import ClientType, Code, FilterType
+from turbopump.net.wire.groups import SubscriptionGroupConfig
+from turbopump.net.wire.heartbeat import (
+    CONSUME_ACTIVELY,
+    CONSUME_PASSIVELY,
+    SUBSCRIPTIONS_MAX,
+    ConsumerData,
+)
+from turbopump.net.wire.subscription import SQL92, TAG, SubscriptionData, parse_subscription
+
+PRODUCER_ATTEMPTS: Final = 3
+PRODUCER_BACKOFF_MS: Final = (10, 1_000)
+BATCH_MAX: Final = 32
+POLL_MAX_MS: Final = 20_000
+LITE_QUOTA, LITE_TOPIC_SIZE = 2_000, 64
+"""Figures of the proxy: grpcClientProducerMaxAttempts, grpcClientProducerBackoff...,
+grpcClientConsumerLongPollingBatchSize, grpcClientConsumerMaxLongPollingTimeoutMillis,
+maxLiteSubscriptionCount, maxLiteTopicSize."""
+
+RETRY_S: Final = (
+    *(1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200),
+)
+"""After so many deliveries a message comes again after so long (CustomizedRetryPolicy)."""
+EXPONENTIAL: Final = {"initial": 5_000, "max": 7_200_000, "multiplier": 2}
+_STEPS_MAX: Final = 100
+_TIME_MAX_MS: Final = 1 << 40
+
+
+def topics_of(settings: Any) -> list[str]:
+    """The topics of a producer; raises RpcRefused."""
+    return [topic_of(resource) for resource in settings.publishing.topics]
+
+
+def consumer_of(settings: Any, now_ms: int) -> ConsumerData:
+    """A consumer's entry in a heartbeat of remoting; raises RpcRefused."""
+    of = settings.subscription
+    if len(of.subscriptions) > SUBSCRIPTIONS_MAX:
+        text = f"{len(of.subscriptions)} subscriptions, over {SUBSCRIPTIONS_MAX}"
+        raise RpcRefused(Code.BAD_REQUEST, text)
+    is_push = settings.client_type != ClientType.SIMPLE_CONSUMER
+    return ConsumerData(
+        group_name=group_of(of.group),
+        consume_type=CONSUME_PASSIVELY if is_push else CONSUME_ACTIVELY,
+        subscription_data_set=[
+            subscription_of(topic_of(one.topic), one.expression, now_ms) for one in of.subscriptions
+        ],
+    )
+
+
+def subscription_of(topic: str, expression: Any, now_ms: int) -> SubscriptionData:
+    """What is wanted of a topic; raises RpcRefused for what cannot be read."""
+    kind = SQL92 if expression.type == FilterType.SQL else TAG
+    try:
+        return parse_subscription(topic, expression.expression or "*", kind, now_ms)
+    except ValueError as error:
+        raise RpcRefused(Code.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
+
+
+def find_group(broker: BrokerContext, name: str, now_ms: int) -> SubscriptionGroupConfig:
+    """The group, made where groups make themselves; raises RpcRefused."""
+    group = broker.groups.find(name, now_ms)
+    if group is None:
+        raise RpcRefused(Code.CONSUMER_GROUP_NOT_FOUND, f"group not found: {name}")
+    return group
+
+
+def merge(broker: BrokerContext, settings: Any, now_ms: int) -> None:
+    """Put the broker's own figures into a client's settings."""
+    settings.metric.on = False
+    if settings.WhichOneof("kind") == "publishing":
+        policy = settings.backoff_policy
+        policy.max_attempts = PRODUCER_ATTEMPTS
+        _set_exponential(policy, *PRODUCER_BACKOFF_MS, 2)
+        settings.publishing.max_body_size = broker.config.store.max_message_size
+        settings.publishing.validate_message_type = True
+        return
+    of = settings.subscription
+    group = find_group(broker, of.group.name, now_ms)
+    set_retries(settings.backoff_policy, group)
+    of.fifo = group.consume_message_orderly
+    of.receive_batch_size = BATCH_MAX
+    set_ms(of.long_polling_timeout, POLL_MAX_MS)
+    of.lite_subscription_quota, of.max_lite_topic_size = LITE_QUOTA, LITE_TOPIC_SIZE
+
+
+def set_retries(policy: Any, group: SubscriptionGroupConfig) -> None:
+    """The retry policy of a group; what an operator wrote there that is none is the default."""
+    policy.max_attempts = max(1, min(group.retry_max_times + 1, 1 << 20))
+    of = group.group_retry_policy
+    if of.get("type") == "EXPONENTIAL":
+        given = of.get("exponentialRetryPolicy")
+        given = given if isinstance(given, dict) else {}
+        figures = [_time(given.get(name)) or default for name, default in EXPONENTIAL.items()]
+        _set_exponential(policy, *figures)
+        return
+    given = of.get("customizedRetryPolicy")
+    steps = given.get("next") if isinstance(given, dict) else None
+    steps_ms = [_time(one) for one in steps[:_STEPS_MAX]] if isinstance(steps, list) else []
+    _set_steps(policy, steps_ms if steps_ms and all(steps_ms) else [one * 1_000 for one in RETRY_S])
+
+
+def _time(value: Any) -> int:
+    """A time in ms, 0 for what is none."""
+    return value if type(value) is int and 0 < value < _TIME_MAX_MS else 0
+
+
+def _set_exponential(policy: Any, initial_ms: int, max_ms: int, multiplier: int) -> None:
+    backoff = policy.exponential_backoff
+    set_ms(backoff.initial, initial_ms)
+    set_ms(backoff.max, max_ms)
+    backoff.multiplier = multiplier
+
+
+def _set_steps(policy: Any, steps_ms: Iterable[int]) -> None:
+    del policy.customized_backoff.next[:]
+    for step_ms in steps_ms:
+        set_ms(policy.customized_backoff.next.add(), step_ms)

@@ -1,0 +1,87 @@
+"""Telemetry: the stream on which a client says its settings and the broker its commands.
+
+Owns the states of a stream. It must never keep a client: clients.py does. Called by messaging.py.
+"""
+
+from functools import partial
+from typing import Any, Final
+
+from turbopump.broker.grpc.clients import GrpcClient, GrpcClients
+from turbopump.broker.grpc.rpc import RpcRefused, check_answer, client_id_of, parsed, status
+from turbopump.net.grpc.call import GrpcCall
+from turbopump.net.grpc.codes import Code
+from turbopump.net.grpc.messages import message_class
+from turbopump.net.grpc.status import GrpcCode, GrpcError
+from turbopump.net.wire.command import Command
+
+COMMAND_MAX: Final = 256 << 10
+"""Bytes of what a client says: settings with thousands of topics, the stacks of many threads."""
+
+_TelemetryCommand: Final = message_class("TelemetryCommand")
+_ANSWERS: Final = frozenset({"thread_stack_trace", "verify_message_result"})
+
+
+class Telemetry:
+    """Serves the streams of all clients."""
+
+    def __init__(self, clients: GrpcClients) -> None:
+        self._clients = clients
+
+    def begin(self, call: GrpcCall) -> None:
+        """A stream is opened."""
+        try:
+            stream = _Stream(self._clients, call, client_id_of(call))
+        except RpcRefused as refused:
+            raise _failure(refused) from None
+        call.on_message, call.on_end, call.on_over = stream.heard, stream.ended, stream.over
+
+
+class _Stream:
+    """One stream of one client."""
+
+    __slots__ = ("_call", "_client", "_client_id", "_clients")
+
+    def __init__(self, clients: GrpcClients, call: GrpcCall, client_id: str) -> None:
+        self._clients = clients
+        self._call = call
+        self._client_id = client_id
+        self._client: GrpcClient | None = None
+
+    def heard(self, data: bytes) -> None:
+        """The client says something."""
+        said = parsed(_TelemetryCommand, data, COMMAND_MAX)
+        kind = said.WhichOneof("kind")
+        if kind == "settings":
+            settings = said.settings
+            try:
+                done = partial(self._registered, settings)
+                self._client = self._clients.take(self._call, self._client_id, settings, done)
+            except RpcRefused as refused:
+                raise _failure(refused) from None
+        elif kind in _ANSWERS and self._client is not None:
+            self._client.link.answered(said)
+
+    def ended(self) -> None:
+        """The client closes its half: the stream is over."""
+        self._call.answer()
+
+    def over(self) -> None:
+        """However it ended."""
+        if self._client is not None:
+            self._clients.lost(self._client, self._call)
+
+    def _registered(self, settings: Any, answer: Command | None) -> None:
+        try:
+            check_answer(answer)
+        except RpcRefused as refused:
+            self._call.fail(_failure(refused))
+            return
+        said = _TelemetryCommand(status=status(Code.OK, "OK"), settings=settings)
+        self._call.send(said.SerializeToString())
+
+
+def _failure(refused: RpcRefused) -> GrpcError:
+    """There is no status in a stream that is refused: it ends with an error."""
+    of_client = Code.BAD_REQUEST <= refused.code < Code.INTERNAL_ERROR
+    code = GrpcCode.INVALID_ARGUMENT if of_client else GrpcCode.INTERNAL
+    return GrpcError(code, f"process client telemetryCommand failed. {refused.text}")

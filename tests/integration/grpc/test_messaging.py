@@ -1,0 +1,165 @@
+"""The clients' service with grpcio's client, beside remoting: one broker underneath."""
+
+import asyncio
+import queue
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from turbopump.net.client.admin.client import Admin
+from turbopump.net.client.consuming.simple_consumer import SimpleConsumer
+from turbopump.net.client.messages import ReceivedMessage
+from turbopump.net.grpc.codes import ClientType, Code
+from turbopump.net.grpc.messages import SERVICE, message_class
+from turbopump.net.grpc.server import why_no_grpc
+from turbopump.testing import RunningCluster, running_cluster
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(why_no_grpc() is not None, reason="libnghttp2 is not installed"),
+]
+PROPERTIES = {
+    "grpcServerPort": "0",
+    "transactionTimeOut": "1000",
+    "transactionCheckInterval": "1000",
+}
+
+
+class Client:
+    """One client id at a broker's gRPC port."""
+
+    def __init__(self, address: str) -> None:
+        self.client_id = uuid.uuid4().hex
+        self._channel = grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)])
+        self._said: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._stream: Any = None
+
+    @property
+    def _metadata(self) -> list[tuple[str, str]]:
+        return [("x-mq-client-id", self.client_id), ("x-mq-language", "PYTHON")]
+
+    def ask(self, name: str, timeout_s: float = 10, **fields: Any) -> Any:
+        """The answer to a unary call."""
+        call = self._channel.unary_unary(
+            f"/{SERVICE}/{name}",
+            message_class(f"{name}Request").SerializeToString,
+            message_class(f"{name}Response").FromString,
+        )
+        request = message_class(f"{name}Request")(**fields)
+        return call(request, metadata=self._metadata, timeout=timeout_s)
+
+    def begin(self, **settings: Any) -> Any:
+        """Open the stream of telemetry; the settings that come back."""
+        command = message_class("TelemetryCommand")
+        call = self._channel.stream_stream(
+            f"/{SERVICE}/Telemetry", command.SerializeToString, command.FromString
+        )
+        self._stream = call(iter(self._said.get, None), metadata=self._metadata)
+        self._said.put(command(settings=settings))
+        return next(self._stream).settings
+
+    def heard(self) -> Any:
+        """The next command of the stream."""
+        return next(self._stream)
+
+    def send(self, topic: str, body: bytes, **system: Any) -> Any:
+        """Send a message; its entry of the answer."""
+        system = {"message_id": uuid.uuid4().hex, "message_type": 1, **system}
+        one = {"topic": {"name": topic}, "body": body, "system_properties": system}
+        answer = self.ask("SendMessage", messages=[{**one, "user_properties": {"u": "ü"}}])
+        assert answer.status.code == Code.OK, answer
+        return answer.entries[0]
+
+    def close(self) -> None:
+        self._said.put(None)
+        self._channel.close()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RunningCluster]:
+    with running_cluster(broker_properties=PROPERTIES) as running:
+        types = {"TNormal": "NORMAL", "TFifo": "FIFO", "TTran": "TRANSACTION"}
+        asyncio.run(make_topics(running, types))
+        yield running
+
+
+@pytest.fixture
+def client(cluster: RunningCluster) -> Iterator[Client]:
+    one = Client(cluster.brokers[0].grpc)
+    yield one
+    one.close()
+
+
+async def make_topics(running: RunningCluster, types: dict[str, str]) -> None:
+    async with Admin(running.namesrv) as admin:
+        for name, kind in types.items():
+            attributes = f"+message.type={kind}"
+            address = running.brokers[0].address
+            await admin.update_topic(name, broker=address, attributes=attributes)
+
+
+async def receive(running: RunningCluster, topic: str, count: int) -> list[ReceivedMessage]:
+    """Messages of a topic by remoting."""
+    found: list[ReceivedMessage] = []
+    async with SimpleConsumer(f"G{topic}", running.namesrv, from_first=True) as consumer:
+        consumer.subscribe(topic)
+        while len(found) < count:
+            for message in await consumer.receive(wait_ms=10_000):
+                await consumer.ack(message)
+                found.append(message)
+    return found
+
+
+def test_what_is_sent_by_grpc_is_received_by_remoting(
+    cluster: RunningCluster, client: Client
+) -> None:
+    settings = client.begin(
+        client_type=ClientType.PRODUCER, publishing={"topics": [{"name": "TFifo"}]}
+    )
+    assert settings.publishing.max_body_size == 4 << 20
+    (route, *_others) = client.ask("QueryRoute", topic={"name": "TFifo"}).message_queues
+    (address,) = route.broker.endpoints.addresses
+    assert f"{address.host}:{address.port}" == cluster.brokers[0].grpc
+    sent = [
+        client.send("TFifo", b"%d" % number, tag="a", keys=["k"], message_group="g")
+        for number in range(50)
+    ]
+    assert client.ask("Heartbeat", client_type=ClientType.PRODUCER).status.code == Code.OK
+    found = asyncio.run(receive(cluster, "TFifo", 50))
+    assert [one.body for one in found] == [b"%d" % number for number in range(50)]
+    assert [one.message_id for one in found] == [entry.message_id for entry in sent]
+    assert [one.queue_offset for one in found] == [entry.offset for entry in sent]
+    assert (found[0].tags, found[0].keys, found[0].properties["u"]) == ("a", ("k",), "ü")
+    assert client.ask("NotifyClientTermination").status.code == Code.OK
+
+
+@pytest.mark.parametrize("size", [1, 70_000, 4 << 20])
+def test_a_body_of_any_size(cluster: RunningCluster, client: Client, size: int) -> None:
+    topic = f"TSize{size}"
+    asyncio.run(make_topics(cluster, {topic: "NORMAL"}))
+    client.send(topic, b"x" * size)
+    (found,) = asyncio.run(receive(cluster, topic, 1))
+    assert found.body == b"x" * size
+
+
+def test_a_transaction_whose_producer_says_nothing_is_asked_for(
+    cluster: RunningCluster, client: Client
+) -> None:
+    client.begin(client_type=ClientType.PRODUCER, publishing={"topics": [{"name": "TTran"}]})
+    entry = client.send("TTran", b"orphan", message_type=4)
+    asked = client.heard().recover_orphaned_transaction_command
+    assert asked.message.system_properties.message_id == entry.message_id
+    ended = client.ask(
+        "EndTransaction",
+        topic={"name": "TTran"},
+        message_id=entry.message_id,
+        transaction_id=asked.transaction_id,
+        resolution=1,
+        source=2,
+    )
+    assert ended.status.code == Code.OK
+    (found,) = asyncio.run(receive(cluster, "TTran", 1))
+    assert found.body == b"orphan"

@@ -1,0 +1,254 @@
+"""Routes, settings, heartbeats: what a client learns, and as what the broker's tables know it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.broker.grpc.fronts import GrpcWorld, message, tell
+
+from turbopump.broker.grpc import clients
+from turbopump.net.grpc.codes import ClientType, Code, Permission
+from turbopump.net.grpc.messages import message_class
+from turbopump.net.grpc.status import GrpcCode
+from turbopump.net.wire import bodies
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import new_request
+from turbopump.net.wire.groups import SubscriptionGroupConfig
+from turbopump.net.wire.headers.clients import GetConsumerRunningInfoRequest
+from turbopump.net.wire.topics import TopicConfig
+
+
+def route(front: GrpcWorld, topic: str) -> Any:
+    return front.ask("QueryRoute", topic={"resource_namespace": "n", "name": topic})
+
+
+def test_a_route_names_this_broker_and_its_queues(front: GrpcWorld) -> None:
+    answer = route(front, "TFifo")
+    assert answer.status.code == Code.OK
+    assert [queue.id for queue in answer.message_queues] == [0, 1, 2, 3]
+    queue = answer.message_queues[0]
+    assert (queue.topic.resource_namespace, queue.topic.name) == ("n", "TFifo")
+    assert (queue.permission, [*queue.accept_message_types]) == (Permission.READ_WRITE, [2])
+    assert (queue.broker.name, queue.broker.id, queue.broker.endpoints.scheme) == (
+        front.world.config.broker_name,
+        0,
+        1,
+    )
+    (address,) = queue.broker.endpoints.addresses
+    assert (address.host, address.port) == ("127.0.0.1", 8081)
+
+
+def test_a_route_has_what_a_topic_takes_and_allows(front: GrpcWorld) -> None:
+    topics, now_ms = front.world.broker.topics, front.world.now_ms
+    mixed = {"message.type": "MIXED"}
+    topics.put(TopicConfig("TMixed", 1, 1, attributes=mixed), now_ms)
+    topics.put(TopicConfig("TPlain", 2, 3), now_ms)
+    topics.put(TopicConfig("TRead", 1, 1, perm=4), now_ms)
+    topics.put(TopicConfig("TClosed", 1, 1, perm=0), now_ms)
+    assert [*route(front, "TMixed").message_queues[0].accept_message_types] == [1, 2, 3, 4]
+    plain = route(front, "TPlain").message_queues
+    assert [(queue.id, queue.permission) for queue in plain] == [(0, 4), (1, 4), (2, 3)]
+    assert [*plain[0].accept_message_types] == [1]
+    assert [queue.permission for queue in route(front, "TRead").message_queues] == [2]
+    assert [queue.permission for queue in route(front, "TClosed").message_queues] == [1]
+    assert route(front, "TNone").status.code == Code.TOPIC_NOT_FOUND
+    assert route(front, "a b").status.code == Code.ILLEGAL_TOPIC
+
+
+def test_an_assignment_is_one_for_all_queues_but_in_order(front: GrpcWorld) -> None:
+    def ids(group: str) -> list[int]:
+        topic = {"name": "TNormal"}
+        answer = front.ask("QueryAssignment", topic=topic, group={"name": group})
+        assert answer.status.code == Code.OK
+        return [one.message_queue.id for one in answer.assignments]
+
+    ordered = SubscriptionGroupConfig("GO", consume_message_orderly=True)
+    front.world.broker.groups.put(ordered, front.world.now_ms)
+    assert ids("GN") == [-1]
+    assert ids("GO") == [0, 1, 2, 3]
+    topic = {"name": "TNormal"}
+    known = front.world.broker.topics.get("TNormal")
+    assert known is not None
+    known.perm = 2
+    asked = front.ask("QueryAssignment", topic=topic, group={"name": "GN"})
+    assert asked.status.code == Code.FORBIDDEN
+    asked = front.ask("QueryAssignment", topic=topic, group={"name": " "})
+    assert asked.status.code == Code.ILLEGAL_CONSUMER_GROUP
+
+
+def test_a_producers_settings_are_answered_with_the_brokers_figures(front: GrpcWorld) -> None:
+    heard = front.producer("c1", "TNormal", "TTran")[1]
+    front.world.turn()
+    (said,) = heard.messages
+    assert said.status.code == Code.OK
+    settings = said.settings
+    assert [one.name for one in settings.publishing.topics] == ["TNormal", "TTran"]
+    assert settings.publishing.max_body_size == 4 << 20
+    assert settings.publishing.validate_message_type
+    assert settings.backoff_policy.max_attempts == 3
+    backoff = settings.backoff_policy.exponential_backoff
+    assert (backoff.initial.nanos, backoff.max.seconds, backoff.multiplier) == (10_000_000, 1, 2)
+    (peer,) = front.peers_of("TTran")
+    assert front.peers_of("TNormal") == [peer]
+    assert (peer.address, peer.language) == ("127.0.0.1:50001", "PYTHON")
+
+
+def test_a_consumers_settings_have_its_groups_figures(front: GrpcWorld) -> None:
+    policy = {
+        "type": "EXPONENTIAL",
+        "exponentialRetryPolicy": {"initial": 2_000, "max": 9_000, "multiplier": 3},
+    }
+    config = SubscriptionGroupConfig(
+        "G1", consume_message_orderly=True, retry_max_times=4, group_retry_policy=policy
+    )
+    front.world.broker.groups.put(config, front.world.now_ms)
+    settings = front.consumer("c1", "G1", "TNormal")[1].messages[0].settings
+    of = settings.subscription
+    assert (of.fifo, of.receive_batch_size, of.long_polling_timeout.seconds) == (True, 32, 20)
+    assert settings.backoff_policy.max_attempts == 5
+    backoff = settings.backoff_policy.exponential_backoff
+    assert (backoff.initial.seconds, backoff.max.seconds, backoff.multiplier) == (2, 9, 3)
+    # An unknown group is made, where RocketMQ's proxy refuses it.
+    settings = front.consumer("c2", "G2", "TNormal")[1].messages[0].settings
+    assert not settings.subscription.fifo
+    assert settings.backoff_policy.max_attempts == 17
+    steps = settings.backoff_policy.customized_backoff.next
+    assert (len(steps), steps[0].seconds, steps[-1].seconds) == (18, 1, 7_200)
+    group = front.world.broker.consumers.group("G2")
+    assert group is not None
+    assert group.client_ids() == {"c2"}
+    assert list(group.subscriptions) == ["TNormal"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        ({}, GrpcCode.INVALID_ARGUMENT),
+        ({"publishing": {"topics": [{"name": "a b"}]}}, GrpcCode.INVALID_ARGUMENT),
+        ({"subscription": {"group": {"name": ""}}, "client_type": 2}, GrpcCode.INVALID_ARGUMENT),
+        ({"subscription": {"group": {"name": "G"}}, "client_type": 4}, GrpcCode.INVALID_ARGUMENT),
+    ],
+)
+def test_settings_that_are_none_end_the_stream(
+    front: GrpcWorld, settings: dict[str, Any], code: GrpcCode
+) -> None:
+    heard = front.telemetry("c1", **settings)[1]
+    assert heard.error is not None
+    assert heard.error.code is code
+    assert len(front.messaging.clients) == 0
+
+
+def test_an_unknown_group_is_refused_where_groups_are_not_made(
+    make_front: Callable[..., GrpcWorld],
+) -> None:
+    front = make_front("autoCreateSubscriptionGroup=false\n")
+    heard = front.consumer("c1", "G1", "TNormal")[1]
+    assert heard.error is not None
+    assert heard.error.text.endswith("group not found: G1")
+
+
+def test_bytes_that_are_no_command_end_the_stream(front: GrpcWorld) -> None:
+    for said in (b"\xff\xff", bytes(1 << 20)):
+        call, heard = front.begin("Telemetry", answer="TelemetryCommand")
+        tell(call, said)
+        assert heard.error is not None
+    answer = front.start("QueryRoute", topic={"name": "t" * (128 << 10)})[1]
+    assert answer.error is not None
+    assert answer.error.code is GrpcCode.RESOURCE_EXHAUSTED
+
+
+def test_a_heartbeat_needs_settings(front: GrpcWorld) -> None:
+    assert front.ask("Heartbeat").status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+    front.producer("c1", "TNormal")
+    assert front.ask("Heartbeat").status.code == Code.OK
+    assert front.ask("NotifyClientTermination").status.code == Code.OK
+    assert not front.peers_of("TNormal")
+    assert front.ask("NotifyClientTermination").status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+
+
+def test_a_client_lives_by_its_stream_or_by_its_calls(front: GrpcWorld) -> None:
+    call = front.consumer("c1", "G1", "TNormal")[0]
+    front.world.pass_time(200_000)
+    front.world.turn()
+    group = front.world.broker.consumers.group("G1")
+    assert group is not None
+    assert [front.world.steady_ms - one.last_update_ms < 60_000 for one in group.members.values()]
+    call.over()  # its connection is lost
+    front.world.pass_time(20_000)
+    assert front.ask("Heartbeat").status.code == Code.OK
+    front.world.pass_time(20_000)
+    assert front.world.broker.consumers.group("G1") is not None
+    front.world.pass_time(20_000)
+    assert front.world.broker.consumers.group("G1") is None
+    assert len(front.messaging.clients) == 0
+    assert front.messaging.clients.size == 0
+
+
+def test_another_stream_of_the_same_client_takes_over(front: GrpcWorld) -> None:
+    first = front.producer("c1", "TNormal")[0]
+    second, heard = front.producer("c1", "TTran")
+    assert len(front.messaging.clients) == 1
+    first.over()
+    front.world.pass_time(100_000)
+    assert len(front.messaging.clients) == 1
+    (client,) = front.peers_of("TTran")
+    assert client is front.peers_of("TNormal")[0]
+    assert second.on_end is not None
+    second.on_end()
+    assert heard.is_over
+
+
+def test_clients_are_bounded_in_bytes(front: GrpcWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "CLIENTS_SIZE_MAX", 10_000)
+    assert front.producer("c1", "TNormal")[1].error is None
+    assert front.producer("c2", "TNormal")[1].error is None
+    assert front.producer("c2", "TTran")[1].error is None
+    refused = front.producer("c3", "TNormal")[1].error
+    assert refused is not None
+    assert "10000 bytes" in refused.text
+    monkeypatch.setattr(clients, "TOPICS_MAX", 2)
+    assert front.producer("c1", "TFifo", "TDelay")[1].error is not None
+    front.ask("NotifyClientTermination", "c1")
+    front.ask("NotifyClientTermination", "c2")
+    assert front.messaging.clients.size == 0
+
+
+def test_an_operator_sees_the_threads_of_a_consumer(front: GrpcWorld) -> None:
+    call, heard = front.consumer("c1", "G1", "TNormal")
+    heard.raw.clear()
+    header = GetConsumerRunningInfoRequest("G1", "c1", jstack_enable=True)
+    request = front.world.dispatch(new_request(RequestCode.GET_CONSUMER_RUNNING_INFO, header))
+    (said,) = heard.messages
+    trace = {"nonce": said.print_thread_stack_trace_command.nonce, "thread_stack_trace": "main"}
+    answer = message_class("TelemetryCommand")(thread_stack_trace=trace)
+    tell(call, answer.SerializeToString())
+    assert bodies.load_object(request.value.body)["jstack"] == "main"
+    tell(call, answer.SerializeToString())  # nothing waits for it any more
+
+
+def test_a_client_without_a_stream_is_not_asked(front: GrpcWorld) -> None:
+    call = front.consumer("c1", "G1", "TNormal")[0]
+    call.over()
+    header = GetConsumerRunningInfoRequest("G1", "c1", jstack_enable=True)
+    asked = front.world.dispatch(new_request(RequestCode.GET_CONSUMER_RUNNING_INFO, header))
+    front.world.turn()
+    assert asked.value.code == 1
+    assert "cannot be asked" in asked.value.remark
+
+
+def test_a_replica_says_so(front: GrpcWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(front.world.broker.role), "is_master", False)
+    assert route(front, "TNormal").status.code == Code.HA_NOT_AVAILABLE
+    assert front.send(message()).status.code == Code.HA_NOT_AVAILABLE
+
+
+def test_a_simple_consumer_is_seen_as_one(front: GrpcWorld) -> None:
+    front.consumer("c1", "G1", "TNormal")
+    front.consumer("c2", "G2", "TNormal", kind=ClientType.PUSH_CONSUMER)
+    tables = front.world.broker.consumers
+    kinds = {}
+    for name in ("G1", "G2"):
+        group = tables.group(name)
+        assert group is not None
+        kinds[name] = group.consume_type
+    assert kinds == {"G1": "CONSUME_ACTIVELY", "G2": "CONSUME_PASSIVELY"}

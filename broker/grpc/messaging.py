@@ -9,6 +9,9 @@ from typing import Final
 
 from turbopump.broker.grpc.clients import GrpcClients
 from turbopump.broker.grpc.ground import TICK_MS, GrpcGround
+from turbopump.broker.grpc.handles import Handles, Settling
+from turbopump.broker.grpc.receiving import Receiving
+from turbopump.broker.grpc.renewals import Renewals
 from turbopump.broker.grpc.routes import Routes
 from turbopump.broker.grpc.rpc import method
 from turbopump.broker.grpc.sending import Sending, check_weight
@@ -27,6 +30,11 @@ class Messaging:
         self._ground = ground
         self.clients = GrpcClients(ground)
         routes = Routes(ground, address)
+        settling = Settling(ground)
+        self.renewals = Renewals(ground, settling)
+        self.clients.on_gone = self.renewals.gone
+        handles = Handles(ground, settling, self.clients.peer, self.renewals.newest)
+        receiving = Receiving(ground, routes, self.clients, settling, self.renewals)
         sending = Sending(ground, routes, self.clients.peer, self.clients.produces)
         self.methods: dict[str, Method] = {
             f"{PATH}QueryRoute": method("QueryRoute", routes.query),
@@ -34,6 +42,12 @@ class Messaging:
             f"{PATH}SendMessage": method("SendMessage", sending.send, check_weight),
             f"{PATH}EndTransaction": method("EndTransaction", sending.end),
             f"{PATH}RecallMessage": method("RecallMessage", sending.recall),
+            f"{PATH}ReceiveMessage": receiving.method,
+            f"{PATH}AckMessage": method("AckMessage", handles.ack),
+            f"{PATH}ChangeInvisibleDuration": method("ChangeInvisibleDuration", handles.change),
+            f"{PATH}ForwardMessageToDeadLetterQueue": method(
+                "ForwardMessageToDeadLetterQueue", handles.forward
+            ),
             f"{PATH}Heartbeat": method("Heartbeat", self.clients.heartbeat),
             f"{PATH}NotifyClientTermination": method(
                 "NotifyClientTermination", self.clients.terminate
@@ -56,3 +70,4 @@ class Messaging:
     def _tick(self) -> None:
         self.start()
         self.clients.tick()
+        self.renewals.tick()

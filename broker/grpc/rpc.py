@@ -82,6 +82,34 @@ class Rpc:
             self.call.fail(GrpcError(GrpcCode.INTERNAL, "the call failed, see the server's log"))
 
 
+class Entries:
+    """The entries of one answer, until the last is there. Each has a status of its own."""
+
+    def __init__(self, rpc: Rpc, count: int) -> None:
+        self._rpc = rpc
+        self._entries: list[Any] = [None] * count
+        self._left = count
+
+    def of(self, number: int) -> Callable[[Any], None]:
+        """What takes that entry."""
+
+        def take(entry: Any) -> None:
+            self._entries[number] = entry
+            self._left -= 1
+            if self._left == 0:
+                self._rpc.guarded(self._answer)
+
+        return take
+
+    def _answer(self) -> None:
+        codes = {entry.status.code: entry.status.message for entry in self._entries}
+        if len(codes) == 1:
+            code, text = codes.popitem()
+            self._rpc.answer(Code(code), text, entries=self._entries)
+        else:
+            self._rpc.answer(Code.MULTIPLE_RESULTS, "see the entries", entries=self._entries)
+
+
 def method(
     name: str, serve: Callable[[Rpc], None], check: Callable[[bytes], None] | None = None
 ) -> Method:

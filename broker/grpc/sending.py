@@ -9,6 +9,7 @@ so, which clients hand back as it is.
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from turbopump.broker.grpc.drafts import check_sendable, kind_of, plain, send_fields
@@ -16,6 +17,7 @@ from turbopump.broker.grpc.ground import GrpcGround
 from turbopump.broker.grpc.routes import Routes, type_of
 from turbopump.broker.grpc.rpc import (
     REQUEST_MAX,
+    Entries,
     Rpc,
     RpcRefused,
     check_answer,
@@ -96,17 +98,19 @@ class Sending:
             fields = send_fields(message, topic, rpc.call.address, now_ms)
             body = plain(message, body_max)
             requests.append(new_request(RequestCode.SEND_MESSAGE_V2, body=body, fields=fields))
-        sends = _Sends(rpc, messages)
-        if len(requests) <= MESSAGES_OF_STEP:
-            for number, request in enumerate(requests):
-                self._ground.ask(request, peer, sends.stored(number))
+        entries = Entries(rpc, len(requests))
+        steps = self._all(rpc, requests, peer, entries)
+        if len(requests) < MESSAGES_OF_STEP:
+            for _ in steps:
+                pass
         else:
-            self._ground.work(peer.host, self._all(requests, peer, sends))
+            self._ground.work(peer.host, steps)
 
-    def _all(self, requests: list[Command], peer: Peer, sends: "_Sends") -> Steps[None]:
-        for number, request in enumerate(requests, 1):
-            self._ground.ask(request, peer, sends.stored(number - 1))
-            if number % MESSAGES_OF_STEP == 0:
+    def _all(self, rpc: Rpc, requests: list[Command], peer: Peer, entries: Entries) -> Steps[None]:
+        for number, request in enumerate(requests):
+            system, take = rpc.request.messages[number].system_properties, entries.of(number)
+            self._ground.ask(request, peer, partial(_stored, system, take))
+            if number % MESSAGES_OF_STEP == MESSAGES_OF_STEP - 1:
                 yield
 
     def end(self, rpc: Rpc) -> None:
@@ -154,33 +158,8 @@ class Sending:
         self._ground.ask(asked, self._peer_of(rpc), done)
 
 
-class _Sends:
-    """The results of one request, until the last is there."""
-
-    def __init__(self, rpc: Rpc, messages: Any) -> None:
-        self._rpc = rpc
-        self._messages = messages
-        self._entries: list[Any] = [None] * len(messages)
-        self._left = len(messages)
-
-    def stored(self, number: int) -> Callable[[Command | None], None]:
-        """What takes the answer for one message."""
-
-        def done(answer: Command | None) -> None:
-            self._entries[number] = _entry(self._messages[number].system_properties, answer)
-            self._left -= 1
-            if self._left == 0:
-                self._rpc.guarded(self._answer)
-
-        return done
-
-    def _answer(self) -> None:
-        codes = {entry.status.code: entry.status.message for entry in self._entries}
-        if len(codes) == 1:
-            code, text = codes.popitem()
-            self._rpc.answer(Code(code), text, entries=self._entries)
-        else:
-            self._rpc.answer(Code.MULTIPLE_RESULTS, "see the entries", entries=self._entries)
+def _stored(system: Any, take: Callable[[Any], None], answer: Command | None) -> None:
+    take(_entry(system, answer))
 
 
 def _entry(system: Any, answer: Command | None) -> Any:

@@ -11,6 +11,7 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.grpc.delivery import set_ms
 from turbopump.broker.grpc.rpc import RpcRefused, group_of, topic_of
 from turbopump.net.grpc.codes import ClientType, Code, FilterType
+from turbopump.net.grpc.messages import message_class
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.heartbeat import (
     CONSUME_ACTIVELY,
@@ -109,6 +110,20 @@ def set_retries(policy: Any, group: SubscriptionGroupConfig) -> None:
     steps = given.get("next") if isinstance(given, dict) else None
     steps_ms = [_time(one) for one in steps[:_STEPS_MAX]] if isinstance(steps, list) else []
     _set_steps(policy, steps_ms if steps_ms and all(steps_ms) else [one * 1_000 for one in RETRY_S])
+
+
+def retry_delay_ms(group: SubscriptionGroupConfig, attempt: int) -> int:
+    """After so long a message that was delivered `attempt` times comes again."""
+    policy = message_class("RetryPolicy")()
+    set_retries(policy, group)
+    if policy.WhichOneof("kind") == "customized_backoff":
+        steps = policy.customized_backoff.next
+        return int(steps[min(attempt, len(steps)) - 1].seconds) * 1_000
+    backoff = policy.exponential_backoff
+    longest_s = int(backoff.max.seconds)
+    # A power of two beyond any time: no larger one is computed.
+    delay_s = backoff.initial.seconds * backoff.multiplier ** min(attempt - 1, 40)
+    return int(min(delay_s, longest_s)) * 1_000
 
 
 def _time(value: Any) -> int:

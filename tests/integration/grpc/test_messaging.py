@@ -2,6 +2,8 @@
 
 import asyncio
 import queue
+import threading
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +13,8 @@ import pytest
 
 from turbopump.net.client.admin.client import Admin
 from turbopump.net.client.consuming.simple_consumer import SimpleConsumer
-from turbopump.net.client.messages import ReceivedMessage
+from turbopump.net.client.messages import Message, ReceivedMessage
+from turbopump.net.client.producer import Producer
 from turbopump.net.grpc.codes import ClientType, Code
 from turbopump.net.grpc.messages import SERVICE, message_class
 from turbopump.net.grpc.server import why_no_grpc
@@ -64,6 +67,36 @@ class Client:
     def heard(self) -> Any:
         """The next command of the stream."""
         return next(self._stream)
+
+    def receive(self, topic: str, group: str, **changed: Any) -> list[Any]:
+        """The messages of one receive."""
+        call = self._channel.unary_stream(
+            f"/{SERVICE}/ReceiveMessage",
+            message_class("ReceiveMessageRequest").SerializeToString,
+            message_class("ReceiveMessageResponse").FromString,
+        )
+        asked = {
+            "group": {"name": group},
+            "message_queue": {"topic": {"name": topic}},
+            "batch_size": 32,
+            "invisible_duration": {"seconds": 10},
+            **changed,
+        }
+        request = message_class("ReceiveMessageRequest")(**asked)
+        answers = [*call(request, metadata=self._metadata, timeout=8)]
+        return [one.message for one in answers if one.WhichOneof("kind") == "message"]
+
+    def ack(self, topic: str, group: str, *messages: Any) -> int:
+        """Acknowledge messages; the code of the answer."""
+        entries = [
+            {
+                "message_id": one.system_properties.message_id,
+                "receipt_handle": one.system_properties.receipt_handle,
+            }
+            for one in messages
+        ]
+        named = {"group": {"name": group}, "topic": {"name": topic}}
+        return int(self.ask("AckMessage", entries=entries, **named).status.code)
 
     def send(self, topic: str, body: bytes, **system: Any) -> Any:
         """Send a message; its entry of the answer."""
@@ -163,3 +196,43 @@ def test_a_transaction_whose_producer_says_nothing_is_asked_for(
     assert ended.status.code == Code.OK
     (found,) = asyncio.run(receive(cluster, "TTran", 1))
     assert found.body == b"orphan"
+
+
+def test_what_is_sent_by_remoting_is_received_by_grpc(
+    cluster: RunningCluster, client: Client
+) -> None:
+    asyncio.run(make_topics(cluster, {"TBack": "NORMAL"}))
+
+    async def send() -> list[str]:
+        async with Producer("PG", cluster.namesrv) as producer:
+            sent = [
+                await producer.send(Message("TBack", b"%d" % n, tags="a", keys=("k",)))
+                for n in range(40)
+            ]
+        return [one.message_id for one in sent]
+
+    sent = asyncio.run(send())
+    found: list[Any] = []
+    while len(found) < 40:
+        messages = client.receive("TBack", "GBack")
+        assert client.ack("TBack", "GBack", *messages) == Code.OK
+        found += messages
+    assert {one.system_properties.message_id for one in found} == set(sent)
+    assert {one.body for one in found} == {b"%d" % n for n in range(40)}
+    assert found[0].system_properties.tag == "a"
+    assert client.receive("TBack", "GBack") == []
+
+
+def test_a_receive_waits_and_gets_what_is_sent_meanwhile(
+    cluster: RunningCluster, client: Client
+) -> None:
+    asyncio.run(make_topics(cluster, {"TWait": "NORMAL"}))
+    other = Client(cluster.brokers[0].grpc)
+    timer = threading.Timer(0.5, lambda: client.send("TWait", b"late" * 500_000))
+    timer.start()
+    began = time.monotonic()
+    (found,) = other.receive("TWait", "GWait")
+    assert found.body == b"late" * 500_000
+    assert 0.4 < time.monotonic() - began < 7
+    timer.join()
+    other.close()

@@ -14,7 +14,11 @@ from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import new_request
 from turbopump.net.wire.groups import SubscriptionGroupConfig
-from turbopump.net.wire.headers.clients import GetConsumerRunningInfoRequest
+from turbopump.net.wire.headers.clients import (
+    ConsumeMessageDirectlyResultRequest,
+    GetConsumerRunningInfoRequest,
+)
+from turbopump.net.wire.message_id import encode_message_id
 from turbopump.net.wire.topics import TopicConfig
 
 
@@ -224,6 +228,29 @@ def test_an_operator_sees_the_threads_of_a_consumer(front: GrpcWorld) -> None:
     tell(call, answer.SerializeToString())
     assert bodies.load_object(request.value.body)["jstack"] == "main"
     tell(call, answer.SerializeToString())  # nothing waits for it any more
+
+
+@pytest.mark.parametrize(
+    ("code", "result"),
+    [(Code.OK, "CR_SUCCESS"), (Code.FAILED_TO_CONSUME_MESSAGE, "CR_LATER"), (50502, "CR_THROW")],
+)
+def test_an_operator_has_a_consumer_try_a_message(front: GrpcWorld, code: int, result: str) -> None:
+    call, heard = front.consumer("c1", "G1", "TNormal", kind=ClientType.PUSH_CONSUMER)
+    heard.raw.clear()
+    front.send(message())
+    store = front.world.broker.store
+    (unit,) = [one for number in range(4) for one in store.units("TNormal", number, 0, 1)]
+    message_id = encode_message_id(front.world.broker.store_host, unit.log_offset)
+    header = ConsumeMessageDirectlyResultRequest("G1", "c1", message_id)
+    request = front.world.dispatch(new_request(RequestCode.CONSUME_MESSAGE_DIRECTLY, header))
+    (said,) = heard.messages
+    asked = said.verify_message_command
+    assert (asked.message.body, asked.message.topic.name) == (b"body", "TNormal")
+    answer = message_class("TelemetryCommand")(
+        status={"code": code}, verify_message_result={"nonce": asked.nonce}
+    )
+    tell(call, answer.SerializeToString())
+    assert bodies.load_object(request.value.body)["consumeResult"].startswith(result)
 
 
 def test_a_client_without_a_stream_is_not_asked(front: GrpcWorld) -> None:

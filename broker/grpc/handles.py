@@ -1,0 +1,322 @@
+"""AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue: what becomes of a message.
+
+Owns receipt handles: pop's handle with the record's log offset behind it, and the requests of
+remoting that settle what they name. It must never pop, nor know when something is renewed:
+renewals.py does. Called by messaging.py, receiving.py and renewals.py.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from turbopump.broker.grpc.ground import GrpcGround
+from turbopump.broker.grpc.rpc import (
+    Entries,
+    Rpc,
+    RpcRefused,
+    code_of,
+    group_of,
+    status,
+    topic_of,
+)
+from turbopump.engine.types import LogOffset
+from turbopump.net.grpc.codes import Code
+from turbopump.net.grpc.messages import message_class
+from turbopump.net.transport.peer import Peer
+from turbopump.net.transport.turns import Steps
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.pop import (
+    AckMessageRequest,
+    ChangeInvisibleTimeRequest,
+    ChangeInvisibleTimeResponse,
+)
+from turbopump.net.wire.headers.send import ConsumerSendMsgBackRequest
+from turbopump.net.wire.pop_handles import BadHandle, PopHandle
+
+INVISIBLE_MAX_MS: Final = 12 * 3_600_000
+ACKS_OF_STEP: Final = 16
+_DIGITS_MAX: Final = 18
+
+_AckEntry: Final = message_class("AckMessageResultEntry")
+_NO_MORE: Final = frozenset(
+    {ResponseCode.MESSAGE_ILLEGAL, ResponseCode.NO_MESSAGE, ResponseCode.TOPIC_NOT_EXIST}
+)
+"""What a handle names is not there any more. Of all that a client hears it stops to ask for
+INVALID_RECEIPT_HANDLE alone."""
+Done = Callable[[Code, str], None]
+
+
+@dataclass(slots=True, frozen=True)
+class Receipt:
+    """A message that a group popped: where it lies, and the handle that settles it."""
+
+    group: str
+    topic: str
+    handle: PopHandle
+    log_offset: LogOffset
+
+    @property
+    def text(self) -> str:
+        """The handle as clients keep it."""
+        return f"{self.handle.text()} {self.log_offset}"
+
+    @property
+    def until_ms(self) -> int:
+        """When the message comes again."""
+        return self.handle.pop_time_ms + self.handle.invisible_ms
+
+    def changed(self, answer: Command) -> "Receipt":
+        """The receipt after its time was changed."""
+        found, of = read_header(ChangeInvisibleTimeResponse, answer.fields), self.handle
+        assert of.queue_offset is not None, "a receipt names one message"
+        handle = PopHandle(
+            of.queue_offset,
+            found.pop_time,
+            found.invisible_time,
+            found.revive_qid,
+            of.kind,
+            of.broker_name,
+            of.queue_id,
+            of.queue_offset,
+        )
+        return Receipt(self.group, self.topic, handle, self.log_offset)
+
+
+def read_receipt(group: str, topic: str, text: str) -> Receipt:
+    """A receipt of its text; raises RpcRefused for one that this broker cannot have given."""
+    try:
+        handle = PopHandle.parse(text)
+    except BadHandle as error:
+        raise RpcRefused(Code.INVALID_RECEIPT_HANDLE, str(error)) from None
+    parts = text.split(" ")
+    at = parts[-1] if len(parts) == 9 else ""
+    if not (at.isascii() and at.isdigit() and len(at) <= _DIGITS_MAX):
+        raise RpcRefused(Code.INVALID_RECEIPT_HANDLE, "the handle names no message")
+    return Receipt(group, topic, handle, LogOffset(int(at)))
+
+
+class Settling:
+    """The requests that settle a receipt. `done` gets what came of each."""
+
+    def __init__(self, ground: GrpcGround) -> None:
+        self._ground = ground
+
+    def check(self, receipt: Receipt) -> None:
+        """Raises RpcRefused for a receipt whose time is over, or another broker's."""
+        if receipt.handle.broker_name != self._ground.broker.config.broker_name:
+            raise RpcRefused(Code.INVALID_RECEIPT_HANDLE, "the handle is another broker's")
+        if receipt.until_ms <= self._ground.now_ms():
+            raise RpcRefused(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
+
+    def ack(self, receipt: Receipt, peer: Peer, done: Done) -> None:
+        """The message is handled."""
+        handle = receipt.handle
+        assert handle.queue_offset is not None, "a receipt names one message"
+        header = AckMessageRequest(
+            consumer_group=receipt.group,
+            topic=handle.kind.topic_of(receipt.topic, receipt.group),
+            queue_id=handle.queue_id,
+            extra_info=handle.text(),
+            offset=handle.queue_offset,
+        )
+        request = new_request(RequestCode.ACK_MESSAGE, header)
+        self._ground.ask(request, peer, lambda answer: done(*_settled(answer)))
+
+    def hide(
+        self,
+        receipt: Receipt,
+        invisible_ms: int,
+        peer: Peer,
+        done: Callable[[Code, str, Receipt], None],
+        *,
+        suspend: bool = False,
+    ) -> None:
+        """The message comes again after so long from now on; `done` gets the new receipt, the old
+        one where nothing was changed. `suspend`: the delivery that ends does not count."""
+        handle = receipt.handle
+        assert handle.queue_offset is not None, "a receipt names one message"
+        header = ChangeInvisibleTimeRequest(
+            consumer_group=receipt.group,
+            topic=handle.kind.topic_of(receipt.topic, receipt.group),
+            queue_id=handle.queue_id,
+            extra_info=handle.text(),
+            offset=handle.queue_offset,
+            invisible_time=invisible_ms,
+            suspend=suspend,
+        )
+
+        def hidden(answer: Command | None) -> None:
+            code, text = _settled(answer)
+            is_done = code is Code.OK and answer is not None
+            done(code, text, receipt.changed(answer) if is_done and answer else receipt)
+
+        request = new_request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
+        self._ground.ask(request, peer, hidden)
+
+    def bury(self, receipt: Receipt, message_id: str, peer: Peer, done: Done) -> None:
+        """The message becomes a dead letter, and is handled."""
+        header = ConsumerSendMsgBackRequest(
+            offset=receipt.log_offset,
+            group=receipt.group,
+            delay_level=-1,
+            origin_msg_id=message_id,
+            origin_topic=receipt.topic,
+            max_reconsume_times=0,
+        )
+
+        def copied(answer: Command | None) -> None:
+            code, text = code_of(answer)
+            if code is not Code.OK:
+                done(code, text)
+                return
+            # An acknowledgement that fails leaves the message; the dead letter is there.
+            self.ack(receipt, peer, lambda _code, _text: done(code, text))
+
+        request = new_request(RequestCode.CONSUMER_SEND_MSG_BACK, header)
+        self._ground.ask(request, peer, copied)
+
+
+def _settled(answer: Command | None) -> tuple[Code, str]:
+    code, text = code_of(answer)
+    gone = answer is not None and answer.code in _NO_MORE
+    return (Code.INVALID_RECEIPT_HANDLE, text) if gone else (code, text)
+
+
+@dataclass(slots=True, frozen=True)
+class Held:
+    """What a client says of a message: its receipt, and what to call when it is settled."""
+
+    receipt: Receipt
+    settled: Callable[[], None]
+
+
+Lookup = Callable[[str, str, Receipt, Callable[[Held], None]], None]
+"""(client id, message id, the receipt that the client has, what to do with the newest of it)."""
+
+
+class Handles:
+    """Serves consumers' calls about messages. `newest` finds the receipt that a renewed one has
+    become."""
+
+    def __init__(
+        self,
+        ground: GrpcGround,
+        settling: Settling,
+        peer_of: Callable[[Rpc], Peer],
+        newest: Lookup,
+    ) -> None:
+        self._ground = ground
+        self._settling = settling
+        self._peer_of = peer_of
+        self._newest = newest
+
+    def ack(self, rpc: Rpc) -> None:
+        """AckMessage."""
+        request = rpc.request
+        group, topic, asked = group_of(request.group), topic_of(request.topic), request.entries
+        if not asked:
+            raise RpcRefused(Code.BAD_REQUEST, "no entries to acknowledge")
+        peer, entries = self._peer_of(rpc), Entries(rpc, len(asked))
+        steps = self._ack_all(rpc, group, topic, peer, entries)
+        if len(asked) < ACKS_OF_STEP:
+            for _ in steps:
+                pass
+        else:
+            self._ground.work(peer.host, steps)
+
+    def _ack_all(
+        self, rpc: Rpc, group: str, topic: str, peer: Peer, entries: Entries
+    ) -> Steps[None]:
+        for number, one in enumerate(rpc.request.entries):
+            self._ack(rpc, group, topic, one, peer, entries.of(number))
+            if number % ACKS_OF_STEP == ACKS_OF_STEP - 1:
+                yield
+
+    def _ack(
+        self,
+        rpc: Rpc,
+        group: str,
+        topic: str,
+        asked: Any,
+        peer: Peer,
+        take: Callable[[Any], None],
+    ) -> None:
+        def done(code: Code, text: str) -> None:
+            take(
+                _AckEntry(
+                    message_id=asked.message_id,
+                    receipt_handle=asked.receipt_handle,
+                    status=status(code, text),
+                )
+            )
+
+        def settle(held: Held) -> None:
+            def acked(code: Code, text: str) -> None:
+                if code in (Code.OK, Code.INVALID_RECEIPT_HANDLE):
+                    held.settled()
+                done(code, text)
+
+            try:
+                self._settling.check(held.receipt)
+            except RpcRefused as refused:
+                acked(refused.code, refused.text)
+                return
+            self._settling.ack(held.receipt, peer, acked)
+
+        try:
+            receipt = read_receipt(group, topic, asked.receipt_handle)
+        except RpcRefused as refused:
+            done(refused.code, refused.text)
+            return
+        self._newest(rpc.client_id, asked.message_id, receipt, settle)
+
+    def change(self, rpc: Rpc) -> None:
+        """ChangeInvisibleDuration: the answer has the handle that counts from now on."""
+        request = rpc.request
+        duration = request.invisible_duration
+        invisible_ms = duration.seconds * 1_000 + duration.nanos // 1_000_000
+        if not 0 <= invisible_ms <= INVISIBLE_MAX_MS:
+            text = f"the invisible time is {invisible_ms} ms, not from 0 to {INVISIBLE_MAX_MS}"
+            raise RpcRefused(Code.ILLEGAL_INVISIBLE_TIME, text)
+
+        def change(held: Held) -> None:
+            self._settling.check(held.receipt)
+
+            def changed(code: Code, text: str, receipt: Receipt) -> None:
+                if code in (Code.OK, Code.INVALID_RECEIPT_HANDLE):
+                    held.settled()
+                rpc.guarded(lambda: rpc.answer(code, text, receipt_handle=receipt.text))
+
+            self._settling.hide(
+                held.receipt, invisible_ms, self._peer_of(rpc), changed, suspend=request.suspend
+            )
+
+        self._with_newest(rpc, change)
+
+    def forward(self, rpc: Rpc) -> None:
+        """ForwardMessageToDeadLetterQueue."""
+
+        def bury(held: Held) -> None:
+            self._settling.check(held.receipt)
+
+            def buried(code: Code, text: str) -> None:
+                if code is Code.OK:
+                    held.settled()
+                rpc.guarded(lambda: rpc.answer(code, text))
+
+            self._settling.bury(held.receipt, rpc.request.message_id, self._peer_of(rpc), buried)
+
+        self._with_newest(rpc, bury)
+
+    def _with_newest(self, rpc: Rpc, work: Callable[[Held], None]) -> None:
+        request = rpc.request
+        receipt = read_receipt(
+            group_of(request.group), topic_of(request.topic), request.receipt_handle
+        )
+
+        def found(held: Held) -> None:
+            rpc.guarded(lambda: work(held))
+
+        self._newest(rpc.client_id, request.message_id, receipt, found)

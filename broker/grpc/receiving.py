@@ -1,0 +1,291 @@
+"""ReceiveMessage: a pop, its wait, and the stream that it is answered with.
+
+Owns the limits of a receive and which of the messages are delivered (RocketMQ:
+ReceiveMessageActivity, PopMessageResultFilterImpl). It must never pop itself: the handler of
+remoting does, for a Peer of each call's own, so that a call that is over waits for nothing. Called
+by messaging.py.
+
+What was popped for a call that was over before the answer was written comes again at once.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from turbopump.broker.grpc.clients import GrpcClients, NoLink, peer_of
+from turbopump.broker.grpc.delivery import message_of, set_ms
+from turbopump.broker.grpc.ground import GrpcGround
+from turbopump.broker.grpc.handles import INVISIBLE_MAX_MS, Receipt, Settling
+from turbopump.broker.grpc.renewals import Renewals
+from turbopump.broker.grpc.routes import ANY_QUEUE, Routes
+from turbopump.broker.grpc.rpc import (
+    RpcRefused,
+    client_id_of,
+    code_of,
+    group_of,
+    parsed,
+    status,
+    topic_of,
+)
+from turbopump.broker.grpc.settings import BATCH_MAX, POLL_MAX_MS, find_group, subscription_of
+from turbopump.engine.types import QueueOffset
+from turbopump.net.grpc.call import GrpcCall, Method, unary
+from turbopump.net.grpc.codes import Code
+from turbopump.net.grpc.messages import message_class
+from turbopump.net.grpc.status import GrpcCode, GrpcError
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.groups import SubscriptionGroupConfig
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.pop import PopMessageRequest, PopMessageResponse
+from turbopump.net.wire.message import MessageView, Unreadable, decode_each
+from turbopump.net.wire.pop_handles import (
+    PopHandle,
+    RetryKind,
+    read_order_counts,
+    read_start_offsets,
+)
+from turbopump.net.wire.subscription import SubscriptionData
+
+logger = logging.getLogger(__name__)
+
+POLL_MIN_MS: Final = 5_000
+RESERVE_MS: Final = 100
+"""An answer leaves so much before the deadline of its call (longPollingReserveTimeInMillis)."""
+INVISIBLE_MIN_MS: Final = 10_000
+RENEWED_MS: Final = 60_000
+"""What is renewed is hidden for so long at first (defaultInvisibleTimeMills)."""
+_FROM_END: Final = 1
+
+_Request: Final = message_class("ReceiveMessageRequest")
+_Response: Final = message_class("ReceiveMessageResponse")
+_NOTHING: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT})
+
+
+@dataclass(slots=True, frozen=True)
+class _Receive:
+    """One call: who asks for what."""
+
+    call: GrpcCall
+    client_id: str
+    topic: str
+    group: SubscriptionGroupConfig
+    subscription: SubscriptionData
+    is_renewed: bool
+    peer: Peer
+
+    @property
+    def attempts_max(self) -> int:
+        """Deliveries of a message, before it is a dead letter."""
+        return self.group.retry_max_times + 1
+
+
+class Receiving:
+    """Serves receives."""
+
+    def __init__(
+        self,
+        ground: GrpcGround,
+        routes: Routes,
+        clients: GrpcClients,
+        settling: Settling,
+        renewals: Renewals,
+    ) -> None:
+        self._ground = ground
+        self._routes = routes
+        self._clients = clients
+        self._settling = settling
+        self._renewals = renewals
+
+    @property
+    def method(self) -> Method:
+        """ReceiveMessage."""
+        return unary(self._serve)
+
+    def _serve(self, call: GrpcCall, data: bytes) -> None:
+        try:
+            client_id = client_id_of(call)
+            self._receive(call, client_id, parsed(_Request, data))
+        except RpcRefused as refused:
+            self._end(call, refused.code, refused.text)
+
+    def _receive(self, call: GrpcCall, client_id: str, request: Any) -> None:
+        now_ms = self._ground.now_ms()
+        name = topic_of(request.message_queue.topic)
+        group_name = group_of(request.group)
+        self._routes.topic(name)
+        mine = self._ground.broker.config.broker_name
+        if request.message_queue.broker.name not in ("", mine):
+            raise RpcRefused(Code.BAD_REQUEST, f"this broker is {mine}")
+        group = find_group(self._ground.broker, group_name, now_ms)
+        receive = _Receive(
+            call=call,
+            client_id=client_id,
+            topic=name,
+            group=group,
+            subscription=subscription_of(name, request.filter_expression, now_ms),
+            is_renewed=request.auto_renew,
+            peer=peer_of(call, NoLink(self._ground)),
+        )
+        in_order = group.consume_message_orderly
+        # Members in order ask for each queue; others, and simple consumers, get of any.
+        of_queue = in_order and request.auto_renew and request.message_queue.id >= 0
+        header = PopMessageRequest(
+            consumer_group=group_name,
+            topic=name,
+            queue_id=request.message_queue.id if of_queue else ANY_QUEUE,
+            max_msg_nums=min(request.batch_size, BATCH_MAX) if request.batch_size > 0 else 1,
+            invisible_time=_invisible_ms(request),
+            poll_time=self._poll_ms(call, client_id, request),
+            born_time=now_ms,
+            init_mode=_FROM_END,
+            exp_type=receive.subscription.expression_type,
+            exp=receive.subscription.sub_string,
+            order=in_order,
+            attempt_id=request.attempt_id[:64] or None,
+        )
+        call.on_over = receive.peer.lost
+        asked = new_request(RequestCode.POP_MESSAGE, header)
+        self._ground.ask(asked, receive.peer, partial(self._answered, receive))
+
+    def _poll_ms(self, call: GrpcCall, client_id: str, request: Any) -> int:
+        """For how long messages are waited for; raises RpcRefused where there is no time."""
+        left_ms = None
+        if call.deadline is not None:
+            left_ms = round(call.deadline * 1_000) - self._ground.broker.steady_ms()
+        if request.HasField("long_polling_timeout"):
+            asked = request.long_polling_timeout
+            poll_ms = int(asked.seconds * 1_000 + asked.nanos // 1_000_000)
+        else:
+            client = self._clients.get(client_id)
+            timeout_s = 0 if client is None else int(client.settings.request_timeout.seconds)
+            poll_ms = POLL_MAX_MS if left_ms is None else left_ms - timeout_s * 500
+        poll_ms = min(max(poll_ms, POLL_MIN_MS), POLL_MAX_MS)
+        if left_ms is None or poll_ms <= left_ms - RESERVE_MS:
+            return poll_ms
+        if left_ms < POLL_MIN_MS:
+            is_old = call.text(b"x-mq-client-version") < "5.0.3"
+            text = f"the deadline leaves {left_ms} ms, under {POLL_MIN_MS}"
+            raise RpcRefused(Code.BAD_REQUEST if is_old else Code.ILLEGAL_POLLING_TIME, text)
+        return left_ms - RESERVE_MS
+
+    def _answered(self, receive: _Receive, answer: Command | None) -> None:
+        try:
+            if answer is not None and answer.code == ResponseCode.SUCCESS:
+                self._popped(receive, answer)
+            elif answer is not None and answer.code in _NOTHING:
+                self._end(receive.call, Code.MESSAGE_NOT_FOUND, "no new message")
+            elif answer is not None and answer.code == ResponseCode.POLLING_FULL:
+                self._end(receive.call, Code.TOO_MANY_REQUESTS, "polling full")
+            else:
+                self._end(receive.call, *code_of(answer))
+        except Exception:
+            logger.exception("a receive of %s failed", receive.call.address)
+            text = "the call failed, see the server's log"
+            receive.call.fail(GrpcError(GrpcCode.INTERNAL, text))
+
+    def _popped(self, receive: _Receive, answer: Command) -> None:
+        call, wanted = receive.call, []
+        broker_name = self._ground.broker.config.broker_name
+        is_lost = call.is_over or call.is_clogged
+        for view, receipt, attempt in _each(receive, answer, broker_name):
+            if is_lost:
+                self._settling.hide(receipt, 0, receive.peer, _nothing, suspend=True)
+            elif not _is_wanted(receive.subscription, view):
+                self._settling.ack(receipt, receive.peer, _done)
+            elif attempt > receive.attempts_max:
+                self._settling.bury(receipt, view.message_id, receive.peer, _done)
+            else:
+                wanted.append((view, receipt, attempt))
+        if is_lost:
+            self._end(call, Code.TOO_MANY_REQUESTS, "earlier answers were not taken yet")
+        elif not wanted:
+            self._end(call, Code.MESSAGE_NOT_FOUND, "no match message")
+        else:
+            made = [
+                _Response(message=message_of(view, receipt.text, attempt)).SerializeToString()
+                for view, receipt, attempt in wanted
+            ]
+            self._end(call, Code.OK, "OK", *made)
+            if receive.is_renewed and self._clients.get(receive.client_id) is not None:
+                for view, receipt, _attempt in wanted:
+                    self._renewals.add(receive.client_id, view.message_id, receipt)
+
+    def _end(self, call: GrpcCall, code: Code, text: str, *messages: bytes) -> None:
+        at = _Response()
+        set_ms(at.delivery_timestamp, self._ground.now_ms())
+        head = _Response(status=status(code, text))
+        call.answer(head.SerializeToString(), *messages, at.SerializeToString())
+
+
+def _invisible_ms(request: Any) -> int:
+    if request.auto_renew:
+        return RENEWED_MS
+    asked = request.invisible_duration
+    invisible_ms = int(asked.seconds * 1_000 + asked.nanos // 1_000_000)
+    if not INVISIBLE_MIN_MS <= invisible_ms <= INVISIBLE_MAX_MS:
+        text = (
+            f"the invisible time is {invisible_ms} ms,"
+            f" not from {INVISIBLE_MIN_MS} to {INVISIBLE_MAX_MS}"
+        )
+        raise RpcRefused(Code.ILLEGAL_INVISIBLE_TIME, text)
+    return invisible_ms
+
+
+def _each(
+    receive: _Receive, answer: Command, broker_name: str
+) -> Iterator[tuple[MessageView, Receipt, int]]:
+    """What was popped: the message, its receipt, the number of its delivery."""
+    reply = read_header(PopMessageResponse, answer.fields)
+    starts = read_start_offsets(reply.start_offset_info or "")
+    counts = read_order_counts(reply.order_count_info or "")
+    body = answer.body if not isinstance(answer.body, list) else b"".join(answer.body)
+    for found in decode_each(body):
+        if isinstance(found, Unreadable):
+            # It comes again, and is a dead letter in the end.
+            logger.error("message %s cannot be read: %s", found.message.message_id, found.error)
+            continue
+        handle = _handle_of(found, reply, starts, broker_name)
+        of_queue = counts.get((found.queue_id, None), 0)
+        before = counts.get((found.queue_id, found.queue_offset), of_queue)
+        receipt = Receipt(receive.group.group_name, receive.topic, handle, found.log_offset)
+        yield found, receipt, found.reconsume_times + before + 1
+
+
+def _handle_of(
+    view: MessageView,
+    reply: PopMessageResponse,
+    starts: dict[tuple[RetryKind, int], QueueOffset],
+    broker_name: str,
+) -> PopHandle:
+    """Those of a retry topic bring theirs; the others' are made here, as remoting's clients do."""
+    if names.POP_CK in view.properties:
+        return PopHandle.parse(view.properties[names.POP_CK])
+    return PopHandle(
+        starts.get((RetryKind.NORMAL, view.queue_id), view.queue_offset),
+        reply.pop_time,
+        reply.invisible_time,
+        reply.revive_qid,
+        RetryKind.NORMAL,
+        broker_name,
+        view.queue_id,
+        view.queue_offset,
+    )
+
+
+def _is_wanted(subscription: SubscriptionData, view: MessageView) -> bool:
+    """Whether it has one of the tags that were asked for: pops compare their hashes."""
+    tag = view.properties.get(names.TAGS, "")
+    return not subscription.is_tag_type or subscription.wants_tag(tag)
+
+
+def _nothing(_code: Code, _text: str, _receipt: Receipt) -> None:
+    """What fails comes again by itself."""
+
+
+def _done(_code: Code, _text: str) -> None:
+    """What fails comes again by itself."""

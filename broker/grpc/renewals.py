@@ -1,0 +1,196 @@
+"""The renewal of receipts: what a push consumer works on stays hidden until it is done with it.
+
+Owns which receipts are renewed, when, and what they have become (RocketMQ:
+DefaultReceiptHandleManager). It must never answer a client. Called by receiving.py with what was
+delivered, by handles.py, which settles it, and each tick.
+
+A client keeps the handle that it was given first. While a renewal is under way its message is not
+settled: what a client says of it waits for the handle that comes.
+"""
+
+import heapq
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from turbopump.broker.grpc.clients import GrpcClient, NoLink
+from turbopump.broker.grpc.ground import GrpcGround
+from turbopump.broker.grpc.handles import Held, Receipt, Settling
+from turbopump.broker.grpc.settings import retry_delay_ms
+from turbopump.net.grpc.codes import Code
+from turbopump.net.transport.peer import Peer
+from turbopump.net.transport.turns import Steps
+
+logger = logging.getLogger(__name__)
+
+AHEAD_MS: Final = 10_000
+"""What comes again so soon is renewed (renewAheadTimeMillis)."""
+STEPS_MS: Final = (60_000, 180_000, 300_000, 600_000, 1_800_000, 3_600_000)
+"""For how long, by how often it was (RenewStrategyPolicy)."""
+TOTAL_MAX_MS: Final = 3 * 3_600_000
+"""A message that is worked on for longer is left (renewMaxTimeMillis)."""
+FAILURES_MAX: Final = 3
+RENEWED_MAX: Final = 100_000
+"""Messages at once, 70 MB of them; more come again when their time is over."""
+BACK_MS: Final = 1_000
+"""What a client had that is gone comes again after that time."""
+OF_STEP: Final = 16
+
+
+@dataclass(slots=True, eq=False)
+class _Renewed:
+    client_id: str
+    message_id: str
+    first: str
+    """The handle that the client has."""
+    receipt: Receipt
+    since_ms: int
+    count: int = 0
+    failures: int = 0
+    is_settled: bool = False
+    waiting: list[Callable[[], None]] | None = None
+    """What waits for a renewal that is under way."""
+
+
+@dataclass(slots=True)
+class _OfClient:
+    entries: dict[tuple[str, str], _Renewed] = field(default_factory=dict)
+
+
+class Renewals:
+    """All receipts that are renewed. Loop thread only."""
+
+    def __init__(self, ground: GrpcGround, settling: Settling) -> None:
+        self._ground = ground
+        self._settling = settling
+        self._peer = Peer("127.0.0.1:0", b"\x7f\0\0\1\0\0\0\0", NoLink(ground))
+        self._clients: dict[str, _OfClient] = {}
+        self._due: list[tuple[int, int, _Renewed]] = []
+        self._numbered = 0
+        self.count = 0
+
+    def add(self, client_id: str, message_id: str, receipt: Receipt) -> None:
+        """A message was delivered to a push consumer."""
+        if self.count >= RENEWED_MAX:
+            return
+        first = receipt.text
+        one = _Renewed(client_id, message_id, first, receipt, self._ground.now_ms())
+        entries = self._clients.setdefault(client_id, _OfClient()).entries
+        if (message_id, first) in entries:
+            return
+        entries[message_id, first] = one
+        self.count += 1
+        self._push(one)
+
+    def newest(
+        self, client_id: str, message_id: str, receipt: Receipt, found: Callable[[Held], None]
+    ) -> None:
+        """What a client's receipt has become, perhaps later."""
+        of_client = self._clients.get(client_id)
+        one = of_client and of_client.entries.get((message_id, receipt.text))
+        if not one:
+            found(Held(receipt, lambda: None))
+            return
+        renewed = one
+
+        def hand_out() -> None:
+            found(Held(renewed.receipt, lambda: self._forget(renewed)))
+
+        if renewed.waiting is None:
+            hand_out()
+        else:
+            renewed.waiting.append(hand_out)
+
+    def gone(self, client: GrpcClient) -> None:
+        """A client is no more: others get what it had."""
+        of_client = self._clients.pop(client.client_id, None)
+        if of_client is None:
+            return
+        left = list(of_client.entries.values())
+        self.count -= len(left)
+        for one in left:
+            one.is_settled = True
+        self._ground.work(self._peer.host, self._give_back([one.receipt for one in left]))
+
+    def tick(self) -> None:
+        """Renew what would come again soon."""
+        limit_ms, due = self._ground.now_ms() + AHEAD_MS, []
+        while self._due and self._due[0][0] < limit_ms:
+            one = heapq.heappop(self._due)[2]
+            if not one.is_settled:
+                due.append(one)
+        if due:
+            self._ground.work(self._peer.host, self._renew_all(due))
+
+    def _renew_all(self, due: list[_Renewed]) -> Steps[None]:
+        for number, one in enumerate(due, 1):
+            if not one.is_settled:
+                self._renew(one)
+            if number % OF_STEP == 0:
+                yield
+
+    def _renew(self, one: _Renewed) -> None:
+        now_ms = self._ground.now_ms()
+        if one.receipt.until_ms <= now_ms:
+            self._forget(one)  # too late: it may be another consumer's
+            return
+        if now_ms - one.since_ms > TOTAL_MAX_MS:
+            self._leave(one)
+            return
+        one.waiting = []
+
+        def renewed(code: Code, _text: str, receipt: Receipt) -> None:
+            waiting, one.waiting = one.waiting, None
+            if code is Code.OK:
+                one.receipt, one.failures = receipt, 0
+                one.count += 1
+            else:
+                one.failures += 1
+            for work in waiting or ():
+                work()
+            if one.is_settled:
+                return
+            if code is Code.INVALID_RECEIPT_HANDLE or one.failures > FAILURES_MAX:
+                self._forget(one)
+            else:
+                self._push(one)
+
+        step_ms = STEPS_MS[min(one.count, len(STEPS_MS) - 1)]
+        self._settling.hide(one.receipt, step_ms, self._peer, renewed, suspend=True)
+
+    def _leave(self, one: _Renewed) -> None:
+        """It comes again as one that failed does."""
+        group = self._ground.broker.groups.find(one.receipt.group, self._ground.now_ms())
+        delay_ms = BACK_MS if group is None else retry_delay_ms(group, 1)
+        self._forget(one)
+        self._settling.hide(one.receipt, delay_ms, self._peer, _nothing)
+
+    def _give_back(self, receipts: list[Receipt]) -> Steps[None]:
+        now_ms = self._ground.now_ms()
+        for number, receipt in enumerate(receipts, 1):
+            if receipt.until_ms > now_ms:
+                self._settling.hide(receipt, BACK_MS, self._peer, _nothing)
+            if number % OF_STEP == 0:
+                yield
+
+    def _push(self, one: _Renewed) -> None:
+        self._numbered += 1
+        heapq.heappush(self._due, (one.receipt.until_ms, self._numbered, one))
+        if len(self._due) > 2 * self.count + 1_024:
+            self._due = [entry for entry in self._due if not entry[2].is_settled]
+            heapq.heapify(self._due)
+
+    def _forget(self, one: _Renewed) -> None:
+        if one.is_settled:
+            return
+        one.is_settled = True
+        entries = self._clients[one.client_id].entries
+        del entries[one.message_id, one.first]
+        self.count -= 1
+        if not entries:
+            del self._clients[one.client_id]
+
+
+def _nothing(_code: Code, _text: str, _receipt: Receipt) -> None:
+    """What fails comes again by itself."""

@@ -24,6 +24,7 @@ from turbopump.broker.ha.control.membership import Membership
 from turbopump.broker.ha.control.parts import MembershipOptions, MembershipParts
 from turbopump.broker.ha.control.words import Name
 from turbopump.broker.ha.heir import Heir
+from turbopump.broker.ha.leader import Reign
 from turbopump.broker.ha.metadata.pulling import MetadataFollower
 from turbopump.broker.ha.options import HaOptions
 from turbopump.broker.ha.service import HaService, Shell
@@ -201,8 +202,8 @@ class Replicating:
         self.metadata.follow(address if followed else "", service.epoch, steady_ms)
 
     def _role_changed(self) -> None:
-        context, reign = self._context, self.service.reign
-        if reign is not None and self.acting is not None and self.acting.waits:
+        context, reign, acting = self._context, self.service.reign, self.acting
+        if acting is not None and self._waits(acting, reign):
             return  # its replicas may copy, its clients have to wait
         if reign is not None:
             self.metadata.lead(self.service.epoch, self._now_ms())
@@ -213,6 +214,15 @@ class Replicating:
             if self._heir is not None:
                 self._heir.look()
 
+    def _waits(self, acting: ActingGroup, reign: Reign | None) -> bool:
+        """Whether a reign that has begun is not yet that of its clients."""
+        if reign is None:
+            acting.deposed()
+            return False
+        if self.membership is not None:
+            return acting.elected(reign)
+        return acting.waits
+
     def _let_replicas_act(self) -> None:
         """RIP-32: while the master is gone, and until it knows what they do."""
         context = self._context
@@ -221,7 +231,12 @@ class Replicating:
         )
         acting.on_online = self._role_changed
         acting.on_told = self._master_told
+        acting.on_acts = lambda: self.metadata.add_stored(self._now_ms())
         context.acting = acting
+        if self.membership is not None:
+            acting.seat.named_ms = self.membership.named_at
+            acting.seat.ask_controllers = self.membership.look_soon
+            self.membership.on_lease = acting.seat.look
         # Who takes this broker for the master would be sent on to itself.
         context.role.has_master = lambda: self._has_master() and not acting.seat.is_left
 

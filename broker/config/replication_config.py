@@ -264,8 +264,8 @@ class ReplicationConfig:
         "enableSlaveActingMaster",
         BOOLEAN,
         False,
-        "Whether the replica with the lowest id serves consumers while its master is gone; for all"
-        " brokers of a group.",
+        "Whether the replica with the lowest id serves consumers while its master is gone, and with"
+        " controllers none can be elected; for all brokers of a group.",
     )
     enable_remote_escape: bool = key(
         "enableRemoteEscape",
@@ -399,10 +399,10 @@ class ReplicationConfig:
         return None
 
     def _contradiction_of_acting(self) -> str | None:
-        if self.switches:
+        if self.ha_group_file and not self.is_elected:
             return (
-                "enableSlaveActingMaster=true: where the master changes no replica acts for it;"
-                " without enableControllerMode and haGroupFile one does"
+                "enableSlaveActingMaster=true: where a group file names the master no replica acts"
+                " for it; without haGroupFile one does"
             )
         if self.lock_in_strict_mode and self.total_replicas == 1:
             return "lockInStrictMode=true: totalReplicas says a majority of how many is needed"

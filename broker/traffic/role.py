@@ -76,8 +76,8 @@ class Role:
         """Whether the role was ever said, in this life. Before that nothing is written nor read
         (R29), and no name server hears of this broker (R32)."""
         self.is_acting = False
-        """Whether this replica does for consumers what its master did, which is gone (RIP-32). Only
-        broker/ha/acting changes it."""
+        """Whether this replica does for consumers what its master did, which is gone (RIP-32); or
+        this master, which controllers grant no lease. Only broker/ha/acting changes it."""
         self._config = config
         self._store = store
         self._is_slave = config.is_slave or not self.is_known
@@ -94,12 +94,17 @@ class Role:
         return None if self._reign is None or self._reign.over else self._reign
 
     @property
+    def leads(self) -> bool:
+        """Whether this is the master, and under a lease where controllers elect."""
+        return self.is_master and self.is_known and self.holds()
+
+    @property
     def keeps_progress(self) -> bool:
         """Whether consumers' offsets and locks are this broker's to change now: in a group whose
         replicas act, those of the master or of the one replica that acts (I13)."""
         if not self._config.enable_slave_acting_master:
             return True
-        return self.is_acting or (self.is_master and self.is_known)
+        return self.is_acting or self.leads
 
     def reconfigure(self, config: ReplicationConfig) -> None:
         """What may change while a broker runs: neither its role nor whether it replicates."""

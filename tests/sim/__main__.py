@@ -1,6 +1,6 @@
 """`make sim SUITE=store SEEDS=20000 FIRST=0` or `SEED=n`: play seeds, a process for each core.
 Suites: store, config, ha, raft, group, transactions, payments, reminders, timers,
-assignment, pops, acting, poppers, ordered.
+assignment, pops, acting, elected, poppers, ordered.
 
 A failing seed prints how to replay it. Seeds share nothing: what a seed does depends on its number
 alone, in whichever process and order it is played.
@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tests.sim import config_suite, store_suite
+from tests.sim.acting import elected as elected_suite
 from tests.sim.acting import suite as acting_suite
 from tests.sim.assignment import suite as assignment_suite
 from tests.sim.group import suite as group_suite
@@ -75,6 +76,7 @@ SUITES: dict[str, Callable[[int], Run]] = {
     "reminders": reminder_suite.Reminders,
     "pops": pop_suite.Run,
     "acting": acting_suite.Run,
+    "elected": elected_suite.ActingGroup,
     "poppers": popper_suite.Poppers,
     "ordered": ordered_suite.OrderedPoppers,
 }

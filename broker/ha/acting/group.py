@@ -7,6 +7,8 @@ itself: `replicating.py` does, which makes and ticks it. Called by the handlers 
     a master that was not    heard for as long as name servers wait: a replica may have acted, and
                              is asked once more for its offsets, while this broker serves
     a replica                seat.py
+    a broker that was        asks them, too, and does not wait for one that does not answer: the
+    elected                  controllers have decided
     a broker that keeps      each replica that it has not asked: it was away, or unknown to name
     progress hears of        servers, and may have acted before; so it is asked for its offsets
 """
@@ -18,7 +20,7 @@ from typing import Final, Protocol
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.acting.lock_quorum import LockQuorum
 from turbopump.broker.ha.acting.members import MASTER_ID, Call, GroupMembers
-from turbopump.broker.ha.acting.pre_online import OthersOffsets, PreOnline
+from turbopump.broker.ha.acting.pre_online import Elected, OthersOffsets, PreOnline
 from turbopump.broker.ha.acting.seat import Seat
 from turbopump.engine.later import Later
 from turbopump.engine.types import LONG_AGO_MS
@@ -54,6 +56,8 @@ class ActingGroup:
         config, replication = broker.config, broker.config.replication
         self.on_online: Callable[[], None] = lambda: None
         """Called once, when a master that started knows what its replicas do."""
+        self.on_acts: Callable[[], None] = lambda: None
+        """Called when this replica begins to act for its master."""
         self.on_told: Callable[[str, str], None] = lambda address, ha_address: None
         """Called with the two addresses of a master that comes back."""
         self._broker = broker
@@ -72,7 +76,7 @@ class ActingGroup:
             broker.steady_ms,
         )
         """Of locks, with lockInStrictMode."""
-        self.seat = Seat(self.members, broker.role, broker.offsets, has_master, broker.steady_ms)
+        self.seat = Seat(broker, self.members, has_master)
         self.seat.on_change = self._seat_changed
         self.seat.is_ready = self._knows_others
         self._others: OthersOffsets | None = None
@@ -82,6 +86,8 @@ class ActingGroup:
         self.waits = replication.waits_to_lead
         """Whether a master does not serve yet."""
         self._asking: PreOnline | None = None
+        self._reign: object = None
+        """Of this elected broker, for which its replicas were asked, or are."""
         self._ticked_ms = self._heard_ms = LONG_AGO_MS
         if self.waits:
             self._ask(serves=False)
@@ -117,6 +123,33 @@ class ActingGroup:
         if self._others is not None:
             self._others.tick()
 
+    def elected(self, reign: object) -> bool:
+        """The controllers have elected this broker: those who act hear that before clients do, and
+        what was committed to them is here then. Whether that is not over yet: `on_online` is called
+        when it is."""
+        if reign is self._reign:
+            return self.waits
+        self._reign, self.waits = reign, True
+        self._asking = asking = Elected(
+            self._broker,
+            self.members,
+            self._service,
+            self._call,
+            self._pause,
+            self._asked,
+            wall_ms=self._wall_ms,
+        )
+        asking.tick()
+        return True
+
+    def deposed(self) -> None:
+        """The reign is over, or none was."""
+        if self._reign is not None:
+            self._reign, self.waits = None, False
+            if self._asking is not None:
+                self._asking.stop()
+                self._asking = None
+
     def stop(self) -> None:
         """No answer counts any more."""
         for one in (self._asking, self._others):
@@ -133,7 +166,8 @@ class ActingGroup:
 
     def master_comes(self, address: str, ha_address: str, number: int | None) -> str | None:
         """906, of a master that is back: follow it. Why not, if that cannot be."""
-        if self._broker.role.is_master or self.waits:
+        is_elected = self._broker.config.replication.is_elected
+        if self._broker.role.leads or (self.waits and not is_elected):
             return "this broker is a master"
         wrong = check_lengths(masterAddress=address, masterHaAddress=ha_address)
         if wrong is not None:
@@ -144,7 +178,7 @@ class ActingGroup:
         except ValueError as error:
             return str(error)
         self.seat.master_comes(number)
-        if not self._has_master():
+        if not is_elected and not self._has_master():
             self.on_told(address, ha_address)
             static = self._broker.config.replication.ha_master_address
             self._service.follow_anew(static or ha_address)
@@ -166,8 +200,7 @@ class ActingGroup:
         self._ask_who_came()
 
     def _ask_again(self, why: str) -> None:
-        role = self._broker.role
-        if role.is_master and role.is_known:
+        if self._broker.role.leads:
             logger.warning("%s for a while: it asks its replicas what they know", why)
             if self._asking is None:
                 self._ask(serves=True)
@@ -206,6 +239,7 @@ class ActingGroup:
         self._asked_of, self._asking = self._asking.heard, None
         if self.waits:
             self.waits = False
+            self.seat.lead()
             self.on_online()
 
     def _knows_others(self) -> bool:
@@ -238,8 +272,14 @@ class ActingGroup:
         self._knows = False
 
     def _seat_changed(self) -> None:
-        """The master that is gone is not looked for at its old address: it says when it is back."""
-        if self._broker.role.is_acting:
+        """The master that is gone is not looked for at its old address: it says when it is back, or
+        the controllers do."""
+        is_acting = self._broker.role.is_acting
+        if is_acting:
+            self.on_acts()
+        if self._broker.config.replication.is_elected:
+            return
+        if is_acting:
             self._service.follow_anew("")
         else:
             static = self._broker.config.replication.ha_master_address

@@ -47,6 +47,8 @@ SURE_MS: Final = COMING_MS // 2
 """A replica that heard 906 so long ago surely does not act: clocks and frames may be slow."""
 TIMEOUT_MS: Final = 3_000
 """Of one request."""
+ELECTED_TIMEOUT_MS: Final = 1_000
+"""Of one where a whole group waits for the elected master."""
 
 
 class Copying(Protocol):
@@ -78,6 +80,11 @@ class _Seen:
 class PreOnline:
     """One return, or one more look at what replicas know (see `replicating.py`). Loop thread only;
     times are of the monotonic clock."""
+
+    timeout_ms = TIMEOUT_MS
+    """Of one request."""
+    connect_ms = CONNECT_MS
+    """Up to when a replica has to follow."""
 
     def __init__(
         self,
@@ -150,7 +157,7 @@ class PreOnline:
                 self._waits = True
                 return
             if isinstance(asked, Command):
-                later = self._call(self._asked, asked, TIMEOUT_MS)
+                later = self._call(self._asked, asked, self.timeout_ms)
             elif isinstance(asked, Later):
                 later = asked
             else:
@@ -238,8 +245,8 @@ class PreOnline:
         if answer.code != ResponseCode.SUCCESS:
             raise NotYet(f"{name} answers {answer.code} {answer.remark} to its master")
         host = split(self._asked)[0]
-        while not self._follows(host):
-            if broker.steady_ms() - said_ms > CONNECT_MS:
+        while self.connect_ms and not self._follows(host):
+            if broker.steady_ms() - said_ms > self.connect_ms:
                 raise NotYet(f"{name} does not follow this log, which ends at {end}")
             yield None
         yield from self._offsets(name)
@@ -283,6 +290,28 @@ class PreOnline:
             found = answers.timer_checkpoint(answer, self._wall_ms())
             if self._broker.timers.needs(found):
                 self._broker.timers.adopt(found, end)
+
+
+class Elected(PreOnline):
+    """The controllers have elected this broker. Who acts hears that before the reign begins for
+    clients, and what was committed there is taken over. One that does not answer holds up nothing:
+    it is asked again while this broker serves. Nor are connections waited for, because the
+    controllers tell replicas whom to follow."""
+
+    timeout_ms = ELECTED_TIMEOUT_MS
+    connect_ms = 0
+
+    def _ask_all(self) -> answers.Steps[None]:
+        for broker_id, address in sorted(self._members.members.items(), reverse=True):
+            if address == self._broker.address:
+                continue
+            self._asked = address
+            try:
+                self._seen.append((yield from self._ask(broker_id)))
+            except (NotYet, BadBody) as error:
+                logger.warning("%s", error)
+            else:
+                self.heard.add((broker_id, address))
 
 
 class OthersOffsets(PreOnline):

@@ -26,6 +26,7 @@ RocketMQ, which all keep the wire:
 """
 
 import logging
+from collections.abc import Callable
 
 from turbopump.broker.ha.control import words
 from turbopump.broker.ha.control.abstention import Abstention
@@ -66,6 +67,8 @@ class Membership:
         self.stage = Stage.JOINING
         self.own_id: int | None = None
         """What the controllers know this broker by; None until they gave it."""
+        self.on_lease: Callable[[], None] = lambda: None
+        """Called after a lease began or lapsed."""
         self.epoch = NO_ROLE
         """Of the role in force, or of the last one."""
         self._service, self._log = service, parts.log
@@ -84,6 +87,8 @@ class Membership:
         self._role_reason = ""
         self._unknown = False
         """Whether a controller said that it does not know this broker."""
+        self._named_ms = LONG_AGO_MS
+        """When controllers last said that another broker is the master."""
         self._coming: Word | None = None
         """The newest word on the reign that is being written down."""
         self._coming_since_ms = LONG_AGO_MS
@@ -157,6 +162,10 @@ class Membership:
     def holds(self) -> bool:
         """Whether a master may acknowledge."""
         return self.heartbeats.holds
+
+    def named_at(self) -> int:
+        """When controllers last said that another broker is the master."""
+        return self._named_ms
 
     @property
     def ha_address(self) -> str:
@@ -235,6 +244,7 @@ class Membership:
             if self._service.is_master:
                 logger.info("epoch %d: the lease holds", self.epoch)
             self._service.renew()
+        self.on_lease()
 
     def _beat(self) -> None:
         """A master without a lease: heartbeats now, and again before they are due."""
@@ -350,6 +360,7 @@ class Membership:
         self._service.leave()
 
     def _nobody_reigns(self, word: Word) -> None:
+        self._named_ms = LONG_AGO_MS
         if word.epoch > self.epoch:
             self.epoch = word.epoch
             self._follow("")
@@ -357,6 +368,8 @@ class Membership:
     def _take(self, word: Word) -> None:
         """A role only of a greater epoch: late and repeated words do nothing (K7)."""
         reign = self._service.reign
+        if word.master is not None and word.master != self.own_id:
+            self._named_ms = self._steady_ms()
         if word.epoch >= self.epoch:
             self._standing.note(word, self.epoch, self.own_id)
         if word.epoch > self.epoch:

@@ -192,7 +192,7 @@ class MetadataFollower:
         versions.epoch = max(versions.epoch, epoch)
         broker.delay.lead()
         broker.timers.lead()
-        self._add_stored(now_ms)
+        self.add_stored(now_ms)
         set_back = self._clamp(now_ms)
         for table in self._tables():
             if table.data_version.state_version < epoch:
@@ -201,8 +201,9 @@ class MetadataFollower:
             broker.saver.changed(OFFSETS_FILE, broker.offsets.take)
         return broker.saver.saved()
 
-    def _add_stored(self, now_ms: int) -> None:
-        """Topics that only the log knows (R20), but those whose queues are about to go."""
+    def add_stored(self, now_ms: int) -> None:
+        """Topics that only the log knows (R20), but those whose queues are about to go; also for a
+        replica that acts for its master."""
         store = self._broker.store
         names = [name for name in store.topics() if name not in store.deletions.going]
         self._broker.topics.add_stored(
@@ -508,7 +509,7 @@ class MetadataFollower:
             self._deletions.setdefault(name, end)
             self._deletions_due_ms = self._steady_ms + DELETE_AGAIN_MS
         elif self._broker.role.is_master:
-            self._add_stored(self._now_ms)  # its next life, of which nothing was known yet
+            self.add_stored(self._now_ms)  # its next life, of which nothing was known yet
 
 
 def _read_modes(value: Any) -> tuple[dict[str, Any], dict[str, KeptShare]]:

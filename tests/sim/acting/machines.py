@@ -346,8 +346,9 @@ class Reader(Process):
             return
         queue_id = self.queue_id
         if rng.random() < 0.3:
+            topic = TOPIC if rng.random() < 0.9 else f"new-{int(rng.random() * 100)}"
             header = SendMessageRequestV2(
-                "PG", TOPIC, "TBW102", 4, queue_id, 0, 1, 0, properties=""
+                "PG", topic, "TBW102", 4, queue_id, 0, 1, 0, properties=""
             )
             body = b"%d" % now_ms
             self._ask(self.address, new_request(310, header, body), self._done)

@@ -86,7 +86,10 @@ class Model:
         broker.log_end = end
 
     def _begins_to_act(self, broker: "Member", now: dict[int, int]) -> None:
-        """It has what another replica has that acted before."""
+        """It has what another replica has that acted before, and the topics of its log (R20)."""
+        context = broker.context
+        missing = set(context.store.topics()) - context.topics.all().keys()
+        assert not missing, f"{broker.name} acts without the topics {missing} (R20)"
         for other in [] if self._group.has_cuts else self._listed(broker):
             for queue_id, at in offsets_of(other).items():
                 assert now.get(queue_id, -1) >= at, (

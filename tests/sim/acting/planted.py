@@ -9,6 +9,7 @@ from turbopump.broker.ha.acting.lock_quorum import LockQuorum
 from turbopump.broker.ha.acting.members import GroupMembers
 from turbopump.broker.ha.acting.pre_online import PreOnline
 from turbopump.broker.ha.acting.seat import Seat
+from turbopump.broker.ha.metadata.pulling import MetadataFollower
 from turbopump.broker.ha.service import HaService
 from turbopump.broker.replication import LockWish
 from turbopump.broker.tables.adoption import Adoption
@@ -86,6 +87,11 @@ def another_replica_is_not_asked(patch: Patch) -> None:
     patch.setattr(ActingGroup, "_knows_others", lambda self: True)
 
 
+def who_acts_lacks_topics(patch: Patch) -> None:
+    """Those that its master had made since it was last asked for them."""
+    patch.setattr(MetadataFollower, "add_stored", lambda self, now_ms: None)
+
+
 def who_comes_later_is_not_asked(patch: Patch) -> None:
     """By a broker that serves already: a replica that was away, with newer offsets."""
     patch.setattr(ActingGroup, "_ask_who_came", lambda self: None)
@@ -122,6 +128,7 @@ BUGS: list[Plant] = [
     a_master_that_was_not_heard_asks_nothing,
     offsets_are_not_asked_for,
     another_replica_is_not_asked,
+    who_acts_lacks_topics,
     who_comes_later_is_not_asked,
     a_replica_waits_for_a_master_that_was_there,
     a_lock_is_one_brokers_word,

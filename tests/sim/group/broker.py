@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.sim.broker.due_times import LEVELS_MS
 from tests.sim.group.calls import Clock, Endpoint
-from tests.sim.group.machines import CALL_TIMEOUT_MS, CLUSTER, GROUP, NAMES_ADDRESS
+from tests.sim.group.machines import CALL_TIMEOUT_MS, CLUSTER, DEAD_MS, GROUP, NAMES_ADDRESS
 from tests.sim.group.tables import Kept, Tables
 from tests.sim.ha.broker import Broker, finish
 from tests.sim.ha.checkers import History
@@ -370,8 +370,10 @@ class GroupBroker(Stands, Broker):
             "clusterName": CLUSTER,
             "brokerId": str(self.part.broker_id),
             "haServerAddr": self.ha_address,
-            "enableActingMaster": "false",
+            "enableActingMaster": str(self.run_of.acts).lower(),
         }
+        if self.run_of.acts:
+            fields["heartbeatTimeoutMillis"] = str(DEAD_MS)
         request = new_request(RequestCode.REGISTER_BROKER, None, body, fields=fields)
         self.endpoint.call(NAMES_ADDRESS, request, CALL_TIMEOUT_MS)
 

@@ -348,8 +348,11 @@ class Journal:
         self._registered[address] = max(epoch, self._registered.get(address, -1))
 
     def routed(self, address: str) -> None:
-        """A client is led to a master: one that was master there (R29, R32)."""
-        assert address in self._reigned, f"a client is led to {address}, which never was a master"
+        """A client is led to a master: one that was master there (R29, R32), or a replica that is
+        to act for one."""
+        assert address in self._reigned or self._group.acts, (
+            f"a client is led to {address}, which never was a master"
+        )
 
     def shown(self, before: str, now: str) -> None:
         """The name server shows another master than before, which still lives (R28)."""

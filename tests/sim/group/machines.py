@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 NAMES_ADDRESS = "names:9876"
 CLUSTER, GROUP = "cluster", "broker"
 CALL_TIMEOUT_MS = 3000
+DEAD_MS = 6_000
+"""Of a silent broker at the name server, where replicas act."""
 SEND_CODES = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -126,7 +128,7 @@ class Names(Process):
     port = 9876
 
     def begin(self) -> None:
-        config = NamesrvConfig()
+        config = NamesrvConfig(support_acting_master=self.group.acts)
         self.routes = RouteTable()
         server = NameServer(
             config,

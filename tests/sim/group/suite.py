@@ -105,6 +105,9 @@ class Plan:
 class Run:
     """One seed."""
 
+    acts = False
+    """Whether replicas act while no master can be elected (acting/elected.py)."""
+
     def __init__(self, seed: int, about: tuple[str, ...] = (), plan: Plan | None = None) -> None:
         rng = self.rng = random.Random(seed)
         self.now_ms = 0

@@ -11,7 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.sim.group.controller import addresses
-from tests.sim.group.machines import CLUSTER, GROUP, SEND_CODES, Client
+from tests.sim.group.machines import (
+    CLUSTER,
+    DEAD_MS,
+    GROUP,
+    NAMES_ADDRESS,
+    SEND_CODES,
+    Client,
+)
 from tests.sim.ha.settings import ROOT
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.config.replication_config import ReplicationConfig
@@ -386,6 +393,7 @@ def config_of(broker: "GroupBroker") -> BrokerConfig:
         consumer_offset_update_version_step=1,
         transaction_time_out_ms=1_500,
         transaction_check_interval_ms=1_000,
+        namesrv_addr=(NAMES_ADDRESS,),
         replication=ReplicationConfig(
             enable_controller_mode=True,
             controller_addr=tuple(addresses().values()),
@@ -393,6 +401,8 @@ def config_of(broker: "GroupBroker") -> BrokerConfig:
             broker_heartbeat_interval_ms=timeout_ms // HEARTBEATS,
             in_sync_replicas=of.in_sync_replicas,
             slave_timeout_ms=of.slave_timeout_ms,
+            enable_slave_acting_master=broker.run_of.acts,
+            broker_not_active_timeout_ms=DEAD_MS,
         ),
     )
 

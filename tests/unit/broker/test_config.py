@@ -264,6 +264,14 @@ def test_bad_value_is_one_sentence_with_key_value_and_line(line: str, words: lis
         (f"{ELECTED}haGroupFile=group.json\nbrokerId=2", ["haGroupFile", "controllers"]),
         (f"{ELECTED}controllerHeartBeatTimeoutMills=2000", ["brokerHeartbeatInterval=1000"]),
         (f"{ELECTED}fetchControllerAddrByDnsLookup=true", ["fetchControllerAddrByDnsLookup"]),
+        (
+            "haGroupFile=group.json\nbrokerId=2\nenableSlaveActingMaster=true",
+            ["haGroupFile", "enableSlaveActingMaster"],
+        ),
+        (
+            f"{ELECTED}enableSlaveActingMaster=true\nbrokerNotActiveTimeoutMillis=2000",
+            ["brokerHeartbeatInterval=1000", "brokerNotActiveTimeoutMillis=2000"],
+        ),
         ("lockInStrictMode=true", ["lockInStrictMode", "enableSlaveActingMaster"]),
         ("enableRemoteEscape=true", ["enableRemoteEscape", "enableSlaveActingMaster"]),
         (

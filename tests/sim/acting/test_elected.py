@@ -1,0 +1,146 @@
+"""Groups with controllers whose replicas act: stories, seeds that hold, and bugs that they find."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.sim.acting.elected import ACTS_MS, ActingStory, run_seed
+from tests.sim.planting import Patch, Plant
+from tests.sim.share import check_found, played
+from turbopump.broker.ha.acting.group import ActingGroup
+from turbopump.broker.ha.acting.pre_online import Elected
+from turbopump.broker.ha.acting.seat import Seat
+from turbopump.broker.ha.service import HaService
+
+SEEDS = range(15)
+
+
+def an_elected_master_does_not_ask(patch: Patch) -> None:
+    """It serves at once: who acts hears of it from the name servers, or its controllers."""
+    patch.setattr(ActingGroup, "elected", lambda self, reign: False)
+
+
+def what_was_committed_to_who_acted_stays_there(patch: Patch) -> None:
+    """It stops, and is not asked what it took."""
+
+    def nothing(self: Elected, name: str) -> Any:
+        yield from ()
+
+    patch.setattr(Elected, "_offsets", nothing)
+    patch.setattr(ActingGroup, "_ask_who_came", lambda self: None)
+
+
+def name_servers_alone_say_who_acts(patch: Patch) -> None:
+    """Not the controllers, which are electing another master at that moment."""
+    patch.setattr(Seat, "_is_led", lambda self, now_ms: False)
+    patch.setattr(Seat, "master_comes", lambda self, number: None)
+
+
+def who_acts_hears_no_master(patch: Patch) -> None:
+    """It acts on beside the one that is elected."""
+    patch.setattr(Seat, "master_comes", lambda self, number: None)
+
+
+def who_acts_leads(patch: Patch) -> None:
+    """It begins a reign of its own, and writes (R38)."""
+    changed = ActingGroup._seat_changed
+
+    def leads(self: ActingGroup) -> None:
+        changed(self)
+        service = self._service
+        assert isinstance(service, HaService), "it is the real one"
+        if self._broker.role.is_acting and not self._broker.role.is_master:
+            service.to_master(service.epoch + 1, frozenset({service.options.own_id}), 1)
+
+    patch.setattr(ActingGroup, "_seat_changed", leads)
+
+
+def a_replica_that_may_not_be_elected(seed: int) -> None:
+    """It is outside of the set whose only member is gone, acts, and hears when that is back."""
+    story = ActingStory.whole(seed)
+    replicas, master = story.replicas, story.master
+    for one in replicas:
+        one.paused = True
+    story.alone(1)
+    master.crash(power=False)
+    for one in replicas:
+        story.start(one)
+    story.until(lambda: len(acting(story)) == 1, ACTS_MS + 15_000, "no replica acts")
+    assert acting(story)[0] in replicas
+    story.go(3_000)
+    story.start(master)
+    story.writes(20_000)
+    assert not acting(story)
+    story.end()
+
+
+BUGS: dict[Plant, Callable[[int], object]] = {
+    an_elected_master_does_not_ask: run_seed,
+    what_was_committed_to_who_acted_stays_there: run_seed,
+    name_servers_alone_say_who_acts: run_seed,
+    who_acts_hears_no_master: a_replica_that_may_not_be_elected,
+    who_acts_leads: run_seed,
+}
+"""With the story that finds them."""
+
+
+def test_elected_groups() -> None:
+    for seed in played(SEEDS):
+        run_seed(seed)
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_the_suite_finds(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_found(bug, monkeypatch, BUGS[bug], SEEDS)
+
+
+def acting(story: ActingStory) -> list:
+    return [one for one in story.brokers if one.up and one.context.role.is_acting]
+
+
+def test_without_controllers_and_master_a_replica_acts() -> None:
+    """Until they are back and elect one: it has what was committed meanwhile."""
+    story = ActingStory.whole()
+    master, epoch = story.master, story.journal.role.epoch
+    for one in (*story.controllers, master):
+        one.crash(power=False)
+    story.until(lambda: bool(acting(story)), ACTS_MS, "no replica acts")
+    story.until(lambda: story.acted > 0, 10_000, "nothing is committed there")
+    for one in story.controllers:
+        story.start(one)
+    story.elected(epoch)
+    story.writes()
+    assert not acting(story)
+    story.end()
+
+
+def test_a_master_without_a_lease_acts() -> None:
+    """It writes nothing, and keeps offsets and locks, while its replicas follow it."""
+    story = ActingStory.whole()
+    master = story.master
+    for one in story.controllers:
+        one.crash(power=False)
+    story.until(lambda: acting(story) == [master], ACTS_MS, "the master does not act")
+    assert not master.context.role.leads
+    for one in story.controllers:
+        story.start(one)
+    story.writes(20_000)
+    assert not acting(story)
+    story.end()
+
+
+def test_a_replica_acts_that_may_not_be_elected() -> None:
+    a_replica_that_may_not_be_elected(1)
+
+
+def test_an_ordinary_election_has_nobody_act() -> None:
+    story = ActingStory.whole()
+    epoch = story.journal.role.epoch
+    story.master.crash(power=False)
+    assert story.elected(epoch) < 3_000
+    story.writes()
+    story.go(3_000)
+    assert story.acted == 0
+    assert not story.seen, "who acted is seen"
+    story.end()

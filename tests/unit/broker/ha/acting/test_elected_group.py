@@ -1,0 +1,155 @@
+"""Acting in groups with controllers: who acts, and what an elected master asks first."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.unit.broker.conftest import World
+from tests.unit.broker.ha.test_acting import MASTER, NAMES, OTHER, SLAVE, Alone, Bench, Names
+
+from turbopump.broker.ha.acting.pre_online import ELECTED_TIMEOUT_MS
+from turbopump.broker.ha.acting.seat import COMING_MS, NAMED_MS, NO_MASTER_MS
+from turbopump.engine.later import Later
+from turbopump.engine.types import LONG_AGO_MS, QueueOffset
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.groups import SubscriptionGroupConfig
+from turbopump.net.wire.headers.routes import ExchangeHaInfo
+from turbopump.net.wire.topics import TopicConfig
+
+TEXT = (
+    f"brokerName=b\nnamesrvAddr={NAMES}\nenableSlaveActingMaster=true\nbrokerId=-1\n"
+    "enableControllerMode=true\ncontrollerAddr=10.0.0.8:9878\n"
+)
+
+
+class Elector(Bench):
+    """A broker whose controllers are these lines."""
+
+    def __init__(self, world: World, address: str, names: Names) -> None:
+        super().__init__(world, address, names)
+        self.named_ms, self.leased = LONG_AGO_MS, True
+        self.group.seat.named_ms = lambda: self.named_ms
+        world.broker.role.holds = lambda: self.leased
+        self.leads = True
+
+    def acts(self) -> bool:
+        return self.world.broker.role.is_acting
+
+    def loses_master(self) -> None:
+        self.has_master = True
+        self.world.pass_time(100)
+        self.has_master = False
+
+
+@pytest.fixture
+def make(make_world: Callable[..., World]) -> Callable[[str, int], Elector]:
+    names = Names()
+
+    def made(address: str, own_id: int) -> Elector:
+        world = make_world(TEXT, folder=address.partition(":")[0])
+        world.broker.topics.put(TopicConfig("T", 1, 1), 1)
+        world.broker.groups.put(SubscriptionGroupConfig("G"), 1)
+        broker = Elector(world, address, names)
+        world.broker.role.end(own_id)
+        return broker
+
+    return made
+
+
+def test_a_replica_acts_when_no_master_was_there_for_a_while(
+    make: Callable[[str, int], Elector],
+) -> None:
+    replica = make(SLAVE, 2)
+    replica.say(_2=SLAVE, _3=OTHER)
+    replica.loses_master()
+    replica.world.pass_time(NO_MASTER_MS - 200)
+    assert not replica.acts(), "another one is elected at this moment"
+    replica.world.pass_time(300)
+    assert replica.acts()
+    assert (replica.commit(5), replica.lock()) == (0, 0)
+    assert replica.connections.followed == [], "the controllers say whom it follows"
+
+
+def test_what_controllers_said_since_counts(make: Callable[[str, int], Elector]) -> None:
+    replica = make(SLAVE, 2)
+    replica.say(_2=SLAVE)
+    replica.loses_master()
+    replica.named_ms = replica.world.broker.steady_ms() - 1
+    replica.world.pass_time(NO_MASTER_MS + 100)
+    assert replica.acts(), "they named the one that is gone"
+    replica.loses_master()
+    replica.world.pass_time(1_000)
+    replica.named_ms = replica.world.broker.steady_ms()
+    replica.world.pass_time(NO_MASTER_MS)
+    assert not replica.acts()
+    replica.world.pass_time(NAMED_MS)
+    assert replica.acts(), "they may be gone since"
+
+
+def test_a_master_without_a_lease_acts_while_name_servers_show_it(
+    make: Callable[[str, int], Elector],
+) -> None:
+    master = make(MASTER, 1)
+    role = master.world.broker.role
+    role.begin(Alone())
+    master.say(_0=MASTER, _2=SLAVE)
+    assert not master.acts()
+    assert master.commit(3) == 0
+    master.leased = False
+    master.world.pass_time(1_000)
+    assert master.commit(4) == 14
+    master.world.pass_time(NO_MASTER_MS)
+    assert master.acts() and role.is_master
+    assert master.commit(4) == 0
+    master.say(_0=OTHER, _1=MASTER)
+    assert not master.acts(), "another one was elected"
+    master.say(_0=MASTER)
+    assert master.acts()
+    header = ExchangeHaInfo("10.0.0.3:10912", 0, OTHER, 7)
+    assert master.world.ask(RequestCode.EXCHANGE_BROKER_HA_INFO, header).code == 0
+    assert not master.acts()
+    online = ExchangeHaInfo(return_number=7, is_online=True)
+    assert master.world.ask(RequestCode.EXCHANGE_BROKER_HA_INFO, online).code == 0
+    master.world.pass_time(COMING_MS - 500)
+    assert not master.acts(), "it is not followed yet"
+    master.leased = True
+    assert master.world.ask(RequestCode.EXCHANGE_BROKER_HA_INFO, header).code == 1
+
+
+def test_an_elected_master_hears_those_who_acted_before_it_serves(
+    make: Callable[[str, int], Elector],
+) -> None:
+    replica, elected = make(SLAVE, 2), make(OTHER, 3)
+    replica.say(_2=SLAVE, _3=OTHER)
+    elected.world.pass_time(1_500)
+    assert replica.acts()
+    replica.commit(8)
+    reign = Alone()
+    assert elected.group.elected(reign)
+    assert (elected.online, elected.offset()) == (1, 8), "it was heard at once"
+    assert not replica.acts()
+    assert not elected.group.elected(reign), "it is over"
+
+
+def test_who_does_not_answer_holds_up_no_election(make: Callable[[str, int], Elector]) -> None:
+    replica, elected = make(SLAVE, 2), make(OTHER, 3)
+    elected.say(_0=MASTER, _2=SLAVE, _3=OTHER)
+    elected.names.dead |= {MASTER, SLAVE}
+    assert elected.group.elected(Alone())
+    assert elected.online == 1
+    replica.world.broker.offsets.commit("G", "T", 0, QueueOffset(6), 1)
+    elected.names.dead.clear()
+    elected.connections.hosts = ["10.0.0.2"]
+    elected.say(_0=OTHER, _2=SLAVE)
+    assert elected.offset() == 6, "it is asked while the master serves"
+    assert ELECTED_TIMEOUT_MS < 3_000
+
+
+def test_who_is_deposed_meanwhile_serves_nothing(make: Callable[[str, int], Elector]) -> None:
+    elected = make(OTHER, 3)
+    elected.say(_2=SLAVE, _3=OTHER)
+    elected.group._call = lambda address, request, timeout_ms: Later()
+    assert elected.group.elected(Alone())
+    assert (elected.online, elected.group.waits) == (0, True)
+    elected.group.deposed()
+    elected.world.pass_time(5_000)
+    assert (elected.online, elected.group.waits) == (0, False)

@@ -23,6 +23,10 @@ from turbopump.net.transport.errors import RemotingError
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import new_request
 from turbopump.net.wire.controller import BrokerReplicasInfo, ReplicasInfo, encode_names
+from turbopump.net.wire.headers.offsets import (
+    QueryConsumerOffsetRequest,
+    UpdateConsumerOffsetRequest,
+)
 from turbopump.net.wire.headers.pull import SUBSCRIPTION_FLAG, PullMessageRequest
 from turbopump.net.wire.headers.routes import GetBrokerMemberGroupRequest
 from turbopump.net.wire.headers.send import SendMessageRequestV2
@@ -188,6 +192,22 @@ class Elections:
                 found[message.queue_offset] = bytes(message.body).decode()
             at = int(answer.fields["nextBeginOffset"])
 
+    async def commit(self, address: str, at: int) -> int:
+        """How far the group G is, told to a broker; the code of its answer."""
+        header = UpdateConsumerOffsetRequest("G", TOPIC, 0, at)
+        request = new_request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+        try:
+            return (await self.client.call(address, request, CALL_MS)).code
+        except RemotingError:
+            return -1
+
+    async def committed(self, address: str) -> int:
+        """How far a broker knows the group G."""
+        header = QueryConsumerOffsetRequest("G", TOPIC, 0)
+        request = new_request(RequestCode.QUERY_CONSUMER_OFFSET, header)
+        answer = await self.client.call(address, request, CALL_MS)
+        return int(answer.fields["offset"]) if answer.code == 0 else -1
+
     def of(self, address: str) -> Member:
         """The broker that listens there."""
         return next(member for member in self.members if member.address == address)
@@ -205,10 +225,15 @@ class Elections:
 
 
 @contextlib.asynccontextmanager
-async def elections(folder: Path, brokers: int = 3, more: str = "") -> AsyncIterator[Elections]:
-    """With so many brokers, all of them in sync."""
+async def elections(
+    folder: Path, brokers: int = 3, more: str = "", *, acting: bool = False
+) -> AsyncIterator[Elections]:
+    """With so many brokers, all of them in sync. `acting`: name servers show who acts as master."""
     config = NamesrvConfig(
-        bind_address="127.0.0.1", listen_port=0, kv_config_path=str(folder / "kvConfig.json")
+        bind_address="127.0.0.1",
+        listen_port=0,
+        kv_config_path=str(folder / "kvConfig.json"),
+        support_acting_master=acting,
     )
     namesrv = NameServerNode(config)
     await namesrv.start()

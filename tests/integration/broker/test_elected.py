@@ -8,6 +8,7 @@ import pytest
 from tests.integration.broker.electing import BROKER, Elections, elections
 from tests.integration.controller.quorum import CLUSTER
 
+from turbopump.controller.node import ControllerNode
 from turbopump.net.wire.codes import RequestCode
 
 pytestmark = pytest.mark.integration
@@ -164,6 +165,48 @@ def test_master_and_leading_controller_die_together(tmp_path: Path) -> None:
             await group.send("after")
             await old.start()
             await group.whole()
+            await group.check()
+
+    asyncio.run(run())
+
+
+def test_a_replica_acts_while_no_master_can_be_elected(tmp_path: Path) -> None:
+    """Controllers and the master are gone; what is committed to the replica the next master has."""
+    more = f"{SHORT}enableSlaveActingMaster=true\n"
+
+    async def run() -> None:
+        async with elections(tmp_path, more=more, acting=True) as group:
+            for number in range(5):
+                await group.send(f"{number}")
+            old = group.of(await master(group))
+            await group.read(old.address)  # which makes the group
+            assert await group.commit(old.address, 1) == 0
+            for node in group.nodes:
+                await node.stop()
+            await old.end()
+            replicas = [one for one in group.members if one is not old]
+
+            async def committed() -> str | None:
+                for one in replicas:
+                    if await group.commit(one.address, 4) == 0:
+                        return one.address
+                return None
+
+            for one in replicas:
+                await group.read(one.address)
+            acting = await group.until("a replica acts", committed)
+            assert acting is not None
+            assert not await group.try_send(acting, "to who acts"), "it writes nothing"
+            assert [await group.commit(one.address, 5) for one in replicas].count(0) == 1
+            assert await group.committed(acting) == 5
+            group.nodes[:] = [ControllerNode(node._config) for node in group.nodes]
+            for node in group.nodes:
+                await node.start()
+            await group.send("after")
+            assert await group.committed(await master(group)) == 5
+            await old.start()
+            await group.whole()
+            assert await group.committed(await master(group)) == 5
             await group.check()
 
     asyncio.run(run())

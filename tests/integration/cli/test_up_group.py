@@ -67,9 +67,7 @@ def test_a_replica_that_acts_inside_a_program(tmp_path: Path) -> None:
     """Without its master a consumer goes on there; `up --acting-master` has the same cluster."""
 
     async def run() -> None:
-        # A master that asks its replicas keeps them from acting for 10 s: not with this key.
-        properties = {**SMALL_FILES, "skipPreOnline": "true"}
-        cluster = Cluster(tmp_path, replicas=1, acting_master=True, broker_properties=properties)
+        cluster = Cluster(tmp_path, replicas=1, acting_master=True, broker_properties=SMALL_FILES)
         async with cluster:
             topics = tmp_path / "broker-a-replica-1" / "config" / "topics.json"
             async with turbopump.Producer("PG", [cluster.namesrv]) as producer:

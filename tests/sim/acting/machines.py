@@ -61,6 +61,7 @@ BEAT_MS = 500
 DEAD_MS = 3_000
 REGISTER_MS = 5_000
 SAVE_MS = 1_500
+UNKNOWN_TO_OLD = {RequestCode.GET_BROKER_MEMBER_GROUP, RequestCode.BROKER_HEARTBEAT}
 TEXT = (
     f"storePathRootDir={ROOT}\nbrokerName={GROUP}\nbrokerIP1=127.0.0.1\nnamesrvAddr=%s\n"
     "mappedFileSizeCommitLog=16384\nmappedFileSizeConsumeQueue=800\nmaxHashSlotNum=16\n"
@@ -71,12 +72,14 @@ TEXT = (
 
 
 class NameMachine(Process):
-    """A name server. It keeps nothing."""
+    """A name server. It keeps nothing. An old one, as of RocketMQ 4, never answers what it does not
+    know, and reads no field that it does not know."""
 
     port = 9876
 
     def begin(self) -> None:
-        config = NamesrvConfig(support_acting_master=True, notify_min_broker_id_changed=True)
+        acts = not self.group.has_old_names
+        config = NamesrvConfig(support_acting_master=acts, notify_min_broker_id_changed=acts)
         self.routes = RouteTable()
         now_ms = self.clock.now_ms
         server = NameServer(
@@ -87,6 +90,11 @@ class NameMachine(Process):
         handlers.register(self.table, server)
 
     def answer(self, request: Command, peer: Peer) -> Answer:
+        if self.group.has_old_names:
+            if request.code in UNKNOWN_TO_OLD:
+                return Later()
+            for name in ("enableActingMaster", "heartbeatTimeoutMillis"):
+                request.fields.pop(name, None)
         answer = self.table.dispatch(request, peer, self.clock.now_ms)
         return finished(answer)
 
@@ -232,7 +240,10 @@ class Member(Process):
         if now_ms - self._beat_ms >= BEAT_MS and context.role.is_known:
             self._beat_ms = now_ms
             for one in self.group.names:
-                self.endpoint.notify(one.endpoint.address, self.registration.heartbeat_request())
+                address = one.endpoint.address
+                is_old = self.replicating.acting.members.is_old(address)
+                beat = self.registration.heartbeat_request(old=is_old)
+                self.endpoint.notify(address, beat)
         if now_ms - self._saved_ms >= SAVE_MS and not self._saving:
             self._saved_ms = now_ms
             self._save()

@@ -68,6 +68,17 @@ def name_servers_are_believed_at_once(patch: Patch) -> None:
     patch.setattr(GroupMembers, "are_settled", property(lambda self: True))
 
 
+def old_name_servers_are_asked_as_new_ones(patch: Patch) -> None:
+    """And never answer, so that nobody knows who is in the group."""
+    answered = GroupMembers._answered
+
+    def stays(self: GroupMembers, address: str, server: Any, answer: Any) -> None:
+        answered(self, address, server, answer)
+        server.old = False
+
+    patch.setattr(GroupMembers, "_answered", stays)
+
+
 def a_master_that_was_not_heard_asks_nothing(patch: Patch) -> None:
     """What a replica took meanwhile stays there."""
     patch.setattr(ActingGroup, "_ask_again", lambda self, why: None)
@@ -125,6 +136,7 @@ BUGS: list[Plant] = [
     a_master_serves_at_once,
     a_replica_acts_beside_its_master,
     name_servers_are_believed_at_once,
+    old_name_servers_are_asked_as_new_ones,
     a_master_that_was_not_heard_asks_nothing,
     offsets_are_not_asked_for,
     another_replica_is_not_asked,

@@ -12,10 +12,11 @@ def route_request(topic: str = "T") -> Command:
 
 
 def address_of(answer: Command | str, group: str = "broker") -> str:
-    """Of the broker with the id 0, which may be a replica that acts; "" if there is none."""
+    """Of the broker with the id 0, which may be a replica that acts. Old name servers show none as
+    that: clients try one of the others. "" if there is none."""
     if isinstance(answer, str) or answer.code != ResponseCode.SUCCESS:
         return ""
     for each in TopicRouteData.decode(answer.body).broker_datas:
         if each.broker_name == group:
-            return each.broker_addrs.get(0, "")
+            return each.broker_addrs[min(each.broker_addrs)] if each.broker_addrs else ""
     return ""

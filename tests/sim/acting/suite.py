@@ -23,6 +23,8 @@ PLAY_MS = 40_000
 SETTLE_MS = 30_000
 QUIET_MS = 5_000
 """Without trouble for so long, those act that should, and what one broker knows its master does."""
+OLD_QUIET_MS = 12_000
+"""With old name servers: that they are old is found out anew when one was away."""
 
 
 class Disks:
@@ -56,6 +58,8 @@ class Run:
         self.is_calm = seed % 4 == 2
         """Whether trouble comes seldom, so that what has to happen after it can be seen; and
         consumers rest now and then, so that they do not hide it."""
+        self.has_old_names = seed % 8 in (5, 6)
+        """Whether name servers are RocketMQ 4's."""
         self.is_strict = seed % 3 == 1
         """Whether locks are those of a majority."""
         self.total = count if self.is_strict else self.total
@@ -166,7 +170,8 @@ class Run:
                     if self.now_ms >= one.due_ms:
                         one.due_ms = self.now_ms + TICK_MS
                         one.tick()
-            if not self.has_cuts and self.now_ms - self._troubled_ms > QUIET_MS:
+            quiet_ms = OLD_QUIET_MS if self.has_old_names else QUIET_MS
+            if not self.has_cuts and self.now_ms - self._troubled_ms > quiet_ms:
                 self.model.quiet()
 
 

@@ -4,6 +4,7 @@ Owns the names. It must never import what a command needs: their modules import 
 rest when they run. Called by turbopump.cli.main.
 """
 
+import io
 import os
 import sys
 from typing import Annotated
@@ -60,6 +61,10 @@ def _options(
 
 def run() -> None:
     """Run the command of this process's arguments; ends the process."""
+    if isinstance(
+        sys.stdout, io.TextIOWrapper
+    ):  # a name on a disk, or in an answer, can be no text
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             app()

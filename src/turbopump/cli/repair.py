@@ -122,12 +122,17 @@ def _config(path: Path | None) -> "BrokerConfig":
 def _batch_topics(files: Any, root: str) -> set[str]:
     from turbopump.broker.tables.topics import FILE_NAME
     from turbopump.engine.disk.config_files import ConfigFiles
+    from turbopump.net.wire.bodies import BadBody
     from turbopump.net.wire.topics import TopicConfigs
 
-    saved = ConfigFiles(files, f"{root}/config").load(FILE_NAME)
+    folder = f"{root}/config"
+    saved = ConfigFiles(files, folder).load(FILE_NAME)
     if saved is None:
         return set()
-    topics = TopicConfigs.from_json(saved).topic_config_table
+    try:
+        topics = TopicConfigs.from_json(saved).topic_config_table
+    except BadBody as error:
+        raise UserError(f"{folder}/{FILE_NAME}: {error}") from None
     return {name for name, one in topics.items() if one.attributes.get("queue.type") == "BatchCQ"}
 
 

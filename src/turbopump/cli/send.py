@@ -3,6 +3,7 @@
 Owns the options. The sending is done by net/client/producer.py. Called by app.py.
 """
 
+import os
 import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -99,6 +100,7 @@ def send(
     """Send messages; a topic that does not exist yet is created by the broker."""
     from turbopump.net.client.messages import Message, SendResult
 
+    _check_text(tags, keys, sharding_key, *(properties or []))
     user_properties = dict(_pair(text) for text in properties or [])
     addresses, options = split_addresses(namesrv), client_options()
     delay_ms = _span_ms(delay) if delay else 0
@@ -170,7 +172,7 @@ def _bodies(body: str | None, file: Path | None, count: int) -> Iterator[bytes]:
         raise UserError("the body is given twice: either -p or -f")
     if body is not None or file is not None:
         try:
-            content = body.encode() if body is not None else Path(str(file)).read_bytes()
+            content = os.fsencode(body) if body is not None else Path(str(file)).read_bytes()
         except OSError as error:
             raise UserError(sentence_of(error)) from None
         for _ in range(count):
@@ -200,6 +202,16 @@ def _time_ms(text: str) -> int:
         raise UserError(
             f"{text} is no time: 2030-01-31T08:00:00 or milliseconds since 1970 is expected"
         ) from None
+
+
+def _check_text(*texts: str) -> None:
+    """Raises UserError for bytes of the command line that are no text: a message's properties have
+    no place for them, its body has."""
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise UserError(f"{text!r} is not UTF-8 text") from None
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -1,5 +1,6 @@
 """`turbopump send` and `consume`: what goes into a message, what is printed, and how they fail."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -161,3 +162,42 @@ def test_how_consuming_fails(cluster: ScriptedCluster, command: Command) -> None
     cluster.down.add(NAME_SERVER)
     assert command("consume", "-t", TOPIC).failure == (1, f"{NAME_SERVER} cannot be reached")
     assert cluster.open == 0
+
+
+BYTES = os.fsdecode(b"a\xff")
+"""An argument of bytes that are no UTF-8, as Python gives it."""
+
+
+def test_a_body_that_is_no_text_is_sent_as_it_is(
+    cluster: ScriptedCluster, command: Command
+) -> None:
+    """It ended in a traceback."""
+    assert command("send", "-t", TOPIC, "-p", BYTES).code == 0
+    assert bodies(cluster) == [b"a\xff"]
+
+
+@pytest.mark.parametrize("option", ["-c", "-k", "--property", "--sharding-key"])
+def test_properties_that_are_no_text_are_refused(
+    cluster: ScriptedCluster, command: Command, option: str
+) -> None:
+    """A tag lost its bytes without a word, a sharding key ended in a traceback."""
+    code, said = command("send", "-t", TOPIC, "-p", "x", option, f"b={BYTES}").failure
+    assert (code, said) == (2, f"{f'b={BYTES}'!r} is not UTF-8 text")
+    assert not cluster.made(SEND)
+
+
+@pytest.mark.parametrize("option", ["--count", "--delay-level"])
+@pytest.mark.parametrize("value", ["-1", "x", "1e3", ""])
+def test_numbers_that_are_none_say_which_option(
+    cluster: ScriptedCluster, command: Command, option: str, value: str
+) -> None:
+    ran = command("send", "-t", TOPIC, "-p", "x", option, value)
+    assert ran.code == 2 and option in ran.err and not cluster.made(SEND)
+
+
+def test_a_condition_instead_of_tags(cluster: ScriptedCluster, command: Command) -> None:
+    put(cluster, "1")
+    rows = command("consume", "-t", TOPIC, "--sql", "a > 5", "--timeout", 1, "--json").json
+    assert [row["body"] for row in rows] == ["1"], "a broker is asked, and this one has no filters"
+    kinds = {call.request.fields.get("expressionType") for call in cluster.made(PULL)}
+    assert "SQL92" in kinds

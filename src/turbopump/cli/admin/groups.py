@@ -281,7 +281,7 @@ def _policy(text: str) -> dict[str, Any]:
 
     try:
         policy = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         policy = None
     if not isinstance(policy, dict):
         example = '{"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,5000]}}'

@@ -11,7 +11,7 @@ import struct
 import sys
 import tempfile
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import sub
 from pathlib import Path
@@ -115,6 +115,14 @@ def _unpacked(files: list[Path]) -> tuple[memoryview, memoryview, memoryview]:
         return _view(data), offsets[:-1], offsets[1:]
 
 
+def _bodies(types: Any) -> tuple[Callable[[Any], bool], ...]:
+    """Arrow's tests of the columns whose values have bytes of their own."""
+    return (
+        *(types.is_binary, types.is_large_binary, types.is_fixed_size_binary),
+        *(types.is_string, types.is_large_string),
+    )
+
+
 def _batches(files: list[Path]) -> Iterator[list[Any]]:
     try:
         import pyarrow as pa
@@ -126,6 +134,9 @@ def _batches(files: list[Path]) -> Iterator[list[Any]]:
             with pq.ParquetFile(path) as file:
                 if COLUMN not in file.schema_arrow.names:
                     raise UserError(f"{path} has no column {COLUMN}")
+                kind = file.schema_arrow.field(COLUMN).type
+                if not any(is_kind(kind) for is_kind in _bodies(pa.types)):
+                    raise UserError(f"{path} has a column {COLUMN} of {kind}, not of bytes")
                 for batch in file.iter_batches(BATCH_ROWS, columns=[COLUMN]):
                     yield [
                         memoryview(value.as_buffer()) for value in batch.column(0) if value.is_valid

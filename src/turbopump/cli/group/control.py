@@ -88,6 +88,8 @@ def ask(data: Path, question: dict[str, Any]) -> Any:
         ) from None
     except TimeoutError:
         raise CommandFailed("there was no answer in time") from None
+    except (BrokenPipeError, ConnectionResetError):
+        raise CommandFailed("turbopump up ended before it answered") from None
     if not line.endswith(b"\n"):
         raise CommandFailed("turbopump up ended before it answered")
     answer = json.loads(line)

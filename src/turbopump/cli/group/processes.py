@@ -262,10 +262,14 @@ class Processes:
     async def _watch(self, node: _Node, process: asyncio.subprocess.Process) -> None:
         """Take what it tells until it is over."""
         assert process.stdout is not None
-        async for line in process.stdout:
-            node.heard_s = asyncio.get_running_loop().time()
-            with contextlib.suppress(ValueError):
-                self._heard(node, json.loads(line))
+        while not process.stdout.at_eof():
+            # What is no event, or longer than a line may be, is not a node's; its end comes later.
+            with contextlib.suppress(ValueError, RecursionError):
+                line = await process.stdout.readline()
+                node.heard_s = asyncio.get_running_loop().time()
+                event = json.loads(line)
+                if isinstance(event, dict):
+                    self._heard(node, event)
         code = await process.wait()
         node.state = node.wanted
         node.is_over.set()

@@ -1,6 +1,7 @@
 """`turbopump admin` against scripted brokers: which requests a command makes, what it prints."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -322,3 +323,97 @@ def test_an_answer_that_cannot_be_read(two: ScriptedCluster, command: Command) -
     two.says("a", RequestCode.GET_BROKER_RUNTIME_INFO, b"no json")
     code, sentence = command("admin", "brokerStatus", "-b", A).failure
     assert code == 1 and sentence.startswith("an answer cannot be understood: ")
+
+
+def test_how_a_group_gets_its_messages(two: ScriptedCluster, command: Command) -> None:
+    words = "setConsumeMode", "-g", "G", "-t", TOPIC, "-c", "C", "-m", "POP", "-q", 3
+    lines = command("admin", *words).lines
+    end = "success. topic : T, groupName : G"
+    assert lines == [f"set consume mode to {address} {end}" for address in (A, B)]
+    asked = two.made(RequestCode.SET_MESSAGE_REQUEST_MODE)
+    assert [call.address for call in asked] == [A, B]
+    body = json.loads(asked[0].request.body)  # type: ignore[arg-type]
+    assert (body["mode"], body["popShareQueueNum"], body["topic"]) == ("POP", 3, TOPIC)
+    (shown,) = command("admin", *words, "--json").json
+    assert shown["addresses"] == [A, B]
+    two.fail("b", RequestCode.SET_MESSAGE_REQUEST_MODE, ResponseCode.SYSTEM_ERROR)
+    assert command("admin", *words).failure == (1, f"{B} answered 1: scripted")
+
+
+@pytest.mark.parametrize(
+    ("when", "timestamp_ms"),
+    [("0", 0), ("9223372036854775807", (1 << 63) - 1), ("-1", -1), ("now", None)],
+)
+def test_times_as_mqadmin_takes_them(
+    two: ScriptedCluster, command: Command, when: str, timestamp_ms: int | None
+) -> None:
+    for name in "ab":
+        two.says(name, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, by_queue(name, {0: "5"}))
+    (found,) = command(
+        *("admin", "resetOffsetByTime", "-g", "G", "-t", TOPIC, "-s", when, "--json")
+    ).json
+    if timestamp_ms is None:
+        assert found["timestamp_ms"] > START_MS
+    else:
+        assert found["timestamp_ms"] == timestamp_ms
+    fields = requests(two, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)[0][1]
+    assert fields["timestamp"] == str(found["timestamp_ms"])
+
+
+@pytest.mark.parametrize(
+    "when", ["-2", "9223372036854775808", "2026-13-01#00:00:00:000", "0001-01-01#00:00:00:000", ""]
+)
+def test_times_that_are_none(two: ScriptedCluster, command: Command, when: str) -> None:
+    code, said = command("admin", "resetOffsetByTime", "-g", "G", "-t", TOPIC, "-s", when).failure
+    assert code == 2 and said.startswith(f"{when} is no time")
+
+
+def test_a_policy_that_has_no_end_of_its_depth(two: ScriptedCluster, command: Command) -> None:
+    """It ended in a traceback."""
+    words = "updateSubGroup", "-g", "G", "-b", A, "-p", '{"a":' * 9_000
+    code, said = command("admin", *words).failure
+    assert code == 2 and "is no retry policy" in said
+
+
+def test_what_no_terminal_can_show_is_shown_escaped(two: ScriptedCluster, command: Command) -> None:
+    """The topic was made, and then the command ended in a traceback."""
+    words = "updateTopic", "-t", "N", "-b", A, "-a", os.fsdecode(b"+a=\xff")
+    assert "attributes={a=\\udcff}" in command("admin", *words).lines[-1]
+
+
+def test_old_files_go_at_one_broker_or_all(two: ScriptedCluster, command: Command) -> None:
+    code = RequestCode.DELETE_EXPIRED_COMMITLOG
+    assert command("admin", "deleteExpiredCommitLog", "-b", B).lines == ["success"]
+    assert [address for address, _ in requests(two, code)] == [B]
+    (told,) = command("admin", "deleteExpiredCommitLog", "-c", "C", "--json").json
+    assert told == {"brokers": [A, B]}
+    assert command("admin", "deleteExpiredCommitLog").failure[0] == 2
+    assert command("admin", "deleteExpiredCommitLog", "-c", "none").failure[0] == 1
+
+
+def test_facts_of_brokers(two: ScriptedCluster, command: Command) -> None:
+    for name in "ab":
+        body = json.dumps({"table": {"z": "1", "putTps": f"{name} 2 3"}}).encode()
+        two.says(name, RequestCode.GET_BROKER_RUNTIME_INFO, body)
+    assert command("admin", "brokerStatus", "-b", A).lines == [
+        f"{'putTps':<32}: a 2 3",
+        f"{'z':<32}: 1",
+    ]
+    lines = command("admin", "brokerStatus", "-c", "C").lines
+    assert [line.split()[0] for line in lines] == [A, A, B, B], "whose each of them is"
+    rows = command("admin", "brokerStatus", "-c", "C", "--json").json
+    assert [row["address"] for row in rows] == [A, B]
+
+
+def test_a_broker_that_does_not_answer_is_in_the_list(
+    two: ScriptedCluster, command: Command
+) -> None:
+    two.says("a", RequestCode.GET_BROKER_RUNTIME_INFO, b'{"table":{"brokerVersionDesc":"V5"}}')
+    two.down.add(B)
+    head, first, second, error = command("admin", "clusterList").lines
+    assert head.split()[0] == "#Cluster" and first.split()[:4] == ["C", "a", "0", A]
+    assert second.split()[:4] == ["C", "b", "0", B]
+    assert error == f"  {B}: {B} cannot be reached"
+    head, *rows = command("admin", "clusterList", "-m").lines
+    assert head.split()[-1] == "#OutTotalToday" and len(rows) == 2
+    assert command("admin", "clusterList", "-c", "none").failure[0] == 1

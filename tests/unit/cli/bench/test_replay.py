@@ -173,3 +173,31 @@ def test_the_largest_body_must_fit_into_a_request(tmp_path) -> None:
     with pytest.raises(UserError, match="do not fit"):
         Plan(["n:1"], shape=shape, corpus=corpus, send_connections=1).check()
     assert Plan(["n:1"], corpus=corpus).describe()["replay"] == str(tmp_path / "bodies")
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        *(pa.array([1, 2]), pa.array([True]), pa.array([[b"a"]]), pa.nulls(2)),
+        pa.array([{"a": b"x"}]),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_a_column_that_has_no_bytes_is_refused(tmp_path, column) -> None:
+    """It ended in a traceback of pyarrow."""
+    pq.write_table(pa.table({"body": column}), tmp_path / "some.parquet")
+    with pytest.raises(UserError, match=r"has a column body of .+, not of bytes$"):
+        open_corpus(tmp_path)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.large_binary(), pa.binary(2)])
+def test_texts_and_fixed_sizes_are_bytes(tmp_path, kind) -> None:
+    bodies = pa.array(["ab", "cd"]).cast(pa.binary()).cast(kind)
+    pq.write_table(pa.table({"body": bodies}), tmp_path / "some.parquet")
+    assert contents(open_corpus(tmp_path)) == [b"ab", b"cd"]
+
+
+def test_parquet_without_a_byte_has_no_bodies(tmp_path) -> None:
+    pq.write_table(pa.table({"body": pa.array([None, b""], pa.binary())}), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match="has no bodies"):
+        open_corpus(tmp_path)

@@ -89,3 +89,49 @@ def test_a_store_in_use_and_none_at_all(damaged: list[int], repair: Any, tmp_pat
     (tmp_path / "store/commitlog").rename(tmp_path / "elsewhere")
     assert repair()[0] == 2
     assert not (tmp_path / "store/commitlog").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[]", '{"topicConfigTable":5}', '{"topicConfigTable":{"T":{"attributes":5}}}', "no json"],
+)
+def test_a_topic_table_of_another_shape_is_a_sentence(
+    damaged: list[int], repair: Any, tmp_path: Path, text: str
+) -> None:
+    """JSON that is no table ended in a traceback, with the store open."""
+    folder = tmp_path / "store/config"
+    folder.mkdir(exist_ok=True)
+    (folder / "topics.json").write_text(text)
+    before = (tmp_path / "store/commitlog" / f"{0:020d}").read_bytes()
+    code, found, err = repair("--give-up", str(damaged[3]))
+    assert (code, found, err.count("\n")) == (2, None, 1)
+    assert err.startswith(f"turbopump: {folder / 'topics.json'}")
+    assert (tmp_path / "store/commitlog" / f"{0:020d}").read_bytes() == before
+    (folder / "topics.json").unlink()
+    assert repair("--give-up", str(damaged[3]))[0] == 1, "the store is not locked by it"
+
+
+def test_properties_that_are_none_are_a_sentence(
+    damaged: list[int], repair: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "broker.conf").write_text("mappedFileSizeCommitLog=much\n")
+    code, found, err = repair()
+    assert (code, found) == (2, None) and err.startswith(f"turbopump: {tmp_path / 'broker.conf'}: ")
+    (tmp_path / "broker.conf").write_bytes(b"brokerName=\xff\n")
+    assert repair()[2] == f"turbopump: {tmp_path / 'broker.conf'} is not UTF-8 text\n"
+    (tmp_path / "broker.conf").unlink()
+    assert repair()[2].endswith("broker.conf: No such file or directory\n")
+
+
+def test_damage_as_text(
+    damaged: list[int], tmp_path: Path, monkeypatch: Any, capsys: Any, repair: Any
+) -> None:
+    repair("--give-up", str(damaged[3]))
+    conf = str(tmp_path / "broker.conf")
+    monkeypatch.setattr("sys.argv", ["turbopump", "repair", str(tmp_path / "store"), "-c", conf])
+    with pytest.raises(SystemExit):
+        app.run()
+    first, second, end = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"log offset {damaged[3]} to {damaged[4]}: ")
+    assert first.endswith(", given up") and not second.endswith(", given up")
+    assert end == f"The log ends at {damaged[9] + 96}, 2 places are damaged."

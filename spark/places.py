@@ -30,6 +30,8 @@ def placed(target: str, overwrite: bool, mark: str) -> Iterator[str]:
         yield target
         return
     place = Path(target).absolute()
+    if not place.name:
+        raise JobError(f"{place} is no place for a folder of its own")
     part, old = (place.with_name(f"{place.name}.{end}") for end in ("part", "old"))
     if not place.parent.is_dir():
         raise JobError(f"{place.parent} is no folder")

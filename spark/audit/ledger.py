@@ -11,6 +11,7 @@ Keys that are not known are passed over.
 import gzip
 import hashlib
 import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -251,7 +252,7 @@ def _pairs(value: dict[str, Any], name: str) -> Pairs | None:
         return None
     try:
         pairs = tuple((int(epoch), int(start)) for epoch, start in found)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         _refuse(name, found)
     return pairs
 
@@ -290,7 +291,12 @@ def read_part(part: Part) -> Iterator[Entry]:
     """The entries of a part. Raises OSError, LedgerError."""
     if part.path.endswith(".gz"):
         with gzip.open(part.path, "rb") as packed:
-            yield from _lines(packed, part.path, 0, 1 << 62)
+            try:
+                yield from _lines(packed, part.path, 0, 1 << 62)
+            except EOFError:
+                return  # half a stream of a writer that was killed: as half a line
+            except zlib.error as error:
+                raise LedgerError(f"{part.path} is damaged: {error}") from None
         return
     with open(part.path, "rb") as opened:
         at = part.start

@@ -178,10 +178,15 @@ class TransactionProducer(ClientLifetime):
         """Whether the broker has acknowledged it. A failure is logged: the broker asks."""
         if end is TransactionEnd.UNKNOWN:
             return False
+        try:
+            log_offset = decode_message_id(sent.offset_message_id)[1]
+        except ValueError as error:
+            logger.warning("the end of transaction %s has no place: %s", sent.message_id, error)
+            return False
         header = EndTransactionRequest(
             producer_group=self.group,
             tran_state_table_offset=sent.queue_offset,
-            commit_log_offset=decode_message_id(sent.offset_message_id)[1],
+            commit_log_offset=log_offset,
             commit_or_rollback=end.value,
             msg_id=sent.message_id,
             from_transaction_check=False,

@@ -8,7 +8,7 @@ Two classes of mmap_ninja are composed of their arrays here instead of being cal
 StringsMmap take a Python list of rows, and reload and number all rows that are already there each
 time they are extended, which neither time nor memory of a whole topic allow. Bodies and texts are
 written to their file as they come: `extend_dir` copies them twice (3.5 us of CPU a body of 1 KB
-instead of 0.45). The files are theirs, to the byte (tests/unit/spark/test_ninja.py).
+instead of 0.45). The files are theirs, to the byte (tests/unit/spark/export/test_ninja.py).
 
 A folder of numbers is an array with its type and shape beside it. Ragged adds `starts`, `ends`,
 `shapes` and `flattened_shapes`, folders of int64, and `shapes_are_flat.ninja`; strings are UTF-8

@@ -10,7 +10,7 @@ time as ISO 8601 text in UTC.
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 Row = Mapping[str, object]
 
@@ -32,6 +32,7 @@ TOPICS_DRAWN = 8
 """Lines in the plot by topic; the rest is one line."""
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200)
 _DAY_S = 86400
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -134,8 +135,8 @@ def readable(row: Row) -> Row:
 def iso(time_ms: int) -> str:
     """A point in time as text; the number itself if the calendar does not have it."""
     try:
-        moment = datetime.fromtimestamp(time_ms / 1000, UTC)
-    except (OverflowError, ValueError, OSError):
+        moment = _EPOCH + timedelta(milliseconds=time_ms)  # exact, which a division is not
+    except OverflowError:
         return f"{time_ms} ms"
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

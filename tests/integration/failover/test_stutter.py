@@ -13,8 +13,9 @@ from interop.support.groups import Turbopump
 
 pytestmark = pytest.mark.integration
 STOPPED_S, RUNS_S = 1.1, 0.15
-REPLACED_S = 12.0
-"""With every stop credited to all it took 80 s; the heartbeat's timeout is 10 s."""
+REPLACED_S = 40.0
+"""With every stop credited to all it took 80 s. The heartbeat's timeout is 10 s, and on a machine
+that does nothing else it takes 11 s; one that does more may take its time."""
 LOOK_S = 0.05
 
 

@@ -112,7 +112,8 @@ class _Pull:
         except PullRefused as refused:
             return self._refuse(refused)
         role = self._broker.role
-        commits = header.sys_flag & COMMIT_OFFSET_FLAG and (role.is_master or role.is_acting)
+        takes = role.keeps_progress and (role.is_master or role.is_acting)
+        commits = takes and header.sys_flag & COMMIT_OFFSET_FLAG
         if commits and header.commit_offset >= 0:
             self._broker.offsets.commit(
                 header.consumer_group,

@@ -250,9 +250,14 @@ class PreOnline:
                 raise NotYet(f"{name} does not follow this log, which ends at {end}")
             yield None
         yield from self._offsets(name)
-        if not self._serves:
+        if self._takes_progress:
             yield from self._progress(name)
         return _Seen(self._asked, said_ms, number)
+
+    @property
+    def _takes_progress(self) -> bool:
+        """Whether a replica may know of deliveries that this broker does not."""
+        return not self._serves
 
     def _follows(self, host: str) -> bool:
         """Of replicas whose address is a name it is only known how many there are."""
@@ -300,6 +305,12 @@ class Elected(PreOnline):
 
     timeout_ms = ELECTED_TIMEOUT_MS
     connect_ms = 0
+
+    @property
+    def _takes_progress(self) -> bool:
+        """Only of what escaped: what a member of the set has to know of its master it has copied,
+        and a broker that was deposed knows of deliveries that are in no other log."""
+        return self._broker.escape.is_on
 
     def _ask_all(self) -> answers.Steps[None]:
         for broker_id, address in sorted(self._members.members.items(), reverse=True):

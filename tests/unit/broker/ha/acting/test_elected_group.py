@@ -41,22 +41,24 @@ class Elector(Bench):
 
 
 @pytest.fixture
-def make(make_world: Callable[..., World]) -> Callable[[str, int], Elector]:
+def make(make_world: Callable[..., World]) -> Callable[..., Elector]:
     names = Names()
 
-    def made(address: str, own_id: int) -> Elector:
-        world = make_world(TEXT, folder=address.partition(":")[0])
+    def made(address: str, own_id: int, more: str = "") -> Elector:
+        world = make_world(TEXT + more, folder=address.partition(":")[0])
         world.broker.topics.put(TopicConfig("T", 1, 1), 1)
         world.broker.groups.put(SubscriptionGroupConfig("G"), 1)
         broker = Elector(world, address, names)
         world.broker.role.end(own_id)
+        world.broker.offsets.versions.following = True
+        world.broker.delay.versions = world.broker.offsets.versions
         return broker
 
     return made
 
 
 def test_a_replica_acts_when_no_master_was_there_for_a_while(
-    make: Callable[[str, int], Elector],
+    make: Callable[..., Elector],
 ) -> None:
     replica = make(SLAVE, 2)
     replica.say(_2=SLAVE, _3=OTHER)
@@ -69,7 +71,7 @@ def test_a_replica_acts_when_no_master_was_there_for_a_while(
     assert replica.connections.followed == [], "the controllers say whom it follows"
 
 
-def test_what_controllers_said_since_counts(make: Callable[[str, int], Elector]) -> None:
+def test_what_controllers_said_since_counts(make: Callable[..., Elector]) -> None:
     replica = make(SLAVE, 2)
     replica.say(_2=SLAVE)
     replica.loses_master()
@@ -86,7 +88,7 @@ def test_what_controllers_said_since_counts(make: Callable[[str, int], Elector])
 
 
 def test_a_master_without_a_lease_acts_while_name_servers_show_it(
-    make: Callable[[str, int], Elector],
+    make: Callable[..., Elector],
 ) -> None:
     master = make(MASTER, 1)
     role = master.world.broker.role
@@ -116,7 +118,7 @@ def test_a_master_without_a_lease_acts_while_name_servers_show_it(
 
 
 def test_an_elected_master_hears_those_who_acted_before_it_serves(
-    make: Callable[[str, int], Elector],
+    make: Callable[..., Elector],
 ) -> None:
     replica, elected = make(SLAVE, 2), make(OTHER, 3)
     replica.say(_2=SLAVE, _3=OTHER)
@@ -130,7 +132,7 @@ def test_an_elected_master_hears_those_who_acted_before_it_serves(
     assert not elected.group.elected(reign), "it is over"
 
 
-def test_who_does_not_answer_holds_up_no_election(make: Callable[[str, int], Elector]) -> None:
+def test_who_does_not_answer_holds_up_no_election(make: Callable[..., Elector]) -> None:
     replica, elected = make(SLAVE, 2), make(OTHER, 3)
     elected.say(_0=MASTER, _2=SLAVE, _3=OTHER)
     elected.names.dead |= {MASTER, SLAVE}
@@ -144,7 +146,21 @@ def test_who_does_not_answer_holds_up_no_election(make: Callable[[str, int], Ele
     assert ELECTED_TIMEOUT_MS < 3_000
 
 
-def test_who_is_deposed_meanwhile_serves_nothing(make: Callable[[str, int], Elector]) -> None:
+@pytest.mark.parametrize("more", ["", "enableRemoteEscape=true\n"])
+def test_an_elected_master_takes_progress_only_of_what_escaped(
+    make: Callable[..., Elector], more: str
+) -> None:
+    """A deposed broker knows of deliveries that are in no other log."""
+    replica, elected = make(SLAVE, 2), make(OTHER, 3, more)
+    replica.world.broker.delay._kept.current = {1: QueueOffset(7)}
+    elected.leads = False
+    elected.say(_2=SLAVE, _3=OTHER)
+    assert elected.group.elected(Alone())
+    assert elected.online == 1
+    assert elected.world.broker.delay.progress() == ({1: 7} if more else {})
+
+
+def test_who_is_deposed_meanwhile_serves_nothing(make: Callable[..., Elector]) -> None:
     elected = make(OTHER, 3)
     elected.say(_2=SLAVE, _3=OTHER)
     elected.group._call = lambda address, request, timeout_ms: Later()

@@ -38,6 +38,7 @@ class GrpcCall:
         "_carrier",
         "deadline",
         "has_begun",
+        "has_heard",
         "is_over",
         "metadata",
         "on_end",
@@ -61,7 +62,7 @@ class GrpcCall:
         self.timer: Timer | None = None
         self.since = 0.0
         self.reader: MessageReader | None = None
-        self.has_begun = False
+        self.has_begun = self.has_heard = False
         self.is_over = False
         self.on_message: Callable[[bytes], None] | None = None
         self.on_end: Callable[[], None] | None = None

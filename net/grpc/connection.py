@@ -30,6 +30,7 @@ ENHANCE_YOUR_CALM: Final = 11
 CLOGGED_OVER: Final = 1 << 20
 """Unsent bytes of a peer that is given nothing that would be lost with it."""
 
+_NOT_TAKEN: Final = "earlier answers were not taken yet"
 _NOT_GRPC: Final = pairs([(b":status", b"415")])
 _OF_CALL: Final = (DATA, END)
 _BROKEN: Final = (ValueError, ssl.SSLError)
@@ -50,7 +51,9 @@ class GrpcConnection(asyncio.BufferedProtocol):
         "_hub",
         "_in_read",
         "_noted",
+        "_reads",
         "_ready",
+        "_rests",
         "_session",
         "_tls",
         "_transport",
@@ -73,7 +76,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, GrpcCall] = {}
         self._ready: deque[Callable[[], None]] = deque()
-        self._blocked = self._closing = self._in_read = self._flush_due = False
+        self._blocked = self._closing = self._in_read = self._flush_due = self._rests = False
+        self._reads = True
         self._noted = 0
         self._breaks = float(options.breaks_burst)
         self.address, self.host = "", b""
@@ -153,14 +157,13 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """The socket is full: nothing is read either, so that answers do not pile up."""
         self._blocked = True
-        if self._transport is not None and not self._closing:
-            self._transport.pause_reading()
+        self._read_on_or_not()
 
     def resume_writing(self) -> None:
         """There is room again."""
         self._blocked = False
+        self._read_on_or_not()
         if self._transport is not None and not self._closing:
-            self._transport.resume_reading()
             self._flush()
 
     def connection_lost(self, _exc: Exception | None) -> None:
@@ -212,6 +215,9 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._ready.popleft()()
         if self._ready:
             turns.rest(self, fresh=False)
+        else:
+            self._rests = False
+            self._read_on_or_not()
 
     # What GrpcHub and GrpcServer call.
 
@@ -298,7 +304,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if refused is not None:
             raise refused
         if self._session.unsent > hub.options.unsent_max or (hub.is_full and self.is_clogged):
-            raise GrpcError(GrpcCode.RESOURCE_EXHAUSTED, "earlier answers were not taken yet")
+            raise GrpcError(GrpcCode.RESOURCE_EXHAUSTED, _NOT_TAKEN)
         method = hub.methods.get(call.path)
         if method is None:
             raise GrpcError(GrpcCode.UNIMPLEMENTED, f"there is no method {call.path[:200]}")
@@ -324,9 +330,34 @@ class GrpcConnection(asyncio.BufferedProtocol):
         messages = reader.feed(data)
         if before or reader.held:
             self._hub.hold(call, before, reader.held)
-        for message in messages:
-            if call.on_message is not None:
-                self._serve(call, partial(call.on_message, message))
+        if messages:
+            self._on_messages(call, messages)
+
+    def _on_messages(self, call: GrpcCall, messages: list[bytes]) -> None:
+        """All but the first of a call take turns: a few bytes may be thousands of them."""
+        for at, message in enumerate(messages):
+            if self._ready or (call.has_heard and not self._hub.turns.begin()):
+                self._rest(partial(self._go_on_with, call, messages[at:]))
+                return
+            self._on_message(call, message)
+
+    def _go_on_with(self, call: GrpcCall, messages: list[bytes]) -> None:
+        """The turn has come of messages that had to wait."""
+        self._on_message(call, messages[0])
+        for at, message in enumerate(messages[1:], 1):
+            if not self._hub.turns.begin():
+                self._ready.appendleft(partial(self._go_on_with, call, messages[at:]))
+                return
+            self._on_message(call, message)
+
+    def _on_message(self, call: GrpcCall, message: bytes) -> None:
+        call.has_heard = True
+        if call.on_message is None:
+            return
+        if self._session.unsent > self._hub.options.unsent_max:
+            call.fail(GrpcError(GrpcCode.RESOURCE_EXHAUSTED, _NOT_TAKEN))
+        else:
+            self._serve(call, partial(call.on_message, message))
 
     def _on_end(self, call: GrpcCall) -> None:
         if call.reader is not None and call.reader.held:
@@ -334,11 +365,26 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if call.on_end is None:
             return
         if self._ready or not self._hub.turns.begin():
-            self._ready.append(partial(self._end, call))
-            if len(self._ready) == 1:
-                self._hub.turns.rest(self, fresh=True)
+            self._rest(partial(self._end, call))
         else:
             self._end(call)
+
+    def _rest(self, work: Callable[[], None]) -> None:
+        """Let others have their turn; nothing is read meanwhile."""
+        self._ready.append(work)
+        if not self._rests:
+            self._rests = True
+            self._read_on_or_not()
+            self._hub.turns.rest(self, fresh=True)
+
+    def _read_on_or_not(self) -> None:
+        """As there is room for answers, and nothing waits for its turn."""
+        if self._transport is None or self._closing or self._transport.is_closing():
+            return
+        reads = not (self._blocked or self._rests)
+        if reads != self._reads:
+            self._reads = reads
+            (self._transport.resume_reading if reads else self._transport.pause_reading)()
 
     def _end(self, call: GrpcCall) -> None:
         """The client has sent all: a unary call is served now."""

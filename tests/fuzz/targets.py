@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.fuzz import damage, models
+from tests.fuzz import damage, http2, models
 from tests.sim.disk import SimDisk
 from tests.traffic_model import check, check_properties
 from turbopump.broker.config import config as broker_config
@@ -344,7 +344,10 @@ TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "config": config,
     "config_files": config_files,
     "filters": filters,
+    "grpc_calls": http2.grpc_calls,
+    "grpc_messages": http2.grpc_messages,
     "headers": headers,
+    "http2": http2.http2,
     "json_dialect": json_dialect,
     "json_strict": json_strict,
     "messages": messages,

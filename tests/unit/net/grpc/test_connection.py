@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from tests.unit.net.grpc.conftest import Bench, Wire, hear
 from tests.wire import h2_frames as h2
 from tests.wire.h2_frames import call, frame, frames, headers, setting
@@ -67,6 +68,32 @@ def test_many_calls_of_one_read_take_turns(bench: Make) -> None:
     assert len(ends(wire)) == 100
 
 
+def test_messages_of_a_stream_take_turns_in_their_order(bench: Make) -> None:
+    made = bench()
+    came: list[int] = []
+
+    def talk(call: GrpcCall) -> None:
+        call.on_message = lambda message: came.append(int(message))
+        call.on_end = call.answer
+
+    made.hub.methods = {**made.hub.methods, "/S/Echo": talk}
+    (one, wire), (other, _) = made.connect(), made.connect()
+    sent = [b"%d" % number for number in range(1_000)]
+    begun, rest = headers(1), b"".join(map(framed, sent))
+    hear(one, begun + frame(h2.DATA, 1, rest[:4_000]) + frame(h2.DATA, 1, rest[4_000:], 1))
+    assert (len(came) < 100, wire.reads) == (True, False)
+    hear(other, call(1, b"quick", b"/S/Keep"))
+    made.loop.run()
+    made.loop.run()
+    assert len(made.kept) == 1
+    turns = 2
+    while not ends(wire):
+        assert wire.reads == (len(came) == 1_000)
+        made.loop.run()
+        turns += 1
+    assert (came, wire.reads, turns > 10) == ([*range(1_000)], True, True)
+
+
 def test_a_deadline_ends_a_call_for_both_sides(bench: Make) -> None:
     made = bench()
     one, wire = made.connect()
@@ -113,6 +140,42 @@ def test_streams_that_are_reset_again_and_again_end_the_connection(bench: Make) 
     assert made.hub.calls == calls
 
 
+@pytest.mark.parametrize("flood", [frame(h2.PING, 0, bytes(8)), frame(h2.SETTINGS)])
+def test_pings_and_settings_are_answered_while_they_are_read(bench: Make, flood: bytes) -> None:
+    made = bench()
+    one, wire = made.connect()
+    for _ in range(20):
+        hear(one, flood * 500)
+    assert (sum(1 for _ in frames(wire.out)), wire.closed) == (10_000, "")
+    wire.full = True
+    hear(one, flood * 500)
+    hear(one, flood * 400)  # what was read when the socket was full
+    assert (wire.reads, wire.closed) == (False, "")
+    other, good = made.connect()
+    hear(other, call(1, b"good"))
+    assert body(good, 1) == framed(b"good")
+
+
+@pytest.mark.parametrize("flood", [frame(h2.PING, 0, bytes(8)), frame(h2.SETTINGS)])
+def test_a_read_full_of_pings_or_settings_ends_the_connection(bench: Make, flood: bytes) -> None:
+    one, wire = bench().connect()
+    hear(one, flood * 3_000)
+    assert wire.closed == "close"
+    assert len(wire.out) < 3_000 * len(flood)
+
+
+def test_a_window_beyond_its_limit_ends_the_stream_or_the_connection(bench: Make) -> None:
+    made = bench()
+    one, wire = made.connect()
+    most = (0x7FFFFFFF).to_bytes(4, "big")
+    hear(one, headers(1) + frame(h2.WINDOW, 1, most) + call(3, b"good"))
+    assert body(wire, 3) == framed(b"good")
+    assert (h2.RESET, 1) in [(kind, stream) for kind, stream, *_ in frames(wire.out)]
+    assert made.hub.calls == 0
+    hear(one, frame(h2.WINDOW, 0, most))
+    assert (away(wire), wire.closed) == ([3], "close")
+
+
 def test_metadata_beyond_the_limit_is_refused_and_the_connection_goes_on(bench: Make) -> None:
     one, wire = bench().connect()
     hear(one, headers(1, [*h2.REQUEST, (b"k", b"v" * 9_000)], ends=True) + call(3, b"good"))
@@ -149,6 +212,20 @@ def test_a_peer_that_takes_nothing_is_refused_and_then_cut(bench: Make) -> None:
     assert wire.closed == "abort"
     one.connection_lost(None)
     assert made.hub.unsent == 0
+
+
+def test_a_stream_that_asks_and_takes_nothing_is_ended(bench: Make) -> None:
+    made = bench(unsent_max=300_000)
+
+    def talk(call: GrpcCall) -> None:
+        call.on_message = lambda _message: call.send(bytes(100_000))
+
+    made.hub.methods = {"/S/Echo": talk}
+    one, wire = made.connect(h2.PREFACE + frame(h2.SETTINGS, 0, setting(4, 0)))
+    asked = framed(b"") * 1_000
+    hear(one, headers(1) + frame(h2.DATA, 1, asked))
+    assert one.unsent < 500_000
+    assert (made.hub.calls, wire.closed) == (0, "")
 
 
 def test_all_peers_that_take_nothing_are_bounded_together(bench: Make) -> None:

@@ -1,0 +1,140 @@
+"""Fuzz targets of gRPC: frames and HPACK in a session, and whole connections with their calls.
+
+Where libnghttp2 is missing they do nothing. Called by targets.py.
+"""
+
+import zlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+from tests.unit.net.grpc.conftest import Bench, hear
+from tests.wire import h2_frames as h2
+from tests.wire.h2_frames import BEGIN, frame, headers, setting
+from turbopump.net.grpc.call import unary
+from turbopump.net.grpc.framing import MessageReader, framed
+from turbopump.net.grpc.server import why_no_grpc
+from turbopump.net.grpc.status import GrpcError
+from turbopump.pyx.h2 import DATA, H2Session
+
+ANSWER_MAX: Final = 256 << 10
+"""Bytes that a server writes in answer to some KB, beside what calls ask for."""
+MESSAGE_MAX: Final = 64 << 10
+LARGE: Final = 2_000
+
+_IS_THERE: Final = why_no_grpc() is None
+
+
+def _frames(data: bytes) -> bytes:
+    """What a client sends: by the first byte any bytes behind its preface, or a header block in
+    frames of their own."""
+    if not data[:1] or data[0] & 1:
+        return BEGIN + data[2:]
+    pieces = data[2:].split(b"\0\0\0\0")
+    blocks = [frame(h2.HEADERS, 2 * at + 1, one, 5) for at, one in enumerate(pieces)]
+    return BEGIN + b"".join(blocks)
+
+
+def http2(data: bytes) -> None:
+    """The same events whether bytes come at once or in slices; a session that ends may end a few
+    bytes sooner or later."""
+    if _IS_THERE:
+        sent, slice_ = _frames(data), 1 + (data[1] if len(data) > 1 else 0)
+        whole, sliced = _heard([sent]), _heard(_cut(sent, slice_))
+        common = min(len(whole), len(sliced))
+        assert whole[:common] == sliced[:common], f"{whole} is not {sliced}"
+
+
+def _cut(data: bytes, size: int) -> list[bytes]:
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+def _heard(pieces: list[bytes]) -> list[tuple[int, int, Any]]:
+    one = H2Session(streams=8, headers=8_192, stream_window=65_535, window=1 << 20)
+    found: list[tuple[int, int, Any]] = []
+    try:
+        for piece in pieces:
+            while piece:
+                taken, events = one.receive(piece)
+                for kind, stream, what in events:
+                    if kind == DATA and found and found[-1][:2] == (kind, stream):
+                        found[-1] = (kind, stream, found[-1][2] + what)
+                    else:
+                        found.append((kind, stream, what))
+                piece = piece[taken:]
+                if not taken and not events:
+                    return found
+    except ValueError:
+        pass  # the session is over
+    return found
+
+
+def grpc_calls(data: bytes) -> None:
+    """A connection keeps nothing behind its end, and says little to who asks for little."""
+    if not _IS_THERE:
+        return
+    made = Bench(message_max=MESSAGE_MAX)
+    large = unary(lambda call, _message: call.answer(bytes(LARGE)))
+    made.hub.methods = {**made.hub.methods, "/S/Large": large}
+    one, wire = made.connect(b"")
+    for piece in _cut(_frames(data), 1 + 16 * (data[1] if len(data) > 1 else 0)):
+        if not wire.closed:
+            hear(one, piece)
+    for _ in range(4):
+        made.loop.run()
+    for kept in made.kept:
+        kept.answer(b"late")
+    made.loop.wait(1)
+    asked = 2 * len(data) + LARGE * data.count(b"/S/Large")
+    assert len(wire.out) <= ANSWER_MAX + asked, f"{len(wire.out)} bytes for {len(data)}"
+    one.connection_lost(None)
+    hub = made.hub
+    left = (hub.calls, hub.held, hub.unsent, len(hub.connections))
+    assert left == (0, 0, 0, 0), left
+
+
+def grpc_messages(data: bytes) -> None:
+    """Prefixes and gzip: the same messages, or none, however they are cut."""
+    gzip, slice_ = bool(data[:1]) and data[0] & 1 == 1, 1 + (data[1] if len(data) > 1 else 0)
+    whole, sliced = _read([data[2:]], gzip), _read(_cut(data[2:], slice_), gzip)
+    assert whole[1] == sliced[1], f"{whole} is not {sliced}"
+    assert whole[1] or whole[0] == sliced[0]
+    assert all(len(one) <= MESSAGE_MAX for one in sliced[0])
+
+
+def _read(pieces: list[bytes], gzip: bool) -> tuple[list[bytes], str]:
+    reader = MessageReader(MESSAGE_MAX, gzip)
+    found: list[bytes] = []
+    try:
+        for piece in pieces:
+            found += reader.feed(piece)
+            assert reader.held <= MESSAGE_MAX + 5 + len(piece)
+    except GrpcError as error:
+        return found, error.text
+    return found, ""
+
+
+def http2_seeds() -> Iterator[bytes]:
+    """Calls, and frames of each kind."""
+    calls = [h2.call(1, b"x"), h2.call(1, b"x") + h2.call(3, b"y" * 300, b"/S/Keep")]
+    calls.append(h2.call(1, b"2000", b"/S/Large") + frame(h2.RESET, 1, bytes(3) + b"\x08"))
+    calls.append(headers(1) + frame(h2.CONTINUATION, 1, b"", 4))
+    calls.append(frame(h2.SETTINGS, 0, setting(4, 100)) + h2.call(1, b"5000", b"/S/Large"))
+    calls.append(headers(1) + frame(h2.DATA, 1, b"\x03abc\0\0\0", h2.PADDED | h2.END_STREAM))
+    calls += [
+        frame(kind, 0, bytes(8)) + frame(kind, 1, bytes(8)) + h2.call(3, b"z") for kind in range(12)
+    ]
+    for number, one in enumerate(calls):
+        yield bytes([1, 16 * number & 0xFF]) + one
+    for number in range(4):
+        pair = h2.literal(b"grpc-timeout", b"%dm" % number, 0x40)
+        yield bytes([0, number]) + h2.block() + pair + b"\0\0\0\0" + h2.block() + b"\xbe" * number
+
+
+def grpc_message_seeds() -> Iterator[bytes]:
+    """Messages, plain and packed."""
+    packing = zlib.compressobj(wbits=31)
+    packed = packing.compress(b"x" * 1_000) + packing.flush()
+    for number in range(4):
+        plain = b"".join(framed(b"m" * size) for size in range(0, 50 * number, 17))
+        yield bytes([0, number]) + plain
+        yield bytes([1, number]) + plain + b"\1" + len(packed).to_bytes(4, "big") + packed

@@ -209,6 +209,7 @@ class BrokerNode:
         finally:
             try:
                 await self._stop_serving()
+                self.context.transactions.write_ops(self._now_ms())
                 await self._stop_replication()
                 await self._name_servers.stop()
                 await self._calls.stop()

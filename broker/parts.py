@@ -347,7 +347,7 @@ def _tie(context: BrokerContext, wall_ms: Callable[[], int]) -> None:
     context.statistics.collect = fast.collect_got
     context.lags.held = context.pop.held
     context.half_counts.collect = lambda: fast.collect_halves(context.half_counts)
-    fast.lane.serve_ends(context.transactions.may_end, context.transactions.ended)
+    context.transactions.serve_ends = fast.lane.serve_ends
     context.topics.on_replace = replaced
     context.consumers.on_change = consumers_changed
     context.filters.on_change = fast.forget_group

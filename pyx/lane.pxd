@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from turbopump.pyx.c_lane cimport lane_core
 from turbopump.pyx.c_traffic cimport trf_request
 from turbopump.pyx.dispatch cimport QueueTable
+from turbopump.pyx.halves cimport HalfMarks
 from turbopump.pyx.pending cimport Holder, PendingSends
 from turbopump.pyx.tail cimport Tail
 
@@ -33,7 +34,7 @@ cdef class Lane:
     cdef int32_t refused_code
     cdef int64_t asked            # the end of the log at the last call of `dispatch`
     cdef bytes broker_name
-    cdef object may_end, ended    # what knows of transactions
+    cdef HalfMarks halves         # which half messages may be ended here, None: none
 
     cdef int64_t now(self) except? -1
     cdef bint send(self, const trf_request *request, bytes born_host, Holder holder) except -1

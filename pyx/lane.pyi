@@ -2,6 +2,7 @@ from collections.abc import Callable
 from typing import Self
 
 from turbopump.pyx.dispatch import QueueTable
+from turbopump.pyx.halves import HalfMarks
 from turbopump.pyx.pending import PendingSends
 from turbopump.pyx.tail import Tail
 
@@ -83,12 +84,9 @@ class Lane:
         """Whether timers, and whether half messages and ends of transactions are served; the limit
         and precision of timers, and the name in their recall handles."""
 
-    def serve_ends(
-        self, may_end: Callable[[int, int], bool], ended: Callable[[int, bool], None]
-    ) -> None:
-        """Serve ends of transactions from now on. `may_end(queue_offset, log_offset)` says whether
-        that half message may be ended now as far as that is known without its record;
-        `ended(queue_offset, is_committed)` that it was."""
+    def serve_ends(self, halves: HalfMarks | None) -> None:
+        """Serve ends of these half messages from now on: committed ones are marked 1, and those
+        that were rolled back 2. None: of none."""
 
     def serve(self, topic: bytes, queue_limit: int) -> None:
         """Sends to this topic are plain, to queue ids below the limit."""

@@ -13,6 +13,7 @@ from libc.string cimport memset
 from turbopump.pyx.c_lane cimport *
 from turbopump.pyx.c_traffic cimport *
 from turbopump.pyx.dispatch cimport QueueTable
+from turbopump.pyx.halves cimport HalfMarks
 from turbopump.pyx.pending cimport Holder, PendingSends
 from turbopump.pyx.tail cimport Tail
 
@@ -34,6 +35,9 @@ cdef enum:
     FIRST_OUT = 1 << 16
     BATCH_ELEMENT_MIN = 22        # bytes of the smallest element of a batch body
     READ_SENDS = 32               # of a read, in a benchmark
+    COMMIT = 8                    # what an end of a transaction says
+    COMMITTED = 1                 # marks of half messages (HalfOutcome)
+    ROLLED_BACK = 2
 
 
 cdef class Lane:
@@ -60,7 +64,7 @@ cdef class Lane:
                 or self.out == NULL):
             raise MemoryError
         self.pending = pending
-        self.may_end = self.ended = None
+        self.halves = None
         for topic in (LANE_TIMER_TOPIC, LANE_HALF_TOPIC):
             self.add_row(topic)
         self.configure(b"", b"", True, b"\x7f\0\0\1\0\0\0\0", 0, 0, b"")
@@ -100,9 +104,9 @@ cdef class Lane:
         self.core.kept.precision_ms = precision_ms
         self.core.kept.broker_name = text_of(broker_name)
 
-    def serve_ends(self, may_end not None, ended not None) -> None:
-        """Ends of transactions are served; see the stub."""
-        self.may_end, self.ended = may_end, ended
+    def serve_ends(self, HalfMarks halves) -> None:
+        """Which ends of transactions are served; see the stub."""
+        self.halves = halves
 
     def serve(self, bytes topic not None, int32_t queue_limit) -> None:
         """Sends to this topic are plain."""
@@ -266,9 +270,10 @@ cdef class Lane:
         done. What an answer would have to wait for, and what has no answer that a read could end,
         is the handler's."""
         cdef PendingSends pending = self.pending
-        cdef bint commits = request.end.commit_or_rollback == 8
+        cdef HalfMarks halves
+        cdef bint commits = request.end.commit_or_rollback == COMMIT
         cdef int64_t now_ms = self.now()
-        if self.may_end is None or pending.withheld or pending.not_enough:
+        if self.halves is None or pending.withheld or pending.not_enough:
             return False
         if not self.core.kept.halves:
             return False
@@ -276,12 +281,13 @@ cdef class Lane:
             return False
         if request.end.log_offset >= self.core.tail.dispatched:
             self.settle()
-        # What is asked here holds until `ended`: nothing between them calls Python.
-        if not self.may_end(request.end.queue_offset, request.end.log_offset):
+        # What is found here holds until `finish`: nothing between them calls Python.
+        halves = self.halves
+        if halves is None or not halves.may_end(request.end.queue_offset, request.end.log_offset):
             return False
         if lane_end(&self.core, &request.end, now_ms) != LANE_DONE:
             return False
-        self.ended(request.end.queue_offset, commits)
+        halves.finish(request.end.queue_offset, COMMITTED if commits else ROLLED_BACK)
         if not request.is_oneway:
             self.make_room(TRF_REPLY_FIXED)
             self.out_size += trf_end_reply(self.out + self.out_size,

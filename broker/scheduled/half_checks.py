@@ -86,7 +86,7 @@ class HalfChecks:
             return False
         left = BYTES_OF_STEP
         for _ in range(HALVES_OF_STEP):
-            at = self._at = self._transactions.known.next_open(self._at or QueueOffset(0))
+            at = self._at = QueueOffset(self._transactions.known.next_open(self._at or 0))
             if at >= self._end or left <= 0:
                 break
             half = self._transactions.half_at(at)
@@ -113,7 +113,7 @@ class HalfChecks:
         if steady_ms < due_ms:
             return False
         self._due_ms = steady_ms + interval_ms
-        self._at = self._transactions.known.base
+        self._at = QueueOffset(self._transactions.known.base)
         self._end = self._store.max_queue_offset(HALF_TOPIC, QUEUE_ID)
         return True
 

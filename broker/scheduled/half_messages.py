@@ -10,7 +10,7 @@ An op message lists the queue offsets of half messages that are done with.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from turbopump.engine.types import LogOffset, NewMessage, QueueOffset
@@ -106,12 +106,13 @@ def _copy(record: Record, topic: str, properties: dict[str, str]) -> NewMessage:
     )
 
 
-def op_message(done: Sequence[QueueOffset], now_ms: int, host: bytes) -> NewMessage:
-    """Says that these half messages are done with (TransactionalOpBatchService)."""
+def op_message(body: bytes, now_ms: int, host: bytes) -> NewMessage:
+    """Says that half messages are done with: their queue offsets, each with a comma
+    (TransactionalOpBatchService)."""
     return NewMessage(
         topic=OP_TOPIC,
         queue_id=QUEUE_ID,
-        body=b"".join(b"%d," % queue_offset for queue_offset in done),
+        body=body,
         properties=_OP_PROPERTIES,
         born_timestamp_ms=now_ms,
         born_host=host,

@@ -52,12 +52,14 @@ MAX_WAITING: Final = 1_000
 MAX_PENDING: Final = 20_000
 """Half messages that wait for an op message, where none can be written (RocketMQ: the capacity of
 its queue)."""
+OPS_APART_MS: Final = 10
+OPS_AT_ONCE: Final = 256
+"""An op message costs as much as several ends: the next one comes so much later than the last, or
+when so many half messages wait for it."""
 _FINAL = (HalfOutcome.COMMITTED, HalfOutcome.ROLLED_BACK, HalfOutcome.GIVEN_UP)
 _HITS: Final = 32
 _TIMERS = (names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS)
 _FOREVER_MS = 2**62
-_OP_ENTRY_MAX: Final = 20
-"""Digits of a queue offset, and the comma."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +96,8 @@ class Transactions:
         self.is_ready = False
         """Whether all op messages of before are read."""
         self._read_to = QueueOffset(0)
-        self._pending: list[QueueOffset] = []
-        self._pending_size = 0
-        self._is_due = False
+        self._written_ms = 0
+        """When op messages were last written."""
         self._renewed: dict[QueueOffset, QueueOffset] = {}
         self._waiting: list[tuple[LogOffset, Callable[[], None]]] = []
         self._late: dict[str, LogOffset] = {}
@@ -105,13 +106,15 @@ class Transactions:
         self._candidate: tuple[QueueOffset, LogOffset] | None = None
         self.on_delivered: Callable[[str], None] = lambda topic: None
         """Called with a topic that got a committed message; to be replaced."""
+        self.serve_ends: Callable[[HalfOutcomes | None], None] = lambda known: None
+        """Called with what the native path may end, None: nothing; to be replaced."""
         role.on_change.append(self.role_changed)
 
     def role_changed(self) -> None:
         """Another reign: what this broker knew is worth nothing any more, for its log may be cut,
         and what it wanted to write is another broker's to say."""
         self.outcomes, self.is_ready = None, False
-        self._pending, self._pending_size = [], 0
+        self.serve_ends(None)
         self._renewed, self._late, self._candidate = {}, {}, None
         waiting, self._waiting = self._waiting, []
         for _, callback in waiting:
@@ -126,6 +129,7 @@ class Transactions:
         if not self.is_ready:
             return self._read_ops()
         self._wake()
+        self.known.told = False  # the end of a turn may have been in vain
         self.write_ops(now_ms)
         self._publish(now_ms)
         return False
@@ -220,32 +224,11 @@ class Transactions:
         assert self.outcomes is not None, "asked before op messages were read"
         return self.outcomes
 
-    # What the native path asks and says (pyx/lane.pyx), of half messages of this reign.
-
-    def may_end(self, queue_offset: int, log_offset: int) -> bool:
-        """Whether a half message there is open and may be ended now; the native path looks at its
-        record, and knows as for sends whether anything may be written."""
-        return (
-            self.is_ready
-            and log_offset >= self.known_from
-            and self.known.is_open(queue_offset)
-            and not self.is_full
-        )
-
-    def ended(self, queue_offset: int, is_committed: bool) -> None:
-        """It was ended; the message of one that was committed is in the log."""
-        outcome = HalfOutcome.COMMITTED if is_committed else HalfOutcome.ROLLED_BACK
-        self.end(QueueOffset(queue_offset), outcome)
-
     # What is written.
 
     def end(self, queue_offset: QueueOffset, outcome: HalfOutcome) -> None:
-        """A half message is done with; an op message says so at the end of this turn."""
-        self.known.set(queue_offset, outcome)
-        self._pending.append(queue_offset)
-        if not self._is_due:
-            self._is_due = True
-            self._soon(self._write_due)
+        """A half message is done with; an op message says so soon."""
+        self.known.end(queue_offset, outcome)
 
     def renewed(self, old: QueueOffset, new: QueueOffset) -> None:
         """A half message has a newer one."""
@@ -255,40 +238,39 @@ class Transactions:
     @property
     def is_full(self) -> bool:
         """Whether op messages could not be written for so long that nothing may be ended."""
-        return len(self._pending) >= MAX_PENDING or len(self._late) >= MAX_PENDING
+        return self.known.is_full or len(self._late) >= MAX_PENDING
 
     def write_ops(self, now_ms: int) -> Put | None:
         """Write what waits for an op message. The last one, None if there was none to be written or
         some could not be: they are tried again."""
-        put = None
-        while self._pending:
+        put, known = None, self.outcomes
+        while known is not None and known.waiting:
             permit = self._role.admit()
             if isinstance(permit, PutStatus):
                 return None
-            done = self._pending[: self._count_of_op()]
-            appended = self._store.append(op_message(done, now_ms, self._host()), now_ms)
+            body, count, newest = known.op_body(self._op_size())
+            appended = self._store.append(op_message(body, now_ms, self._host()), now_ms)
             if appended.status is not PutStatus.PUT_OK:
                 return None
-            del self._pending[: len(done)]
-            self.known.note_op(appended.queue_offset, max(done))
+            known.written(count)
+            known.note_op(appended.queue_offset, QueueOffset(newest))
             put = Put(appended, permit)
+            self._written_ms = now_ms
         return put
 
-    def _write_due(self) -> None:
-        self._is_due = False
-        if self.outcomes is not None:
-            self.write_ops(self._wall_ms())
+    def _ops_due(self) -> None:
+        self._soon(self._write_due)
 
-    def _count_of_op(self) -> int:
-        """How many of those that wait go into one op message."""
-        size, limit = 0, self._op_size()
-        if len(self._pending) * _OP_ENTRY_MAX <= limit:
-            return len(self._pending)
-        for count, queue_offset in enumerate(self._pending):
-            size += len(str(queue_offset)) + 1
-            if count and size > limit:
-                return count
-        return len(self._pending)
+    def _write_due(self) -> None:
+        """The end of a turn in which half messages ended. Those of the next turns are named by one
+        op message with them, if one was written a moment ago; a tick is not far."""
+        known = self.outcomes
+        if known is None:
+            return
+        known.told = False
+        now_ms = self._wall_ms()
+        if known.waiting >= OPS_AT_ONCE or not 0 <= now_ms - self._written_ms < OPS_APART_MS:
+            self.write_ops(now_ms)
 
     # A reign, from its beginning to its end.
 
@@ -297,7 +279,7 @@ class Transactions:
         self.known_from = store.max_log_offset
         base = self._progress(HALF_TOPIC)
         self._read_to = op_base = self._progress(OP_TOPIC)
-        self.outcomes = HalfOutcomes(base, op_base)
+        self.outcomes = HalfOutcomes(base, op_base, self.known_from, MAX_PENDING, self._ops_due)
 
     def _progress(self, topic: str) -> QueueOffset:
         """Where the broker before was, as far as this log has it (R12)."""
@@ -318,8 +300,9 @@ class Transactions:
             named = [] if record is None else [at for at in read_op(record) if at < end]
             for at in named:
                 if known.get(at) is HalfOutcome.OPEN:
-                    known.set(at, HalfOutcome.DONE)
-            known.note_op(unit.queue_offset, max(named, default=known.base))
+                    known.set_mark(at, HalfOutcome.DONE)
+            newest = max(named, default=QueueOffset(known.base))
+            known.note_op(unit.queue_offset, newest)
             self._read_to = QueueOffset(unit.queue_offset + 1)
         if units:
             return True
@@ -327,6 +310,7 @@ class Transactions:
             self._read_to = QueueOffset(self._read_to + 1)  # a unit that cannot be read
             return True
         self.is_ready = True
+        self.serve_ends(known)
         self._wake()
         return False
 

@@ -36,7 +36,7 @@ SHOWN_BY: Final = {
     "levels_are_saved_before_their_deliveries": 144,
     "offsets_are_committed_before_check_points_are_safe": 57,
     "old_name_servers_are_asked_as_new_ones": 5,
-    "op_message_before_the_commit": 28,
+    "op_message_before_the_commit": 4445,
     "progress_does_not_rest_while_the_clock_is_behind": 50,
     "progress_is_ahead_of_the_disk": 171,
     "progress_is_ahead_of_the_replicas": 1,

@@ -18,6 +18,8 @@ from interop.support.ports import BROKER, free_port
 from turbopump.broker import node as node_module
 from turbopump.broker.config.config import load_config
 from turbopump.broker.node import BrokerNode, StartError
+from turbopump.broker.scheduled import transactions
+from turbopump.broker.scheduled.half_messages import OP_TOPIC
 from turbopump.broker.tables.pull_holds import PullHolds
 from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk.files import FileLock
@@ -31,7 +33,9 @@ from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.server import Server
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import new_request
+from turbopump.net.wire.headers.transactions import EndTransactionRequest
 from turbopump.net.wire.message import decode_messages
+from turbopump.net.wire.message_id import decode_message_id
 from turbopump.net.wire.route import TopicRouteData
 
 pytestmark = pytest.mark.integration
@@ -180,6 +184,44 @@ def test_stop_answers_who_waits(serve: Callable[..., Any], connect: Any) -> None
         await waiter.close()
 
     uvloop.run(run())
+
+
+def test_op_messages_that_wait_are_written_by_a_stop(
+    tmp_path: Path, connect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker of another kind that goes on with the store believes op messages alone."""
+    monkeypatch.setattr(transactions, "OPS_APART_MS", 1 << 40)  # before 2004 one was written
+    monkeypatch.setattr(transactions.Transactions, "step", lead_once)
+
+    async def run() -> None:
+        node = BrokerNode(load_config(properties_of(tmp_path, 0))[0])
+        await node.start()
+        caller = connect(node.address)
+        for number in range(3):
+            more = {"TRAN_MSG": "true", "PGROUP": "PG", "UNIQ_KEY": f"U{number}"}
+            half = await caller.send(b"x", **more)
+            at = decode_message_id(half.fields["msgId"])[1]
+            header = EndTransactionRequest("PG", number, at, 8, f"U{number}")
+            assert (await caller.ask(37, header)).code == 0
+        assert node.context.transactions.known.waiting == 2
+        await caller.close()
+        await node.stop()
+        node = BrokerNode(load_config(properties_of(tmp_path, 0))[0])
+        await node.start()
+        store = node.context.store
+        units = store.units(OP_TOPIC, 0, QueueOffset(0), 10)
+        bodies = [store.record_of(unit).body for unit in units]
+        await node.stop()
+        assert bodies == [b"0,", b"1,2,"]
+
+    uvloop.run(run())
+
+
+def lead_once(self: transactions.Transactions, _now_ms: int) -> bool:
+    """A tick that begins a reign, and writes no op message."""
+    if self.outcomes is None:
+        self._lead()
+    return not self.is_ready and self._read_ops()
 
 
 def properties_of(folder: Path, port: int) -> str:

@@ -8,6 +8,8 @@ from tests.sim.transactions.planted import BUGS
 from tests.sim.transactions.suite import run_seed
 
 SEEDS = range(300)
+# Bugs that some seed in thousands shows, by a cut between two records that are written together.
+RARE = {"op_message_before_the_commit": range(5_000)}
 # So that the processes of a parallel run share them.
 PARTS = 2
 # Seeds that found what is mended since.
@@ -32,4 +34,4 @@ def test_past_finding(seed: int) -> None:
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_the_suite_finds(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_found(bug, monkeypatch, run_seed, SEEDS)
+    check_found(bug, monkeypatch, run_seed, RARE.get(bug.__name__, SEEDS))

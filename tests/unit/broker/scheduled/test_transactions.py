@@ -13,6 +13,7 @@ from turbopump.broker.scheduled.half_messages import (
     OP_TOPIC,
     TRANSACTION_GROUP,
 )
+from turbopump.broker.scheduled.transactions import OPS_APART_MS, OPS_AT_ONCE
 from turbopump.engine.types import PutStatus, QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
@@ -148,6 +149,38 @@ def test_ends_of_one_turn_share_an_op_message(fast: Any) -> None:
     for half in halves:
         end(fast, half)
     assert ops(fast) == [b"0,1,2,3,4,5,6,7,8,9,10,11,"]
+
+
+def test_ends_of_a_moment_share_an_op_message(fast: Any) -> None:
+    """The first one has its own; those of the turns right behind it wait, until so many do."""
+    fast.soon = lambda work: work()
+
+    def written() -> list[bytes]:
+        return [record.body for record in records(fast, OP_TOPIC)]
+
+    for number in range(3):
+        end(fast, prepare(fast, b"%d" % number))
+    assert written() == [b"0,"]
+    fast.now_ms += OPS_APART_MS
+    end(fast, prepare(fast, b"3"))
+    assert written() == [b"0,", b"1,2,3,"]
+    for number in range(4, 3 + OPS_AT_ONCE):
+        end(fast, prepare(fast, b"%d" % number))
+    assert len(written()) == 2
+    end(fast, prepare(fast, b"last"))
+    assert written()[2].count(b",") == OPS_AT_ONCE
+    end(fast, prepare(fast, b"one more"))
+    assert len(written()) == 3
+    fast.pass_time(100)
+    assert written()[3] == b"%d," % (4 + OPS_AT_ONCE)
+
+
+def test_clock_that_is_set_back_holds_up_no_op_message(fast: Any) -> None:
+    fast.soon = lambda work: work()
+    end(fast, prepare(fast, b"before"))
+    fast.now_ms -= 1
+    end(fast, prepare(fast, b"after"))
+    assert [record.body for record in records(fast, OP_TOPIC)] == [b"0,", b"1,"]
 
 
 def test_op_message_is_bounded(make_world: Callable[..., Any]) -> None:

@@ -1,5 +1,7 @@
 """What holds for all tests."""
 
+import gc
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -10,6 +12,18 @@ from tests import parallel
 # A sanitized kernel on a machine with other work may take any time.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected lives as long as the run: the collector of cycles would look at all of it
+    again and again, a fifth of the time, and later at each full collection."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,13 +6,21 @@ asks which brokers the group has (901), says that it is back (906), registers, s
 mqadmin sends 908.
 """
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.disk_parts import saved_at_once
 from tests.wire.frames import Golden, golden_frames
 
+from turbopump.broker.config.config import load_config
 from turbopump.broker.ha.acting.members import read_members
+from turbopump.broker.registration.registration import Registration, Work
+from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.topics import TopicTable
+from turbopump.engine.disk.config_files import ConfigFiles
+from turbopump.engine.disk.flush import InlineDisk
+from turbopump.engine.disk.real_files import RealFiles
 from turbopump.namesrv import handlers
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.handlers import NameServer
@@ -74,6 +82,32 @@ def test_headers_byte_for_byte(code: int) -> None:
         oneway = golden.truth["kind"] == "oneway"
         ours = new_request(RequestCode(code), header, golden.body, oneway=oneway)
         assert as_theirs(ours, golden) == golden.frame, golden
+
+
+ACTS = "enableSlaveActingMaster=true\n"
+ELECTED = "enableControllerMode=true\nbrokerId=-1\ncontrollerAddr=10.0.0.8:9878\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("acting", ACTS), ("controller-json", ELECTED), ("acting", ACTS + ELECTED)],
+    ids=["acting", "controllers", "both"],
+)
+def test_what_our_brokers_register(name: str, text: str, tmp_path: Path) -> None:
+    """The fields are those of their configuration; with controllers a master registers like any."""
+    theirs = next(
+        golden.truth["extFields"]
+        for golden in golden_frames(name)
+        if golden.truth["code"] == RequestCode.REGISTER_BROKER
+        and golden.truth["kind"] != "response"
+        and golden.truth["extFields"]["brokerId"] == "0"
+    )
+    given = f"brokerName={theirs['brokerName']}\nbrokerClusterName={theirs['clusterName']}\n"
+    config, _ = load_config(given + text)
+    saver = Saver(ConfigFiles(RealFiles(), str(tmp_path)), InlineDisk())
+    registration = Registration(config, TopicTable(config, saver), theirs["brokerAddr"])
+    _count, make = registration.request(Work(True, []))
+    assert make().fields | {"bodyCrc32": theirs["bodyCrc32"]} == theirs
 
 
 def test_bodies() -> None:

@@ -3,7 +3,8 @@
 The machines are those of the suite `group`. What is asked besides: whoever acts writes nothing to
 its log (I11), which the suite's checkers see; it acts no more once an elected master serves, and
 that has every offset that a broker has which it can reach (I13); and without controllers a replica
-acts, if it lives. The faults are those that do not cut brokers from each other.
+acts, if it lives. The faults are those that do not cut brokers from each other; in one seed of four
+some do, and processes stand still: there two may act at a time, and all agree in the end.
 """
 
 from tests.sim.group.machines import GROUP
@@ -13,6 +14,7 @@ from tests.sim.ha.seed import Played
 from turbopump.broker.ha.acting.seat import NO_MASTER_MS
 
 KINDS = ("kill", "stop", "storm", "elections", "no controllers")
+CUTS = ("partition", "one way", "reset", "pause", "black hole", "old master and replica")
 OUTAGES = 3
 """Times that all controllers are gone."""
 AWAY_MS = 12_000
@@ -26,7 +28,9 @@ class ActingGroup(Run):
     acts = True
 
     def __init__(self, seed: int, plan: Plan | None = None) -> None:
-        super().__init__(seed, plan=plan or Plan(KINDS, timeout_ms=2_000 + seed % 2 * 1_000))
+        self.has_cuts = plan is None and seed % 4 == 3
+        kinds = KINDS + CUTS * self.has_cuts
+        super().__init__(seed, plan=plan or Plan(kinds, timeout_ms=2_000 + seed % 2 * 1_000))
         self.acted = 0
         """How many changes of offsets were seen at a broker that acts."""
         self.seen: dict[str, dict] = {}
@@ -84,6 +88,8 @@ class ActingGroup(Run):
             now = broker.tables.offsets()
             self.acted += now != self.seen.get(broker.name, now)
             self.seen[broker.name] = now
+        if self.has_cuts:
+            return
         if role.keeps_progress:
             others = [
                 one.name

@@ -20,6 +20,7 @@ from turbopump.broker.grpc.settings import consumer_of, find_group, merge, topic
 from turbopump.net.grpc.call import GrpcCall
 from turbopump.net.grpc.codes import ClientType, Code
 from turbopump.net.transport.peer import Peer, Timer
+from turbopump.net.transport.turns import Steps
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import VERSION, Command, new_request
 from turbopump.net.wire.headers.clients import UnregisterClientRequest
@@ -34,6 +35,8 @@ TOPICS_MAX: Final = 1_000
 """Topics that a client produces to, as many as a connection of remoting may have groups."""
 SILENCE_MAX_MS: Final = 30_000
 """A client without a stream that has not called for so long is gone: three heartbeats."""
+CLIENTS_OF_STEP: Final = 8
+"""Heartbeats or ends of clients in one step of a look at all."""
 BEAT_MS: Final = 30_000
 """How often an open stream counts as a heartbeat."""
 _CONSUMERS: Final = frozenset({ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER})
@@ -106,6 +109,7 @@ class GrpcClients:
         self._clients: dict[str, GrpcClient] = {}
         self.on_gone: Callable[[GrpcClient], None] = lambda client: None
         self.size = 0
+        self._is_ticking = False
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -130,7 +134,7 @@ class GrpcClients:
         ground, now_ms = self._ground, self._ground.now_ms()
         consumer, topics = None, dict[str, None]()
         if settings.WhichOneof("kind") == "publishing":
-            topics = dict.fromkeys(topics_of(settings))
+            topics = dict.fromkeys(topics_of(settings, TOPICS_MAX))
         elif settings.WhichOneof("kind") == "subscription":
             if settings.client_type not in _CONSUMERS:
                 raise RpcRefused(Code.UNRECOGNIZED_CLIENT_TYPE, "no such consumer is served")
@@ -195,15 +199,29 @@ class GrpcClients:
         client.peer.lost()
 
     def tick(self) -> None:
-        """Drop who is silent; an open stream is a sign of life."""
-        now_ms = self._ground.broker.steady_ms()
+        """Drop who is silent; an open stream is a sign of life. In steps, because thousands may
+        have come at one time."""
+        if not self._is_ticking:
+            self._is_ticking = True
+            self._ground.work(b"", self._look())
+
+    def _look(self) -> Steps[None]:
+        handled = 0
         for client in list(self._clients.values()):
+            now_ms = self._ground.broker.steady_ms()
             if client.link.stream is not None:
                 client.seen_ms = now_ms
-                if now_ms - client.beat_ms > BEAT_MS:
-                    self._beat(client, lambda answer: None)
-            elif now_ms - client.seen_ms > SILENCE_MAX_MS:
+            silent_ms, beaten_ms = now_ms - client.seen_ms, now_ms - client.beat_ms
+            if silent_ms > SILENCE_MAX_MS:
                 self.drop(client)
+            elif not silent_ms and beaten_ms > BEAT_MS:
+                self._beat(client, lambda answer: None)
+            else:
+                continue
+            handled += 1
+            if handled % CLIENTS_OF_STEP == 0:
+                yield
+        self._is_ticking = False
 
     def _add(self, call: GrpcCall, client_id: str, settings: Any) -> GrpcClient:
         link = TelemetryLink(self._ground, lambda: self.drop(client))

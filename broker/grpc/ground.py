@@ -4,6 +4,7 @@ Owns the way from a call to a handler of remoting and back. It must never know a
 Made by node.py; used by everything in this folder.
 """
 
+import logging
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Final
@@ -13,6 +14,8 @@ from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.transport.turns import Steps, Turns
 from turbopump.net.wire.command import Command
+
+logger = logging.getLogger(__name__)
 
 TICK_MS: Final = 5_000
 """Between two looks at clients and handles (RocketMQ renews handles at this pace)."""
@@ -62,7 +65,15 @@ class GrpcGround:
 
     def work(self, host: bytes, steps: Steps[None]) -> None:
         """Go through steps, each some milliseconds; those of one host follow one another."""
-        self._turns.work(host, steps)
+        self._turns.work(host, _guarded(steps))
+
+
+def _guarded(steps: Steps[None]) -> Steps[None]:
+    """What fails is over, and not in the way of others."""
+    try:
+        yield from steps
+    except Exception:
+        logger.exception("work for clients of gRPC failed")
 
 
 def _arrived(answer: Answer, done: Callable[[Command | None], None]) -> None:

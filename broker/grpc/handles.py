@@ -36,6 +36,8 @@ from turbopump.net.wire.headers.send import ConsumerSendMsgBackRequest
 from turbopump.net.wire.pop_handles import BadHandle, PopHandle
 
 INVISIBLE_MAX_MS: Final = 12 * 3_600_000
+ENTRIES_MAX: Final = 512
+"""Acknowledgements of one request; a receive brings 32 messages."""
 ACKS_OF_STEP: Final = 16
 _DIGITS_MAX: Final = 18
 
@@ -218,6 +220,8 @@ class Handles:
         group, topic, asked = group_of(request.group), topic_of(request.topic), request.entries
         if not asked:
             raise RpcRefused(Code.BAD_REQUEST, "no entries to acknowledge")
+        if len(asked) > ENTRIES_MAX:
+            raise RpcRefused(Code.BAD_REQUEST, f"{len(asked)} entries, over {ENTRIES_MAX}")
         peer, entries = self._peer_of(rpc), Entries(rpc, len(asked))
         steps = self._ack_all(rpc, group, topic, peer, entries)
         if len(asked) < ACKS_OF_STEP:

@@ -52,7 +52,7 @@ class Messaging:
             f"{PATH}NotifyClientTermination": method(
                 "NotifyClientTermination", self.clients.terminate
             ),
-            f"{PATH}Telemetry": Telemetry(self.clients).begin,
+            f"{PATH}Telemetry": Telemetry(ground, self.clients).begin,
         }
         """By path."""
         self._timer: Timer | None = None

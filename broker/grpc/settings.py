@@ -39,9 +39,12 @@ _STEPS_MAX: Final = 100
 _TIME_MAX_MS: Final = 1 << 40
 
 
-def topics_of(settings: Any) -> list[str]:
+def topics_of(settings: Any, most: int) -> list[str]:
     """The topics of a producer; raises RpcRefused."""
-    return [topic_of(resource) for resource in settings.publishing.topics]
+    topics = settings.publishing.topics
+    if len(topics) > most:
+        raise RpcRefused(Code.BAD_REQUEST, f"{len(topics)} topics, over {most}")
+    return [topic_of(resource) for resource in topics]
 
 
 def consumer_of(settings: Any, now_ms: int) -> ConsumerData:

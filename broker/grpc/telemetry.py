@@ -3,19 +3,28 @@
 Owns the states of a stream. It must never keep a client: clients.py does. Called by messaging.py.
 """
 
+import logging
+from collections import deque
 from functools import partial
 from typing import Any, Final
 
 from turbopump.broker.grpc.clients import GrpcClient, GrpcClients
+from turbopump.broker.grpc.ground import GrpcGround
 from turbopump.broker.grpc.rpc import RpcRefused, check_answer, client_id_of, parsed, status
 from turbopump.net.grpc.call import GrpcCall
 from turbopump.net.grpc.codes import Code
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.status import GrpcCode, GrpcError
+from turbopump.net.transport.turns import Steps
 from turbopump.net.wire.command import Command
+
+logger = logging.getLogger(__name__)
 
 COMMAND_MAX: Final = 256 << 10
 """Bytes of what a client says: settings with thousands of topics, the stacks of many threads."""
+
+WAITING_MAX: Final = 16
+"""Commands of a stream that wait for their turn: a client says one at a time."""
 
 _TelemetryCommand: Final = message_class("TelemetryCommand")
 _ANSWERS: Final = frozenset({"thread_stack_trace", "verify_message_result"})
@@ -24,13 +33,14 @@ _ANSWERS: Final = frozenset({"thread_stack_trace", "verify_message_result"})
 class Telemetry:
     """Serves the streams of all clients."""
 
-    def __init__(self, clients: GrpcClients) -> None:
+    def __init__(self, ground: GrpcGround, clients: GrpcClients) -> None:
+        self._ground = ground
         self._clients = clients
 
     def begin(self, call: GrpcCall) -> None:
         """A stream is opened."""
         try:
-            stream = _Stream(self._clients, call, client_id_of(call))
+            stream = _Stream(self._ground, self._clients, call, client_id_of(call))
         except RpcRefused as refused:
             raise _failure(refused) from None
         call.on_message, call.on_end, call.on_over = stream.heard, stream.ended, stream.over
@@ -39,16 +49,41 @@ class Telemetry:
 class _Stream:
     """One stream of one client."""
 
-    __slots__ = ("_call", "_client", "_client_id", "_clients")
+    __slots__ = ("_call", "_client", "_client_id", "_clients", "_ground", "_waiting")
 
-    def __init__(self, clients: GrpcClients, call: GrpcCall, client_id: str) -> None:
+    def __init__(
+        self, ground: GrpcGround, clients: GrpcClients, call: GrpcCall, client_id: str
+    ) -> None:
+        self._ground = ground
         self._clients = clients
+        self._waiting: deque[bytes] = deque()
         self._call = call
         self._client_id = client_id
         self._client: GrpcClient | None = None
 
     def heard(self, data: bytes) -> None:
-        """The client says something."""
+        """The client says something. Of many commands each has its turn among other clients."""
+        self._waiting.append(data)
+        if len(self._waiting) > WAITING_MAX:
+            text = f"over {WAITING_MAX} commands at once"
+            raise GrpcError(GrpcCode.RESOURCE_EXHAUSTED, text)
+        if len(self._waiting) == 1:
+            self._ground.work(self._call.host, self._go_on())
+
+    def _go_on(self) -> Steps[None]:
+        while self._waiting and not self._call.is_over:
+            try:
+                self._hear(self._waiting[0])
+            except GrpcError as error:
+                self._call.fail(error)
+            except Exception:
+                logger.exception("a command of %s failed", self._call.address)
+                text = "the stream failed, see the server's log"
+                self._call.fail(GrpcError(GrpcCode.INTERNAL, text))
+            self._waiting.popleft()
+            yield
+
+    def _hear(self, data: bytes) -> None:
         said = parsed(_TelemetryCommand, data, COMMAND_MAX)
         kind = said.WhichOneof("kind")
         if kind == "settings":
@@ -62,7 +97,15 @@ class _Stream:
             self._client.link.answered(said)
 
     def ended(self) -> None:
-        """The client closes its half: the stream is over."""
+        """The client closes its half: the stream is over, once what was said is heard."""
+        if self._waiting:
+            self._ground.work(self._call.host, self._end())
+        else:
+            self._call.answer()
+
+    def _end(self) -> Steps[None]:
+        while self._waiting and not self._call.is_over:
+            yield
         self._call.answer()
 
     def over(self) -> None:

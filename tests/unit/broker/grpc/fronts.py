@@ -138,8 +138,16 @@ class GrpcWorld:
         """A client opens its stream and says its settings."""
         call, heard = self.begin("Telemetry", client_id, "TelemetryCommand")
         said = message_class("TelemetryCommand")(settings=settings)
-        tell(call, said.SerializeToString())
+        self.tell(call, said.SerializeToString())
         return call, heard
+
+    def tell(self, call: GrpcCall, message: bytes, times: int = 1) -> None:
+        """A client says something on a stream, and it has its turn."""
+        for _ in range(times):
+            if call.on_message is not None:
+                tell(call, message)
+        for _ in range(3 + times):
+            self.world.turn()
 
     def producer(self, client_id: str, *topics: str) -> tuple[GrpcCall, Heard]:
         """A producer has begun."""

@@ -1,12 +1,13 @@
 """Routes, settings, heartbeats: what a client learns, and as what the broker's tables know it."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.broker.grpc.fronts import GrpcWorld, message, tell
+from tests.unit.broker.grpc.fronts import GrpcWorld, message
 
-from turbopump.broker.grpc import clients
+from turbopump.broker.grpc import clients, telemetry
 from turbopump.net.grpc.codes import ClientType, Code, Permission
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.status import GrpcCode
@@ -154,11 +155,40 @@ def test_an_unknown_group_is_refused_where_groups_are_not_made(
 def test_bytes_that_are_no_command_end_the_stream(front: GrpcWorld) -> None:
     for said in (b"\xff\xff", bytes(1 << 20)):
         call, heard = front.begin("Telemetry", answer="TelemetryCommand")
-        tell(call, said)
+        front.tell(call, said)
         assert heard.error is not None
     answer = front.start("QueryRoute", topic={"name": "t" * (128 << 10)})[1]
     assert answer.error is not None
     assert answer.error.code is GrpcCode.RESOURCE_EXHAUSTED
+
+
+def test_many_commands_of_one_stream_have_a_turn_each(front: GrpcWorld) -> None:
+    settings = {"publishing": {"topics": [{"name": "TNormal"}]}}
+    said = message_class("TelemetryCommand")(settings=settings).SerializeToString()
+    call, heard = front.begin("Telemetry", answer="TelemetryCommand")
+    front.tell(call, said, times=3)
+    assert len(heard.messages) == 3
+    assert call.on_end is not None
+    call.on_end()
+    assert heard.is_over
+    call, heard = front.begin("Telemetry", answer="TelemetryCommand")
+    front.tell(call, said, times=telemetry.WAITING_MAX + 1)
+    assert heard.error is not None
+    assert heard.error.code is GrpcCode.RESOURCE_EXHAUSTED
+
+
+def test_thousands_of_clients_are_looked_at_in_steps(front: GrpcWorld) -> None:
+    calls = [front.producer(f"c{number}", "TNormal")[0] for number in range(50)]
+    for call in calls:
+        call.over()
+    front.world.pass_time(40_000, 5_000)
+    left = [len(front.messaging.clients)]
+    for _ in range(10):
+        front.world.turn()
+        left.append(len(front.messaging.clients))
+    assert left[-1] == 0
+    assert max(before - after for before, after in itertools.pairwise(left)) == 8
+    assert front.messaging.clients.size == 0
 
 
 def test_a_heartbeat_needs_settings(front: GrpcWorld) -> None:
@@ -225,9 +255,9 @@ def test_an_operator_sees_the_threads_of_a_consumer(front: GrpcWorld) -> None:
     (said,) = heard.messages
     trace = {"nonce": said.print_thread_stack_trace_command.nonce, "thread_stack_trace": "main"}
     answer = message_class("TelemetryCommand")(thread_stack_trace=trace)
-    tell(call, answer.SerializeToString())
+    front.tell(call, answer.SerializeToString())
     assert bodies.load_object(request.value.body)["jstack"] == "main"
-    tell(call, answer.SerializeToString())  # nothing waits for it any more
+    front.tell(call, answer.SerializeToString())  # nothing waits for it any more
 
 
 @pytest.mark.parametrize(
@@ -249,7 +279,7 @@ def test_an_operator_has_a_consumer_try_a_message(front: GrpcWorld, code: int, r
     answer = message_class("TelemetryCommand")(
         status={"code": code}, verify_message_result={"nonce": asked.nonce}
     )
-    tell(call, answer.SerializeToString())
+    front.tell(call, answer.SerializeToString())
     assert bodies.load_object(request.value.body)["consumeResult"].startswith(result)
 
 

@@ -266,6 +266,7 @@ def test_an_acknowledgement_that_is_none(front: GrpcWorld) -> None:
     assert answer.status.code == Code.MULTIPLE_RESULTS
     assert [one.status.code for one in answer.entries] == [Code.OK, Code.INVALID_RECEIPT_HANDLE]
     assert ack(front).status.code == Code.BAD_REQUEST
+    assert ack(front, *[{}] * 513).status.code == Code.BAD_REQUEST
     front.world.pass_time(25_000)
     assert ack(front, good).status.code == Code.INVALID_RECEIPT_HANDLE
 

@@ -203,8 +203,11 @@ class Cluster:
             )
         if controllers and self._replicas:
             raise ClusterError("replicas are those of a master that stays: not with controllers")
-        if self._acting_master and not self._replicas:
-            raise ClusterError("a replica that acts for its master needs one: --replicas 1 or more")
+        if self._acting_master and self.broker_count < 2:
+            raise ClusterError(
+                "a replica that acts for its master needs one: --replicas 1 or more, or --brokers "
+                "2 or more with controllers"
+            )
 
     @property
     def broker_count(self) -> int:
@@ -366,7 +369,7 @@ class Cluster:
         if self._acting_master:
             own |= {
                 "enableSlaveActingMaster": "true",
-                "totalReplicas": str(self._replicas + 1),
+                "totalReplicas": str(self.broker_count),
             }
         return {**own, **self._broker_properties}
 

@@ -33,7 +33,8 @@ ActingMaster = Annotated[
     bool,
     typer.Option(
         "--acting-master",
-        help="With --replicas: while the master is gone the lowest replica serves consumers.",
+        help="With --replicas: while the master is gone the lowest replica serves consumers. With "
+        "--controllers: while they can elect no other.",
     ),
 ]
 Brokers = Annotated[

@@ -92,6 +92,36 @@ def test_a_replica_that_acts_inside_a_program(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_a_replica_that_acts_beside_controllers(tmp_path: Path) -> None:
+    """They are gone, and so is the master: a consumer goes on at a replica."""
+
+    async def run() -> None:
+        properties = {**SMALL_FILES, "controllerHeartBeatTimeoutMills": "3000"}
+        cluster = Cluster(
+            tmp_path, brokers=2, controllers=1, acting_master=True, broker_properties=properties
+        )
+        async with cluster:
+            async with turbopump.Producer("PG", [cluster.namesrv]) as producer:
+                await producer.send(turbopump.Message("T", b"one"))
+            (controller,) = cluster._controllers
+            await controller.stop()
+            await cluster.stop_broker(cluster.brokers[0])
+            async with turbopump.Admin([cluster.namesrv]) as admin:
+                watch = admin.watch([], None)
+                group = (await watch.sample()).groups[0]
+                while group.brokers[0].role != "acting":
+                    await asyncio.sleep(0.1)
+                    group = (await watch.sample()).groups[0]
+            consumer = turbopump.Consumer("G", [cluster.namesrv])
+            consumer.subscribe("T")
+            async with consumer:
+                message = await consumer.receive()
+                assert message is not None and message.body == b"one"
+                await consumer.ack(message)
+
+    asyncio.run(run())
+
+
 def test_a_group_inside_a_program(tmp_path: Path) -> None:
     async def run() -> None:
         cluster = Cluster(tmp_path, brokers=3, controllers=1, broker_properties=SMALL_FILES)

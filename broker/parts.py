@@ -41,6 +41,7 @@ from turbopump.broker.handlers.pop import acks, polls, pops, storing
 from turbopump.broker.pop.making import PopGround, make_pop
 from turbopump.broker.scheduled.delay import DelayedMessages
 from turbopump.broker.scheduled.half_checks import HalfChecks
+from turbopump.broker.scheduled.half_escape import HalfEscape
 from turbopump.broker.scheduled.timers import Timers
 from turbopump.broker.scheduled.transactions import Transactions
 from turbopump.broker.tables.consumers import ConsumerTable
@@ -135,7 +136,7 @@ def make_broker(
     escape = Escape(config, around.call, around.steady_ms, around.wall_ms)
     delay = DelayedMessages(store, role, files, config, escape)
     timer_files = TimerFiles(store, around.store_files, around.disk, around.timer_slots)
-    timers = Timers(store, role, timer_files, files, config)
+    timers = Timers(store, role, timer_files, files, config, escape)
     topics.add_boot_topics(now_ms)
     topics.add_stored(
         lambda: {name: max(store.queue_ids(name)) + 1 for name in store.topics()}, now_ms
@@ -149,15 +150,7 @@ def make_broker(
         table.load()
     if role.is_master:
         _set_back(committed, store, now_ms)
-    ends = Transactions(
-        store,
-        role,
-        committed,
-        around.soon,
-        around.wall_ms,
-        lambda: context.store_host,
-        lambda: config.transaction_op_msg_max_size,
-    )
+    ends = _transactions(config, store, role, committed, around, lambda: context.store_host)
     holds = PullHolds(lambda: around.soon(holds.sweep))
     context = BrokerContext(
         config=config,
@@ -172,7 +165,10 @@ def make_broker(
         holds=holds,
         delay=delay,
         transactions=ends,
-        half_checks=HalfChecks(ends, store, role, topics, producers, config, around.steady_ms),
+        half_checks=HalfChecks(
+            *(ends, store, role, topics, producers, config, around.steady_ms),
+            HalfEscape(ends, store, role, committed, escape),
+        ),
         half_counts=half_counts,
         timers=timers,
         request_modes=modes,
@@ -192,6 +188,21 @@ def make_broker(
     context.pop = make_pop(_pop_ground(context, around))
     _tie(context, around.wall_ms)
     return context
+
+
+def _transactions(
+    config: BrokerConfig,
+    store: Store,
+    role: Role,
+    committed: OffsetTable,
+    around: Surroundings,
+    host: Callable[[], bytes],
+) -> Transactions:
+    """Half messages and their ends; `host` is what op messages carry."""
+    return Transactions(
+        *(store, role, committed, around.soon, around.wall_ms, host),
+        lambda: config.transaction_op_msg_max_size,
+    )
 
 
 def _set_back(committed: OffsetTable, store: Store, now_ms: int) -> None:

@@ -2,7 +2,7 @@
 
 Owns which master gets a message, in which form, and how much is on its way at once. It must never
 write to this broker's log (I11), nor say that a message arrived before the other master has said
-so. Called by what is due at a replica that acts: delay levels, timers.
+so. Called by what is due at a replica that acts: delay levels, timers, half messages.
 
     message -> a master of another group that has the topic -> SEND_MESSAGE_V2 -> its answer
 
@@ -14,7 +14,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
+from zlib import crc32
 
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.escape.masters import Call, Master, Masters
@@ -29,7 +30,7 @@ from turbopump.net.wire.properties import decode_properties, encode_properties
 logger = logging.getLogger(__name__)
 
 MESSAGES_MAX: Final = 512
-"""On their way at once, of all kinds."""
+"""On their way at once, of all kinds; and as many questions."""
 BYTES_MAX: Final = 16 << 20
 TIMEOUT_MS: Final = 3_000
 """Of one message (RocketMQ: 3 s)."""
@@ -63,6 +64,14 @@ _STORED: Final = frozenset(
 )
 
 
+class Arrival(NamedTuple):
+    """That a master has a message: the one at that address, for a producer of that group."""
+
+    address: str
+    group: str
+    answer: Command
+
+
 @dataclass(slots=True)
 class Escaped:
     """What one master was given."""
@@ -88,7 +97,7 @@ class Escape:
         self._masters = Masters(call, lambda: config.namesrv_addr, config.broker_name, steady_ms)
         self._turn = 0
         self._avoided: dict[str, int] = {}
-        self._messages = self._bytes = 0
+        self._messages = self._bytes = self._questions = 0
         self.to: dict[str, Escaped] = {}
         """What went where in this life, by the name of the group."""
         self.waits = ""
@@ -104,32 +113,62 @@ class Escape:
         """Whether another message may go out now."""
         return self._messages < MESSAGES_MAX and self._bytes < BYTES_MAX
 
-    def send(self, message: NewMessage, failures: int = 0) -> Later[bool]:
-        """Whether another master has the message, which failed so often before."""
-        sent: Later[bool] = Later()
-        master = self._master(message.topic)
+    def send(
+        self,
+        message: NewMessage,
+        failures: int = 0,
+        *,
+        key: str = "",
+        due_ms: int | None = None,
+        is_half: bool = False,
+    ) -> Later[Arrival | None]:
+        """The master that has the message, which failed so often before; None: no one has. Those of
+        one `key` go to the same master; `due_ms`: its consumers get it at that time, None: at once;
+        `is_half`: not before its producer ends the transaction."""
+        sent: Later[Arrival | None] = Later()
+        master = self._master(message.topic, key)
         if master is None:
-            sent.resolve(False)
+            sent.resolve(None)
             return sent
-        request = _request(message, master, self._group)
+        properties = _half(message) if is_half else _freed(message, due_ms)
+        request = _request(message, properties, master, self._group)
         size = len(request.body)
         self._messages, self._bytes = self._messages + 1, self._bytes + size
-        answered = partial(self._answered, message.topic, master, size, failures, sent)
+        group = properties.get(names.PGROUP) or self._group
+        answered = partial(self._answered, message.topic, master, group, size, failures, sent)
         self._call(master.address, request, TIMEOUT_MS).then(answered)
         return sent
+
+    def ask(self, address: str, request: Command) -> Later[Command | str]:
+        """Something of a message that is there; the answer, or why there is none."""
+        asked: Later[Command | str] = Later()
+        if self._questions >= MESSAGES_MAX:
+            asked.resolve("too many questions are on their way to other masters")
+            return asked
+        self._questions += 1
+
+        def answered(answer: Command | str) -> None:
+            self._questions -= 1
+            asked.resolve(answer)
+
+        self._call(address, request, TIMEOUT_MS).then(answered)
+        return asked
 
     @property
     def _group(self) -> str:
         """The producer group of messages that name none (RocketMQ: getInnerProducerGroupName)."""
         return f"InnerProducerGroup_{self._config.broker_name}_{self._config.broker_id}"
 
-    def _master(self, topic: str) -> Master | None:
-        """One after the other of those that have the topic."""
+    def _master(self, topic: str, key: str) -> Master | None:
+        """One after the other of those that have the topic; of a key the one that it belongs to,
+        which is another one only if that goes."""
         masters = self._masters.of(topic)
         if not masters:
             unknown = "no name server has said yet" if masters is None else "no living master is"
             self._wait(f"{unknown} where topic {topic} is, beside this group")
             return None
+        if key:
+            return max(masters, key=lambda one: crc32(f"{one.name}\n{key}".encode()))
         now_ms = self.steady_ms()
         well = [one for one in masters if self._avoided.get(one.address, now_ms) <= now_ms]
         self._turn += 1
@@ -140,9 +179,10 @@ class Escape:
         self,
         topic: str,
         master: Master,
+        group: str,
         size: int,
         failures: int,
-        sent: Later[bool],
+        sent: Later[Arrival | None],
         answer: Command | str,
     ) -> None:
         self._messages, self._bytes = self._messages - 1, self._bytes - size
@@ -155,7 +195,10 @@ class Escape:
         else:
             remark = answer if isinstance(answer, str) else f"code {code} {answer.remark or ''}"
             self._refused(topic, master, remark)
-        sent.resolve(has_it)
+        if has_it and not isinstance(answer, str):
+            sent.resolve(Arrival(master.address, group, answer))
+        else:
+            sent.resolve(None)
 
     def _count(self, name: str) -> None:
         self.waits = ""
@@ -179,12 +222,30 @@ class Escape:
         self.waits = reason
 
 
-def _request(message: NewMessage, master: Master, group: str) -> Command:
-    """The message as a producer sends it. Its queue is the one that it was for, where the other
-    master has as many."""
+def _freed(message: NewMessage, due_ms: int | None) -> dict[str, str]:
+    """Its properties without those that hold it back, or with the one that does until then."""
     properties = decode_properties(message.properties)
     for name in _NOT_AGAIN:
         properties.pop(name, None)
+    if due_ms is not None:
+        properties.pop(names.TIMER_OUT_MS, None)
+        properties[names.TIMER_DELIVER_MS] = str(due_ms)
+    return properties
+
+
+def _half(message: NewMessage) -> dict[str, str]:
+    """Those of a half message: what delays it counts once it is committed."""
+    properties = decode_properties(message.properties)
+    for name in (names.WAIT, names.CRC32):
+        properties.pop(name, None)
+    return properties | {names.TRAN_MSG: "true"}
+
+
+def _request(
+    message: NewMessage, properties: dict[str, str], master: Master, group: str
+) -> Command:
+    """The message as a producer sends it. Its queue is the one that it was for, where the other
+    master has as many."""
     header = SendMessageRequestV2(
         producer_group=properties.get(names.PGROUP) or group,
         topic=message.topic,

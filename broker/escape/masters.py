@@ -15,6 +15,7 @@ from turbopump.net.wire.bodies import BadBody, load_object
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.routes import GetRouteInfoRequest
+from turbopump.net.wire.hosts import split
 from turbopump.net.wire.names import check_lengths
 from turbopump.net.wire.route import TopicRouteData
 from turbopump.net.wire.topics import PERM_WRITE
@@ -139,6 +140,14 @@ def masters_of(route: TopicRouteData, own_name: str) -> tuple[Master, ...]:
         address = addresses.get(name)
         if name == own_name or not address or not queues.perm & PERM_WRITE or count < 1:
             continue
-        if check_lengths(brokerAddr=address) is None:
+        if _is_address(address):
             found.append(Master(name, address, count))
     return tuple(sorted(found, key=lambda one: one.name)[:MASTERS_MAX])
+
+
+def _is_address(text: str) -> bool:
+    try:
+        split(text)
+    except ValueError:
+        return False
+    return check_lengths(brokerAddr=text) is None

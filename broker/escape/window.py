@@ -55,6 +55,11 @@ class Window:
         """It is out once more."""
         self._open[number].is_out = True
 
+    def is_out(self, number: int) -> bool:
+        """Whether it is on its way; also of one that is done, that it is not."""
+        one = self._open.get(number)
+        return one is not None and one.is_out
+
     def failures(self, number: int) -> int:
         """How often it has failed."""
         return self._open[number].failures

@@ -64,12 +64,33 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 def _end(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Answer:
     header = read_header(EndTransactionRequest, request.fields)
+    if broker.half_checks.elsewhere.is_on:
+        return _end_elsewhere(broker, request, header)
     if not broker.role.is_master:
         remark = "a replica ends no transaction: its master does"
         return response(request, ResponseCode.SLAVE_NOT_AVAILABLE, remark)
     if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
         return None  # the producer does not know yet, and RocketMQ does not answer
     return _end_when_readable(broker, request, header, now_ms)
+
+
+def _end_elsewhere(
+    broker: BrokerContext, request: Command, header: EndTransactionRequest
+) -> Answer:
+    """At a replica that acts: the master that has the half message by then ends the transaction."""
+    if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+        return None
+    half = _asked_for(broker, header)
+    if not isinstance(half, Half):
+        return response(request, *half)
+
+    def reply(answer: Command | str) -> Command:
+        if isinstance(answer, str):
+            code = ResponseCode.SYSTEM_BUSY if answer else ResponseCode.SUCCESS
+            return response(request, code, answer or None)
+        return response(request, answer.code, answer.remark)
+
+    return broker.half_checks.elsewhere.end(half, header.commit_or_rollback).map(reply)
 
 
 def _end_when_readable(

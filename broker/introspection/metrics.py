@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.introspection.replication import ha_status
 from turbopump.broker.replication import ReplicaStatus, ReplicationStatus
-from turbopump.broker.scheduled.timers import BACKLOG_BOUNDS_S, TimerStatus
+from turbopump.broker.scheduled.timer_status import BACKLOG_BOUNDS_S, TimerStatus
 from turbopump.broker.tables.half_counts import LATENCY_BOUNDS_S, TopicEnds
 from turbopump.broker.tables.lags import Lag, behind_ms
 from turbopump.broker.tables.statistics import GROUP_GET_NUMS, GROUP_GET_SIZE

@@ -14,7 +14,7 @@ from typing import Final
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.escape.bridge import Escape
 from turbopump.broker.replication import ActingReplicas, GroupMembership, ReplicationStatus
-from turbopump.broker.scheduled.timers import BACKLOG_BOUNDS_S
+from turbopump.broker.scheduled.timer_status import BACKLOG_BOUNDS_S
 from turbopump.broker.tables.lags import behind_ms
 from turbopump.broker.tables.topics import SCHEDULE_TOPIC
 

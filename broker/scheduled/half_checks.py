@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from turbopump.broker.config.config import BrokerConfig
+from turbopump.broker.scheduled.half_escape import HalfEscape
 from turbopump.broker.scheduled.half_messages import (
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
@@ -61,10 +62,13 @@ class HalfChecks:
         producers: ProducerTable,
         config: BrokerConfig,
         steady_ms: Callable[[], int],
+        elsewhere: HalfEscape,
     ) -> None:
         self._transactions, self._store, self._role = transactions, store, role
         self._topics, self._producers, self._config = topics, producers, config
         self._steady_ms = steady_ms
+        self.elsewhere = elsewhere
+        """Where half messages go from a replica that acts."""
         self._due_ms: int | None = None
         self._at: QueueOffset | None = None
         """The next half message of the pass that is under way."""
@@ -79,6 +83,9 @@ class HalfChecks:
     def step(self, now_ms: int) -> bool:
         """Go on with transactions and a check pass, or begin one; True if there is more to do at
         once."""
+        if self.elsewhere.is_on:
+            return self.elsewhere.step(now_ms)
+        self.elsewhere.stop()
         more = self._transactions.step(now_ms)
         if not self._role.is_master or not self._transactions.is_ready:
             return more

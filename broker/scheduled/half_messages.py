@@ -85,6 +85,19 @@ def renewed(record: Record, properties: dict[str, str]) -> NewMessage:
     return _copy(record, HALF_TOPIC, properties)
 
 
+def moved(record: Record, properties: dict[str, str]) -> NewMessage | None:
+    """A half message as another master gets it from a producer; None if it has no target."""
+    where = target(properties)
+    if where is None:
+        return None
+    left = committed_properties(properties)
+    for name in (names.TRANSACTION_ID, names.TRAN_PREPARED_QUEUE_OFFSET):
+        left.pop(name, None)
+    message = _copy(record, where[0], left)
+    message.queue_id = where[1]
+    return message
+
+
 def given_up(record: Record, properties: dict[str, str]) -> NewMessage:
     """A half message that is not checked any more."""
     return _copy(record, GIVEN_UP_TOPIC, properties)

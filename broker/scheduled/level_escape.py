@@ -5,15 +5,15 @@ nor say that a message was delivered which no other master has (I14). Made and c
 
     queue of a level ... progress | on their way, done with a gap before, waiting for a retry ...
 
-A message that nobody takes holds up the progress of its level but not what is behind it, up to
+A message that no master takes holds up the progress of its level but not what is behind it, up to
 WINDOW messages: these come once more when this replica starts again, or its master does.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Final, Protocol
 
-from turbopump.broker.escape.bridge import Escape
+from turbopump.broker.escape.bridge import Arrival, Escape
 from turbopump.broker.escape.window import Window
 from turbopump.broker.tables.topics import SCHEDULE_TOPIC
 from turbopump.engine.store import Store
@@ -24,7 +24,7 @@ WINDOW: Final = 1_024
 AGAIN_PER_STEP: Final = 32
 """Of a level: where no master takes anything, all of them are not tried at once."""
 READ_PER_STEP: Final = 128
-"""Units that are looked at by one step of a level."""
+"""Messages that are looked at by one step, of all levels: some 5 ms."""
 
 
 class Levels(Protocol):
@@ -49,6 +49,10 @@ class LevelEscape:
     def __init__(self, store: Store, escape: Escape, levels: Levels) -> None:
         self._store, self._escape, self._levels = store, escape, levels
         self._windows: dict[int, Window] = {}
+        self._first = 0
+        """The level that a step begins behind: none waits for a backlog of another one."""
+        self._left = 0
+        """How many messages this step may look at."""
 
     def stop(self) -> None:
         """This replica acts no more: of what is on its way no answer counts."""
@@ -56,14 +60,18 @@ class LevelEscape:
 
     def step(self, count: int, now_ms: int) -> bool:
         """Send what is due of so many levels; whether there may be more for now."""
-        more = False
-        for level in range(1, count + 1):
+        more, self._left = False, READ_PER_STEP
+        for number in range(count):
+            level = (self._first + number) % count + 1
             window = self._window(level)
             if window is None:
                 continue
             self._again(level, window, now_ms)
             more |= self._begin(level, window, now_ms)
             self._settle(level, window, now_ms)
+            if self._left <= 0:
+                self._first = level % count
+                return True
         return more
 
     def _window(self, level: int) -> Window | None:
@@ -77,9 +85,11 @@ class LevelEscape:
         return found
 
     def _again(self, level: int, window: Window, now_ms: int) -> None:
-        for number in window.due(self._escape.steady_ms(), AGAIN_PER_STEP):
+        most = min(AGAIN_PER_STEP, self._left)
+        for number in window.due(self._escape.steady_ms(), most):
             if not self._escape.has_room:
                 return
+            self._left -= 1
             unit = next(iter(self._units(level, number, 1)), None)
             window.again(number)
             if unit is None:  # retention took it
@@ -89,12 +99,13 @@ class LevelEscape:
 
     def _begin(self, level: int, window: Window, now_ms: int) -> bool:
         window.skip_to(self._store.min_queue_offset(SCHEDULE_TOPIC, level - 1))
-        for unit in self._units(level, window.next, READ_PER_STEP):
+        for unit in self._units(level, window.next, self._left):
             if not (window.has_room and self._escape.has_room):
                 return False
             if not self._levels.is_due(level, unit, now_ms):
                 return False
             number = window.next
+            self._left -= 1
             window.begin()
             self._send(level, window, number, unit, now_ms)
         high = self._store.max_queue_offset(SCHEDULE_TOPIC, level - 1)
@@ -109,13 +120,15 @@ class LevelEscape:
             window.done(number)
             return
         failures = window.failures(number)
-        took: Callable[[bool], None] = partial(self._took, level, window, number, now_ms)
+        took = partial(self._took, level, window, number, now_ms)
         self._escape.send(message, failures).then(took)
 
-    def _took(self, level: int, window: Window, number: int, now_ms: int, has_it: bool) -> None:
+    def _took(
+        self, level: int, window: Window, number: int, now_ms: int, arrival: Arrival | None
+    ) -> None:
         if self._windows.get(level) is not window:
             return
-        if not has_it:
+        if arrival is None:
             window.failed(number, self._escape.steady_ms())
             return
         window.done(number)

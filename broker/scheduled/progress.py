@@ -120,7 +120,9 @@ class SafeProgress(Generic[P]):
 
     def take_newer(self, progress: P, version: DataVersion) -> None:
         """Another broker of the group, whose log ours has, delivered as far as that."""
-        self.current, self._adopted = progress, (progress, self._store.max_log_offset)
+        self.current = progress
+        if not self._role.is_master:  # a master's own deliveries say what is safe
+            self._adopted = progress, self._store.max_log_offset
         if is_older(self.data_version, version):
             self.data_version = version
 

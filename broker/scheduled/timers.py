@@ -17,22 +17,28 @@ saved progress rests at the first message that came since, until the clock has c
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from turbopump.broker.config.config import BrokerConfig
-from turbopump.broker.scheduled.due_slots import NATIVE_SPEED, ROOM, Due, DueSlots
+from turbopump.broker.escape.bridge import Escape
+from turbopump.broker.scheduled.due_slots import ROOM, Due, DueSlots
 from turbopump.broker.scheduled.progress import SafeProgress
+from turbopump.broker.scheduled.timer_deliveries import TimerDeliveries, text_of
+from turbopump.broker.scheduled.timer_escape import TimerEscape
 from turbopump.broker.scheduled.timer_messages import (
     TimerFacts,
-    delivered,
-    keys_of,
     read_waiting,
     recall_key,
-    rolled,
 )
-from turbopump.broker.tables.versions import Versions
+from turbopump.broker.scheduled.timer_status import (
+    TimerCounts,
+    TimerGround,
+    TimerStatus,
+    read_status,
+)
+from turbopump.broker.tables.versions import ACTING_STEP, Versions, is_older
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.store import Store
@@ -41,20 +47,21 @@ from turbopump.engine.timer.timer_batches import SlotWindow, TimerBatches
 from turbopump.engine.timer.timer_check import TimerCheckpoint
 from turbopump.engine.timer.timer_files import BLANK_SLOTS, TIMER_TOPIC, TimerFiles
 from turbopump.engine.timer.timer_metrics import TimerMetrics, TimerTotals
-from turbopump.engine.types import LONG_AGO_MS, LogOffset, PutStatus, QueueOffset, QueueUnit
-from turbopump.net.wire import properties as names
-from turbopump.net.wire.properties import decode_properties
+from turbopump.engine.types import (
+    LONG_AGO_MS,
+    LogOffset,
+    QueueOffset,
+    QueueUnit,
+)
 from turbopump.net.wire.topics import DataVersion
 from turbopump.pyx import timer as kernel
 
 logger = logging.getLogger(__name__)
 
-DELIVERED_PER_STEP: Final = 256
-"""As delay.py: sends and pulls come in between."""
 ENQUEUED_PER_STEP: Final = 512
+ROLLS_PER_STEP: Final = 2_000
+"""Units of passed slots that are looked at in one step, some 2 ms."""
 EXPIRE_MS: Final = 30_000
-BACKLOG_BOUNDS_S: Final = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)
-"""Of RocketMQ's metric timer_message_snapshot."""
 _DELAY_MAX_MS: Final = (1 << 31) - 1
 _FAR_TICK: Final = 1 << 60
 """Behind all slots."""
@@ -68,23 +75,6 @@ class TimerProgress(NamedTuple):
     position: int = -1
 
 
-class TimerStatus(NamedTuple):
-    """What operators are shown."""
-
-    waiting: int
-    next_due_ms: int | None
-    backlog: list[int]
-    """How many are due within each of BACKLOG_BOUNDS_S, from the bound before it on."""
-    read_behind_ms: int
-    offset_behind: int
-    offset_behind_ms: int
-    """How long the first message has waited that is not in the wheel yet."""
-    in_wheel: int
-    """Recalls among them count as one less."""
-    enqueued: int
-    dequeued: int
-
-
 class Timers:
     """One broker's. Loop thread only."""
 
@@ -95,6 +85,7 @@ class Timers:
         files: TimerFiles,
         config_files: ConfigFiles,
         config: BrokerConfig,
+        escape: Escape,
     ) -> None:
         self._store, self._role, self._files = store, role, files
         self._config_files, self._config = config_files, config
@@ -110,6 +101,14 @@ class Timers:
         )
         self._now_ms = 0
         self._leads = False
+        self._escape = escape
+        self._escaping: TimerEscape | None = None
+        """While this replica acts for its master, and sends what is due to others."""
+        self._newer: TimerProgress | None = None
+        """Of another broker, see `take_newer`."""
+        self._rolls: Iterator[Due | None] | None = None
+        self._late: dict[int, QueueOffset] = {}
+        """Then: what came too late for its slot and is not known to be there yet, by position."""
         self._delivered = TimerProgress()
         """Of before this reign: of it nothing is put into the wheel again."""
         self._held: tuple[QueueOffset, int] | None = None
@@ -124,6 +123,15 @@ class Timers:
         files.on_ready = lambda: self.on_ready()
         self.on_delivered: Callable[[str], None] = lambda topic: None
         """Called with a topic that got messages; to be replaced."""
+        self._deliveries = TimerDeliveries(
+            store,
+            role,
+            self._slots,
+            self._batches,
+            (self.metrics, self.dequeued),
+            self._precision_ms,
+            lambda topic: self.on_delivered(topic),
+        )
 
     def load(self) -> None:
         """Read what the files say, also RocketMQ's; raises StoreError."""
@@ -193,9 +201,18 @@ class Timers:
 
     def adopt(self, checkpoint: TimerCheckpoint, log_end: LogOffset) -> None:
         """The master had this progress when its log did not go beyond `log_end`."""
-        progress = TimerProgress(checkpoint.read_ms, checkpoint.master_queue_offset)
+        self._kept.adopt(_progress_of(checkpoint), _version_of(checkpoint), log_end)
+
+    def take_newer(self, checkpoint: TimerCheckpoint) -> None:
+        """Another broker of the group, whose log this one's has, knows of more deliveries (RIP-32:
+        pre-online): it counts from when this broker delivers on. Where it read more of the slots
+        and less of the queue, some of what is behind that is delivered twice."""
+        theirs, known = _progress_of(checkpoint), self._newer or self._kept.current
+        if self._enabled and theirs[:2] > known[:2]:
+            self._newer = theirs
         version = _version_of(checkpoint)
-        self._kept.adopt(progress, version, log_end)
+        if is_older(self.data_version, version):
+            self._kept.data_version = version
 
     def truncated(self) -> None:
         """The log was cut, or begins anew: neither wheel nor progress may speak of what is gone."""
@@ -203,6 +220,7 @@ class Timers:
             return
         end = QueueOffset(self._store.next_queue_offset(TIMER_TOPIC, 0))
         self._files.rewind(end)
+        self._newer = None
         self._kept.replace(_before(self._kept.current, end), _before(self._kept.safe, end))
 
     # Steps
@@ -214,23 +232,28 @@ class Timers:
             return None
         self._now_ms = now_ms
         self._save(now_ms, steady_ms)
+        acts = self._role.is_acting and self._escape.is_on
+        if self._role.is_master or not acts:
+            self._stop_escaping()
         if not self._role.is_master:
             self._kept.take_coming()
-            more = self._enqueue(now_ms, steady_ms, self._kept.current.queue_offset)
-            return 0 if more else None
+            if not acts:
+                more = self._enqueue(now_ms, steady_ms, self._kept.current.queue_offset)
+                return 0 if more else None
         now_tick = now_ms // self._precision_ms
         if not self._leads:
-            self._begin(now_tick)
+            self._begin(now_tick, acts=acts)
         slots = self._slots
         slots.watch_clock(now_tick)
         more = self._enqueue(now_ms, steady_ms)
         if not self._config.timer_stop_dequeue:
             more |= slots.load(now_ms)
-            more |= self._deliver(now_ms)
+            more |= self._take_rolls()
+            more |= (self._escaping or self._deliveries).step(now_ms)
         slots.advance(now_tick)
-        if not slots.is_late:
+        if not slots.is_late and not self._late:
             self._held = None
-        self._kept.current = self._progress()
+        self._advance(self._progress())
         due_ms = slots.next_due_ms
         if more or due_ms is None:
             return 0 if more else None
@@ -247,16 +270,74 @@ class Timers:
             self._all_until_ms = max(self._all_until_ms, self._slots.delivered_ms(now_ms))
         return self._all_until_ms
 
-    def _begin(self, now_tick: int) -> None:
-        """The first step of a reign."""
+    def _advance(self, progress: TimerProgress) -> None:
+        if self._rolls is not None:
+            return
+        if self._escaping is None:
+            self._kept.current = progress
+        elif progress != self._kept.current:
+            self._kept.delivered_elsewhere(progress)
+
+    def _stop_escaping(self) -> None:
+        """The master is back, or this replica is it."""
+        if self._escaping is None:
+            return
+        self._escaping.stop()
+        self._escaping, self._leads, self._held, self._rolls = None, False, None, None
+        self._late.clear()
+        self._slots.stop()
+        if self._files.queue_offset > self._kept.current.queue_offset:
+            self._files.rewind(self._kept.current.queue_offset)
+
+    def _begin(self, now_tick: int, *, acts: bool) -> None:
+        """The first step of a reign, or of a replica that acts."""
         self._leads, self._held = True, None
+        if acts:
+            self._escaping = TimerEscape(
+                self._escape, self._slots, self._deliveries.leaving, self._left
+            )
+            version = self.data_version
+            self._kept.data_version = replace(version, counter=version.counter + ACTING_STEP)
         self._all_until_ms = 0
-        self._delivered = self._kept.current
+        ours = self._kept.current
+        newer = self._newer if self._newer is not None and self._newer[:2] > ours[:2] else None
+        self._delivered = newer or ours
         read_tick = self._delivered.read_ms // self._precision_ms
         if not read_tick:  # there was no timer yet, or a checkpoint was lost
             read_tick = max(1, now_tick - self._ring // 2 + BLANK_SLOTS)
             read_tick = read_tick if self._files.exists else max(1, now_tick)
         self._slots.begin(read_tick, now_tick)
+        self._newer = self._rolls = None
+        if newer is not None:
+            since = max(ours.read_ms // self._precision_ms, read_tick - self._ring // 2, 1)
+            self._rolls = self._passed_rolls(since, read_tick)
+            if self._files.queue_offset > newer.queue_offset:
+                self._files.rewind(newer.queue_offset)
+
+    def _passed_rolls(self, since: int, until: int) -> Iterator[Due | None]:
+        """Second parts of long waits, in slots that another broker has passed: it may have theirs
+        in later slots, which it did not pass. None now and then, for a pause."""
+        files = self._files
+        tick = files.next_tick(since, until)
+        while tick < until:
+            walk = files.walk(tick, 0, ROOM)
+            for number in range(len(walk)):
+                position, log_offset, magic, write_ms = walk.entry(number)
+                if number % ROLLS_PER_STEP == 0:
+                    yield None
+                if magic & kernel.ROLL:
+                    at_ms = tick * self._precision_ms
+                    yield Due(at_ms, position, LogOffset(log_offset), write_ms, tick, magic)
+            tick = files.next_tick(tick + 1, until)
+
+    def _take_rolls(self) -> bool:
+        """Whether there are more of them."""
+        for due in self._rolls or ():
+            if due is None:
+                return True
+            self._slots.added(due)
+        self._rolls = None
+        return False
 
     def _progress(self) -> TimerProgress:
         slots, files = self._slots, self._files
@@ -300,7 +381,8 @@ class Timers:
         """As `_put`, for messages with nothing unusual about them; how many."""
         slots, leads = self._slots, self._leads
         before = self._delivered if leads else self._kept.current
-        if at < before.queue_offset or (leads and not slots.takes_many):
+        is_plain = self._escaping is None and (slots.takes_many or not leads)
+        if at < before.queue_offset or not is_plain:
             return 0
         window = SlotWindow(
             now_ms // self._precision_ms * self._precision_ms,
@@ -313,8 +395,8 @@ class Timers:
         taken = self._batches.take_in(at, count, window, slots.heap, max(0, room))
         slots.added_many(taken.ticks)
         for topic, messages, _size in taken.topics:
-            self.metrics.add(_text(topic), messages, now_ms)
-            self.enqueued.add(_text(topic), messages)
+            self.metrics.add(text_of(topic), messages, now_ms)
+            self.enqueued.add(text_of(topic), messages)
         return taken.messages
 
     def _put(self, unit: QueueUnit, queue_offset: QueueOffset, now_ms: int) -> bool:
@@ -330,6 +412,7 @@ class Timers:
         write_ms = now_ms // self._precision_ms * self._precision_ms
         slot_ms, magic = self._slot(waiting, write_ms)
         tick = slot_ms // self._precision_ms
+        is_late = self._leads and tick < self._slots.cursor
         if self._leads:
             tick = max(tick, self._slots.cursor)
             if not self._fits(tick):
@@ -338,14 +421,18 @@ class Timers:
         slot_ms = tick * self._precision_ms
         if not -_DELAY_MAX_MS <= slot_ms - write_ms <= _DELAY_MAX_MS:
             write_ms = slot_ms
-        if self._slots.is_late and tick < self._slots.high and self._held is None:
+        is_late = is_late and self._escaping is not None
+        is_read_anew = self._slots.is_late and tick < self._slots.high
+        if (is_read_anew or is_late) and self._held is None:
             self._held = queue_offset, self._files.log_end
         log_offset = unit.log_offset
         position = self._files.add(
             write_ms, slot_ms, log_offset, unit.size, waiting.topic_hash, magic
         )
-        self.enqueued.add(_text(waiting.topic), 1)
-        self.metrics.add(_text(waiting.topic), -1 if waiting.is_recall else 1, now_ms)
+        if is_late and magic & (kernel.DELETE | kernel.ROLL) != kernel.DELETE:
+            self._late[position] = queue_offset
+        self.enqueued.add(text_of(waiting.topic), 1)
+        self.metrics.add(text_of(waiting.topic), -1 if waiting.is_recall else 1, now_ms)
         if self._leads:
             due_ms = min(waiting.due_ms, slot_ms + self._precision_ms)
             due_ms = slot_ms if magic & kernel.ROLL else due_ms
@@ -387,79 +474,15 @@ class Timers:
         waiting = read_waiting(record, self._precision_ms) if record is not None else None
         if record is None or waiting is None:
             return None
-        self.metrics.add(_text(waiting.topic), 1, self._now_ms)
+        self.metrics.add(text_of(waiting.topic), 1, self._now_ms)
         return recall_key(record)
 
-    def _deliver(self, now_ms: int) -> bool:
-        """Deliver what is due; whether more is due now."""
-        slots, left = self._slots, DELIVERED_PER_STEP
-        while left > 0:
-            due_ms = slots.next_due_ms
-            if due_ms is None or due_ms > now_ms:
-                return False
-            many = self._deliver_many(left * NATIVE_SPEED, now_ms)
-            if many:
-                left -= -(-many // NATIVE_SPEED)
-                continue
-            left -= 1
-            due = slots.pop()
-            if not self._deliver_one(due, now_ms):
-                slots.put_back(due)
-                return False
-            slots.done(due)
-        return True
-
-    def _deliver_many(self, most: int, now_ms: int) -> int:
-        """Deliver messages with nothing unusual about them; how many."""
-        store, slots = self._store, self._slots
-        if store.deletions.going or isinstance(self._role.admit(), PutStatus):
-            return 0
-        if store.refusal(now_ms) is not None:
-            return 0
-        done = self._batches.deliver(slots.heap, most, now_ms, slots.recalled_ticks)
-        slots.done_many(done.ticks)
-        for topic, messages, _size in done.topics:
-            self.metrics.add(_text(topic), -messages, now_ms)
-            self.dequeued.add(_text(topic), messages)
-            self.on_delivered(_text(topic))
-        return done.messages
-
-    def _deliver_one(self, due: Due, now_ms: int) -> bool:
-        """Append the waiting message where it belongs; False to try again later."""
-        record = self._store.record(due.log_offset)
-        waiting = read_waiting(record, self._precision_ms) if record is not None else None
-        if record is None or waiting is None:
-            # Retention took it, or the disk damaged it.
-            logger.error("timer at %d cannot be read: dropped", due.log_offset)
-            self.dequeued.add(None, 1)
-            return True
-        properties = decode_properties(record.properties)
-        topic = _text(waiting.topic)
-        if self._slots.is_recalled(due, keys_of(properties)):
-            self.metrics.add(topic, -1, now_ms)
-            self.dequeued.add(topic, 1)
-            return True
-        if due.magic & kernel.ROLL:
-            message = rolled(record, properties, due.write_ms, now_ms)
-        else:
-            found = delivered(record, properties, due.write_ms, now_ms)
-            if found is None or names.TIMER_DEL_UNIQKEY in properties:
-                logger.warning("timer at %d has no target: dropped", due.log_offset)
-                self.dequeued.add(topic, 1)
-                return True
-            message = found
-        if isinstance(self._role.admit(), PutStatus):
-            return False
-        appended = self._store.append(message, now_ms)
-        if appended.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
-            # The store will never take it; blocking the slot would cost every message behind it.
-            logger.error("timer at %d: %s, dropped", due.log_offset, appended.status.value)
-        elif appended.status is not PutStatus.PUT_OK:
-            return False
-        self.metrics.add(topic, 1 if waiting.is_recall else -1, now_ms)
-        self.dequeued.add(topic, 1)
-        self.on_delivered(message.topic)
-        return True
+    def _left(self, due: Due, facts: TimerFacts | None) -> None:
+        """It escaped, or is not to be delivered."""
+        self._slots.done(due)
+        self._late.pop(due.position, None)
+        if facts is not None:
+            self._deliveries.count(facts, self._now_ms)
 
     # Saying and saving
 
@@ -470,7 +493,7 @@ class Timers:
         self._flush_due_ms = steady_ms + self._config.timer_flush_interval_ms
         kept = self._kept
         if kept.current != kept.saved:
-            kept.data_version = kept.versions.next(kept.data_version, now_ms)
+            kept.data_version = self._next_version(now_ms)
         kept.settle()
         kept.begin()
         moved = self.enqueued.total + self.dequeued.total
@@ -485,6 +508,12 @@ class Timers:
         wanted = self._checkpoint()
         if wanted[:4] != self._files.checkpoint[:4] or self._files.is_rewound:
             self._files.save(wanted)
+
+    def _next_version(self, now_ms: int) -> DataVersion:
+        version = self.data_version
+        if self._escaping is not None:
+            return version.next(now_ms, version.state_version)
+        return self.versions.next(version, now_ms)
 
     def _checkpoint(self) -> TimerCheckpoint:
         safe, version, files = self._kept.safe, self.data_version, self._files
@@ -539,31 +568,18 @@ class Timers:
 
     def status(self, now_ms: int) -> TimerStatus:
         """How it stands."""
-        files, precision_ms = self._files, self._precision_ms
-        now_tick = now_ms // precision_ms
-        cursor = self._slots.cursor if self._leads else self._kept.current.read_ms // precision_ms
-        since = max(cursor, now_tick - self._ring // 2)
-        bounds = [now_tick + seconds * 1_000 // precision_ms for seconds in BACKLOG_BOUNDS_S]
-        next_tick = files.next_tick(since, now_tick + self._ring // 2)
-        due_ms = self._slots.next_due_ms
-        if due_ms is None and next_tick < now_tick + self._ring // 2:
-            due_ms = (next_tick + 1) * precision_ms
-        counts = files.counts(since, [*bounds, now_tick + files.roll_slots + 2])
-        # What age took with the log is not waited for.
-        at = max(files.queue_offset, self._store.min_queue_offset(TIMER_TOPIC, 0))
-        behind = max(0, self._store.max_queue_offset(TIMER_TOPIC, 0) - at)
-        stored_ms = self._store.stored_ms(TIMER_TOPIC, 0, at)[0] if behind else 0
-        return TimerStatus(
-            self.metrics.total,
-            due_ms,
-            counts[:-1],
-            max(0, now_ms - cursor * precision_ms) if self._leads else 0,
-            behind,
-            max(0, now_ms - stored_ms) if stored_ms > 0 else 0,
-            sum(counts),
-            self.enqueued.total,
-            self.dequeued.total,
+        slots, read_tick = self._slots, self._kept.current.read_ms // self._precision_ms
+        ground = TimerGround(
+            self._store,
+            self._files,
+            self._precision_ms,
+            self._ring,
+            slots.cursor if self._leads else read_tick,
+            slots.next_due_ms,
+            self._leads,
         )
+        totals = self.enqueued.total, self.dequeued.total
+        return read_status(ground, TimerCounts(self.metrics.total, *totals), now_ms)
 
 
 def _before(progress: TimerProgress, end: QueueOffset) -> TimerProgress:
@@ -572,13 +588,13 @@ def _before(progress: TimerProgress, end: QueueOffset) -> TimerProgress:
     return TimerProgress(progress.read_ms, end)
 
 
+def _progress_of(checkpoint: TimerCheckpoint) -> TimerProgress:
+    return TimerProgress(checkpoint.read_ms, checkpoint.master_queue_offset)
+
+
 def _version_of(checkpoint: TimerCheckpoint) -> DataVersion:
     return DataVersion(
         state_version=checkpoint.state_version,
         timestamp=checkpoint.timestamp_ms,
         counter=checkpoint.counter,
     )
-
-
-def _text(topic: bytes) -> str:
-    return topic.decode(errors="replace")

@@ -152,6 +152,13 @@ class Transactions:
         self._waiting.append((at, callback))
         return True
 
+    def read(self) -> bool:
+        """Of a replica that acts: learn what is open, as a master does that begins, and write
+        nothing; True if there is more to be done at once."""
+        if self.outcomes is None:
+            self._lead()
+        return not self.is_ready and self._read_ops()
+
     def half_at(self, queue_offset: QueueOffset, topic: str = HALF_TOPIC) -> Half | None:
         """The half message of that number, or the one that was given up; None if it cannot be
         read."""
@@ -176,9 +183,9 @@ class Transactions:
         if known is HalfOutcome.OPEN and not self._is_old(half) and not asks_index:
             return known, half
         if self._has_copy(half):
-            self._end_open([half, *self._halves(half)], HalfOutcome.COMMITTED)
+            self._end_open([half, *self.halves(half)], HalfOutcome.COMMITTED)
             return HalfOutcome.COMMITTED, half
-        halves = self._halves(half)
+        halves = self.halves(half)
         for each in halves:
             known = self.known.get(each.queue_offset)
             if known in _FINAL:
@@ -207,7 +214,7 @@ class Transactions:
         if is_known and not self._is_old(half):
             self.end(half.queue_offset, outcome)
             return
-        self._end_open([half, *self._halves(half)], outcome)
+        self._end_open([half, *self.halves(half)], outcome)
         if outcome is HalfOutcome.COMMITTED and unique_key(half.properties):
             self._late[unique_key(half.properties)] = end
 
@@ -362,7 +369,7 @@ class Transactions:
             for _, record in self._found(topic, half)
         )
 
-    def _halves(self, half: Half) -> list[Half]:
+    def halves(self, half: Half) -> list[Half]:
         """The half messages of a transaction that the index knows, oldest first."""
         return [
             Half(

@@ -292,9 +292,7 @@ class PreOnline:
         self._broker.delay.take_newer(*read_progress(answers.checked(answer)))
         answer = yield from self._answer(name, new_request(RequestCode.GET_TIMER_CHECK_POINT))
         if answer.code == ResponseCode.SUCCESS:  # RocketMQ without timers answers no checkpoint
-            found = answers.timer_checkpoint(answer, self._wall_ms())
-            if self._broker.timers.needs(found):
-                self._broker.timers.adopt(found, end)
+            self._broker.timers.take_newer(answers.timer_checkpoint(answer, self._wall_ms()))
 
 
 class Elected(PreOnline):

@@ -147,7 +147,14 @@ class Member(Process):
         topics = TopicTable(config, saver)
         topics.load()
         wall_ms, steady_ms = self.clock.wall_ms, self.clock.now_ms
-        store = Store.open(self.disk, config.store, self.work, wall_ms, steady_ms=steady_ms)
+        store = Store.open(
+            self.disk,
+            config.store,
+            self.work,
+            wall_ms,
+            steady_ms=steady_ms,
+            delay_levels_ms=config.delay_levels_ms,
+        )
         self.context = make_broker(config, store, topics, self._around(files, saver))
         self.context.address = self.endpoint.address
         self.context.store_host = pack("127.0.0.1:10911")

@@ -11,7 +11,7 @@ from tests.sim.share import check_found, played
 from tests.sim.timers.planted import a_slot_is_delivered_when_it_begins
 from turbopump.broker.scheduled.due_slots import DueSlots
 from turbopump.broker.scheduled.progress import SafeProgress
-from turbopump.broker.scheduled.timers import Timers
+from turbopump.broker.scheduled.timer_deliveries import TimerDeliveries
 from turbopump.broker.traffic.role import Permit
 from turbopump.engine.types import LogOffset
 
@@ -54,9 +54,9 @@ def a_new_master_begins_at_its_own_time(patch: Patch) -> None:
 
 def a_deposed_master_delivers(patch: Patch) -> None:
     """It goes on without a lease, as long as it has not heard of the next master."""
-    deliver = Timers._deliver
+    deliver = TimerDeliveries.step
 
-    def delivers(self: Timers, now_ms: int) -> bool:
+    def delivers(self: TimerDeliveries, now_ms: int) -> bool:
         role = self._role
         self._role = SimpleNamespace(admit=Permit)
         try:
@@ -64,7 +64,7 @@ def a_deposed_master_delivers(patch: Patch) -> None:
         finally:
             self._role = role
 
-    patch.setattr(Timers, "_deliver", delivers)
+    patch.setattr(TimerDeliveries, "step", delivers)
 
 
 BUGS: dict[Plant, tuple[str, ...]] = {

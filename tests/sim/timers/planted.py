@@ -6,6 +6,7 @@ from tests.sim.planting import Patch, Plant
 from turbopump.broker.scheduled import progress, timers
 from turbopump.broker.scheduled.delay import DelayedMessages
 from turbopump.broker.scheduled.due_slots import Due, DueSlots
+from turbopump.broker.scheduled.timer_deliveries import TimerDeliveries
 from turbopump.broker.scheduled.timers import Timers
 from turbopump.engine.store import Store
 from turbopump.engine.timer import timer_check, timer_files
@@ -38,12 +39,12 @@ def a_slot_is_delivered_when_it_begins(patch: Patch) -> None:
 
 def a_roll_loses_its_slot(patch: Patch) -> None:
     """The second part of a wait is forgotten."""
-    deliver = Timers._deliver_one
+    deliver = TimerDeliveries._deliver_one
 
-    def forgets(self: Timers, due: Due, now_ms: int) -> bool:
+    def forgets(self: TimerDeliveries, due: Due, now_ms: int) -> bool:
         return bool(due.magic & kernel.ROLL) or deliver(self, due, now_ms)
 
-    patch.setattr(Timers, "_deliver_one", forgets)
+    patch.setattr(TimerDeliveries, "_deliver_one", forgets)
 
 
 def a_wheel_is_believed_after_a_power_cut(patch: Patch) -> None:

@@ -102,10 +102,12 @@ class Replica:
         broker.delay.versions = broker.timers.versions = broker.offsets.versions
         broker.role.is_acting = True
 
-    def master(self, name: str, queues: int = 4, topic: str = "T") -> World:
-        """Another group's master, which has the topic."""
+    def master(self, name: str, queues: int = 4, topic: str = "T", *, begins: bool = True) -> World:
+        """Another group's master, which has the topic; `begins`: it knows its transactions."""
         world = self._make(f"brokerName={name}\n", folder=name)
         world.broker.topics.put(TopicConfig(topic, queues, queues), 1)
+        if begins:
+            world.pass_time(100)
         self.others.masters[name] = world
         return world
 

@@ -15,11 +15,12 @@ from tests.unit.broker.escape.cluster import (
 )
 
 from turbopump.broker.escape.bridge import AVOID_MS, BYTES_MAX, MESSAGES_MAX
-from turbopump.broker.escape.masters import REFRESH_MS, TOPICS_MAX
+from turbopump.broker.escape.masters import REFRESH_MS, TOPICS_MAX, masters_of
 from turbopump.broker.introspection.runtime_info import runtime_table
-from turbopump.broker.scheduled.level_escape import WINDOW
+from turbopump.broker.scheduled.level_escape import READ_PER_STEP, WINDOW
 from turbopump.broker.tables.versions import ACTING_STEP
 from turbopump.net.wire.properties import decode_properties
+from turbopump.net.wire.route import BrokerData, QueueData, TopicRouteData
 
 
 @pytest.fixture
@@ -81,7 +82,7 @@ def test_what_no_master_took_is_sent_again(replica: Replica) -> None:
     assert "escapeWaits" not in told
 
 
-def test_a_topic_that_nobody_has_holds_up_nothing_else(replica: Replica) -> None:
+def test_a_topic_that_no_master_has_holds_up_nothing_else(replica: Replica) -> None:
     other = replica.master("m")
     replica.delayed(1, b"alone", topic="Alone")
     replica.delayed(1, b"x")
@@ -114,6 +115,29 @@ def test_no_more_is_on_its_way_than_may_be(replica: Replica) -> None:
     replica.others.answer_all()
     replica.pass_time(1_000)
     assert len(replica.others.sends) == 2 * MESSAGES_MAX
+
+
+def test_a_step_is_bounded_and_no_level_waits_for_another(replica: Replica) -> None:
+    replica.master("m")
+    for _ in range(3 * READ_PER_STEP):
+        replica.delayed(1, b"x")
+    replica.delayed(2, b"y")
+    replica.pass_time(600)  # the masters of T are known
+    replica.world.now_ms += 5_000
+    assert replica.world.broker.delay.step(replica.world.now_ms)
+    assert len(replica.others.sends) == READ_PER_STEP
+    assert replica.world.broker.delay.step(replica.world.now_ms)
+    assert b"y" in [bytes(request.body) for _, request in replica.others.sends]
+
+
+def test_an_address_that_is_none_is_passed_over() -> None:
+    addresses = {"a": "10.0.0.1:10911", "b": "nowhere", "c": "x" * 9_000 + ":1", "d": "h:99999999"}
+    route = TopicRouteData(
+        [QueueData(name, 4, 4, 6) for name in addresses],
+        [BrokerData("c", name, {0: address}) for name, address in addresses.items()],
+    )
+    assert [one.name for one in masters_of(route, "own")] == ["a"]
+    assert masters_of(route, "a") == ()
 
 
 def test_large_messages_are_bounded_by_their_bytes(replica: Replica) -> None:

@@ -9,7 +9,7 @@ from tests.waiting import delete_expired
 
 from turbopump.broker.introspection.metrics import CounterSnapshot, render
 from turbopump.broker.scheduled.due_slots import NATIVE_SPEED
-from turbopump.broker.scheduled.timers import DELIVERED_PER_STEP
+from turbopump.broker.scheduled.timer_deliveries import DELIVERED_PER_STEP
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import QueueOffset

@@ -1,0 +1,261 @@
+"""Half messages at a replica that acts for its master: they move to other masters, which ask their
+producers and end them.
+
+Owns which of them are on their way, where each one went, and how far all are gone. It must never
+write to this broker's log (I11), nor count one as gone that no other master has (I15). Called by
+half_checks.py at each tick, and by handlers/transactions.py for producers that end one.
+
+    open here -> on its way -> moved: its end is passed on to the master that has it
+             '-> rolled back by its producer: it goes nowhere
+
+A half message moves as one, not as what it would be when it is committed: so it is ended in one
+place, and is never seen unless its producer says so there. The progress is the offset of
+CID_RMQ_SYS_TRANS, as a master has it: up to where all are gone.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Final, NamedTuple
+
+from turbopump.broker.escape.bridge import Arrival, Escape
+from turbopump.broker.escape.window import Window
+from turbopump.broker.scheduled.half_messages import (
+    HALF_TOPIC,
+    QUEUE_ID,
+    TRANSACTION_GROUP,
+    moved,
+    unique_key,
+)
+from turbopump.broker.scheduled.half_outcomes import HalfOutcome
+from turbopump.broker.scheduled.transactions import Half, Transactions
+from turbopump.broker.tables.offsets import OffsetTable
+from turbopump.broker.traffic.role import Role
+from turbopump.engine.later import Later
+from turbopump.engine.store import Store
+from turbopump.engine.types import QueueOffset
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.header import BadHeader, read_header
+from turbopump.net.wire.headers.send import SendMessageResponse
+from turbopump.net.wire.headers.transactions import EndTransactionRequest
+from turbopump.net.wire.message import TRANSACTION_ROLLBACK
+from turbopump.net.wire.message_id import decode_message_id
+
+logger = logging.getLogger(__name__)
+
+WINDOW: Final = 1_024
+"""Half messages behind the progress that may have moved."""
+AGAIN_PER_STEP: Final = 32
+READ_PER_STEP: Final = 64
+"""Half messages that are looked at by one step: some of them ask the index."""
+MOVED_MAX: Final = 20_000
+"""Half messages of which it is remembered where they are, some 8 MB; of the others their producers
+are asked by the master that has them."""
+WAITING_MAX: Final = 1_000
+"""Producers that wait until their half message has moved."""
+
+
+class _Place(NamedTuple):
+    """Where a half message is now."""
+
+    address: str
+    request: EndTransactionRequest
+
+
+class HalfEscape:
+    """See the module. Loop thread only."""
+
+    def __init__(
+        self,
+        transactions: Transactions,
+        store: Store,
+        role: Role,
+        offsets: OffsetTable,
+        escape: Escape,
+    ) -> None:
+        self._transactions, self._store, self._role = transactions, store, role
+        self._offsets, self._escape = offsets, escape
+        self._acts = False
+        self._window: Window | None = None
+        self._places: dict[QueueOffset, _Place] = {}
+        self._waiting: dict[QueueOffset, list[Callable[[], None]]] = {}
+        self._waiting_count = 0
+
+    @property
+    def is_on(self) -> bool:
+        """Whether half messages move."""
+        return self._role.is_acting and not self._role.is_master and self._escape.is_on
+
+    def stop(self) -> None:
+        """This replica acts no more: what its master says counts, and no answer does."""
+        if self._acts:
+            self._acts, self._window = False, None
+            self._places.clear()
+            self._wake(list(self._waiting))
+            self._transactions.role_changed()
+
+    def step(self, now_ms: int) -> bool:
+        """Send what is open; whether there may be more for now."""
+        transactions = self._transactions
+        if not self._acts:
+            self._acts = True
+            transactions.role_changed()
+        if self._window is None and transactions.outcomes is not None and transactions.is_ready:
+            self._window = Window(transactions.known.base, WINDOW)
+        if self._window is None:
+            return transactions.read()
+        self._again(self._window)
+        more = self._begin(self._window)
+        self._advance(self._window, now_ms)
+        return more
+
+    def _begin(self, window: Window) -> bool:
+        end = self._store.max_queue_offset(HALF_TOPIC, QUEUE_ID)
+        for _ in range(READ_PER_STEP):
+            number = QueueOffset(window.next)
+            if number >= end or not (window.has_room and self._escape.has_room):
+                return False
+            if self._transactions.known.get(number) is HalfOutcome.OPEN:
+                if not self._look_at(window, number):
+                    return False
+            else:
+                window.begin()
+                window.done(number)
+        return True
+
+    def _look_at(self, window: Window, number: QueueOffset) -> bool:
+        """Send it, or find that it is over; False if that is not known yet."""
+        half = self._transactions.half_at(number)
+        found = None if half is None else self._transactions.outcome(half, asks_index=True)
+        if half is not None and found is None:
+            return False
+        window.begin()
+        is_open = found is not None and found[0] is HalfOutcome.OPEN
+        if half is None or not is_open or found is None or found[1].queue_offset != number:
+            if half is None:
+                logger.error("half message %d cannot be read: dropped", number)
+            self._gone(window, number)
+        else:
+            self._send(window, half)
+        return True
+
+    def _again(self, window: Window) -> None:
+        for number in window.due(self._escape.steady_ms(), AGAIN_PER_STEP):
+            if not self._escape.has_room:
+                return
+            self._send_again(window, QueueOffset(number))
+
+    def _send_again(self, window: Window, number: QueueOffset) -> None:
+        half = self._transactions.half_at(number)
+        window.again(number)
+        if half is None:
+            self._gone(window, number)
+        else:
+            self._send(window, half)
+
+    def _send(self, window: Window, half: Half) -> None:
+        number, message = half.queue_offset, moved(half.record, half.properties)
+        if message is None:
+            logger.error("half message %d names no topic and queue: dropped", number)
+            self._gone(window, number)
+            return
+        sent = self._escape.send(
+            message, window.failures(number), key=unique_key(half.properties), is_half=True
+        )
+        sent.then(partial(self._took, window, half))
+
+    def _took(self, window: Window, half: Half, arrival: Arrival | None) -> None:
+        if self._window is not window:
+            return
+        number = half.queue_offset
+        if arrival is None:
+            window.failed(number, self._escape.steady_ms())
+            self._wake([number])
+            return
+        place = _place_of(arrival, half)
+        if place is not None:
+            if len(self._places) >= MOVED_MAX:
+                del self._places[next(iter(self._places))]
+            self._places[number] = place
+        self._gone(window, number)
+
+    def _gone(self, window: Window, number: QueueOffset) -> None:
+        self._transactions.known.set_mark(number, HalfOutcome.DONE)
+        window.done(number)
+        self._wake([number])
+
+    def _wake(self, numbers: list[QueueOffset]) -> None:
+        for number in numbers:
+            waiting = self._waiting.pop(number, [])
+            self._waiting_count -= len(waiting)
+            for go_on in waiting:
+                go_on()
+
+    def _advance(self, window: Window, now_ms: int) -> None:
+        at = QueueOffset(window.done_to)
+        if at > self._offsets.query(TRANSACTION_GROUP, HALF_TOPIC, QUEUE_ID):
+            self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, QUEUE_ID, at, now_ms)
+
+    # Producers that end one
+
+    def end(self, half: Half, how: int) -> Later[Command | str]:
+        """Pass the end of a transaction on, once its half message is where it goes; the answer of
+        that master, or why there is none, "" if none is needed."""
+        ended: Later[Command | str] = Later()
+        window = self._window
+        numbers = {half.queue_offset, *(each.queue_offset for each in self._known(half))}
+        if window is None or max(numbers) >= window.next:
+            ended.resolve("what becomes of transactions is not known yet")
+            return ended
+        place = next((self._places[one] for one in numbers if one in self._places), None)
+        if place is not None:
+            header = replace(place.request, commit_or_rollback=how)
+            return self._escape.ask(place.address, new_request(RequestCode.END_TRANSACTION, header))
+        known = self._transactions.known
+        number = max((one for one in numbers if known.get(one) is HalfOutcome.OPEN), default=None)
+        if number is None:
+            ended.resolve("the transaction is over, or is with a master that will ask")
+        elif how == TRANSACTION_ROLLBACK and not window.is_out(number):
+            self._gone(window, number)
+            ended.resolve("")
+        elif self._waiting_count >= WAITING_MAX:
+            ended.resolve("too many ends of transactions wait")
+        else:
+            self._waiting_count += 1
+            go_on = partial(self._pass_on, number, half, how, ended)
+            self._waiting.setdefault(number, []).append(go_on)
+            if not window.is_out(number):
+                self._send_again(window, number)
+        return ended
+
+    def _known(self, half: Half) -> list[Half]:
+        """All half messages of its transaction: a producer may not know the newest."""
+        return self._transactions.halves(half) if self._transactions.is_ready else []
+
+    def _pass_on(
+        self, number: QueueOffset, half: Half, how: int, ended: Later[Command | str]
+    ) -> None:
+        if number in self._places:
+            self.end(half, how).then(ended.resolve)
+        else:
+            ended.resolve("no other master has the half message yet")
+
+
+def _place_of(arrival: Arrival, half: Half) -> _Place | None:
+    """None if the answer does not say where it is."""
+    try:
+        header = read_header(SendMessageResponse, arrival.answer.fields)
+        _, log_offset = decode_message_id(header.msg_id)
+    except (BadHeader, ValueError):
+        return None
+    request = EndTransactionRequest(
+        producer_group=arrival.group,
+        tran_state_table_offset=header.queue_offset,
+        commit_log_offset=log_offset,
+        commit_or_rollback=0,
+        msg_id=unique_key(half.properties),
+        transaction_id=header.transaction_id,
+    )
+    return _Place(arrival.address, request)

@@ -1,0 +1,174 @@
+"""Timers whose time has come: what becomes of each, in this broker's log or on its way to another.
+
+Owns which message a unit of the wheel is, and what is counted of it. It must never deliver before
+the millisecond, nor decide who delivers. Made and called by timers.py.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from turbopump.broker.scheduled.due_slots import NATIVE_SPEED, Due, DueSlots
+from turbopump.broker.scheduled.timer_escape import Leaving
+from turbopump.broker.scheduled.timer_messages import (
+    TimerFacts,
+    delivered,
+    keys_of,
+    read_waiting,
+    rolled,
+)
+from turbopump.broker.traffic.role import Role
+from turbopump.engine.store import Store
+from turbopump.engine.timer.timer_batches import TimerBatches
+from turbopump.engine.timer.timer_metrics import TimerMetrics, TimerTotals
+from turbopump.engine.types import NewMessage, PutStatus
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.properties import decode_properties
+from turbopump.pyx import timer as kernel
+from turbopump.pyx.record import Record
+
+logger = logging.getLogger(__name__)
+
+DELIVERED_PER_STEP: Final = 256
+"""As delay.py: sends and pulls come in between."""
+
+
+class _Waiting(NamedTuple):
+    """A unit's message."""
+
+    record: Record
+    facts: TimerFacts
+    properties: dict[str, str]
+
+
+class TimerDeliveries:
+    """See the module. Loop thread only."""
+
+    def __init__(
+        self,
+        store: Store,
+        role: Role,
+        slots: DueSlots,
+        batches: TimerBatches,
+        counted: tuple[TimerMetrics, TimerTotals],
+        precision_ms: int,
+        on_delivered: Callable[[str], None],
+    ) -> None:
+        """`counted`: what waits, and what left the wheel."""
+        self._store, self._role = store, role
+        self._slots, self._batches = slots, batches
+        self._metrics, self._dequeued = counted
+        self._precision_ms = precision_ms
+        self._on_delivered = on_delivered
+
+    def step(self, now_ms: int) -> bool:
+        """Deliver what is due; whether more is due now."""
+        slots, left = self._slots, DELIVERED_PER_STEP
+        while left > 0:
+            due_ms = slots.next_due_ms
+            if due_ms is None or due_ms > now_ms:
+                return False
+            many = self._deliver_many(left * NATIVE_SPEED, now_ms)
+            if many:
+                left -= -(-many // NATIVE_SPEED)
+                continue
+            left -= 1
+            due = slots.pop()
+            if not self._deliver_one(due, now_ms):
+                slots.put_back(due)
+                return False
+            slots.done(due)
+        return True
+
+    def _deliver_many(self, most: int, now_ms: int) -> int:
+        """Deliver messages with nothing unusual about them; how many."""
+        store, slots = self._store, self._slots
+        if store.deletions.going or isinstance(self._role.admit(), PutStatus):
+            return 0
+        if store.refusal(now_ms) is not None:
+            return 0
+        done = self._batches.deliver(slots.heap, most, now_ms, slots.recalled_ticks)
+        slots.done_many(done.ticks)
+        for topic, messages, _size in done.topics:
+            self._metrics.add(text_of(topic), -messages, now_ms)
+            self._dequeued.add(text_of(topic), messages)
+            self._on_delivered(text_of(topic))
+        return done.messages
+
+    def _deliver_one(self, due: Due, now_ms: int) -> bool:
+        """Append the waiting message where it belongs; False to try again later."""
+        waiting = self._waiting_at(due)
+        if waiting is None or self._is_recalled(due, waiting, now_ms):
+            return True
+        message = self._message_of(due, waiting, now_ms)
+        if message is None:
+            return True
+        if isinstance(self._role.admit(), PutStatus):
+            return False
+        appended = self._store.append(message, now_ms)
+        if appended.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
+            # The store will never take it; blocking the slot would cost every message behind it.
+            logger.error("timer at %d: %s, dropped", due.log_offset, appended.status.value)
+        elif appended.status is not PutStatus.PUT_OK:
+            return False
+        self.count(waiting.facts, now_ms)
+        self._on_delivered(message.topic)
+        return True
+
+    def _waiting_at(self, due: Due) -> _Waiting | None:
+        """None of one that never will be delivered."""
+        record = self._store.record(due.log_offset)
+        facts = read_waiting(record, self._precision_ms) if record is not None else None
+        if record is None or facts is None:
+            # Retention took it, or the disk damaged it.
+            logger.error("timer at %d cannot be read: dropped", due.log_offset)
+            self._dequeued.add(None, 1)
+            return None
+        return _Waiting(record, facts, decode_properties(record.properties))
+
+    def _is_recalled(self, due: Due, waiting: _Waiting, now_ms: int) -> bool:
+        if not self._slots.is_recalled(due, keys_of(waiting.properties)):
+            return False
+        topic = text_of(waiting.facts.topic)
+        self._metrics.add(topic, -1, now_ms)
+        self._dequeued.add(topic, 1)
+        return True
+
+    def _message_of(self, due: Due, waiting: _Waiting, now_ms: int) -> NewMessage | None:
+        """What is appended when its slot is over; None: it names nothing."""
+        record, facts, properties = waiting
+        if due.magic & kernel.ROLL:
+            return rolled(record, properties, due.write_ms, now_ms)
+        found = delivered(record, properties, due.write_ms, now_ms)
+        if found is None or facts.is_recall:
+            logger.warning("timer at %d has no target: dropped", due.log_offset)
+            self._dequeued.add(text_of(facts.topic), 1)
+            return None
+        return found
+
+    def count(self, facts: TimerFacts, now_ms: int) -> None:
+        """One left the wheel."""
+        topic = text_of(facts.topic)
+        self._metrics.add(topic, 1 if facts.is_recall else -1, now_ms)
+        self._dequeued.add(topic, 1)
+
+    def leaving(self, due: Due, now_ms: int) -> Leaving | None:
+        """As `_deliver_one`, of a replica that acts. The second part of a long wait is the other
+        master's: there it is a timer, or a recall of one."""
+        waiting = self._waiting_at(due)
+        if waiting is None or self._is_recalled(due, waiting, now_ms):
+            return None
+        record, facts, properties = waiting
+        if not due.magic & kernel.ROLL:
+            found = self._message_of(due, waiting, now_ms)
+            return None if found is None else Leaving(facts, found)
+        message = delivered(record, properties, due.write_ms, now_ms)
+        if message is None:
+            return None
+        key = properties.get(names.TIMER_DEL_UNIQKEY) or properties.get(names.UNIQ_KEY, "")
+        return Leaving(facts, message, key.rpartition("+")[2], facts.due_ms)
+
+
+def text_of(topic: bytes) -> str:
+    """A topic as operators see it."""
+    return topic.decode(errors="replace")

@@ -1,0 +1,110 @@
+"""Timers that are due at a replica that acts for its master: they go to other masters.
+
+Owns which of them are on their way or wait for another try. It must never deliver into this
+broker's log (I11), nor count a timer as delivered that no other master has (I14). Made and called
+by timers.py.
+
+What is on its way, or waits, stays counted in its slot, so that no progress passes it.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+from turbopump.broker.escape.bridge import Arrival, Escape
+from turbopump.broker.escape.window import pause_ms
+from turbopump.broker.scheduled.due_slots import Due, DueSlots
+from turbopump.broker.scheduled.timer_messages import TimerFacts
+from turbopump.engine.types import NewMessage
+
+OUT_MAX: Final = 4_096
+"""Timers that are on their way or wait for another try. At most so many are sent behind those that
+no master takes; they come once more when this replica starts again, or its master does."""
+SENT_PER_STEP: Final = 128
+
+
+class Leaving(NamedTuple):
+    """A timer as it is to be sent. `key`: those of one key go to the same master; `due_ms`: when it
+    is due there, None: at once."""
+
+    facts: TimerFacts
+    message: NewMessage
+    key: str = ""
+    due_ms: int | None = None
+
+
+class _Failed(NamedTuple):
+    due: Due
+    failures: int
+    again_ms: int
+
+
+class TimerEscape:
+    """See the module. Loop thread only."""
+
+    def __init__(
+        self,
+        escape: Escape,
+        slots: DueSlots,
+        read: Callable[[Due, int], Leaving | None],
+        left: Callable[[Due, TimerFacts | None], None],
+    ) -> None:
+        """`read` makes the message of a unit, None: it is not to be delivered; `left` is called
+        when another master has it, or, without facts, when none shall."""
+        self._escape, self._slots = escape, slots
+        self._read, self._left = read, left
+        self._out: set[int] = set()
+        """Positions of units that are on their way."""
+        self._failed: list[_Failed] = []
+        self._is_over = False
+
+    def stop(self) -> None:
+        """This replica acts no more: of what is on its way no answer counts."""
+        self._is_over = True
+
+    def step(self, now_ms: int) -> bool:
+        """Send what is due; whether more may be sent at once."""
+        self._again(now_ms)
+        for _ in range(SENT_PER_STEP):
+            due_ms = self._slots.next_due_ms
+            if due_ms is None or due_ms > now_ms or not self._has_room:
+                return False
+            self._send(self._slots.pop(), 0, now_ms)
+        return True
+
+    @property
+    def _has_room(self) -> bool:
+        return self._escape.has_room and len(self._out) + len(self._failed) < OUT_MAX
+
+    def _again(self, now_ms: int) -> None:
+        steady_ms = self._escape.steady_ms()
+        due: list[_Failed] = []
+        rest: list[_Failed] = []
+        for one in self._failed:
+            is_due = one.again_ms <= steady_ms and len(due) < SENT_PER_STEP
+            (due if is_due else rest).append(one)
+        self._failed = rest
+        for one in due:
+            if self._escape.has_room:
+                self._send(one.due, one.failures, now_ms)
+            else:
+                self._failed.append(one)
+
+    def _send(self, due: Due, failures: int, now_ms: int) -> None:
+        leaving = self._read(due, now_ms)
+        if leaving is None:
+            self._left(due, None)
+            return
+        self._out.add(due.position)
+        sent = self._escape.send(leaving.message, failures, key=leaving.key, due_ms=leaving.due_ms)
+        sent.then(partial(self._took, due, failures, leaving.facts))
+
+    def _took(self, due: Due, failures: int, facts: TimerFacts, arrival: Arrival | None) -> None:
+        if self._is_over:
+            return
+        self._out.discard(due.position)
+        if arrival is not None:
+            self._left(due, facts)
+        else:
+            again_ms = self._escape.steady_ms() + pause_ms(failures)
+            self._failed.append(_Failed(due, failures + 1, again_ms))

@@ -1,0 +1,77 @@
+"""How timers stand, for operators: what waits, until when, and what is behind.
+
+Owns what these figures are made of. It must never change anything. Called by timers.py.
+"""
+
+from typing import Final, NamedTuple
+
+from turbopump.engine.store import Store
+from turbopump.engine.timer.timer_files import TIMER_TOPIC, TimerFiles
+
+BACKLOG_BOUNDS_S: Final = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)
+"""Of RocketMQ's metric timer_message_snapshot."""
+
+
+class TimerStatus(NamedTuple):
+    """What operators are shown."""
+
+    waiting: int
+    next_due_ms: int | None
+    backlog: list[int]
+    """How many are due within each of BACKLOG_BOUNDS_S, from the bound before it on."""
+    read_behind_ms: int
+    offset_behind: int
+    offset_behind_ms: int
+    """How long the first message has waited that is not in the wheel yet."""
+    in_wheel: int
+    """Recalls among them count as one less."""
+    enqueued: int
+    dequeued: int
+
+
+class TimerGround(NamedTuple):
+    """What the figures are read from: `cursor` is the first slot that is not over."""
+
+    store: Store
+    files: TimerFiles
+    precision_ms: int
+    ring: int
+    cursor: int
+    next_due_ms: int | None
+    delivers: bool
+
+
+class TimerCounts(NamedTuple):
+    """What was counted meanwhile."""
+
+    waiting: int
+    enqueued: int
+    dequeued: int
+
+
+def read_status(ground: TimerGround, counts: TimerCounts, now_ms: int) -> TimerStatus:
+    """How it stands."""
+    store, files, precision_ms = ground.store, ground.files, ground.precision_ms
+    now_tick = now_ms // precision_ms
+    since = max(ground.cursor, now_tick - ground.ring // 2)
+    bounds = [now_tick + seconds * 1_000 // precision_ms for seconds in BACKLOG_BOUNDS_S]
+    next_tick = files.next_tick(since, now_tick + ground.ring // 2)
+    due_ms = ground.next_due_ms
+    if due_ms is None and next_tick < now_tick + ground.ring // 2:
+        due_ms = (next_tick + 1) * precision_ms
+    slots = files.counts(since, [*bounds, now_tick + files.roll_slots + 2])
+    # What age took with the log is not waited for.
+    at = max(files.queue_offset, store.min_queue_offset(TIMER_TOPIC, 0))
+    behind = max(0, store.max_queue_offset(TIMER_TOPIC, 0) - at)
+    stored_ms = store.stored_ms(TIMER_TOPIC, 0, at)[0] if behind else 0
+    return TimerStatus(
+        counts.waiting,
+        due_ms,
+        slots[:-1],
+        max(0, now_ms - ground.cursor * precision_ms) if ground.delivers else 0,
+        behind,
+        max(0, now_ms - stored_ms) if stored_ms > 0 else 0,
+        sum(slots),
+        counts.enqueued,
+        counts.dequeued,
+    )

@@ -1,0 +1,86 @@
+"""A master dies: its replica sends what is due to the master of another group (RIP-32)."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from tests.integration.broker.conftest import Caller, serving
+
+from turbopump.cluster import SMALL_FILES, Cluster
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.send import SendMessageResponse
+from turbopump.net.wire.headers.transactions import EndTransactionRequest
+from turbopump.net.wire.message_id import decode_message_id
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+GROUP = {**SMALL_FILES, "enableRemoteEscape": "true", "skipPreOnline": "true"}
+
+
+async def until(holds: Callable[[], Awaitable[object]]) -> None:
+    while not await holds():
+        await asyncio.sleep(0.1)
+
+
+async def info(caller: Caller) -> dict[str, str]:
+    answer = await caller.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+    table: dict[str, str] = json.loads(bytes(answer.body))["table"]
+    return table
+
+
+async def _prepared(master: Caller) -> EndTransactionRequest:
+    """A half message, and the commit of it."""
+    more = {"TRAN_MSG": "true", "PGROUP": "PG", "UNIQ_KEY": "K"}
+    answer = await master.send(b"transaction", **more)
+    assert answer.code == 0
+    header = read_header(SendMessageResponse, answer.fields)
+    at = decode_message_id(header.msg_id)[1]
+    return EndTransactionRequest("PG", header.queue_offset, at, 8, "K")
+
+
+async def _play(other: Caller, cluster: Cluster) -> None:
+    master, replica = (Caller(broker.address) for broker in cluster.brokers)
+    for caller in (master, other):
+        assert (await caller.send(b"plain")).code == 0
+    assert (await master.send(b"delayed", DELAY="2")).code == 0
+    assert (await master.send(b"timer", TIMER_DELAY_SEC="6")).code == 0
+    commit = await _prepared(master)
+    end = (await info(master))["commitLogMaxOffset"]
+
+    async def copied() -> bool:
+        return (await info(replica))["commitLogMaxOffset"] == end
+
+    await until(copied)
+    await cluster.stop_broker(cluster.brokers[0])
+
+    async def delivered() -> bool:
+        found = [bytes(one.body) for queue in range(4) for one in await other.read("T", queue)]
+        return {b"delayed", b"timer"} <= set(found)
+
+    async def ended() -> bool:
+        return (await replica.ask(RequestCode.END_TRANSACTION, commit)).code == 0
+
+    await until(delivered)
+    await until(ended)
+    found = [bytes(one.body) for queue in range(4) for one in await other.read("T", queue)]
+    assert sorted(found) == [b"delayed", b"plain", b"timer", b"transaction"]
+    told = await info(replica)
+    assert told["escapedTo_m"].startswith("3 messages, last at ")
+    assert told["commitLogMaxOffset"] == end, "it writes nothing"
+    for caller in (master, replica):
+        await caller.close()
+
+
+def test_what_is_due_goes_to_another_group(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with Cluster(
+            tmp_path / "group", replicas=1, acting_master=True, broker_properties=GROUP
+        ) as cluster:
+            more = f"brokerName=m\nnamesrvAddr={cluster.namesrv}\n"
+            async with serving(tmp_path / "other", more) as (_node, other):
+                await _play(other, cluster)
+
+    asyncio.run(run())

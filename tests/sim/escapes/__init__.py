@@ -1,0 +1,1 @@
+"""What is due goes to other masters while a replica acts (enableRemoteEscape)."""

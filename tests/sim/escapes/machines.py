@@ -1,0 +1,194 @@
+"""The machines of a group whose replicas send what is due to masters of other groups: brokers that
+deliver and save how far, other masters, and a producer of delayed messages and timers.
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tests.sim.acting.machines import CALL_TIMEOUT_MS, ROOT, TOPIC, Member, finished
+from tests.sim.acting.routing import address_of, route_request
+from tests.sim.disk import SimDisk
+from tests.sim.group.machines import Process
+from tests.sim.ha.net import Wire
+from tests.sim.work import QueuedDisk
+from turbopump.broker.config.config import load_config
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.parts import make_broker, request_table
+from turbopump.broker.registration.registration import Registration, Work
+from turbopump.broker.scheduled.delay import FILE_NAME as DELAY_FILE
+from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.topics import TopicTable
+from turbopump.engine.disk.config_files import ConfigFiles
+from turbopump.engine.later import Later
+from turbopump.engine.store import Store
+from turbopump.net.transport.dispatcher import Answer
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.headers.send import SendMessageRequestV2, write_send
+from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.properties import encode_properties
+from turbopump.net.wire.topics import TopicConfig
+
+if TYPE_CHECKING:
+    from tests.sim.escapes.suite import Run
+
+SAVE_MS = 1_000
+REGISTER_MS = 2_000
+TEXT = (
+    f"storePathRootDir={ROOT}\nbrokerName=%s\nbrokerIP1=127.0.0.1\nnamesrvAddr=%s\n"
+    "mappedFileSizeCommitLog=16384\nmappedFileSizeConsumeQueue=800\nmaxHashSlotNum=16\n"
+    "maxIndexNum=40\nregisterNameServerPeriod=10000\n"
+)
+
+
+class EscapingMember(Member):
+    """A broker of the group."""
+
+    def __init__(self, group: "Run", number: int) -> None:
+        super().__init__(group, number)
+        self.text += "enableRemoteEscape=true\ndelayOffsetUpdateVersionStep=2\n"
+        self._delay_ms = 0
+        self._is_saving = False
+
+    def begin(self) -> None:
+        self._is_saving, self._delay_ms = False, self.clock.now_ms
+        super().begin()
+
+    def on_tick(self, now_ms: int) -> None:
+        context = self.context
+        assert context is not None, "it is up"
+        context.timers.step(self.clock.wall_ms, now_ms)
+        if now_ms - self._delay_ms >= SAVE_MS:
+            self._delay_ms = now_ms
+            context.delay.begin_save()
+        self._save_delay(context)
+        super().on_tick(now_ms)
+
+    def _save_delay(self, context: BrokerContext) -> None:
+        content = None if self._is_saving else context.delay.take_save()
+        if content is None:
+            return
+        self._is_saving = True
+
+        def saved(result: object) -> None:
+            if self.context is context:
+                self._is_saving = False
+                if isinstance(result, OSError):
+                    context.delay.save_failed()
+
+        self.work.submit(partial(self.files.save, DELAY_FILE, content), saved)
+
+
+class OtherMaster(Process):
+    """The master of another group; its disk keeps everything over a kill."""
+
+    port = 10911
+
+    def __init__(self, group: "Run", name: str) -> None:
+        super().__init__(group, name)
+        self.disk = SimDisk(group.rng, lambda: self.clock.wall_ms)
+        names = ";".join(one.endpoint.address for one in group.names)
+        self.text = TEXT % (name, names)
+        self.context: BrokerContext | None = None
+        self.work = QueuedDisk(group.rng)
+
+    def start(self) -> None:
+        self.disk.restart()
+        super().start()
+
+    def begin(self) -> None:
+        config, _ = load_config(self.text)
+        self.work, self.wire = QueuedDisk(self.group.rng, self.disk), Wire(self.group.net, self)
+        files = ConfigFiles(self.disk, f"{ROOT}/config")
+        saver = Saver(files, self.work)
+        topics = TopicTable(config, saver)
+        topics.load()
+        wall_ms, steady_ms = self.clock.wall_ms, self.clock.now_ms
+        store = Store.open(self.disk, config.store, self.work, wall_ms, steady_ms=steady_ms)
+        store.stand_alone(wall_ms)
+        around = Member._around(self, files, saver)  # type: ignore[arg-type]
+        self.context = make_broker(config, store, topics, around)
+        self.context.address = self.endpoint.address
+        self.context.store_host = pack("127.0.0.1:10911")
+        self.context.topics.put(TopicConfig(TOPIC, 1, 1), 1)
+        self.table = request_table(self.context)
+        self.registration = Registration(config, topics, self.endpoint.address, lambda: 0)
+        self._registered_ms = steady_ms - REGISTER_MS
+
+    def ended(self, *, power: bool) -> None:
+        self.disk.kill = not power
+        self.disk.end()
+        self.group.net.gone(self, power=power)
+        super().ended(power=power)
+        self.context = None
+
+    def on_tick(self, now_ms: int) -> None:
+        assert self.context is not None, "it is up"
+        self.context.store.tick(self.clock.wall_ms, now_ms)
+        for _ in range(3):
+            self.work.step()
+        if now_ms - self._registered_ms >= REGISTER_MS:
+            self._registered_ms = now_ms
+            _count, make = self.registration.request(Work(True, []))
+            for one in self.group.names:
+                later = self.endpoint.call(one.endpoint.address, make(), CALL_TIMEOUT_MS)
+                later.then(lambda _answer: None)
+
+    def turn(self) -> bool:
+        if self.up and self.wire.due:
+            self.run(self.wire.turn)
+        return super().turn()
+
+    def answer(self, request: Command, peer: Peer) -> Answer:
+        return finished(self.table.dispatch(request, peer, self.clock.wall_ms))
+
+
+class Sender(Process):
+    """Sends delayed messages and timers to the group's master, one at a time."""
+
+    def begin(self) -> None:
+        self._busy, self._next_ms, self._address = False, 0, ""
+
+    def on_tick(self, now_ms: int) -> None:
+        if self._busy or now_ms < self._next_ms or not self.group.is_sending:
+            return
+        self._busy = True
+        if not self._address:
+            names = self.group.names[int(self.group.rng.random() * len(self.group.names))]
+            self._ask(names.endpoint.address, route_request(), self._routed)
+            return
+        rng, born_ms = self.group.rng, self.clock.wall_ms
+        delay_ms = 1_000 + int(rng.random() * 9_000)
+        if rng.random() < 0.5:
+            properties = {"TIMER_DELIVER_MS": str(born_ms + delay_ms)}
+        else:
+            level = 1 + int(rng.random() * 3)
+            properties = {"DELAY": str(level)}
+            delay_ms = (1_000, 5_000, 10_000)[level - 1]
+        body = b"%d" % self.group.reminded.count
+        text = encode_properties(properties).decode()
+        header = SendMessageRequestV2("PG", TOPIC, "TBW102", 4, 0, 0, born_ms, 0, properties=text)
+        code = RequestCode.SEND_MESSAGE_V2
+        request = new_request(code, None, body, fields=write_send(code, header))
+        self.group.reminded.sent(body, born_ms + delay_ms)
+        self._ask(self._address, request, partial(self._sent, body))
+
+    def _ask(self, address: str, request: Command, then: object) -> None:
+        later: Later[Command | str] = self.endpoint.call(address, request, CALL_TIMEOUT_MS)
+        later.then(then)  # type: ignore[arg-type]
+
+    def _routed(self, answer: Command | str) -> None:
+        self._address = address_of(answer)
+        self._done()
+
+    def _sent(self, body: bytes, answer: Command | str) -> None:
+        if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
+            self.group.reminded.acked(body)
+        else:
+            self._address = ""
+        self._done()
+
+    def _done(self) -> None:
+        self._busy = False
+        self._next_ms = self.clock.now_ms + int(self.group.rng.random() * 400)

@@ -1,0 +1,104 @@
+"""Bugs of what escapes, to be planted one at a time: the suite must find each."""
+
+from tests.sim.planting import Patch, Plant
+from turbopump.broker.escape.bridge import Arrival
+from turbopump.broker.escape.window import Window
+from turbopump.broker.scheduled.delay import DelayedMessages
+from turbopump.broker.scheduled.due_slots import Due
+from turbopump.broker.scheduled.level_escape import LevelEscape
+from turbopump.broker.scheduled.timer_escape import TimerEscape
+from turbopump.broker.scheduled.timer_messages import TimerFacts
+from turbopump.broker.scheduled.timers import Timers
+from turbopump.broker.traffic.role import Permit, Role
+from turbopump.engine.timer.timer_check import TimerCheckpoint
+from turbopump.engine.types import PutStatus, QueueOffset
+from turbopump.net.wire.topics import DataVersion
+
+
+def what_no_master_took_counts(patch: Patch) -> None:
+    """A message that failed is not sent again."""
+
+    def failed(self: Window, number: int, now_ms: int) -> None:
+        self.done(number)
+
+    patch.setattr(Window, "failed", failed)
+
+
+def progress_is_ahead_of_what_was_delivered(patch: Patch) -> None:
+    """It counts what is on its way."""
+
+    def settle(self: LevelEscape, level: int, window: Window, now_ms: int) -> None:
+        at = QueueOffset(window.next)
+        if at > self._levels.position(level):
+            self._levels.delivered_elsewhere(level, at, now_ms)
+
+    patch.setattr(LevelEscape, "_settle", settle)
+
+
+def timers_leave_when_they_are_sent(patch: Patch) -> None:
+    """An answer is not looked at."""
+
+    def took(
+        self: TimerEscape, due: Due, failures: int, facts: TimerFacts, arrival: Arrival | None
+    ) -> None:
+        if not self._is_over:
+            self._out.discard(due.position)
+            self._left(due, facts)
+
+    patch.setattr(TimerEscape, "_took", took)
+
+
+def delivers_into_its_own_log(patch: Patch) -> None:
+    """A replica that acts delivers as its master does."""
+    admit = Role.admit
+
+    def admits(self: Role, waits: bool = True) -> Permit | PutStatus:
+        return Permit() if self.is_acting else admit(self, waits)
+
+    def here(self: DelayedMessages, now_ms: int) -> bool:
+        if self._role.is_acting:
+            for level in range(1, 4):
+                self._deliver_level(level, 16, now_ms)
+        return False
+
+    patch.setattr(Role, "admit", admits)
+    patch.setattr(DelayedMessages, "_step_elsewhere", here)
+
+
+def a_master_delivers_all_of_it_again(patch: Patch) -> None:
+    """What its replica delivered is not taken over."""
+
+    def take(self: DelayedMessages, progress: object, version: DataVersion) -> None:
+        pass
+
+    patch.setattr(DelayedMessages, "take_newer", take)
+
+
+def a_master_delivers_all_timers_again(patch: Patch) -> None:
+    """What its replica delivered is not taken over."""
+
+    def take(self: Timers, checkpoint: TimerCheckpoint) -> None:
+        pass
+
+    patch.setattr(Timers, "take_newer", take)
+
+
+def a_restart_begins_anew(patch: Patch) -> None:
+    """A replica does not save what escaped."""
+    take = DelayedMessages.take_save
+
+    def of_masters(self: DelayedMessages) -> object:
+        return None if self.versions.following else take(self)
+
+    patch.setattr(DelayedMessages, "take_save", of_masters)
+
+
+BUGS: list[Plant] = [
+    what_no_master_took_counts,
+    progress_is_ahead_of_what_was_delivered,
+    timers_leave_when_they_are_sent,
+    delivers_into_its_own_log,
+    a_master_delivers_all_of_it_again,
+    a_master_delivers_all_timers_again,
+    a_restart_begins_anew,
+]

@@ -1,0 +1,32 @@
+"""The suite of escapes: seeds that hold, and bugs that it finds."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from tests.sim.escapes.planted import BUGS
+from tests.sim.escapes.suite import run_seed
+from tests.sim.planting import Plant
+from tests.sim.share import check_found, played
+
+SEEDS = range(6)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Masters that come and go are talkative."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def test_what_is_due_escapes() -> None:
+    found = [run_seed(seed)[1] for seed in played(SEEDS)]
+    assert sum(one.escaped for one in found) > 10, "nothing escaped"
+    assert sum(len(one.safe) for one in found) > 50, "nothing was sent"
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_the_suite_finds(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_found(bug, monkeypatch, run_seed, range(40))

@@ -9,8 +9,8 @@ number, because a consumer in order asks for queues by it.
 """
 
 import ipaddress
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
 from turbopump.broker.grpc.ground import GrpcGround
 from turbopump.broker.grpc.rpc import Rpc, RpcRefused, group_of, topic_of
@@ -18,10 +18,14 @@ from turbopump.broker.tables.topic_attributes import MESSAGE_TYPE, MIXED
 from turbopump.broker.traffic.replies import SEE_FAQ
 from turbopump.net.grpc.codes import AddressScheme, Code, MessageType, Permission
 from turbopump.net.grpc.messages import message_class
+from turbopump.net.transport.turns import Steps
 from turbopump.net.wire.hosts import split
 from turbopump.net.wire.topics import TopicConfig
 
 ANY_QUEUE: Final = -1
+QUEUES_OF_STEP: Final = 256
+
+T = TypeVar("T")
 
 _Assignment: Final = message_class("Assignment")
 _Broker: Final = message_class("Broker")
@@ -41,6 +45,7 @@ class Routes:
     def __init__(self, ground: GrpcGround, address: Callable[[], str]) -> None:
         self._broker = ground.broker
         self._now_ms = ground.now_ms
+        self._work = ground.work
         self._address = address
 
     def query(self, rpc: Rpc) -> None:
@@ -48,17 +53,17 @@ class Routes:
         resource = rpc.request.topic
         topic = self.topic(topic_of(resource))
         broker, types = self._me(), accepted(topic)
-        queues = [
-            _MessageQueue(
+
+        def queue(one: tuple[int, Permission]) -> Any:
+            return _MessageQueue(
                 topic=resource,
-                id=queue_id,
-                permission=permission,
+                id=one[0],
+                permission=one[1],
                 broker=broker,
                 accept_message_types=types,
             )
-            for queue_id, permission in _queues(topic)
-        ]
-        rpc.answer(message_queues=queues)
+
+        self._answer(rpc, "message_queues", _queues(topic), queue)
 
     def assign(self, rpc: Rpc) -> None:
         """QueryAssignment: every member gets all, because pops share messages out."""
@@ -71,16 +76,33 @@ class Routes:
         in_order = group is not None and group.consume_message_orderly
         broker = self._me()
         permission = Permission.READ_WRITE if topic.is_writable else Permission.READ
-        rpc.answer(
-            assignments=[
-                _Assignment(
-                    message_queue=_MessageQueue(
-                        topic=request.topic, id=queue_id, permission=permission, broker=broker
-                    )
-                )
-                for queue_id in (range(topic.read_queue_nums) if in_order else (ANY_QUEUE,))
-            ]
-        )
+
+        def assignment(queue_id: int) -> Any:
+            queue = _MessageQueue(
+                topic=request.topic, id=queue_id, permission=permission, broker=broker
+            )
+            return _Assignment(message_queue=queue)
+
+        queue_ids = range(topic.read_queue_nums) if in_order else (ANY_QUEUE,)
+        self._answer(rpc, "assignments", queue_ids, assignment)
+
+    def _answer(self, rpc: Rpc, field: str, items: Sequence[T], make: Callable[[T], Any]) -> None:
+        """Answer with a message for each item, in steps where there are many."""
+
+        def steps() -> Steps[None]:
+            made = []
+            for number, one in enumerate(items, 1):
+                made.append(make(one))
+                if number % QUEUES_OF_STEP == 0:
+                    yield
+            fields: dict[str, Any] = {field: made}
+            rpc.answer(**fields)
+
+        if len(items) < QUEUES_OF_STEP:
+            for _ in steps():
+                pass
+        else:
+            self._work(rpc.call.host, steps())
 
     def topic(self, name: str) -> TopicConfig:
         """A topic of this broker, which leads; raises RpcRefused."""

@@ -60,6 +60,18 @@ def test_a_route_has_what_a_topic_takes_and_allows(front: GrpcWorld) -> None:
     assert route(front, "a b").status.code == Code.ILLEGAL_TOPIC
 
 
+def test_a_route_of_many_queues_is_made_in_steps(front: GrpcWorld) -> None:
+    topic = TopicConfig("TMany", 1_000, 1_000)
+    front.world.broker.topics.put(topic, front.world.now_ms)
+    heard = front.start("QueryRoute", topic={"name": "TMany"})[1]
+    for _ in range(3):
+        front.world.turn()
+        assert not heard.is_over
+    for _ in range(3):
+        front.world.turn()
+    assert [queue.id for queue in heard.answer.message_queues] == [*range(1_000)]
+
+
 def test_an_assignment_is_one_for_all_queues_but_in_order(front: GrpcWorld) -> None:
     def ids(group: str) -> list[int]:
         topic = {"name": "TNormal"}

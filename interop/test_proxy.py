@@ -4,17 +4,14 @@ The proxy speaks RocketMQ's protocol with the broker as no other client does: po
 consumers, batches of acknowledgements, changes of times, questions about topics and groups.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from interop.support import groups, processes, toolchain
-from interop.support.groups import CLUSTER, Group, Kind, Ports
+from interop.support import groups, processes, proxies, toolchain
+from interop.support.groups import Group, Kind, Ports
 from interop.support.mqadmin import Admin
-from interop.support.ports import free_ports
-from interop.support.processes import Process
 from interop.support.suites import Checks, parse
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
@@ -35,15 +32,13 @@ def proxied(kind: Kind, built: None, work: Path) -> Iterator[dict[str, Checks]]:
     group = groups.start(kind, Ports.free(), folder, folder / "store", SETTINGS)
     try:
         _make_topics(group, folder)
-        grpc, remoting = free_ports(2)
-        proxy = _proxy(group, grpc, remoting, folder / "home")
+        proxy, endpoints = proxies.start(group, folder / "home")
         try:
-            groups.wait_listening(grpc, proxy)
             client = processes.java(
                 "client",
                 "turbopump.interop.Proxied",
                 toolchain.classpath("client-grpc"),
-                [f"127.0.0.1:{grpc}", *SCENARIOS],
+                [endpoints, *SCENARIOS],
                 folder / "client",
                 heap_mb=HEAP_MB,
             )
@@ -73,27 +68,6 @@ def _make_topics(group: Group, folder: Path) -> None:
             assert "success" in made, made
     finally:
         admin.close()
-
-
-def _proxy(group: Group, grpc: int, remoting: int, home: Path) -> Process:
-    config = {
-        "rocketMQClusterName": CLUSTER,
-        "proxyClusterName": CLUSTER,
-        "namesrvAddr": group.ports.namesrv_address,
-        "grpcServerPort": grpc,
-        "remotingListenPort": remoting,
-    }
-    home.mkdir(parents=True)
-    file = home / "proxy.json"
-    file.write_text(json.dumps(config))
-    return processes.java(
-        "proxy",
-        "org.apache.rocketmq.proxy.ProxyStartup",
-        toolchain.classpath("proxy"),
-        ["-pc", str(file)],
-        home,
-        heap_mb=HEAP_MB,
-    )
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

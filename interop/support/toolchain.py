@@ -1,19 +1,30 @@
 """Finds Java, Maven and Go, builds the clients and remembers what was built.
 
-Owns interop/.cache and interop/**/target. Never skips: a tool that is missing is a failure that
-names the tool. Called by the session fixtures of conftest.py.
+Owns interop/.cache, interop/**/target and build/interop. Never skips: a tool that is missing is a
+failure that names the tool. Called by the session fixtures of conftest.py.
 """
 
 import hashlib
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 HERE = Path(__file__).parent.parent
 CACHE = HERE / ".cache"
-TOOLS = {"java": "a Java 17 runtime", "mvn": "Maven 3.8 or newer", "go": "Go 1.21 or newer"}
+PACKAGES = HERE.parent / "build" / "interop"
+"""Of other people, which are no source of this repository."""
+TOOLS = {
+    "java": "a Java 17 runtime",
+    "mvn": "Maven 3.8 or newer",
+    "go": "Go 1.21 or newer",
+    "node": "Node.js 18 or newer",
+    "npm": "npm",
+}
 MODULES = ("client-5.5", "client-4.9", "server", "namesrv-4.9", "proxy", "client-grpc")
+GRPC_PYTHON = "rocketmq-python-client==5.1.2"
+GRPC_NODE = "rocketmq-client-nodejs@1.0.8"
 # A cold Maven or Go cache downloads some 200 MB.
 BUILD_TIMEOUT_S = 540
 
@@ -75,6 +86,31 @@ def classpath(module: str) -> str:
     """The class path of a built module: its own classes, then its libraries."""
     target = HERE / "java" / module / "target"
     return f"{target / 'classes'}:{(target / 'classpath.txt').read_text().strip()}"
+
+
+def build_python() -> Path:
+    """Makes the environment of RocketMQ's Python client of gRPC. Returns its interpreter."""
+    folder, stamp = PACKAGES / "grpc-python", PACKAGES / "grpc-python.stamp"
+    program = folder / "bin" / "python"
+    if not (program.exists() and stamp.exists() and stamp.read_text() == GRPC_PYTHON):
+        stamp.unlink(missing_ok=True)
+        PACKAGES.mkdir(parents=True, exist_ok=True)
+        _run([sys.executable, "-m", "venv", "--clear", str(folder)], HERE)
+        _run([str(program), "-m", "pip", "install", "-q", *GRPC_PYTHON.split()], HERE)
+        stamp.write_text(GRPC_PYTHON)
+    return program
+
+
+def build_node() -> Path:
+    """Fetches RocketMQ's Node.js client of gRPC. Returns the folder of its packages."""
+    folder, stamp = PACKAGES / "grpc-node", PACKAGES / "grpc-node.stamp"
+    if not (stamp.exists() and stamp.read_text() == GRPC_NODE):
+        stamp.unlink(missing_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        quiet = ["--no-audit", "--no-fund", "--no-save", "--prefix", str(folder)]
+        _run(["npm", "install", *quiet, GRPC_NODE], folder)
+        stamp.write_text(GRPC_NODE)
+    return folder / "node_modules"
 
 
 def build_go() -> Path:

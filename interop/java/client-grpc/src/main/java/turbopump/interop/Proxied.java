@@ -48,7 +48,8 @@ public final class Proxied {
     private final ClientConfiguration configuration;
 
     private Proxied(String proxy) {
-        configuration = ClientConfiguration.newBuilder().setEndpoints(proxy).enableSsl(false)
+        configuration = ClientConfiguration.newBuilder().setEndpoints(proxy)
+                .enableSsl(Boolean.getBoolean("turbopump.tls"))
                 .setRequestTimeout(Duration.ofSeconds(10)).build();
     }
 

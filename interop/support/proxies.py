@@ -1,0 +1,39 @@
+"""RocketMQ's proxy 5.5.0 in front of a group, in the mode that serves a whole cluster.
+
+Called by the tests of gRPC's clients.
+"""
+
+import json
+from pathlib import Path
+
+from interop.support import groups, processes, toolchain
+from interop.support.groups import CLUSTER, Group
+from interop.support.ports import free_ports
+from interop.support.processes import Process
+
+HEAP_MB = 256
+
+
+def start(group: Group, home: Path) -> tuple[Process, str]:
+    """The proxy and its address for clients of gRPC, when it listens."""
+    grpc, remoting = free_ports(2)
+    config = {
+        "rocketMQClusterName": CLUSTER,
+        "proxyClusterName": CLUSTER,
+        "namesrvAddr": group.ports.namesrv_address,
+        "grpcServerPort": grpc,
+        "remotingListenPort": remoting,
+    }
+    home.mkdir(parents=True)
+    file = home / "proxy.json"
+    file.write_text(json.dumps(config))
+    proxy = processes.java(
+        "proxy",
+        "org.apache.rocketmq.proxy.ProxyStartup",
+        toolchain.classpath("proxy"),
+        ["-pc", str(file)],
+        home,
+        heap_mb=HEAP_MB,
+    )
+    groups.wait_listening(grpc, proxy)
+    return proxy, f"127.0.0.1:{grpc}"

@@ -1,0 +1,165 @@
+"""RocketMQ's clients of gRPC: those of Java, Python and Node.js, as their registries have them.
+
+Ours serves them at the broker's own port. `--target rocketmq` has RocketMQ's proxy 5.5.0 in front
+of RocketMQ's broker. Each client runs all its scenarios at once, on topics of its own; Java's uses
+TLS, which is its default.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from subprocess import TimeoutExpired
+
+import pytest
+
+from interop.support import groups, processes, proxies, toolchain
+from interop.support.groups import Group, Kind, Ports
+from interop.support.mqadmin import Admin
+from interop.support.processes import Process
+from interop.support.suites import Checks, parse
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(540)]
+JAVA = ("push", "simple", "fifo", "delay", "transaction")
+PYTHON = ("simple", "push", "tags", "sql", "fifo", "delay", "transaction", "dead")
+NODE = ("simple", "push", "tags", "fifo", "delay", "transaction")
+TYPES = {"fifo": "FIFO", "delay": "DELAY", "transaction": "TRANSACTION"}
+"""Of the scenarios' topics; the others' are NORMAL."""
+DEAD = "%DLQ%python-dead"
+HEAP_MB = 256
+RUN_TIMEOUT_S = 150
+# The first question about a transaction comes soon, but not before RocketMQ has written down
+# which ones are ended (transactionOpBatchInterval, 3 s).
+SETTINGS = {
+    "transactionTimeOut": "6000",
+    "transactionCheckInterval": "2000",
+    "enablePropertyFilter": "true",
+    "recallMessageEnable": "true",
+    # A busy machine is no reason to refuse sends here.
+    "waitTimeMillsInSendQueue": "10000",
+}
+Results = dict[str, dict[str, Checks]]
+
+
+@pytest.fixture(scope="module")
+def results(kind: Kind, built: None, work: Path) -> Iterator[Results]:
+    """One run of all clients."""
+    folder, python_program, packages = (
+        work / "grpc",
+        toolchain.build_python(),
+        toolchain.build_node(),
+    )
+    group = groups.start(kind, Ports.free(), folder, folder / "store", SETTINGS)
+    try:
+        admin = Admin(group, folder / "admin")
+        try:
+            _make_topics(admin, group, "", JAVA)
+            _make_topics(admin, group, "python-", PYTHON)
+            _make_topics(admin, group, "node-", NODE)
+            with _serving(kind, group, folder) as endpoints:
+                java = _java(endpoints, folder)
+                python = _python(python_program, endpoints, folder)
+                node = _node(packages, endpoints, folder)
+                found = {
+                    "java": _end(java, JAVA),
+                    "python": _end(python, PYTHON),
+                    "node": _end(node, NODE),
+                }
+            found["python"]["dead"].add(_dead(admin))
+            yield found
+        finally:
+            admin.close()
+    finally:
+        group.stop()
+
+
+@contextmanager
+def _serving(kind: Kind, group: Group, folder: Path) -> Iterator[str]:
+    """Where clients connect."""
+    if kind.name == "turbopump":
+        yield group.ports.broker_address
+        return
+    proxy, endpoints = proxies.start(group, folder / "home")
+    try:
+        yield endpoints
+    finally:
+        proxy.kill()  # it takes long to stop, and has nothing to lose
+
+
+def _java(endpoints: str, folder: Path) -> Process:
+    return processes.java(
+        "java",
+        "turbopump.interop.Proxied",
+        toolchain.classpath("client-grpc"),
+        [endpoints, *JAVA],
+        folder / "java",
+        heap_mb=HEAP_MB,
+        options=[*processes.JAVA_SMALL, "-Dturbopump.tls=true"],  # the client's own default
+    )
+
+
+def _python(interpreter: Path, endpoints: str, folder: Path) -> Process:
+    program = Path(__file__).parent / "grpc" / "python_client.py"
+    command = [str(interpreter), str(program), endpoints, *PYTHON]
+    home = {"HOME": str(folder / "python"), "PYTHONPATH": ""}
+    return Process("python", command, folder / "python", environment=home)
+
+
+def _node(packages: Path, endpoints: str, folder: Path) -> Process:
+    program = Path(__file__).parent / "grpc" / "node_client.cjs"
+    home = {"HOME": str(folder / "node"), "NODE_PATH": str(packages)}
+    return Process(
+        "node", ["node", str(program), endpoints, *NODE], folder / "node", environment=home
+    )
+
+
+def _end(process: Process, scenarios: tuple[str, ...]) -> dict[str, Checks]:
+    try:
+        process.wait(RUN_TIMEOUT_S)
+    except TimeoutExpired:
+        pass  # the scenarios that did not end are failures of their own
+    finally:
+        process.stop()
+    return parse(process.out.read_text(), scenarios)
+
+
+def _make_topics(admin: Admin, group: Group, prefix: str, names: tuple[str, ...]) -> None:
+    broker = group.ports.broker_address
+    for name in names:
+        topic = prefix + name
+        attribute = f"+message.type={TYPES.get(name, 'NORMAL')}"
+        made = admin.run(
+            "updateTopic", "-b", broker, "-t", topic, "-r", 4, "-w", 4, "-a", attribute
+        )
+        assert "success" in made, made
+        ordered = str(name == "fifo").lower()
+        retries = 1 if name == "dead" else 16
+        made = admin.run("updateSubGroup", "-b", broker, "-g", topic, "-o", ordered, "-r", retries)
+        assert "success" in made, made
+
+
+def _dead(admin: Admin) -> dict[str, object]:
+    """Whether the message that was always refused is a dead letter."""
+    rows = admin.rows("topicStatus", "-t", DEAD)
+    ends = [int(row[3]) for row in rows]
+    return {
+        "kind": "check",
+        "what": "then it is a dead letter",
+        "ok": sum(ends) == 1,
+        "after_ms": 0,
+        "detail": str(rows),
+    }
+
+
+@pytest.mark.parametrize(
+    ("client", "scenario"),
+    [
+        *(("java", name) for name in JAVA),
+        *(("python", name) for name in PYTHON),
+        *(("node", name) for name in NODE),
+    ],
+)
+def test_a_client_of_grpc(results: Results, client: str, scenario: str) -> None:
+    """All of its checks hold."""
+    checks = results[client][scenario]
+    assert not checks.failed, "\n".join(checks.failed)
+    assert checks.ended, f"it stopped after {checks.passed[-1:]}"

@@ -5,11 +5,13 @@ stopped by node.py, which loads it only where gRPC is to be served.
 """
 
 import logging
+from functools import partial
 
 from turbopump.broker.grpc.ground import GrpcGround, GrpcSurroundings
 from turbopump.broker.grpc.messaging import Messaging
 from turbopump.net.grpc.health import Health
-from turbopump.net.grpc.messages import SERVICE
+from turbopump.net.grpc.messages import SERVICE, files
+from turbopump.net.grpc.reflection import HEALTH, Reflection
 from turbopump.net.grpc.server import GrpcServer, why_no_grpc
 from turbopump.net.wire.hosts import join
 
@@ -25,7 +27,9 @@ class GrpcFront:
         broker.role.on_change.append(self._health.changed)
         self._messaging = Messaging(GrpcGround(around), lambda: self.address)
         methods = self._health.methods | self._messaging.methods
-        self.server = GrpcServer(methods, tls=broker.config.tls)
+        names = [path.rpartition("/")[2] for path in self._messaging.methods]
+        reflection = Reflection((SERVICE, HEALTH), partial(files, names))
+        self.server = GrpcServer(methods | reflection.methods, tls=broker.config.tls)
         """What the broker's own port hands connections on to."""
         self.address = ""
         """`host:port` for clients; empty where gRPC is off."""

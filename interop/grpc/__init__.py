@@ -1,1 +1,1 @@
-"""Programs of RocketMQ's gRPC clients in other languages than Java, each a suite of scenarios."""
+"""RocketMQ's gRPC clients: the tests, and the programs of those that are not Java's."""

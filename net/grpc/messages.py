@@ -8,11 +8,13 @@ types follow a colon; `?` is optional (it is known whether it was set), `*` repe
 those that exclude each other, `{}` a map of texts. A line that begins with a blank goes on.
 """
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from turbopump.net.grpc.codes import ENUMS
+from turbopump.net.grpc.descriptors import add_method
 
 PACKAGE: Final = "apache.rocketmq.v2"
 SERVICE: Final = f"{PACKAGE}.MessagingService"
@@ -106,6 +108,7 @@ _PLAIN: Final = {
     "float": _Field.TYPE_FLOAT,
 }
 _KNOWN: Final = ("Duration", "Timestamp")
+_STREAMS: Final = ("ReceiveMessage", "Telemetry")
 _MARKS: Final = "?*|"
 
 
@@ -204,6 +207,19 @@ def _made() -> dict[str, Any]:
 
 
 _CLASSES: Final = _made()
+
+
+def files(methods: Iterable[str]) -> list[Any]:
+    """Descriptors of the service with these methods, behind those that they need."""
+    made = _file()
+    service = made.service.add(name=SERVICE.rpartition(".")[2])
+    for name in methods:
+        asked, answered = f"{name}Request", f"{name}Response"
+        if name == "Telemetry":
+            asked = answered = "TelemetryCommand"
+        both, answers = name == "Telemetry", name in _STREAMS
+        add_method(service, PACKAGE, name, asked, answered, asks=both, answers=answers)
+    return [*map(_known_file, _KNOWN), made]
 
 
 def message_class(name: str) -> Any:

@@ -98,14 +98,14 @@ def _java(endpoints: str, folder: Path) -> Process:
 
 
 def _python(interpreter: Path, endpoints: str, folder: Path) -> Process:
-    program = Path(__file__).parent / "grpc" / "python_client.py"
+    program = Path(__file__).parent / "python_client.py"
     command = [str(interpreter), str(program), endpoints, *PYTHON]
     home = {"HOME": str(folder / "python"), "PYTHONPATH": ""}
     return Process("python", command, folder / "python", environment=home)
 
 
 def _node(packages: Path, endpoints: str, folder: Path) -> Process:
-    program = Path(__file__).parent / "grpc" / "node_client.cjs"
+    program = Path(__file__).parent / "node_client.cjs"
     home = {"HOME": str(folder / "node"), "NODE_PATH": str(packages)}
     return Process(
         "node", ["node", str(program), endpoints, *NODE], folder / "node", environment=home

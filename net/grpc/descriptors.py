@@ -1,0 +1,120 @@
+"""Descriptors of the services that every gRPC server here has, made of tables.
+
+Owns those of health and reflection, and how a file of descriptors is made. It must never know what
+a message is for. Called by reflection.py; nothing loads this until somebody asks for descriptors.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from google.protobuf import descriptor_pb2
+
+HEALTH: Final = "grpc.health.v1"
+
+Messages = Mapping[str, Sequence[str]]
+"""Fields by message: `NUMBER name:TYPE`; `*` behind it is repeated, `|` one of those that exclude
+each other."""
+
+_Field = descriptor_pb2.FieldDescriptorProto
+_TYPES: Final = {
+    "string": _Field.TYPE_STRING,
+    "bytes": _Field.TYPE_BYTES,
+    "int32": _Field.TYPE_INT32,
+}
+_HEALTH: Final[Messages] = {
+    "HealthCheckRequest": ["1 service:string"],
+    "HealthCheckResponse": ["1 status:ServingStatus"],
+}
+_STATES: Final = ("UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN")
+_REFLECTION: Final[Messages] = {
+    "ServerReflectionRequest": [
+        "1 host:string",
+        "3 file_by_filename:string|",
+        "4 file_containing_symbol:string|",
+        "5 file_containing_extension:ExtensionRequest|",
+        "6 all_extension_numbers_of_type:string|",
+        "7 list_services:string|",
+    ],
+    "ExtensionRequest": ["1 containing_type:string", "2 extension_number:int32"],
+    "ServerReflectionResponse": [
+        "1 valid_host:string",
+        "2 original_request:ServerReflectionRequest",
+        "4 file_descriptor_response:FileDescriptorResponse|",
+        "5 all_extension_numbers_response:ExtensionNumberResponse|",
+        "6 list_services_response:ListServiceResponse|",
+        "7 error_response:ErrorResponse|",
+    ],
+    "FileDescriptorResponse": ["1 file_descriptor_proto:bytes*"],
+    "ExtensionNumberResponse": ["1 base_type_name:string", "2 extension_number:int32*"],
+    "ListServiceResponse": ["1 service:ServiceResponse*"],
+    "ServiceResponse": ["1 name:string"],
+    "ErrorResponse": ["1 error_code:int32", "2 error_message:string"],
+}
+
+
+def health_file() -> Any:
+    """`grpc.health.v1`."""
+    made = _file("grpc/health/v1/health.proto", HEALTH, _HEALTH, enums=("ServingStatus",))
+    answer = made.message_type[1]
+    states = answer.enum_type.add(name="ServingStatus")
+    for number, name in enumerate(_STATES):
+        states.value.add(name=name, number=number)
+    answer.field[0].type_name = f".{HEALTH}.HealthCheckResponse.ServingStatus"
+    names = "HealthCheckRequest", "HealthCheckResponse"
+    service = made.service.add(name="Health")
+    add_method(service, HEALTH, "Check", *names)
+    add_method(service, HEALTH, "Watch", *names, answers=True)
+    return made
+
+
+def reflection_file(package: str) -> Any:
+    """`grpc.reflection.v1`, or that of its alpha: they have the same messages."""
+    made = _file(f"{package.replace('.', '/')}/reflection.proto", package, _REFLECTION)
+    service = made.service.add(name="ServerReflection")
+    names = "ServerReflectionRequest", "ServerReflectionResponse"
+    add_method(service, package, "ServerReflectionInfo", *names, asks=True, answers=True)
+    return made
+
+
+def add_method(
+    service: Any,
+    package: str,
+    name: str,
+    asked: str,
+    answered: str,
+    *,
+    asks: bool = False,
+    answers: bool = False,
+) -> None:
+    """A method of a service; `asks` and `answers` say that these are streams."""
+    made = service.method.add(
+        name=name, input_type=f".{package}.{asked}", output_type=f".{package}.{answered}"
+    )
+    if asks:
+        made.client_streaming = True
+    if answers:
+        made.server_streaming = True
+
+
+def _file(name: str, package: str, messages: Messages, enums: Sequence[str] = ()) -> Any:
+    made = descriptor_pb2.FileDescriptorProto(name=name, package=package, syntax="proto3")
+    for message, fields in messages.items():
+        one = made.message_type.add(name=message)
+        for text in fields:
+            _add_field(one, package, text, enums)
+    return made
+
+
+def _add_field(message: Any, package: str, text: str, enums: Sequence[str]) -> None:
+    number, _, rest = text.partition(" ")
+    name, _, kind = rest.rstrip("*|").partition(":")
+    label = _Field.LABEL_REPEATED if text.endswith("*") else _Field.LABEL_OPTIONAL
+    field = message.field.add(name=name, number=int(number), label=label)
+    field.type = _TYPES.get(kind, _Field.TYPE_ENUM if kind in enums else _Field.TYPE_MESSAGE)
+    if kind not in _TYPES:
+        field.type_name = f".{package}.{kind}"
+    if text.endswith("|"):
+        if not message.oneof_decl:
+            asks = message.name.endswith("Request")
+            message.oneof_decl.add(name="message_request" if asks else "message_response")
+        field.oneof_index = 0

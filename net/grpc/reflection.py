@@ -1,0 +1,133 @@
+"""`grpc.reflection.v1.ServerReflection`, and its alpha: what services there are, what they take.
+
+Owns the answers. It must never know a service but by its descriptors, which it is given when the
+first client asks. Made by nodes.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final
+
+from turbopump.net.grpc.call import GrpcCall, Method
+from turbopump.net.grpc.status import GrpcCode, GrpcError
+
+VERSIONS: Final = ("grpc.reflection.v1", "grpc.reflection.v1alpha")
+NAMES: Final = tuple(f"{version}.ServerReflection" for version in VERSIONS)
+HEALTH: Final = "grpc.health.v1.Health"
+"""It is described by every server."""
+ASKED_MAX: Final = 1_024
+"""Bytes of a request: a name is shorter."""
+
+Files = Callable[[], Iterable[Any]]
+"""Makes the FileDescriptorProtos of services, those that others depend on first."""
+
+
+class Reflection:
+    """Answers by the descriptors of `files`; `services` are the names that are listed."""
+
+    def __init__(self, services: Iterable[str], files: Files) -> None:
+        self._services = sorted({*services, *NAMES})
+        self._files = files
+        self._known: _Known | None = None
+
+    @property
+    def methods(self) -> dict[str, Method]:
+        """By path."""
+        return {
+            f"/{name}/ServerReflectionInfo": partial(self._begin, version)
+            for name, version in zip(NAMES, VERSIONS, strict=True)
+        }
+
+    def _begin(self, version: str, call: GrpcCall) -> None:
+        call.on_message = partial(self._asked, version, call)
+        call.on_end = call.answer
+
+    def _asked(self, version: str, call: GrpcCall, message: bytes) -> None:
+        if call.is_clogged:
+            raise GrpcError(GrpcCode.RESOURCE_EXHAUSTED, "earlier answers were not taken yet")
+        if len(message) > ASKED_MAX:
+            raise GrpcError(GrpcCode.INVALID_ARGUMENT, f"a request of {len(message)} bytes")
+        if self._known is None:
+            # Descriptors take memory that few servers need.
+            self._known = _Known(self._files())
+        call.send(self._known.answer(version, message, self._services))
+
+
+def _classes(pool: Any, version: str) -> tuple[Any, Any]:
+    from google.protobuf import message_factory
+
+    names = "ServerReflectionRequest", "ServerReflectionResponse"
+    found = [pool.FindMessageTypeByName(f"{version}.{name}") for name in names]
+    request, response = map(message_factory.GetMessageClass, found)
+    return request, response
+
+
+class _Known:
+    """Descriptors in a pool of their own."""
+
+    def __init__(self, files: Iterable[Any]) -> None:
+        from google.protobuf import descriptor_pool
+
+        from turbopump.net.grpc.descriptors import health_file, reflection_file
+
+        self._pool = descriptor_pool.DescriptorPool()
+        for file in (*files, health_file(), *map(reflection_file, VERSIONS)):
+            self._pool.Add(file)
+        self._classes = {version: _classes(self._pool, version) for version in VERSIONS}
+
+    def answer(self, version: str, message: bytes, services: list[str]) -> bytes:
+        """To one request. Raises GrpcError for bytes that are none."""
+        from google.protobuf.message import DecodeError
+
+        try:
+            request, response = self._classes[version]
+            asked = request.FromString(message)
+        except DecodeError:
+            text = "not a ServerReflectionRequest"
+            raise GrpcError(GrpcCode.INVALID_ARGUMENT, text) from None
+        answer = response(valid_host=asked.host, original_request=asked)
+        kind = asked.WhichOneof("message_request")
+        try:
+            self._fill(answer, kind, asked, services)
+        except KeyError:
+            answer.error_response.error_code = GrpcCode.NOT_FOUND
+            answer.error_response.error_message = "there is no such descriptor"
+        return bytes(answer.SerializeToString())
+
+    def _fill(self, answer: Any, kind: str | None, asked: Any, services: list[str]) -> None:
+        """Raises KeyError where there is nothing."""
+        if kind == "list_services":
+            for name in services:
+                answer.list_services_response.service.add(name=name)
+        elif kind == "file_by_filename":
+            self._add_files(answer, self._pool.FindFileByName(asked.file_by_filename))
+        elif kind == "file_containing_symbol":
+            self._add_files(answer, self._file_of(asked.file_containing_symbol))
+        elif kind == "all_extension_numbers_of_type":
+            name = self._pool.FindMessageTypeByName(asked.all_extension_numbers_of_type).full_name
+            answer.all_extension_numbers_response.base_type_name = name
+        elif kind == "file_containing_extension":
+            raise KeyError(kind)  # there are none
+        else:
+            answer.error_response.error_code = GrpcCode.INVALID_ARGUMENT
+            answer.error_response.error_message = "the request asks for nothing"
+
+    def _file_of(self, symbol: str) -> Any:
+        try:
+            return self._pool.FindFileContainingSymbol(symbol)
+        except KeyError:
+            # The pool knows no methods by their names.
+            service, _, method = symbol.rpartition(".")
+            found = self._pool.FindServiceByName(service).methods_by_name[method]
+            return found.containing_service.file
+
+    def _add_files(self, answer: Any, file: Any) -> None:
+        """A file and those that it depends on."""
+        added: dict[str, bytes] = {}
+        waiting = [file]
+        while waiting:
+            one = waiting.pop()
+            if one.name not in added:
+                added[one.name] = one.serialized_pb
+                waiting += one.dependencies
+        answer.file_descriptor_response.file_descriptor_proto.extend(added.values())

@@ -65,10 +65,11 @@ from turbopump.engine.disk.flush import Disk
 from turbopump.engine.later import Later
 from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_files import SLOTS_TOTAL, TimerFiles
-from turbopump.engine.types import QueueOffset
+from turbopump.engine.types import PutStatus, QueueOffset
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.message_id import UniqueIds
+from turbopump.net.wire.pop_records import CheckPoint
 
 logger = logging.getLogger(__name__)
 
@@ -313,6 +314,39 @@ def _fast_lane(
     return FastLane(lane, store.pulls(commit_pulled), config, topics, role, committed, statistics)
 
 
+def _low_of(store: Store, topic: bytes, queue_id: int) -> int:
+    return store.min_queue_offset(topic.decode(), queue_id)
+
+
+def _put_check_point(
+    context: BrokerContext, check_point: CheckPoint, revive_queue_id: int, now_ms: int
+) -> bool:
+    """Store a check point natively, where it may be written now and has to wait for nothing."""
+    if isinstance(context.role.admit(), PutStatus):
+        return False
+    key = check_point.key
+    return context.fast.lane.add_check_point(
+        key.topic.encode(errors="replace"),
+        key.group.encode(errors="replace"),
+        key.queue_id,
+        key.start,
+        key.pop_time_ms,
+        key.broker_name.encode(errors="replace"),
+        check_point.invisible_ms,
+        check_point.distances,
+        check_point.is_suspended,
+        revive_queue_id,
+        now_ms,
+    )
+
+
+def _acked(context: BrokerContext, group: bytes, topic: bytes, until_ms: int, count: int) -> None:
+    """Messages that are hidden up to then were acknowledged natively."""
+    pair = group.decode(), topic.decode()
+    context.statistics.acked(*pair, count, count)
+    context.pop.in_flight.handled(*pair, until_ms, count)
+
+
 def _tie(context: BrokerContext, wall_ms: Callable[[], int]) -> None:
     """The calls between the parts: what was found plain once is looked up again after a change, and
     pulls wait for what arrives."""
@@ -358,6 +392,10 @@ def _tie(context: BrokerContext, wall_ms: Callable[[], int]) -> None:
     context.statistics.collect = fast.collect_got
     context.lags.held = context.pop.held
     context.half_counts.collect = lambda: fast.collect_halves(context.half_counts)
+    context.pop.in_flight.collect = fast.acks.tell
+    context.pop.log.put_natively = partial(_put_check_point, context)
+    fast.acks.configure(context.pop.log.topic.encode(), len(context.pop.queues))
+    fast.acks.begin(partial(_low_of, store), partial(_acked, context))
     context.transactions.serve_ends = fast.lane.serve_ends
     context.topics.on_replace = replaced
     context.consumers.on_change = consumers_changed

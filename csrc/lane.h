@@ -53,6 +53,7 @@ struct lane_counts {
     int64_t send_count;   /* requests served */
     int64_t kept_count;   /* of these, timers and half messages */
     int64_t end_count;    /* transactions ended */
+    int64_t ack_count;    /* acknowledgements */
 };
 
 struct lane {

@@ -46,6 +46,8 @@ enum field {
     FROM_CHECK,
     MSG_ID,
     TRANSACTION_ID,
+    EXTRA_INFO, /* of an acknowledgement */
+    ACK_OFFSET,
     FIELDS,
     UNKNOWN = FIELDS
 };
@@ -76,12 +78,16 @@ static enum field find_long_field(const uint8_t *name, size_t size)
                : TRF_IS(name, "batch") ? V1_FIRST + BATCH
                : TRF_IS(name, "msgId") ? MSG_ID
                                        : UNKNOWN;
+    case 6:
+        return TRF_IS(name, "offset") ? ACK_OFFSET : UNKNOWN;
     case 7:
         return TRF_IS(name, "queueId")   ? V1_FIRST + QUEUE_ID
                : TRF_IS(name, "sysFlag") ? V1_FIRST + SYS_FLAG
                                      : UNKNOWN;
     case 8:
         return TRF_IS(name, "unitMode") ? V1_FIRST + UNIT_MODE : UNKNOWN;
+    case 9:
+        return TRF_IS(name, "extraInfo") ? EXTRA_INFO : UNKNOWN;
     case 10:
         return TRF_IS(name, "properties")   ? V1_FIRST + PROPERTIES
                : TRF_IS(name, "maxMsgNums") ? MAX_MSG_NUMS
@@ -207,7 +213,8 @@ static const uint8_t *read_fields(struct header *header, const uint8_t *at)
 static inline int is_traffic(int32_t code)
 {
     return code == TRF_SEND_MESSAGE_V2 || code == TRF_PULL_MESSAGE || code == TRF_SEND_MESSAGE ||
-           code == TRF_SEND_BATCH_MESSAGE || code == TRF_END_TRANSACTION;
+           code == TRF_SEND_BATCH_MESSAGE || code == TRF_END_TRANSACTION ||
+           code == TRF_ACK_MESSAGE;
 }
 
 static const uint8_t *read_language(struct header *header, const uint8_t *at, uint8_t *language)
@@ -447,6 +454,15 @@ static int read_end(const struct header *header, struct trf_end *end)
            read_text(header, TRANSACTION_ID, 0, &end->transaction_id);
 }
 
+static int read_ack(const struct header *header, struct trf_ack *ack)
+{
+    return read_text(header, CONSUMER_GROUP, 1, &ack->consumer_group) &&
+           read_text(header, V1_FIRST + TOPIC, 1, &ack->topic) &&
+           read_int32_field(header, V1_FIRST + QUEUE_ID, &ack->queue_id) &&
+           read_text(header, EXTRA_INFO, 1, &ack->extra_info) &&
+           read_int64_field(header, ACK_OFFSET, &ack->offset);
+}
+
 enum trf_verdict trf_decode(const uint8_t *frame, size_t size, uint8_t *scratch,
                             size_t scratch_size, struct trf_request *out)
 {
@@ -482,6 +498,10 @@ enum trf_verdict trf_decode(const uint8_t *frame, size_t size, uint8_t *scratch,
     if (out->code == TRF_END_TRANSACTION) {
         out->kind = TRF_END;
         return read_end(&header, &out->end) ? TRF_PLAIN : TRF_OTHER;
+    }
+    if (out->code == TRF_ACK_MESSAGE) {
+        out->kind = TRF_ACK;
+        return read_ack(&header, &out->ack) ? TRF_PLAIN : TRF_OTHER;
     }
     out->kind = TRF_SEND;
     return out->body.size > 0 &&

@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from turbopump.pyx.c_dispatch cimport dsp_table
-from turbopump.pyx.c_traffic cimport trf_end, trf_send, trf_text
+from turbopump.pyx.c_traffic cimport trf_ack, trf_end, trf_request, trf_send, trf_text
 from turbopump.pyx.tail cimport log_tail
 
 cdef extern from "names.h" nogil:
@@ -65,6 +65,7 @@ cdef extern from "lane.h" nogil:
         int64_t send_count
         int64_t kept_count
         int64_t end_count
+        int64_t ack_count
     struct lane_core "lane":
         nam_table topics
         lane_topic *rows
@@ -92,3 +93,57 @@ cdef extern from "lane.h" nogil:
 
 cdef extern from "lane_end.h" nogil:
     lane_outcome lane_end(lane_core *lane, const trf_end *end, int64_t now_ms)
+
+cdef extern from "lane_ack.h" nogil:
+    enum:
+        LANE_LOWS
+        LANE_OFFSETS_MAX
+    struct lane_low "lane_low":
+        int32_t queue_id
+        int64_t generation
+        int64_t low
+    struct lane_acker:
+        uint8_t plain
+        int32_t queue_limit
+        lane_low lows[LANE_LOWS]
+    struct lane_joined:
+        int32_t row
+        int32_t requests
+        uint8_t is_written
+        int64_t pop_time_ms
+        int64_t invisible_ms
+    struct lane_acked:
+        const uint8_t *frame
+        size_t size
+        int32_t joined
+        int32_t opaque
+        uint8_t is_oneway
+    struct lane_acks:
+        nam_table pairs
+        lane_acker *rows
+        int32_t revive_queues
+        trf_text revive_topic
+        int32_t joined_count
+        int32_t acked_count
+        lane_joined *joined
+        lane_acked *acked
+    struct lane_point:
+        trf_text group
+        trf_text topic
+        trf_text broker_name
+        int32_t queue_id
+        int32_t revive_queue_id
+        int64_t start
+        int64_t pop_time_ms
+        int64_t invisible_ms
+        int32_t count
+        uint8_t is_suspended
+        int64_t distances[LANE_OFFSETS_MAX]
+    int32_t lane_find_acker(const lane_acks *acks, const trf_ack *ack)
+    int lane_acks_full(const lane_acks *acks, const trf_request *request)
+    lane_outcome lane_add_ack(const lane_core *lane, lane_acks *acks, int32_t row,
+                              const trf_request *request, int64_t low, const uint8_t *frame,
+                              size_t size)
+    lane_outcome lane_write_point(lane_core *lane, const lane_acks *acks, const lane_point *point,
+                                  int64_t now_ms)
+    lane_outcome lane_write_ack(lane_core *lane, lane_acks *acks, int32_t number, int64_t now_ms)

@@ -55,6 +55,7 @@ cdef extern from "traffic.h" nogil:
         TRF_SEND
         TRF_PULL
         TRF_END
+        TRF_ACK
 
     enum:
         TRF_SEND_MESSAGE
@@ -62,6 +63,7 @@ cdef extern from "traffic.h" nogil:
         TRF_END_TRANSACTION
         TRF_SEND_MESSAGE_V2
         TRF_SEND_BATCH_MESSAGE
+        TRF_ACK_MESSAGE
         TRF_LANGUAGES
 
     struct trf_send:
@@ -106,6 +108,13 @@ cdef extern from "traffic.h" nogil:
         int32_t commit_or_rollback
         uint8_t from_check
 
+    struct trf_ack:
+        trf_text consumer_group
+        trf_text topic
+        trf_text extra_info
+        int64_t offset
+        int32_t queue_id
+
     struct trf_request:
         int32_t code
         int32_t opaque
@@ -118,6 +127,7 @@ cdef extern from "traffic.h" nogil:
         trf_send send
         trf_pull pull
         trf_end end
+        trf_ack ack
         trf_text body
 
     trf_verdict trf_decode(const uint8_t *frame, size_t size, uint8_t *scratch,

@@ -27,6 +27,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memmove, memset
 
+from turbopump.pyx.c_lane cimport lane_acked, lane_acks_full
 from turbopump.pyx.c_traffic cimport *
 from turbopump.pyx.c_pulls cimport LANE_PULL_MAX
 from turbopump.pyx.frame_memory cimport FrameMemory
@@ -265,6 +266,7 @@ cdef class FastConnection(SocketWriter):
             if self.waiting is not None:
                 self.end_turn()
             at = self.frames(memory, end)
+            self.write_acks()
             self.finish_read()
             if at >= 0 and not self.ended:
                 self.keep(memory, at, end)
@@ -273,6 +275,7 @@ cdef class FastConnection(SocketWriter):
         finally:
             self.lane.now_ms = 0
             self.lane.out_size = 0
+            self.lane.acks.core.joined_count = self.lane.acks.core.acked_count = 0
             self.busy = self.lane.busy = False
             if self.ended:
                 self.free()
@@ -293,6 +296,7 @@ cdef class FastConnection(SocketWriter):
             if length + 4 > end - at:
                 break
             if not self.serve(memory + at, <size_t>length + 4):
+                self.write_acks()
                 self.finish()
                 self.in_read = True
                 if self.ended:
@@ -327,7 +331,10 @@ cdef class FastConnection(SocketWriter):
         cdef Lane lane = self.lane
         if not lane.open or trf_decode(frame, size, lane.scratch, SCRATCH, &request) != TRF_PLAIN:
             return False
-        if request.kind == TRF_SEND:
+        if request.kind == TRF_ACK:
+            if not self.ack(&request, frame, size):
+                return False
+        elif request.kind == TRF_SEND:
             if not lane.send(&request, self.host, self):
                 return False
         elif request.kind == TRF_END:
@@ -339,6 +346,39 @@ cdef class FastConnection(SocketWriter):
             self.met_version, self.met_language = request.version, request.language
             self.met(request.version, request.language)
         return True
+
+    cdef bint ack(self, const trf_request *request, const uint8_t *frame, size_t size) except -1:
+        """Note an acknowledgement; False: it is for Python."""
+        if lane_acks_full(&self.lane.acks.core, request):
+            self.write_acks()
+        return self.lane.ack(request, frame, size)
+
+    cdef int write_acks(self) except -1:
+        """Write what was acknowledged. What the lane leaves goes to Python, as if it were read now:
+        the memory of the read stays until its handling returns."""
+        cdef Lane lane = self.lane
+        cdef uint8_t *memory = self.own.memory if self.direct else self.memory
+        cdef const lane_acked *acked
+        cdef Py_ssize_t at
+        cdef int32_t number
+        cdef list left = None
+        if lane.acks.core.acked_count == 0:
+            return 0
+        if lane.write_acks():
+            left = []
+            for number in range(lane.acks.core.acked_count):
+                acked = &lane.acks.core.acked[number]
+                if not lane.acks.core.joined[acked.joined].is_written:
+                    at = acked.frame - memory
+                    left.append(self.view(at, at + <Py_ssize_t>acked.size))
+        lane.acks.core.joined_count = lane.acks.core.acked_count = 0
+        if left is not None:
+            self.finish()
+            self.in_read = True
+            for frame in left:
+                if self.ended or not self.frame(frame):
+                    break
+        return 0
 
     cdef bint pull(self, const trf_request *request) except -1:
         """Serve a pull that finds messages; False: it is for Python, or for the next turn."""

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from turbopump.pyx.acks cimport Acks
 from turbopump.pyx.c_lane cimport lane_core
 from turbopump.pyx.c_traffic cimport trf_request
 from turbopump.pyx.dispatch cimport QueueTable
@@ -28,6 +29,7 @@ cdef class Lane:
     cdef uint8_t *out             # answers to the read that is handled
     cdef size_t out_size, out_room
     cdef readonly PendingSends pending
+    cdef readonly Acks acks       # those of the read that is handled
     cdef public bint tells        # `dispatch` is called each time that the log has grown
     cdef public bint is_sync      # they wait for the disk, and so do readers
     cdef bytes refused            # the remark where too few replicas are in sync
@@ -39,6 +41,9 @@ cdef class Lane:
     cdef int64_t now(self) except? -1
     cdef bint send(self, const trf_request *request, bytes born_host, Holder holder) except -1
     cdef bint end(self, const trf_request *request) except -1
+    cdef bint waits(self)
+    cdef bint ack(self, const trf_request *request, const uint8_t *frame, size_t size) except -1
+    cdef int write_acks(self) except -1
     cdef int refuse(self, const trf_request *request) except -1
     cdef int make_room(self, size_t size) except -1
     cdef int settle(self) except -1

@@ -1,12 +1,14 @@
 from collections.abc import Callable
 from typing import Self
 
+from turbopump.pyx.acks import Acks
 from turbopump.pyx.dispatch import QueueTable
 from turbopump.pyx.halves import HalfMarks
 from turbopump.pyx.pending import PendingSends
 from turbopump.pyx.tail import Tail
 
 SCRATCH_SIZE: int
+TIME_MAX: int
 MAX_TOPICS: int
 
 class Lane:
@@ -43,6 +45,14 @@ class Lane:
     @property
     def end_count(self) -> int:
         """Ends of transactions served natively since the start."""
+
+    @property
+    def acks(self) -> Acks:
+        """Which acknowledgements of popped messages are served."""
+
+    @property
+    def ack_count(self) -> int:
+        """Acknowledgements served natively since the start."""
 
     @property
     def send_count(self) -> int:
@@ -105,6 +115,23 @@ class Lane:
 
     def arrivals_taken(self) -> None:
         """`arrived` may be called again."""
+
+    def add_check_point(
+        self,
+        topic: bytes,
+        group: bytes,
+        queue_id: int,
+        start: int,
+        pop_time_ms: int,
+        broker_name: bytes,
+        invisible_ms: int,
+        distances: tuple[int, ...],
+        is_suspended: bool,
+        revive_queue_id: int,
+        now_ms: int,
+    ) -> bool:
+        """Write the check point of what a pop gave out, and be as sure of it as of a send that was
+        answered. False: nothing was done, it is for the Python path."""
 
     def append_repeatedly(
         self, frame: bytes, born_host: bytes, rounds: int, dispatched: bool

@@ -10,6 +10,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
+from turbopump.pyx.acks cimport Acks
 from turbopump.pyx.c_lane cimport *
 from turbopump.pyx.c_traffic cimport *
 from turbopump.pyx.dispatch cimport QueueTable
@@ -26,6 +27,8 @@ cdef extern from "time.h" nogil:
 
 SCRATCH_SIZE = 1 << 16
 """Texts of one header; longer headers are for the Python handlers."""
+TIME_MAX = 1 << 60
+"""Of times whose sum is a number of 64 bits, too."""
 MAX_TOPICS = 1 << 18
 """Topics in the table, some 20 MB. A broker has at most 100,000; names of deleted ones stay, and
 what does not fit any more is for the Python handlers."""
@@ -63,7 +66,7 @@ cdef class Lane:
         if (self.core.texts == NULL or self.core.log_offsets == NULL or self.scratch == NULL
                 or self.out == NULL):
             raise MemoryError
-        self.pending = pending
+        self.pending, self.acks = pending, Acks(queues)
         self.halves = None
         for topic in (LANE_TIMER_TOPIC, LANE_HALF_TOPIC):
             self.add_row(topic)
@@ -180,6 +183,11 @@ cdef class Lane:
         return self.core.counts.end_count
 
     @property
+    def ack_count(self) -> int:
+        """Acknowledgements served natively since the start."""
+        return self.core.counts.ack_count
+
+    @property
     def send_count(self) -> int:
         """Sends served natively since the start."""
         return self.core.counts.send_count
@@ -277,7 +285,7 @@ cdef class Lane:
             return False
         if not self.core.kept.halves:
             return False
-        if not request.is_oneway and (not commits or self.is_sync or pending.copies not in (0, 1)):
+        if not request.is_oneway and (not commits or self.waits()):
             return False
         if request.end.log_offset >= self.core.tail.dispatched:
             self.settle()
@@ -293,6 +301,69 @@ cdef class Lane:
             self.out_size += trf_end_reply(self.out + self.out_size,
                                            self.out_room - self.out_size, request.opaque)
         return True
+
+    cdef bint waits(self):
+        """Whether an answer waits until its record is safe."""
+        return self.is_sync or self.pending.copies not in (0, 1)
+
+    cdef bint ack(self, const trf_request *request, const uint8_t *frame, size_t size) except -1:
+        """Note an acknowledgement that lies at `frame`; False: it is for the Python handler. What
+        its answer would have to wait for is the handler's."""
+        cdef PendingSends pending = self.pending
+        if self.waits() or pending.withheld or pending.not_enough:
+            return False
+        return self.acks.add(&self.core, request, frame, size)
+
+    def add_check_point(
+        self, bytes topic not None, bytes group not None, int32_t queue_id, int64_t start,
+        int64_t pop_time_ms, bytes broker_name not None, int64_t invisible_ms, tuple distances,
+        bint is_suspended, int32_t revive_queue_id, int64_t now_ms
+    ) -> bool:
+        """Write a check point whose answer waits for nothing; see the stub."""
+        cdef PendingSends pending = self.pending
+        cdef lane_point point
+        cdef int64_t distance
+        if not self.open or self.waits() or pending.withheld or pending.not_enough:
+            return False
+        if not 0 < len(distances) <= LANE_OFFSETS_MAX or min(
+            queue_id, start, pop_time_ms, invisible_ms, revive_queue_id
+        ) < 0 or max(pop_time_ms, invisible_ms) >= TIME_MAX:
+            return False
+        point.topic, point.group = text_of(topic), text_of(group)
+        point.broker_name = text_of(broker_name)
+        point.queue_id, point.revive_queue_id = queue_id, revive_queue_id
+        point.start, point.pop_time_ms, point.invisible_ms = start, pop_time_ms, invisible_ms
+        point.is_suspended, point.count = is_suspended, 0
+        for distance in distances:
+            if distance < 0:
+                return False
+            point.distances[point.count] = distance
+            point.count += 1
+        if lane_write_point(&self.core, &self.acks.core, &point, now_ms) != LANE_DONE:
+            return False
+        self.settle()
+        if not self.busy:
+            self.now_ms = 0
+        return True
+
+    cdef int write_acks(self) except -1:
+        """Write the acknowledgements of this read, and answer those whose record is written; how
+        many check points are left to the Python handler."""
+        cdef Acks acks = self.acks
+        cdef PendingSends pending = self.pending
+        cdef const lane_acked *acked
+        cdef int32_t number
+        cdef int left
+        if self.waits() or pending.withheld or pending.not_enough:
+            return acks.core.joined_count
+        left = acks.write(&self.core, self.now())
+        for number in range(acks.core.acked_count):
+            acked = &acks.core.acked[number]
+            if not acked.is_oneway and acks.core.joined[acked.joined].is_written:
+                self.make_room(TRF_REPLY_FIXED)
+                self.out_size += trf_end_reply(self.out + self.out_size,
+                                               self.out_room - self.out_size, acked.opaque)
+        return left
 
     cdef int refuse(self, const trf_request *request) except -1:
         """Answer that too few replicas are in sync."""

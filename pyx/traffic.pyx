@@ -15,7 +15,7 @@ OTHER = <int>TRF_OTHER
 BAD = <int>TRF_BAD
 CODES = (
     TRF_SEND_MESSAGE, TRF_PULL_MESSAGE, TRF_SEND_MESSAGE_V2, TRF_SEND_BATCH_MESSAGE,
-    TRF_END_TRANSACTION,
+    TRF_END_TRANSACTION, TRF_ACK_MESSAGE,
 )
 LANGUAGES = TRF_LANGUAGES
 FRAME_MAX = TRF_FRAME_MAX
@@ -84,6 +84,8 @@ cdef dict _members(trf_request *request):
         members.update(_send(&request.send))
     elif request.kind == TRF_END:
         members.update(_end(&request.end))
+    elif request.kind == TRF_ACK:
+        members.update(_ack(&request.ack))
     else:
         assert request.kind == TRF_PULL
         members.update(_pull(&request.pull))
@@ -109,6 +111,13 @@ cdef dict _end(trf_end *end):
         "transaction_id": _text(end.transaction_id), "tran_state_table_offset": end.queue_offset,
         "commit_log_offset": end.log_offset, "commit_or_rollback": end.commit_or_rollback,
         "from_transaction_check": bool(end.from_check),
+    }
+
+
+cdef dict _ack(trf_ack *ack):
+    return {
+        "consumer_group": _text(ack.consumer_group), "topic": _text(ack.topic),
+        "queue_id": ack.queue_id, "extra_info": _text(ack.extra_info), "offset": ack.offset,
     }
 
 

@@ -7,6 +7,7 @@ and by the lags of groups.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from turbopump.broker.pop.hand_outs import PoppedQueue
@@ -31,6 +32,8 @@ class InFlight:
     counts as the longest invisible time has seconds."""
 
     def __init__(self) -> None:
+        self.collect: Callable[[], None] = lambda: None
+        """Has all counted that was handled natively."""
         self._counts: dict[Pair, Counter[int]] = {}
         self._first: dict[Pair, dict[int, tuple[int, QueueOffset]]] = {}
         """Where the first message of each count was popped."""
@@ -49,11 +52,12 @@ class InFlight:
     def handled(self, group: str, topic: str, until_ms: int, count: int) -> None:
         """Of those, so many are hidden until then no more."""
         counts, second = self._counts.get((group, topic)), until_ms // SECOND
-        if counts is not None and counts[second] >= count:
-            counts[second] -= count
+        if counts is not None and counts[second]:
+            counts[second] = max(0, counts[second] - count)
 
     def counts(self, now_ms: int) -> Counter[str]:
         """Of each group; what is left of a handled or expired one is forgotten."""
+        self.collect()
         found: Counter[str] = Counter()
         for pair in list(self._counts):
             self._forget(pair, now_ms)
@@ -63,6 +67,7 @@ class InFlight:
 
     def of(self, group: str, topic: str, now_ms: int) -> InFlightCount:
         """Of one group in one topic."""
+        self.collect()
         pair = group, topic
         if pair in self._counts:
             self._forget(pair, now_ms)

@@ -38,12 +38,17 @@ class ReviveLog:
 
     def __init__(self, cluster: str, put: PutRecord) -> None:
         self.topic = revive_topic(cluster)
+        self.put_natively: Callable[[CheckPoint, int, int], bool] = lambda *_of: False
+        """Stores a check point of a revive queue at a time in ms, safe at once; or it does not."""
         self._put = put
 
     def add_check_point(
         self, check_point: CheckPoint, revive_queue_id: int, now_ms: int
     ) -> Later[PutStatus]:
         """The messages of a check point become visible again unless they are acknowledged."""
+        is_new = not check_point.acked and not check_point.retries
+        if is_new and self.put_natively(check_point, revive_queue_id, now_ms):
+            return _done(PutStatus.PUT_OK)
         due_ms = check_point.revive_ms - CHECK_POINT_LEAD_MS
         key = unique_key(check_point.key, CHECK_POINT_TAG)
         return self._write(
@@ -71,11 +76,15 @@ class ReviveLog:
         self, body: bytes, tag: str, key: str, queue_id: int, due_ms: int, now_ms: int
     ) -> Later[PutStatus]:
         if names.PROPERTY_SEPARATOR in key:
-            refused: Later[PutStatus] = Later()  # of a group whose name a file brought
-            refused.resolve(PutStatus.MESSAGE_ILLEGAL)
-            return refused
+            return _done(PutStatus.MESSAGE_ILLEGAL)  # of a group whose name a file brought
         properties = {names.UNIQ_KEY: key, names.TAGS: tag}
         # One that is due is stored where it is read, at once.
         if due_ms > now_ms:
             properties[names.TIMER_DELIVER_MS] = str(due_ms)
         return self._put(self.topic, queue_id, body, properties, now_ms)
+
+
+def _done(status: PutStatus) -> Later[PutStatus]:
+    done: Later[PutStatus] = Later()
+    done.resolve(status)
+    return done

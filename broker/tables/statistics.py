@@ -150,9 +150,9 @@ class BrokerStatistics:
         self.got(group, topic, messages, size)
         self._add(GROUP_POP_NUMS, f"{topic}@{group}", messages, 1)
 
-    def acked(self, group: str, topic: str, messages: int) -> None:
-        """A group acknowledged messages that it had popped."""
-        self._add(GROUP_ACK_NUMS, f"{topic}@{group}", messages, 1)
+    def acked(self, group: str, topic: str, messages: int, times: int = 1) -> None:
+        """A group acknowledged messages that it had popped, by so many requests."""
+        self._add(GROUP_ACK_NUMS, f"{topic}@{group}", messages, times)
 
     def sent_back(self, group: str, topic: str) -> None:
         """A group gave a message of a topic back, to have it again."""

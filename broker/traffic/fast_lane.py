@@ -1,10 +1,11 @@
-"""Which sends and pulls are plain: they are served natively instead of by their handlers.
+"""Which sends, pulls and acknowledgements are plain: they are served natively instead of by their
+handlers.
 
-Owns the policy behind the tables of Lane and Pulls, and keeps them up to date. It must never serve
-a request or know a connection. Fed by handlers/send.py and handlers/pull.py, which have just served
-a request and say so: what is looked up there once is not looked up again, until something it
-depends on changes. Notified of changes by parts.py (topics, groups, consumers, resets), node.py
-(configuration) and the role.
+Owns the policy behind the tables of Lane, Pulls and Acks, and keeps them up to date. It must never
+serve a request or know a connection. Fed by handlers/send.py, pull.py and pop/acks.py, which have
+just served a request and say so: what is looked up there once is not looked up again, until
+something it depends on changes. Notified of changes by parts.py (topics, groups, consumers,
+resets), node.py (configuration) and the role.
 """
 
 from collections.abc import Iterable
@@ -59,6 +60,7 @@ class FastLane:
     ) -> None:
         self.lane = lane
         self.pulls = pulls
+        self.acks = lane.acks
         self._config = config
         self._topics = topics
         self._role = role
@@ -89,8 +91,7 @@ class FastLane:
             names.TRACE_ON: trace_on,
             names.CLUSTER: config.broker_cluster_name,
         }
-        self.lane.forget_all()
-        self.pulls.forget_all()
+        self._forget_all()
         code, remark = why_not(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
         self.lane.pending.configure(config.region_id.encode(), config.trace_on, _refusals())
         self.lane.configure(
@@ -119,13 +120,18 @@ class FastLane:
 
     def _role_changed(self) -> None:
         """What was plain for a master is not for a replica, and the other way round."""
+        self._forget_all()
+
+    def _forget_all(self) -> None:
         self.lane.forget_all()
         self.pulls.forget_all()
+        self.acks.forget_all()
 
     def forget(self, changed: Iterable[str]) -> None:
         """These topics have changed."""
         for name in changed:
             self.lane.forget(name.encode())
+            self.acks.forget(name.encode())
         self.pulls.forget_all()
 
     def learn_pull(
@@ -165,6 +171,13 @@ class FastLane:
             until_ms=now_ms + CARRIED_MS if carries else _FOREVER_MS,
         )
 
+    def learn_ack(self, group: str, topic: str) -> None:
+        """An acknowledgement was found legal: the next ones may be served natively."""
+        found = self._topics.get(topic)
+        if self._role.is_master and self._role.is_known and self._topics.is_saved(topic):
+            assert found is not None, "a handler found it"
+            self.acks.serve(group.encode(), topic.encode(), found.read_queue_nums)
+
     def pulled(self, group: str, topic: str, queue_id: int) -> None:
         """A handler served a pull: where an earlier native one ended does not count any more."""
         self.pulls.drop_pulled(group.encode(), topic.encode(), queue_id)
@@ -188,7 +201,8 @@ class FastLane:
             self._offsets.commit_pull(group.decode(), topic.decode(), queue_id, QueueOffset(offset))
 
     def collect_got(self) -> None:
-        """Count what native pulls got."""
+        """Count what native pulls got, and what was acknowledged natively."""
+        self.acks.tell()
         for group, topic, pulls, messages, size in self.pulls.take_got():
             self._statistics.got(group.decode(), topic.decode(), messages, size, pulls)
 

@@ -59,6 +59,8 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
         _count(broker, header.consumer_group, header.topic, handle, 1)
         if handle.is_ordered:
             return _ack_ordered(broker, request, header, handle, now_ms)
+        if broker.groups.get(header.consumer_group) is not None:
+            broker.fast.learn_ack(header.consumer_group, header.topic)
         written = broker.pop.acks.add(
             _key(header, handle),
             QueueOffset(header.offset),

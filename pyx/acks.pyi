@@ -1,0 +1,34 @@
+from collections.abc import Callable
+from typing import Self
+
+from turbopump.pyx.dispatch import QueueTable
+
+MAX_ACKERS: int
+
+class Acks:
+    """Which acknowledgements a broker serves natively. Loop thread only."""
+
+    def __new__(cls, queues: QueueTable) -> Self: ...
+    def begin(
+        self,
+        low_of: Callable[[bytes, int], int],
+        acked: Callable[[bytes, bytes, int, int], None],
+    ) -> None:
+        """Serve from now on. `low_of(topic, queue_id)` is the first queue offset of a queue;
+        `acked(group, topic, until_ms, count)` counts the requests that were answered, of messages
+        that are hidden up to some time in that second."""
+
+    def configure(self, revive_topic: bytes, revive_queues: int) -> None:
+        """The topic that records go to when they are due, and its queues."""
+
+    def serve(self, group: bytes, topic: bytes, queue_limit: int) -> None:
+        """Acknowledgements of this group and topic are plain, of queue ids below the limit."""
+
+    def forget(self, topic: bytes) -> None:
+        """Acknowledgements of this topic are for the Python handler until they are served again."""
+
+    def forget_all(self) -> None:
+        """As `forget` for every topic."""
+
+    def tell(self) -> None:
+        """Have all counted that was written: what is alike is counted together."""

@@ -1,0 +1,171 @@
+# cython: auto_pickle=False
+"""Plain acknowledgements of popped messages: many requests, one record for each check point.
+
+Owns the table of groups and topics whose acknowledgements are plain, and those of the read that is
+handled. It must never keep one beyond the read, nor decide what is plain: the broker does
+(broker/traffic/fast_lane.py). Called by FastConnection for each acknowledgement, and by the broker.
+
+    add, add, add ... -> write: a record for each check point -> the answers, in the order they came
+"""
+
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memset
+
+from turbopump.pyx.c_lane cimport *
+from turbopump.pyx.c_traffic cimport *
+from turbopump.pyx.dispatch cimport QueueTable
+
+MAX_ACKERS = 1 << 14
+"""Groups and topics that are served natively; what is beyond is for the Python handler."""
+
+cdef enum:
+    FIRST_ACKERS = 16
+    TOPIC_MAX = 127
+    SECOND = 1000
+
+
+cdef class Acks:
+    """See the stub."""
+
+    def __cinit__(self, QueueTable queues not None):
+        self.queues, self.names, self.texts = queues, [], []
+        self.low_of = self.acked = None
+        self.noted_row = -1
+
+    def __dealloc__(self):
+        PyMem_Free(self.core.pairs.keys)
+        PyMem_Free(self.core.pairs.buckets)
+        PyMem_Free(self.core.rows)
+
+    def begin(self, low_of not None, acked not None) -> None:
+        """Serve from now on; see the stub."""
+        self.low_of, self.acked = low_of, acked
+
+    def configure(self, bytes revive_topic not None, int32_t revive_queues) -> None:
+        """Where records go; see the stub."""
+        if len(revive_topic) > TOPIC_MAX:
+            revive_queues = 0
+        self.revive_topic = revive_topic
+        self.core.revive_queues = revive_queues
+        self.core.revive_topic.at = <const uint8_t *><const char *>revive_topic
+        self.core.revive_topic.size = <unsigned int>len(revive_topic)
+
+    def serve(self, bytes group not None, bytes topic not None, int32_t queue_limit) -> None:
+        """Acknowledgements of this group and topic are plain."""
+        cdef bytes text = group + b"\0" + topic
+        cdef nam_text first, second
+        cdef lane_acker *row
+        cdef int32_t number
+        if b"\0" in group:
+            return
+        first.at, first.size = <const uint8_t *><const char *>group, <size_t>len(group)
+        second.at, second.size = <const uint8_t *><const char *>topic, <size_t>len(topic)
+        number = nam_find(&self.core.pairs, first, second)
+        if number < 0:
+            if self.core.pairs.count == MAX_ACKERS:
+                return
+            self.grow()
+            self.names.append((group, topic))
+            self.texts.append(text)
+            number = nam_add(&self.core.pairs, <const uint8_t *><const char *>text, first.size,
+                             <size_t>len(text))
+            row = &self.core.rows[number]
+            memset(row, 0, sizeof(lane_acker))
+            for at in range(LANE_LOWS):
+                row.lows[at].generation = -1
+        row = &self.core.rows[number]
+        row.queue_limit, row.plain = queue_limit, True
+
+    def forget(self, bytes topic not None) -> None:
+        """Acknowledgements of this topic are for the Python handler, until they are served again.
+        """
+        for number in range(self.core.pairs.count):
+            if self.core.rows[number].plain and self.names[number][1] == topic:
+                self.core.rows[number].plain = False
+
+    def forget_all(self) -> None:
+        """As `forget` for every topic."""
+        for number in range(self.core.pairs.count):
+            self.core.rows[number].plain = False
+
+    def tell(self) -> None:
+        """Have all counted that was written."""
+        cdef int32_t row = self.noted_row
+        cdef int64_t count = self.noted_count
+        self.noted_row, self.noted_count = -1, 0
+        if count:
+            group, topic = self.names[row]
+            self.acked(group, topic, self.noted_second * SECOND, count)
+
+    cdef bint add(self, const lane_core *lane, const trf_request *request, const uint8_t *frame,
+                  size_t size) except -1:
+        """Note a request; False: it is for the Python handler."""
+        cdef int32_t row
+        cdef int64_t low
+        if self.low_of is None or not lane.kept.timers:
+            return False
+        row = lane_find_acker(&self.core, &request.ack)
+        if row < 0:
+            return False
+        low = self.low(row, request.ack.queue_id)
+        return lane_add_ack(lane, &self.core, row, request, low, frame, size) == LANE_DONE
+
+    cdef int write(self, lane_core *lane, int64_t now_ms) except -1:
+        """Write a record for each check point; how many could not be."""
+        cdef lane_joined *joined
+        cdef int32_t number
+        cdef int left = 0
+        for number in range(self.core.joined_count):
+            if lane_write_ack(lane, &self.core, number, now_ms) != LANE_DONE:
+                left += 1
+                continue
+            joined = &self.core.joined[number]
+            self.count(joined.row, joined.pop_time_ms + joined.invisible_ms, joined.requests)
+        return left
+
+    cdef int64_t low(self, int32_t row, int32_t queue_id) except? -1:
+        """The first queue offset of a queue."""
+        cdef lane_low *known = &self.core.rows[row].lows[queue_id % LANE_LOWS]
+        cdef int64_t generation = self.queues.generation
+        cdef int64_t low
+        if known.generation == generation and known.queue_id == queue_id:
+            return known.low
+        low = self.low_of(self.names[row][1], queue_id)
+        # What was called may have had the rows moved.
+        known = &self.core.rows[row].lows[queue_id % LANE_LOWS]
+        known.queue_id, known.generation, known.low = queue_id, generation, low
+        return low
+
+    cdef int count(self, int32_t row, int64_t until_ms, int64_t requests) except -1:
+        """Count what was written, with what is alike."""
+        cdef int64_t second = until_ms // SECOND
+        if self.noted_row != row or self.noted_second != second:
+            self.tell()
+            self.noted_row, self.noted_second = row, second
+        self.noted_count += requests
+        return 0
+
+    cdef int grow(self) except -1:
+        """Make room for one more row."""
+        cdef int32_t count = self.core.pairs.count
+        cdef size_t capacity
+        cdef void *keys
+        cdef void *rows
+        cdef void *buckets
+        if count < FIRST_ACKERS and count > 0 or count & (count - 1):
+            return 0
+        capacity = <size_t>max(FIRST_ACKERS, 2 * count)
+        keys = PyMem_Realloc(self.core.pairs.keys, capacity * sizeof(nam_key))
+        if keys == NULL:
+            raise MemoryError
+        self.core.pairs.keys = <nam_key *>keys
+        rows = PyMem_Realloc(self.core.rows, capacity * sizeof(lane_acker))
+        if rows == NULL:
+            raise MemoryError
+        self.core.rows = <lane_acker *>rows
+        buckets = PyMem_Realloc(self.core.pairs.buckets, capacity * 2 * sizeof(int32_t))
+        if buckets == NULL:
+            raise MemoryError
+        nam_rehash(&self.core.pairs, <int32_t *>buckets, capacity * 2)
+        return 0

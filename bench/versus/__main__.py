@@ -29,6 +29,8 @@ NAMES = [
     "creation",
     "filter",
     "later",
+    "pop",
+    "unacknowledged",
     "topics",
     "append",
 ]

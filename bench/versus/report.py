@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from bench.versus import targets
-from bench.versus.runs import Plan, Results
+from bench.versus.runs import POP_SIZES, UNACKNOWLEDGED, Plan, Results
 from bench.versus.targets import BESIDE, BOUND, OURS, THEIRS
 from bench.versus.workloads import LOADS
 
@@ -203,6 +203,14 @@ def _rest(table: Table, plan: Plan) -> str:
         ("20,000 due a second, p50 of lateness at consumers, ms", "lateness.p50_ms"),
         ("p99 of that, ms", "lateness.p99_ms"),
     )
+    for size in POP_SIZES:
+        rows += (
+            (f"popped, {size} a pop, and acknowledged, a second", f"pop-{size}.messages_per_s"),
+            ("CPU us a message", f"pop-{size}.cpu_us"),
+            ("CPU us a message when its time is over", f"pop-{size}.behind_cpu_us"),
+        )
+    title = f"anonymous memory with {UNACKNOWLEDGED:,} messages popped, MB"
+    rows += ((title, "unacknowledged.anonymous_mb"),)
     lines = ["| what | RocketMQ | Turbopump | RocketMQ's is |", "|---|---|---|---|"]
     for title, figure in rows:
         lines.append(

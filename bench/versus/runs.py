@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import bound, engine_append, tls_load
-from bench.versus import filter_load, later_load, topic_load
+from bench.versus import filter_load, later_load, pop_load, topic_load
 from bench.versus.servers import Server, running
 from bench.versus.targets import BOUND, OURS, THEIRS
 from bench.versus.workloads import (
@@ -45,6 +45,9 @@ FILTERED, FILTER_WARMING = 800_000, 2
 LATER_WARMING, TRANSACTIONS, TIMERS = 50_000, 200_000, 1_000_000
 DUE, DUE_RATE, DUE_BEHIND_S = 100_000, 20_000, 12.0
 """Timers that become due, how many a second, and how long after they begin to be sent."""
+POP_FILLED, POP_SIZES, POP_WARMING_S, POP_HIDDEN_MS = 2_000_000, (32, 1), 2.0, 20_000
+"""Messages that are popped, how many at a time, and for how long each pop hides them."""
+UNACKNOWLEDGED = 1_000_000
 RESTS_MAX, RESTS_BELOW = 60, 0.08
 SETTLE_S = 1.0
 """Between the end of a load and the look at memory: what the broker does behind it ends."""
@@ -106,6 +109,8 @@ class Rounds:
             self._creation,
             self._filter,
             self._later,
+            self._pop,
+            self._unacknowledged,
         ]
         for number in range(self._plan.rounds):
             self._say(f"round {number + 1} of {self._plan.rounds}")
@@ -254,6 +259,56 @@ class Rounds:
                 f"  {side}: {TIMERS:,} timers wait: {anonymous_mb:.0f} MB of anonymous memory"
             )
             self._say(f"  {side}: {late}")
+
+    def _pop(self, side: str) -> None:
+        """Pops, 32 messages a pop and one, each message acknowledged by a request of its own. What
+        the broker does when they would have come again is counted apart."""
+        if not self._plan.wants("pop"):
+            return
+        program = pop_load.build(self._folder.parent / "pop")
+        for size in POP_SIZES:
+            with running(side, self._folder, {}) as server:
+                port, name = server.ports.broker, f"pop-{size}"
+                pop_load.fill(port, POP_FILLED)
+                pop_load.handle(program, port, size, POP_WARMING_S, POP_HIDDEN_MS)
+                self._revived(server)
+                before_s = server.usage().cpu_s
+                found = pop_load.handle(program, port, size, self._plan.duration_s, POP_HIDDEN_MS)
+                used_s = server.usage().cpu_s - before_s
+                cpu_us, refused = used_s * 1e6 / found.messages, found.refused / found.messages
+                measured = Measured(
+                    found.messages_per_s, cpu_us, found.p50_us, found.p99_us, refused
+                )
+                self._note(name, side, measured)
+                before_s = server.usage().cpu_s
+                self._revived(server)
+                behind_us = (server.usage().cpu_s - before_s) * 1e6 / found.messages
+                self.results.add(f"{name}.behind_cpu_us", side, behind_us)
+                self._say(
+                    f"  {name}, {side}: {behind_us:.2f} us of CPU a message when its time is over"
+                )
+
+    def _revived(self, server: Server) -> None:
+        """Until all that was popped would have come again, and the broker rests."""
+        time.sleep(POP_HIDDEN_MS / 1000)
+        self._rest(server)
+
+    def _unacknowledged(self, side: str) -> None:
+        """Memory, with so many messages popped and not acknowledged."""
+        if not self._plan.wants("unacknowledged"):
+            return
+        program, hour_ms = pop_load.build(self._folder.parent / "pop"), 3_600_000
+        with running(side, self._folder, {}) as server:
+            port = server.ports.broker
+            pop_load.fill(port, UNACKNOWLEDGED)
+            found = pop_load.handle(program, port, 32, 600.0, hour_ms, acks=False)
+            time.sleep(SETTLE_S)
+            anonymous_mb = server.usage().anonymous_mb
+            self.results.add("unacknowledged.anonymous_mb", side, anonymous_mb)
+            self._say(
+                f"  {side}: {found.messages:,} messages popped and not acknowledged:"
+                f" {anonymous_mb:.0f} MB of anonymous memory"
+            )
 
     def _note_sent(self, name: str, side: str, sent: later_load.Sent, used_s: float) -> None:
         refused = sent.refused / sent.taken

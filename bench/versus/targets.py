@@ -38,7 +38,7 @@ class Target:
 
     def show(self, value: float) -> str:
         """With its unit."""
-        whole = self.unit in (" %", "/s")
+        whole = self.unit in (" %", "/s", " MB")
         return f"{value:.0f}{self.unit}" if whole else f"{value:.2g}{self.unit}"
 
 
@@ -129,6 +129,17 @@ TARGETS = [
         " %",
     ),
     _less("p99 at 10,000 a second", "fixed-10k.p99_us", 5),
+    _times("pop-32", 5),
+    _cpu("pop-32", 10),
+    _times("pop-1", 5),
+    _cpu("pop-1", 10),
+    Target(
+        "1,000,000 messages popped and not acknowledged: anonymous memory",
+        200,
+        lambda medians: medians.median("unacknowledged.anonymous_mb", OURS),
+        " MB",
+        at_most=True,
+    ),
     Target(
         "pulls with SQL92, of which 1 % match: messages looked at a second, times RocketMQ",
         5,

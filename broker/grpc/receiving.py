@@ -54,8 +54,9 @@ from turbopump.net.wire.subscription import SubscriptionData
 logger = logging.getLogger(__name__)
 
 POLL_MIN_MS: Final = 5_000
-RESERVE_MS: Final = 100
-"""An answer leaves so much before the deadline of its call (longPollingReserveTimeInMillis)."""
+RESERVE_MS: Final = 300
+"""An answer leaves so much before the deadline of its call: waits end by a tick of 100 ms, and the
+client must get it in time (longPollingReserveTimeInMillis, which is 100)."""
 INVISIBLE_MIN_MS: Final = 10_000
 RENEWED_MS: Final = 60_000
 """What is renewed is hidden for so long at first (defaultInvisibleTimeMills)."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import queue
+import sys
 import threading
 import time
 import uuid
@@ -80,10 +81,11 @@ class Client:
             "message_queue": {"topic": {"name": topic}},
             "batch_size": 32,
             "invisible_duration": {"seconds": 10},
+            "long_polling_timeout": {"seconds": 5},
             **changed,
         }
         request = message_class("ReceiveMessageRequest")(**asked)
-        answers = [*call(request, metadata=self._metadata, timeout=8)]
+        answers = [*call(request, metadata=self._metadata, timeout=20)]
         return [one.message for one in answers if one.WhichOneof("kind") == "message"]
 
     def ack(self, topic: str, group: str, *messages: Any) -> int:
@@ -236,3 +238,15 @@ def test_a_receive_waits_and_gets_what_is_sent_meanwhile(
     assert 0.4 < time.monotonic() - began < 7
     timer.join()
     other.close()
+
+
+def test_without_protobuf_a_broker_serves_remoting_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in [one for one in sys.modules if one.startswith("turbopump.broker.grpc")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "turbopump.net.grpc.messages")
+    monkeypatch.setitem(sys.modules, "google.protobuf", None)
+    with running_cluster() as running:
+        assert running.brokers[0].grpc == ""
+    assert "install protobuf" in caplog.text

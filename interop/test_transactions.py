@@ -95,22 +95,31 @@ def test_open_ones_go_from_broker_to_broker(
 def test_a_living_producer_is_asked_by_its_broker_after_a_kill(
     kind: Kind, built: None, work: Path
 ) -> None:
-    """The broker is killed between half and end, and started again on its store."""
-    folder = work / "living-restart"
-    group = groups.start(kind, Ports.free(), folder, folder / "store", SETTINGS)
-    producer = LivingProducer(group.ports.namesrv_address, folder / "client", living.times(kind))
+    """The broker is killed between half and end, and started again on its store. A producer of
+    Java and one of Go live through it side by side."""
+    folder, ports, times = work / "living-restart", Ports.free(), living.times(kind)
+    group = groups.start(kind, ports, folder, folder / "store", SETTINGS)
+    producers = [
+        LivingProducer(ports.namesrv_address, folder / "java", times),
+        LivingProducer(ports.namesrv_address, folder / "go", times, broker=ports.broker_address),
+    ]
     try:
-        producer.wait_stored()
+        for producer in producers:
+            producer.wait_stored()
         group.members.pop().kill()
-        producer.broker_is_dead()
-        broker = kind.broker(group.ports, folder / "again", folder / "store", SETTINGS)
+        for producer in producers:
+            producer.broker_is_dead()
+        broker = kind.broker(ports, folder / "again", folder / "store", SETTINGS)
         group.members.append(broker)
-        wait_listening(group.ports.broker, broker)
-        producer.broker_is_back()
-        producer.judge()
+        wait_listening(ports.broker, broker)
+        for producer in producers:
+            producer.broker_is_back()
+        for producer in producers:
+            producer.judge()
     finally:
         group.stop()
-        producer.process.kill()
+        for producer in producers:
+            producer.process.kill()
 
 
 def test_a_living_producer_is_asked_by_the_master_that_is_elected(

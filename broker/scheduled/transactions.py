@@ -211,10 +211,11 @@ class Transactions:
         """A transaction is ended, by a record that ends there: its newest half message, and older
         ones that a crash left open, or that are not remembered."""
         is_known = self.known.get(half.queue_offset) is not None
-        if is_known and not self._is_old(half):
-            self.end(half.queue_offset, outcome)
-            return
-        self._end_open([half, *self.halves(half)], outcome)
+        if is_known:
+            self.end(half.queue_offset, outcome)  # also one that was given up
+            if not self._is_old(half):
+                return
+        self._end_open(self.halves(half), outcome)
         if outcome is HalfOutcome.COMMITTED and unique_key(half.properties):
             self._late[unique_key(half.properties)] = end
 

@@ -311,9 +311,19 @@ class Elected(PreOnline):
         return self._broker.escape.is_on
 
     def _ask_all(self) -> answers.Steps[None]:
-        for broker_id, address in sorted(self._members.members.items(), reverse=True):
-            if address == self._broker.address:
-                continue
+        broker, members = self._broker, self._members
+        while broker.config.namesrv_addr and members.answered_ms < 0:  # it started just now
+            if broker.steady_ms() - self._began_ms > self.timeout_ms:
+                break
+            yield None
+        asked = {broker.address}
+        while True:
+            # Some may come meanwhile.
+            others = [one for one in sorted(members.members.items()) if one[1] not in asked]
+            if not others:
+                return
+            broker_id, address = others[-1]
+            asked.add(address)
             self._asked = address
             try:
                 self._seen.append((yield from self._ask(broker_id)))

@@ -31,12 +31,6 @@ def what_was_committed_to_who_acted_stays_there(patch: Patch) -> None:
     patch.setattr(ActingGroup, "_ask_who_came", lambda self: None)
 
 
-def name_servers_alone_say_who_acts(patch: Patch) -> None:
-    """Not the controllers, which are electing another master at that moment."""
-    patch.setattr(Seat, "_is_led", lambda self, now_ms: False)
-    patch.setattr(Seat, "master_comes", lambda self, number: None)
-
-
 def who_acts_hears_no_master(patch: Patch) -> None:
     """It acts on beside the one that is elected."""
     patch.setattr(Seat, "master_comes", lambda self, number: None)
@@ -78,7 +72,6 @@ def a_replica_that_may_not_be_elected(seed: int) -> None:
 BUGS: dict[Plant, Callable[[int], object]] = {
     an_elected_master_does_not_ask: run_seed,
     what_was_committed_to_who_acted_stays_there: run_seed,
-    name_servers_alone_say_who_acts: run_seed,
     who_acts_hears_no_master: a_replica_that_may_not_be_elected,
     who_acts_leads: run_seed,
 }

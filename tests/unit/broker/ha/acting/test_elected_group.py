@@ -132,6 +132,28 @@ def test_an_elected_master_hears_those_who_acted_before_it_serves(
     assert not elected.group.elected(reign), "it is over"
 
 
+def test_who_is_elected_as_it_starts_waits_for_a_name_server(
+    make: Callable[..., Elector],
+) -> None:
+    replica, elected = make(SLAVE, 2), make(OTHER, 3)
+    replica.say(_2=SLAVE, _3=OTHER)
+    replica.commit(8)
+    assert elected.group.elected(Alone())
+    assert elected.online == 0, "it does not know who is in the group"
+    elected.world.pass_time(300)
+    assert (elected.online, elected.offset()) == (1, 8)
+
+
+def test_without_a_name_server_it_serves_nevertheless(make: Callable[..., Elector]) -> None:
+    elected = make(OTHER, 3)
+    elected.names.dead.add(NAMES)
+    assert elected.group.elected(Alone())
+    elected.world.pass_time(ELECTED_TIMEOUT_MS - 200)
+    assert elected.online == 0
+    elected.world.pass_time(500)
+    assert elected.online == 1
+
+
 def test_who_does_not_answer_holds_up_no_election(make: Callable[..., Elector]) -> None:
     replica, elected = make(SLAVE, 2), make(OTHER, 3)
     elected.say(_0=MASTER, _2=SLAVE, _3=OTHER)

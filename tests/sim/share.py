@@ -58,6 +58,7 @@ SHOWN_BY: Final = {
     "progress_is_ahead_of_the_disk": 279,
     "progress_is_ahead_of_the_replicas": 1,
     "proposed_set_ignored": 3,
+    "progress_is_ahead_of_what_was_delivered": 6,
     "raised_term_is_not_kept": 105,
     "registers_before_its_role_is_known": 5,
     "snapshots_of_the_leader_are_not_loaded": 5,
@@ -71,6 +72,7 @@ SHOWN_BY: Final = {
     "who_acts_hears_no_master": 5,
     "who_acts_lacks_topics": 4,
     "who_comes_later_is_not_asked": 54,
+    "what_no_master_took_counts": 1,
 }
 """A seed that showed a rare bug is played before the others. It decides nothing: once a suite tells
 other stories, the bug is looked for in all of them from the first one on."""

@@ -9,10 +9,8 @@ from turbopump.broker.scheduled.level_escape import LevelEscape
 from turbopump.broker.scheduled.timer_escape import TimerEscape
 from turbopump.broker.scheduled.timer_messages import TimerFacts
 from turbopump.broker.scheduled.timers import Timers
-from turbopump.broker.traffic.role import Permit, Role
 from turbopump.engine.timer.timer_check import TimerCheckpoint
-from turbopump.engine.types import PutStatus, QueueOffset
-from turbopump.net.wire.topics import DataVersion
+from turbopump.engine.types import QueueOffset
 
 
 def what_no_master_took_counts(patch: Patch) -> None:
@@ -48,32 +46,6 @@ def timers_leave_when_they_are_sent(patch: Patch) -> None:
     patch.setattr(TimerEscape, "_took", took)
 
 
-def delivers_into_its_own_log(patch: Patch) -> None:
-    """A replica that acts delivers as its master does."""
-    admit = Role.admit
-
-    def admits(self: Role, waits: bool = True) -> Permit | PutStatus:
-        return Permit() if self.is_acting else admit(self, waits)
-
-    def here(self: DelayedMessages, now_ms: int) -> bool:
-        if self._role.is_acting:
-            for level in range(1, 4):
-                self._deliver_level(level, 16, now_ms)
-        return False
-
-    patch.setattr(Role, "admit", admits)
-    patch.setattr(DelayedMessages, "_step_elsewhere", here)
-
-
-def a_master_delivers_all_of_it_again(patch: Patch) -> None:
-    """What its replica delivered is not taken over."""
-
-    def take(self: DelayedMessages, progress: object, version: DataVersion) -> None:
-        pass
-
-    patch.setattr(DelayedMessages, "take_newer", take)
-
-
 def a_master_delivers_all_timers_again(patch: Patch) -> None:
     """What its replica delivered is not taken over."""
 
@@ -97,8 +69,6 @@ BUGS: list[Plant] = [
     what_no_master_took_counts,
     progress_is_ahead_of_what_was_delivered,
     timers_leave_when_they_are_sent,
-    delivers_into_its_own_log,
-    a_master_delivers_all_of_it_again,
     a_master_delivers_all_timers_again,
     a_restart_begins_anew,
 ]

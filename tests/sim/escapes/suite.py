@@ -59,7 +59,9 @@ class EscapeModel(Model):
         super().look(broker)
         if broker.context.role.is_acting:
             had = self._had.setdefault(broker.name, [])
-            had.append((broker.clock.now_ms, broker.context.delay.progress()))
+            progress = broker.context.delay.progress()
+            if not had or had[-1][1] != progress:
+                had.append((broker.clock.now_ms, progress))
 
     def begins(self, broker: "Member") -> None:
         """It knows what it had delivered, but for the last seconds."""

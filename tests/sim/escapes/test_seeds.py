@@ -10,6 +10,8 @@ from tests.sim.escapes.suite import run_seed
 from tests.sim.planting import Plant
 from tests.sim.share import check_found, played
 
+pytestmark = pytest.mark.timeout(900)  # a seed is a whole cluster: slow where others are at work
+
 SEEDS = range(6)
 
 

@@ -279,9 +279,15 @@ class Group:
         elif kind < 95:
             self.lose()
         else:
+            self.count_queues()
             for reign in self.reigns.values():
                 self.propose(reign, reign.state.on_tick(self.now_ms))
                 reign.release()
+
+    def count_queues(self) -> None:
+        """Each replica hears how far the queues had counted of which its log has nothing."""
+        for shell in self.shells.values():
+            shell.do(shell.replica.on_counted(self.now_ms), self.now_ms)
 
     def settle(self) -> None:
         """No more trouble: all are one again, and in the set."""
@@ -293,6 +299,7 @@ class Group:
                     shell.do(shell.replica.follow("master", self.epoch, self.now_ms))
                     self.connect(node)
             self.now_ms += 10
+            self.count_queues()
             master = self.master
             for link in list(master.links.values()):
                 self.move(master, link)

@@ -111,8 +111,17 @@ static void check_plain(const struct trf_request *request, const struct place *p
         check_text(request->end.transaction_id, place);
         return;
     }
+    if (request->kind == TRF_ACK) {
+        CHECK(request->code == TRF_ACK_MESSAGE);
+        check_text(request->ack.consumer_group, place);
+        check_text(request->ack.topic, place);
+        check_text(request->ack.extra_info, place);
+        CHECK(request->ack.topic.at != NULL && request->ack.consumer_group.at != NULL &&
+              request->ack.extra_info.at != NULL);
+        return;
+    }
     CHECK(request->kind == TRF_SEND && request->code != TRF_PULL_MESSAGE &&
-          request->code != TRF_END_TRANSACTION);
+          request->code != TRF_END_TRANSACTION && request->code != TRF_ACK_MESSAGE);
     check_text(request->send.producer_group, place);
     check_text(request->send.topic, place);
     check_text(request->send.default_topic, place);

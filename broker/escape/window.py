@@ -23,7 +23,7 @@ class _Open:
     due_ms: int = 0
 
 
-class Window:
+class EscapeWindow:
     """See the module. Loop thread only; times are of the monotonic clock."""
 
     def __init__(self, first: int, most: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from turbopump.broker.grpc.ground import GrpcGround
 from turbopump.broker.grpc.rpc import (
-    Entries,
+    AnswerEntries,
     Rpc,
     RpcRefused,
     code_of,
@@ -99,7 +99,7 @@ def read_receipt(group: str, topic: str, text: str) -> Receipt:
     return Receipt(group, topic, handle, LogOffset(int(at)))
 
 
-class Settling:
+class ReceiptSettling:
     """The requests that settle a receipt. `done` gets what came of each."""
 
     def __init__(self, ground: GrpcGround) -> None:
@@ -187,14 +187,14 @@ def _settled(answer: Command | None) -> tuple[Code, str]:
 
 
 @dataclass(slots=True, frozen=True)
-class Held:
+class HeldReceipt:
     """What a client says of a message: its receipt, and what to call when it is settled."""
 
     receipt: Receipt
     settled: Callable[[], None]
 
 
-Lookup = Callable[[str, str, Receipt, Callable[[Held], None]], None]
+Lookup = Callable[[str, str, Receipt, Callable[[HeldReceipt], None]], None]
 """(client id, message id, the receipt that the client has, what to do with the newest of it)."""
 
 
@@ -205,7 +205,7 @@ class Handles:
     def __init__(
         self,
         ground: GrpcGround,
-        settling: Settling,
+        settling: ReceiptSettling,
         peer_of: Callable[[Rpc], Peer],
         newest: Lookup,
     ) -> None:
@@ -222,7 +222,7 @@ class Handles:
             raise RpcRefused(Code.BAD_REQUEST, "no entries to acknowledge")
         if len(asked) > ENTRIES_MAX:
             raise RpcRefused(Code.BAD_REQUEST, f"{len(asked)} entries, over {ENTRIES_MAX}")
-        peer, entries = self._peer_of(rpc), Entries(rpc, len(asked))
+        peer, entries = self._peer_of(rpc), AnswerEntries(rpc, len(asked))
         steps = self._ack_all(rpc, group, topic, peer, entries)
         if len(asked) < ACKS_OF_STEP:
             for _ in steps:
@@ -231,7 +231,7 @@ class Handles:
             self._ground.work(peer.host, steps)
 
     def _ack_all(
-        self, rpc: Rpc, group: str, topic: str, peer: Peer, entries: Entries
+        self, rpc: Rpc, group: str, topic: str, peer: Peer, entries: AnswerEntries
     ) -> Steps[None]:
         for number, one in enumerate(rpc.request.entries):
             self._ack(rpc, group, topic, one, peer, entries.of(number))
@@ -256,7 +256,7 @@ class Handles:
                 )
             )
 
-        def settle(held: Held) -> None:
+        def settle(held: HeldReceipt) -> None:
             def acked(code: Code, text: str) -> None:
                 if code in (Code.OK, Code.INVALID_RECEIPT_HANDLE):
                     held.settled()
@@ -285,7 +285,7 @@ class Handles:
             text = f"the invisible time is {invisible_ms} ms, not from 0 to {INVISIBLE_MAX_MS}"
             raise RpcRefused(Code.ILLEGAL_INVISIBLE_TIME, text)
 
-        def change(held: Held) -> None:
+        def change(held: HeldReceipt) -> None:
             self._settling.check(held.receipt)
 
             def changed(code: Code, text: str, receipt: Receipt) -> None:
@@ -302,7 +302,7 @@ class Handles:
     def forward(self, rpc: Rpc) -> None:
         """ForwardMessageToDeadLetterQueue."""
 
-        def bury(held: Held) -> None:
+        def bury(held: HeldReceipt) -> None:
             self._settling.check(held.receipt)
 
             def buried(code: Code, text: str) -> None:
@@ -314,13 +314,13 @@ class Handles:
 
         self._with_newest(rpc, bury)
 
-    def _with_newest(self, rpc: Rpc, work: Callable[[Held], None]) -> None:
+    def _with_newest(self, rpc: Rpc, work: Callable[[HeldReceipt], None]) -> None:
         request = rpc.request
         receipt = read_receipt(
             group_of(request.group), topic_of(request.topic), request.receipt_handle
         )
 
-        def found(held: Held) -> None:
+        def found(held: HeldReceipt) -> None:
             rpc.guarded(lambda: work(held))
 
         self._newest(rpc.client_id, request.message_id, receipt, found)

@@ -9,7 +9,7 @@ from typing import Final
 
 from turbopump.broker.grpc.clients import GrpcClients
 from turbopump.broker.grpc.ground import TICK_MS, GrpcGround
-from turbopump.broker.grpc.handles import Handles, Settling
+from turbopump.broker.grpc.handles import Handles, ReceiptSettling
 from turbopump.broker.grpc.receiving import Receiving
 from turbopump.broker.grpc.renewals import Renewals
 from turbopump.broker.grpc.routes import Routes
@@ -30,7 +30,7 @@ class Messaging:
         self._ground = ground
         self.clients = GrpcClients(ground)
         routes = Routes(ground, address)
-        settling = Settling(ground)
+        settling = ReceiptSettling(ground)
         self.renewals = Renewals(ground, settling)
         self.clients.on_gone = self.renewals.gone
         handles = Handles(ground, settling, self.clients.peer, self.renewals.newest)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from turbopump.broker.grpc.clients import GrpcClients, NoLink, peer_of
 from turbopump.broker.grpc.delivery import message_of, set_ms
 from turbopump.broker.grpc.ground import GrpcGround
-from turbopump.broker.grpc.handles import INVISIBLE_MAX_MS, Receipt, Settling
+from turbopump.broker.grpc.handles import INVISIBLE_MAX_MS, Receipt, ReceiptSettling
 from turbopump.broker.grpc.renewals import Renewals
 from turbopump.broker.grpc.routes import ANY_QUEUE, Routes
 from turbopump.broker.grpc.rpc import (
@@ -93,7 +93,7 @@ class Receiving:
         ground: GrpcGround,
         routes: Routes,
         clients: GrpcClients,
-        settling: Settling,
+        settling: ReceiptSettling,
         renewals: Renewals,
     ) -> None:
         self._ground = ground

@@ -16,7 +16,7 @@ from typing import Final
 
 from turbopump.broker.grpc.clients import GrpcClient, NoLink
 from turbopump.broker.grpc.ground import GrpcGround
-from turbopump.broker.grpc.handles import Held, Receipt, Settling
+from turbopump.broker.grpc.handles import HeldReceipt, Receipt, ReceiptSettling
 from turbopump.broker.grpc.settings import retry_delay_ms
 from turbopump.net.grpc.codes import Code
 from turbopump.net.transport.peer import Peer
@@ -61,7 +61,7 @@ class _OfClient:
 class Renewals:
     """All receipts that are renewed. Loop thread only."""
 
-    def __init__(self, ground: GrpcGround, settling: Settling) -> None:
+    def __init__(self, ground: GrpcGround, settling: ReceiptSettling) -> None:
         self._ground = ground
         self._settling = settling
         self._peer = Peer("127.0.0.1:0", b"\x7f\0\0\1\0\0\0\0", NoLink(ground))
@@ -84,18 +84,22 @@ class Renewals:
         self._push(one)
 
     def newest(
-        self, client_id: str, message_id: str, receipt: Receipt, found: Callable[[Held], None]
+        self,
+        client_id: str,
+        message_id: str,
+        receipt: Receipt,
+        found: Callable[[HeldReceipt], None],
     ) -> None:
         """What a client's receipt has become, perhaps later."""
         of_client = self._clients.get(client_id)
         one = of_client and of_client.entries.get((message_id, receipt.text))
         if not one:
-            found(Held(receipt, lambda: None))
+            found(HeldReceipt(receipt, lambda: None))
             return
         renewed = one
 
         def hand_out() -> None:
-            found(Held(renewed.receipt, lambda: self._forget(renewed)))
+            found(HeldReceipt(renewed.receipt, lambda: self._forget(renewed)))
 
         if renewed.waiting is None:
             hand_out()

@@ -82,7 +82,7 @@ class Rpc:
             self.call.fail(GrpcError(GrpcCode.INTERNAL, "the call failed, see the server's log"))
 
 
-class Entries:
+class AnswerEntries:
     """The entries of one answer, until the last is there. Each has a status of its own."""
 
     def __init__(self, rpc: Rpc, count: int) -> None:

@@ -17,7 +17,7 @@ from turbopump.broker.grpc.ground import GrpcGround
 from turbopump.broker.grpc.routes import Routes, type_of
 from turbopump.broker.grpc.rpc import (
     REQUEST_MAX,
-    Entries,
+    AnswerEntries,
     Rpc,
     RpcRefused,
     check_answer,
@@ -98,7 +98,7 @@ class Sending:
             fields = send_fields(message, topic, rpc.call.address, now_ms)
             body = plain(message, body_max)
             requests.append(new_request(RequestCode.SEND_MESSAGE_V2, body=body, fields=fields))
-        entries = Entries(rpc, len(requests))
+        entries = AnswerEntries(rpc, len(requests))
         steps = self._all(rpc, requests, peer, entries)
         if len(requests) < MESSAGES_OF_STEP:
             for _ in steps:
@@ -106,7 +106,9 @@ class Sending:
         else:
             self._ground.work(peer.host, steps)
 
-    def _all(self, rpc: Rpc, requests: list[Command], peer: Peer, entries: Entries) -> Steps[None]:
+    def _all(
+        self, rpc: Rpc, requests: list[Command], peer: Peer, entries: AnswerEntries
+    ) -> Steps[None]:
         for number, request in enumerate(requests):
             system, take = rpc.request.messages[number].system_properties, entries.of(number)
             self._ground.ask(request, peer, partial(_stored, system, take))

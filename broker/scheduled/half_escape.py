@@ -20,7 +20,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from turbopump.broker.escape.bridge import Arrival, Escape
-from turbopump.broker.escape.window import Window
+from turbopump.broker.escape.window import EscapeWindow
 from turbopump.broker.scheduled.half_messages import (
     HALF_TOPIC,
     QUEUE_ID,
@@ -78,7 +78,7 @@ class HalfEscape:
         self._transactions, self._store, self._role = transactions, store, role
         self._offsets, self._escape = offsets, escape
         self._acts = False
-        self._window: Window | None = None
+        self._window: EscapeWindow | None = None
         self._places: dict[QueueOffset, _Place] = {}
         self._waiting: dict[QueueOffset, list[Callable[[], None]]] = {}
         self._waiting_count = 0
@@ -103,7 +103,7 @@ class HalfEscape:
             self._acts = True
             transactions.role_changed()
         if self._window is None and transactions.outcomes is not None and transactions.is_ready:
-            self._window = Window(transactions.known.base, WINDOW)
+            self._window = EscapeWindow(transactions.known.base, WINDOW)
         if self._window is None:
             return transactions.read()
         self._again(self._window)
@@ -111,7 +111,7 @@ class HalfEscape:
         self._advance(self._window, now_ms)
         return more
 
-    def _begin(self, window: Window) -> bool:
+    def _begin(self, window: EscapeWindow) -> bool:
         end = self._store.max_queue_offset(HALF_TOPIC, QUEUE_ID)
         for _ in range(READ_PER_STEP):
             number = QueueOffset(window.next)
@@ -125,7 +125,7 @@ class HalfEscape:
                 window.done(number)
         return True
 
-    def _look_at(self, window: Window, number: QueueOffset) -> bool:
+    def _look_at(self, window: EscapeWindow, number: QueueOffset) -> bool:
         """Send it, or find that it is over; False if that is not known yet."""
         half = self._transactions.half_at(number)
         found = None if half is None else self._transactions.outcome(half, asks_index=True)
@@ -141,13 +141,13 @@ class HalfEscape:
             self._send(window, half)
         return True
 
-    def _again(self, window: Window) -> None:
+    def _again(self, window: EscapeWindow) -> None:
         for number in window.due(self._escape.steady_ms(), AGAIN_PER_STEP):
             if not self._escape.has_room:
                 return
             self._send_again(window, QueueOffset(number))
 
-    def _send_again(self, window: Window, number: QueueOffset) -> None:
+    def _send_again(self, window: EscapeWindow, number: QueueOffset) -> None:
         half = self._transactions.half_at(number)
         window.again(number)
         if half is None:
@@ -155,7 +155,7 @@ class HalfEscape:
         else:
             self._send(window, half)
 
-    def _send(self, window: Window, half: Half) -> None:
+    def _send(self, window: EscapeWindow, half: Half) -> None:
         number, message = half.queue_offset, moved(half.record, half.properties)
         if message is None:
             logger.error("half message %d names no topic and queue: dropped", number)
@@ -166,7 +166,7 @@ class HalfEscape:
         )
         sent.then(partial(self._took, window, half))
 
-    def _took(self, window: Window, half: Half, arrival: Arrival | None) -> None:
+    def _took(self, window: EscapeWindow, half: Half, arrival: Arrival | None) -> None:
         if self._window is not window:
             return
         number = half.queue_offset
@@ -181,7 +181,7 @@ class HalfEscape:
             self._places[number] = place
         self._gone(window, number)
 
-    def _gone(self, window: Window, number: QueueOffset) -> None:
+    def _gone(self, window: EscapeWindow, number: QueueOffset) -> None:
         self._transactions.known.set_mark(number, HalfOutcome.DONE)
         window.done(number)
         self._wake([number])
@@ -193,7 +193,7 @@ class HalfEscape:
             for go_on in waiting:
                 go_on()
 
-    def _advance(self, window: Window, now_ms: int) -> None:
+    def _advance(self, window: EscapeWindow, now_ms: int) -> None:
         at = QueueOffset(window.done_to)
         if at > self._offsets.query(TRANSACTION_GROUP, HALF_TOPIC, QUEUE_ID):
             self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, QUEUE_ID, at, now_ms)

@@ -29,7 +29,7 @@ class TimerStatus(NamedTuple):
     dequeued: int
 
 
-class TimerGround(NamedTuple):
+class TimerStatusGround(NamedTuple):
     """What the figures are read from: `cursor` is the first slot that is not over."""
 
     store: Store
@@ -49,7 +49,7 @@ class TimerCounts(NamedTuple):
     dequeued: int
 
 
-def read_status(ground: TimerGround, counts: TimerCounts, now_ms: int) -> TimerStatus:
+def read_status(ground: TimerStatusGround, counts: TimerCounts, now_ms: int) -> TimerStatus:
     """How it stands."""
     store, files, precision_ms = ground.store, ground.files, ground.precision_ms
     now_tick = now_ms // precision_ms

@@ -34,8 +34,8 @@ from turbopump.broker.scheduled.timer_messages import (
 )
 from turbopump.broker.scheduled.timer_status import (
     TimerCounts,
-    TimerGround,
     TimerStatus,
+    TimerStatusGround,
     read_status,
 )
 from turbopump.broker.tables.versions import ACTING_STEP, Versions, is_older
@@ -569,7 +569,7 @@ class Timers:
     def status(self, now_ms: int) -> TimerStatus:
         """How it stands."""
         slots, read_tick = self._slots, self._kept.current.read_ms // self._precision_ms
-        ground = TimerGround(
+        ground = TimerStatusGround(
             self._store,
             self._files,
             self._precision_ms,

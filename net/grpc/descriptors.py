@@ -1,7 +1,7 @@
 """Descriptors of the services that every gRPC server here has, made of tables.
 
 Owns those of health and reflection, and how a file of descriptors is made. It must never know what
-a message is for. Called by reflection.py; nothing loads this until somebody asks for descriptors.
+a message is for. Called by reflection.py; nothing loads this until a client asks for descriptors.
 """
 
 from collections.abc import Mapping, Sequence

@@ -86,7 +86,7 @@ class GrpcOpening(asyncio.BufferedProtocol):
 
     @property
     def unsent(self) -> int:
-        """It was told nothing."""
+        """Nothing was given to it to send."""
         return 0
 
     def sweep(self, now: float) -> None:

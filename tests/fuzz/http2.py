@@ -69,7 +69,7 @@ def _heard(pieces: list[bytes]) -> list[tuple[int, int, Any]]:
 
 
 def grpc_calls(data: bytes) -> None:
-    """A connection keeps nothing behind its end, and says little to who asks for little."""
+    """A connection keeps nothing behind its end, and says little to a peer that asks for little."""
     if not _IS_THERE:
         return
     made = Bench(message_max=MESSAGE_MAX)

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.acting.lock_quorum import LockQuorum
 from turbopump.broker.ha.acting.members import MASTER_ID, Call, GroupMembers
-from turbopump.broker.ha.acting.pre_online import Elected, OthersOffsets, PreOnline
+from turbopump.broker.ha.acting.pre_online import ElectedPreOnline, OthersOffsets, PreOnline
 from turbopump.broker.ha.acting.seat import Seat
 from turbopump.engine.later import Later
 from turbopump.engine.types import LONG_AGO_MS
@@ -124,13 +124,13 @@ class ActingGroup:
             self._others.tick()
 
     def elected(self, reign: object) -> bool:
-        """The controllers have elected this broker: those who act hear that before clients do, and
-        what was committed to them is here then. Whether that is not over yet: `on_online` is called
-        when it is."""
+        """The controllers have elected this broker: brokers that act hear that before clients do,
+        and what was committed to them is here then. Whether that is not over yet: `on_online` is
+        called when it is."""
         if reign is self._reign:
             return self.waits
         self._reign, self.waits = reign, True
-        self._asking = asking = Elected(
+        self._asking = asking = ElectedPreOnline(
             self._broker,
             self.members,
             self._service,

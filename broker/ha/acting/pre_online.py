@@ -9,7 +9,7 @@ replicating.py does, once `done` is called. Made and ticked by group.py.
       43   consumer offsets               the higher one stays, unless it was set back there
       28, 45, 60  where its log ends, delay levels, timers: what either knows was delivered
     all connections stand still, and the last 906 is not so old that a replica acts again -> done
-    906 to each: the master serves, so nobody waits for it any more that should act when it dies
+    906 to each: the master serves, so no replica that should act when it dies waits for it any more
 
 Anything else than that: once more from the beginning, a second later. So a replica that is alive
 and cannot be heard keeps its master from serving, until no name server knows it any more. A master
@@ -227,7 +227,7 @@ class PreOnline:
                 raise NotYet("it took too long: replicas may act again")
 
     def _tell_online(self) -> None:
-        """That it serves, to those who wait for that."""
+        """That it serves, to the replicas that wait for that."""
         for one in self._seen:
             header = ExchangeHaInfo(return_number=one.number, is_online=True)
             request = new_request(RequestCode.EXCHANGE_BROKER_HA_INFO, header)
@@ -295,11 +295,11 @@ class PreOnline:
             self._broker.timers.take_newer(answers.timer_checkpoint(answer, self._wall_ms()))
 
 
-class Elected(PreOnline):
+class ElectedPreOnline(PreOnline):
     """The controllers have elected this broker. Who acts hears that before the reign begins for
     clients, and what was committed there is taken over. One that does not answer holds up nothing:
     it is asked again while this broker serves. Nor are connections waited for, because the
-    controllers tell replicas whom to follow."""
+    controllers tell replicas which broker to follow."""
 
     timeout_ms = ELECTED_TIMEOUT_MS
     connect_ms = 0

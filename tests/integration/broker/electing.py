@@ -193,7 +193,7 @@ class Elections:
             at = int(answer.fields["nextBeginOffset"])
 
     async def commit(self, address: str, at: int) -> int:
-        """How far the group G is, told to a broker; the code of its answer."""
+        """Reports to a broker how far the group G is; the code of its answer."""
         header = UpdateConsumerOffsetRequest("G", TOPIC, 0, at)
         request = new_request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
         try:

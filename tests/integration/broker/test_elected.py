@@ -196,7 +196,7 @@ def test_a_replica_acts_while_no_master_can_be_elected(tmp_path: Path) -> None:
                 await group.read(one.address)
             acting = await group.until("a replica acts", committed)
             assert acting is not None
-            assert not await group.try_send(acting, "to who acts"), "it writes nothing"
+            assert not await group.try_send(acting, "to the acting replica"), "it writes nothing"
             assert [await group.commit(one.address, 5) for one in replicas].count(0) == 1
             assert await group.committed(acting) == 5
             group.nodes[:] = [ControllerNode(node._config) for node in group.nodes]

@@ -1,4 +1,4 @@
-"""One port: plain and TLS, gRPC and remoting, told apart by the first bytes."""
+"""One port: plain and TLS, gRPC and remoting, distinguished by the first bytes."""
 
 import asyncio
 import socket

@@ -1,10 +1,11 @@
 """Groups with controllers whose replicas act while no master can be elected (RIP-32 beside RIP-44).
 
-The machines are those of the suite `group`. What is asked besides: whoever acts writes nothing to
-its log (I11), which the suite's checkers see; it acts no more once an elected master serves, and
-that has every offset that a broker has which it can reach (I13); and without controllers a replica
-acts, if it lives. The faults are those that do not cut brokers from each other; in one seed of four
-some do, and processes stand still: there two may act at a time, and all agree in the end.
+The machines are those of the suite `group`. What is asked besides: a broker that acts writes
+nothing to its log (I11), which the suite's checkers see; it acts no more once an elected master
+serves, and that has every offset that a broker has which it can reach (I13); and without
+controllers a replica acts, if it lives. The faults are those that do not cut brokers from each
+other; in one seed of four some do, and processes stand still: there two may act at a time, and all
+agree in the end.
 """
 
 from tests.sim.group.stories import Story
@@ -118,7 +119,7 @@ class ActingGroup(Run):
 
 
 class ActingStory(Story, ActingGroup):
-    """The same, told step by step."""
+    """The same, logged step by step."""
 
     def __init__(self, seed: int = 1, **plan: object) -> None:
         ActingGroup.__init__(self, seed, Plan((), **plan))

@@ -69,7 +69,7 @@ def name_servers_are_believed_at_once(patch: Patch) -> None:
 
 
 def old_name_servers_are_asked_as_new_ones(patch: Patch) -> None:
-    """And never answer, so that nobody knows who is in the group."""
+    """And never answer, so that no broker knows the members of the group."""
     answered = GroupMembers._answered
 
     def stays(self: GroupMembers, address: str, server: Any, answer: Any) -> None:

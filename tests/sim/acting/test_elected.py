@@ -9,7 +9,7 @@ from tests.sim.acting.elected import ACTS_MS, ActingStory, run_seed
 from tests.sim.planting import Patch, Plant
 from tests.sim.share import check_found, played
 from turbopump.broker.ha.acting.group import ActingGroup
-from turbopump.broker.ha.acting.pre_online import Elected
+from turbopump.broker.ha.acting.pre_online import ElectedPreOnline
 from turbopump.broker.ha.acting.seat import Seat
 from turbopump.broker.ha.service import HaService
 
@@ -24,10 +24,10 @@ def an_elected_master_does_not_ask(patch: Patch) -> None:
 def what_was_committed_to_who_acted_stays_there(patch: Patch) -> None:
     """It stops, and is not asked what it took."""
 
-    def nothing(self: Elected, name: str) -> Any:
+    def nothing(self: ElectedPreOnline, name: str) -> Any:
         yield from ()
 
-    patch.setattr(Elected, "_offsets", nothing)
+    patch.setattr(ElectedPreOnline, "_offsets", nothing)
     patch.setattr(ActingGroup, "_ask_who_came", lambda self: None)
 
 

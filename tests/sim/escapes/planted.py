@@ -2,7 +2,7 @@
 
 from tests.sim.planting import Patch, Plant
 from turbopump.broker.escape.bridge import Arrival
-from turbopump.broker.escape.window import Window
+from turbopump.broker.escape.window import EscapeWindow
 from turbopump.broker.scheduled.delay import DelayedMessages
 from turbopump.broker.scheduled.due_slots import Due
 from turbopump.broker.scheduled.level_escape import LevelEscape
@@ -16,16 +16,16 @@ from turbopump.engine.types import QueueOffset
 def what_no_master_took_counts(patch: Patch) -> None:
     """A message that failed is not sent again."""
 
-    def failed(self: Window, number: int, now_ms: int) -> None:
+    def failed(self: EscapeWindow, number: int, now_ms: int) -> None:
         self.done(number)
 
-    patch.setattr(Window, "failed", failed)
+    patch.setattr(EscapeWindow, "failed", failed)
 
 
 def progress_is_ahead_of_what_was_delivered(patch: Patch) -> None:
     """It counts what is on its way."""
 
-    def settle(self: LevelEscape, level: int, window: Window, now_ms: int) -> None:
+    def settle(self: LevelEscape, level: int, window: EscapeWindow, now_ms: int) -> None:
         at = QueueOffset(window.next)
         if at > self._levels.position(level):
             self._levels.delivered_elsewhere(level, at, now_ms)

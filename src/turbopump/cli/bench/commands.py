@@ -50,7 +50,7 @@ def producer(
     rate: of.Rate = 0.0,
     duration_s: of.Duration = 0.0,
     warmup_s: of.Warmup = 0.0,
-    encoding: of.Header = of.Encoding.ROCKETMQ,
+    encoding: of.Header = of.HeaderEncoding.ROCKETMQ,
     no_unique_key: of.NoUniqueKey = False,
     queues: of.Queues = 8,
     topics: of.Topics = 1,
@@ -106,7 +106,7 @@ def consumer(
     check_crc: of.CheckCrc = False,
     duration_s: of.Duration = 0.0,
     warmup_s: of.Warmup = 0.0,
-    encoding: of.Header = of.Encoding.ROCKETMQ,
+    encoding: of.Header = of.HeaderEncoding.ROCKETMQ,
     topics: of.Topics = 1,
     plot: of.Plot = None,
     as_json: Json = False,
@@ -148,7 +148,7 @@ def mixed(
     check_crc: of.CheckCrc = False,
     duration_s: of.Duration = 0.0,
     warmup_s: of.Warmup = 0.0,
-    encoding: of.Header = of.Encoding.ROCKETMQ,
+    encoding: of.Header = of.HeaderEncoding.ROCKETMQ,
     queues: of.Queues = 8,
     topics: of.Topics = 1,
     workload: of.WorkloadFile = None,
@@ -179,7 +179,7 @@ def mixed(
     _run(_with_file(plan, workload), plot, as_json)
 
 
-def _shape(encoding: of.Encoding, no_unique_key: bool, **fields: Any) -> "Shape":
+def _shape(encoding: of.HeaderEncoding, no_unique_key: bool, **fields: Any) -> "Shape":
     from turbopump.cli.bench.frames import Shape
     from turbopump.cli.bench.run import unique_prefix
     from turbopump.net.wire.command import Codec

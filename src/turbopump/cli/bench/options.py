@@ -12,7 +12,7 @@ import typer
 from turbopump.cli.options import INT32_MAX, INT64_MAX, Switch
 
 
-class Encoding(Enum):
+class HeaderEncoding(Enum):
     """How request headers are encoded (RocketMQ: SerializeType)."""
 
     JSON = "json"
@@ -92,7 +92,9 @@ Duration = Annotated[
     float, _seconds("--duration", "How long to measure; 30 if nothing else ends it.")
 ]
 Warmup = Annotated[float, _seconds("--warmup", "How long before the measurement.")]
-Header = Annotated[Encoding, typer.Option("--encoding", help="How request headers are encoded.")]
+Header = Annotated[
+    HeaderEncoding, typer.Option("--encoding", help="How request headers are encoded.")
+]
 NoUniqueKey = Annotated[
     bool, typer.Option("--no-unique-key", help="Without the UNIQ_KEY that clients give.")
 ]

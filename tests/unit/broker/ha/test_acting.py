@@ -77,7 +77,7 @@ class Connections:
 
 
 class Alone:
-    """A reign whose sends wait for nobody."""
+    """A reign whose sends wait for no replica."""
 
     over = False
 

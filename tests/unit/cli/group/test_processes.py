@@ -81,7 +81,7 @@ class Machine:
 
 
 class Group:
-    """Nodes, the events that were told, and the machine below."""
+    """Nodes, the events that were reported, and the machine below."""
 
     def __init__(self, folder: Path, *names: str) -> None:
         self.machine = Machine(folder)
@@ -136,7 +136,7 @@ def running(group: Group, story: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
 
 
 async def nothing() -> None:
-    """A story in which nobody does anything."""
+    """A story in which nothing is done."""
 
 
 def failure(group: Group) -> GroupError:

@@ -227,7 +227,7 @@ def test_bytes_behind_the_end_of_a_log() -> None:
     assert tails(log(stopped)) == []
     assert tails(log(stopped, tail(500, is_half=True))) == [], "a transfer ends anywhere"
     text = "a: bytes up to 550 are not zeros, the log ends at 500"
-    assert tails(log(alone, tail(500, is_half=True))) == [text], "nobody sends it half records"
+    assert tails(log(alone, tail(500, is_half=True))) == [text], "no master sends it half records"
     assert tails(log(stopped, tail(500))) == [text]
     assert len(tails(log(stopped, tail(500, is_half=True), tail(700)))) == 2
     (undecided,) = tails(log(running, tail(500)))

@@ -95,7 +95,7 @@ def test_what_an_outcome_is() -> None:
     assert nothing.verdict().outcome is PromiseOutcome.HOLDS
     assert nothing.verdict(looked=False).outcome is PromiseOutcome.UNDECIDED
     nothing.cannot_tell("it may be open")
-    assert nothing.verdict().outcome is PromiseOutcome.UNDECIDED, "nobody says that it holds then"
+    assert nothing.verdict().outcome is PromiseOutcome.UNDECIDED, "it is not said to hold then"
     nothing.extend(findings(5))
     assert nothing.verdict().outcome is PromiseOutcome.VIOLATED
     assert nothing.verdict(looked=False).outcome is PromiseOutcome.VIOLATED

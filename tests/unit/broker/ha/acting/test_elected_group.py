@@ -68,7 +68,7 @@ def test_a_replica_acts_when_no_master_was_there_for_a_while(
     replica.world.pass_time(300)
     assert replica.acts()
     assert (replica.commit(5), replica.lock()) == (0, 0)
-    assert replica.connections.followed == [], "the controllers say whom it follows"
+    assert replica.connections.followed == [], "the controllers say which broker it follows"
 
 
 def test_what_controllers_said_since_counts(make: Callable[..., Elector]) -> None:

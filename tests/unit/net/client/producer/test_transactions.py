@@ -55,7 +55,7 @@ def one(cluster: ScriptedCluster) -> ScriptedCluster:
 
 
 async def never_asked(_message: ReceivedMessage) -> TransactionEnd:
-    raise AssertionError("nobody asks")
+    raise AssertionError("no broker asks")
 
 
 def played(story: Story, check: Any = never_asked, **more: Any) -> Any:

@@ -53,7 +53,7 @@ def a_master_serves_at_once(patch: Patch) -> None:
 
 def a_replica_acts_beside_its_master(patch: Patch) -> None:
     """What name servers say decides alone, until they know the master (as in RocketMQ)."""
-    patch.setattr(Seat, "master_comes", lambda self: None)
+    patch.setattr(Seat, "master_comes", lambda self, number: None)
     init = Seat.__init__
 
     def alone(self: Seat, *arguments: Any) -> None:

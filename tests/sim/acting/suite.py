@@ -10,11 +10,15 @@ import random
 from unittest.mock import patch
 
 from tests.sim.acting.lockers import YOUNG_MS, Locker
-from tests.sim.acting.machines import Member, NameMachine, Reader
-from tests.sim.acting.model import Model
+from tests.sim.acting.machines import READERS, TOPIC, Member, NameMachine, Reader
+from tests.sim.acting.model import Model, offsets_of
 from tests.sim.group.calls import Trouble
+from tests.sim.group.machines import CALL_TIMEOUT_MS
 from tests.sim.ha.net import Network
 from turbopump.broker.ha.acting import lock_quorum
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import new_request
+from turbopump.net.wire.headers.offsets import UpdateConsumerOffsetRequest
 
 START_MS = 1_800_000_000_000
 STEP_MS = 20
@@ -23,6 +27,8 @@ PLAY_MS = 40_000
 SETTLE_MS = 30_000
 QUIET_MS = 5_000
 """Without trouble for so long, those act that should, and what one broker knows its master does."""
+STILL_MS = 9_000
+"""A replica acts for a master that stands still for so long."""
 OLD_QUIET_MS = 12_000
 """With old name servers: that they are old is found out anew when one was away."""
 
@@ -97,6 +103,31 @@ class Run:
         self._pass(5_000)
         self.model.settled()
         return self.model
+
+    def stand_still(self) -> None:
+        """The master stands still, and a replica takes a commit that no consumer repeats."""
+        self.has_cuts = True  # the master that stands still believes that it keeps progress
+        for one in self.machines:
+            one.start()
+        self._pass(8_000)
+        master, *replicas = self.brokers
+        reader = self.readers[0]
+        for one in self.readers:
+            one.paused = True
+        self._pass(1_000)
+        master.paused = True
+        self._pass(STILL_MS)
+        acting = [one for one in replicas if one.context.role.is_acting]
+        assert acting, "no replica acts"
+        to = reader.position + 1
+        header = UpdateConsumerOffsetRequest(READERS, TOPIC, reader.queue_id, to)
+        request = new_request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+        reader.endpoint.call(acting[0].endpoint.address, request, CALL_TIMEOUT_MS)
+        self._pass(500)
+        assert offsets_of(acting[0])[reader.queue_id] == to, "the commit is not there"
+        master.paused = False
+        self._pass(SETTLE_MS)
+        self.model.settled()
 
     # Trouble
 
@@ -178,3 +209,8 @@ class Run:
 def run_seed(seed: int) -> Model:
     """Play one seed."""
     return Run(seed).play()
+
+
+def run_stood_still(seed: int) -> None:
+    """Play a master that stands still."""
+    Run(seed).stand_still()

@@ -18,6 +18,7 @@ from turbopump.engine.types import StoreError
 IS_WHOLE: Final = bool(os.environ.get("TURBOPUMP_ALL_SEEDS"))
 PART: Final = 3
 SHOWN_BY: Final = {
+    "a_broker_forgets_locks_and_votes": 43,
     "a_deposed_master_delivers": 13,
     "a_leader_whose_disk_hangs_leads_on": 18,
     "a_master_serves_at_once": 6,

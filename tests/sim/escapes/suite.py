@@ -78,9 +78,11 @@ class EscapeModel(Model):
         super().serves(master)
         if self._group.has_cuts:
             return
-        mine = master.context
+        mine, known = master.context, master.replicating.acting.members.members.values()
         for other in self._listed(master):
             theirs = other.context
+            if other.endpoint.address not in known:
+                continue  # it came just now: what it delivered may come again
             if theirs.store.max_log_offset > mine.store.max_log_offset:
                 continue
             progress = mine.delay.progress()

@@ -14,6 +14,8 @@ from turbopump.broker.ha.acting.seat import Seat
 from turbopump.broker.ha.service import HaService
 
 SEEDS = range(15)
+# Seeds that find what is not mended yet; docs/TESTING.md says what it is.
+OPEN = (78,)
 
 
 def an_elected_master_does_not_ask(patch: Patch) -> None:
@@ -81,6 +83,12 @@ BUGS: dict[Plant, Callable[[int], object]] = {
 def test_elected_groups() -> None:
     for seed in played(SEEDS):
         run_seed(seed)
+
+
+@pytest.mark.parametrize("seed", OPEN)
+@pytest.mark.xfail(strict=True, reason="a name server that refused once is taken for an old one")
+def test_open_finding(seed: int) -> None:
+    run_seed(seed)
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)

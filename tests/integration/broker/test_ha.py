@@ -208,6 +208,7 @@ def test_a_plain_pair(tmp_path: Path) -> None:
             bind_address=HOST,
             ha_listen_port=0,
             in_sync_replicas=2,
+            slave_timeout_ms=30_000,  # 5,000 sends at once, on a machine that may be busy
         )
         second = HaOptions(broker_role=BrokerRole.SLAVE, bind_address=HOST, ha_listen_port=0)
         async with nodes(tmp_path, mode, first, second) as (master, slave):

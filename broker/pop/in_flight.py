@@ -42,7 +42,9 @@ class InFlight:
     def popped(
         self, queue: PoppedQueue, first: QueueOffset, until_ms: int, count: int, now_ms: int
     ) -> None:
-        """Messages of a queue, from `first` on, are hidden until a time."""
+        """Messages of a queue, from `first` on, are hidden until a time. What was handled natively
+        before is counted first: one that was acknowledged twice is none of these."""
+        self.collect()
         pair, second = (queue.group, queue.topic), until_ms // SECOND
         self._counts.setdefault(pair, Counter())[second] += count
         self._first.setdefault(pair, {}).setdefault(second, (queue.queue_id, first))

@@ -242,6 +242,13 @@ def test_acknowledgements_of_a_read_are_one_record() -> None:
     assert compare(plan, 1 << 20, FlushMode.ASYNC_FLUSH, False, same_files=True) >= 20
 
 
+def test_what_is_acknowledged_twice_counts_for_no_later_pop() -> None:
+    """Native acknowledgements were counted behind the pop that came after them."""
+    again = {**ONE, "at": 0, "count": 1}
+    plan = [POP, ONE, "read", again, {**again, "count": 40}, {**POP, "max": 1}]
+    compare(plan, 1 << 20, FlushMode.ASYNC_FLUSH, False)
+
+
 def compare(
     plan: list[Any], cut: int, mode: FlushMode, turn: bool, *, same_files: bool = False
 ) -> int:

@@ -2,15 +2,15 @@
  * requests to one record for all of a check point that came together.
  *
  * The reference is broker/handlers/pop/acks.py with broker/pop/joined_acks.py and revive_log.py. An
- * acknowledgement is noted (lane_add_ack), and written with the others of its check point before
- * anything but acknowledgements is served (lane_write_ack): a record that waits among the timers
- * until its check point is due. All else is LANE_ELSEWHERE, with nothing changed: ordered pops,
- * what is due already, a handle that is doubtful.
+ * acknowledgement is noted (lane_add_ack), and written with the others of its check point at the
+ * end of the read, or before a request of it that Python serves (lane_write_ack): a record that
+ * waits among the timers until its check point is due. All else is LANE_ELSEWHERE, with nothing
+ * changed: ordered pops, what is due already, a handle that is doubtful.
  *
  *     handle    startOffset popTime invisibleTime reviveQid retryFlag brokerName queueId [offset]
  *
- * Texts stay where the request has them until it is written. A check point is written by itself:
- * pops are the handler's. */
+ * Texts stay where the request has them until it is written. A check point (lane_write_point) is
+ * written for a pop, which a handler serves. */
 #ifndef TURBOPUMP_LANE_ACK_H
 #define TURBOPUMP_LANE_ACK_H
 

@@ -23,4 +23,3 @@ cdef class Acks:
     cdef int write(self, lane_core *lane, int64_t now_ms) except -1
     cdef int64_t low(self, int32_t row, int32_t queue_id) except? -1
     cdef int count(self, int32_t row, int64_t until_ms, int64_t requests) except -1
-    cdef int grow(self) except -1

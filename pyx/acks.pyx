@@ -8,19 +8,19 @@ handled. It must never keep one beyond the read, nor decide what is plain: the b
     add, add, add ... -> write: a record for each check point -> the answers, in the order they came
 """
 
-from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from cpython.mem cimport PyMem_Free
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
 from turbopump.pyx.c_lane cimport *
 from turbopump.pyx.c_traffic cimport *
 from turbopump.pyx.dispatch cimport QueueTable
+from turbopump.pyx.name_rows cimport row_room
 
 MAX_ACKERS = 1 << 14
 """Groups and topics that are served natively; what is beyond is for the Python handler."""
 
 cdef enum:
-    FIRST_ACKERS = 16
     TOPIC_MAX = 127
     SECOND = 1000
 
@@ -65,7 +65,8 @@ cdef class Acks:
         if number < 0:
             if self.core.pairs.count == MAX_ACKERS:
                 return
-            self.grow()
+            self.core.rows = <lane_acker *>row_room(
+                &self.core.pairs, self.core.rows, sizeof(lane_acker))
             self.names.append((group, topic))
             self.texts.append(text)
             number = nam_add(&self.core.pairs, <const uint8_t *><const char *>text, first.size,
@@ -144,28 +145,4 @@ cdef class Acks:
             self.tell()
             self.noted_row, self.noted_second = row, second
         self.noted_count += requests
-        return 0
-
-    cdef int grow(self) except -1:
-        """Make room for one more row."""
-        cdef int32_t count = self.core.pairs.count
-        cdef size_t capacity
-        cdef void *keys
-        cdef void *rows
-        cdef void *buckets
-        if count < FIRST_ACKERS and count > 0 or count & (count - 1):
-            return 0
-        capacity = <size_t>max(FIRST_ACKERS, 2 * count)
-        keys = PyMem_Realloc(self.core.pairs.keys, capacity * sizeof(nam_key))
-        if keys == NULL:
-            raise MemoryError
-        self.core.pairs.keys = <nam_key *>keys
-        rows = PyMem_Realloc(self.core.rows, capacity * sizeof(lane_acker))
-        if rows == NULL:
-            raise MemoryError
-        self.core.rows = <lane_acker *>rows
-        buckets = PyMem_Realloc(self.core.pairs.buckets, capacity * 2 * sizeof(int32_t))
-        if buckets == NULL:
-            raise MemoryError
-        nam_rehash(&self.core.pairs, <int32_t *>buckets, capacity * 2)
         return 0

@@ -30,4 +30,3 @@ cdef class Pulls:
     cdef tuple reader(self)
     cdef void count(self, const trf_pull *pull) noexcept
     cdef int note(self, tuple reader, const trf_pull *pull, int64_t now_ms) except -1
-    cdef int grow(self) except -1

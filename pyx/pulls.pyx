@@ -6,15 +6,16 @@ from, and what they got. It must never decide what is plain: the broker does (fa
 Called by FastConnection for each pull, and by the broker.
 """
 
-from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
-from turbopump.pyx.c_lane cimport nam_add, nam_clear, nam_find, nam_key, nam_rehash, nam_text
+from turbopump.pyx.c_lane cimport nam_add, nam_clear, nam_find, nam_text
 from turbopump.pyx.c_pulls cimport *
 from turbopump.pyx.c_traffic cimport *
 from turbopump.pyx.dispatch cimport QueueTable
 from turbopump.pyx.filter cimport Filter
+from turbopump.pyx.name_rows cimport row_room
 from turbopump.pyx.region cimport Region
 from turbopump.pyx.tail cimport Tail
 
@@ -24,9 +25,6 @@ MAX_QUEUES = 1024
 """Queues of a topic that is read natively: a reader has 56 bytes for each."""
 MAX_HELD = 4096
 """Mappings of queue files that readers keep; beyond it all are released."""
-
-cdef enum:
-    FIRST_READERS = 16
 
 
 cdef class Pulls:
@@ -76,7 +74,8 @@ cdef class Pulls:
         if number < 0:
             if self.core.pairs.count == MAX_READERS:
                 return
-            self.grow()
+            self.core.rows = <lane_reader *>row_room(
+                &self.core.pairs, self.core.rows, sizeof(lane_reader))
             self.names.append((group, topic))
             self.texts.append(None)
             number = self.core.pairs.count
@@ -281,30 +280,6 @@ cdef class Pulls:
         if pull.sys_flag & 1 and pull.commit_offset >= 0:
             group, topic = reader
             self.commit(group, topic, pull.queue_id, pull.commit_offset, now_ms)
-        return 0
-
-    cdef int grow(self) except -1:
-        """Make room for one more row."""
-        cdef int32_t count = self.core.pairs.count
-        cdef size_t capacity
-        cdef void *keys
-        cdef void *rows
-        cdef void *buckets
-        if count < FIRST_READERS and count > 0 or count & (count - 1):
-            return 0
-        capacity = <size_t>max(FIRST_READERS, 2 * count)
-        keys = PyMem_Realloc(self.core.pairs.keys, capacity * sizeof(nam_key))
-        if keys == NULL:
-            raise MemoryError
-        self.core.pairs.keys = <nam_key *>keys
-        rows = PyMem_Realloc(self.core.rows, capacity * sizeof(lane_reader))
-        if rows == NULL:
-            raise MemoryError
-        self.core.rows = <lane_reader *>rows
-        buckets = PyMem_Realloc(self.core.pairs.buckets, capacity * 2 * sizeof(int32_t))
-        if buckets == NULL:
-            raise MemoryError
-        nam_rehash(&self.core.pairs, <int32_t *>buckets, capacity * 2)
         return 0
 
 

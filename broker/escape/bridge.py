@@ -35,8 +35,8 @@ BYTES_MAX: Final = 16 << 20
 TIMEOUT_MS: Final = 3_000
 """Of one message (RocketMQ: 3 s)."""
 STORED_ENOUGH: Final = 3
-"""A message that was stored so often, and each time not as safe as its master was to make it, has
-arrived: what is sent for ever is delivered for ever."""
+"""A message that is stored at this try or a later one, though not as safe as its master was to make
+it, has arrived: what is sent for ever is delivered for ever."""
 AVOID_MS: Final = 2_000
 """A master that did not take a message gets none for so long while there are others."""
 TOLD_MAX: Final = 16

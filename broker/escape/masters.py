@@ -30,6 +30,8 @@ AGAIN_MS: Final = 500
 TIMEOUT_MS: Final = 3_000
 TOPICS_MAX: Final = 4_096
 """Topics whose masters are remembered; those that were asked for longest ago go first."""
+KEPT_MAX: Final = 200_000
+"""Masters of all topics, some 60 MB with addresses of the usual length; as above."""
 ROUTE_MAX: Final = 1 << 20
 """Bytes of an answer: the loop reads one of that size in some 20 ms. Ten thousand groups have
 less."""
@@ -67,13 +69,15 @@ class Masters:
         self._call, self._servers = call, servers
         self._own_name, self._steady_ms = own_name, steady_ms
         self._topics: dict[str, _Known] = {}
+        self._kept = 0
+        """Masters of all of them."""
         self._first = 0
 
     def of(self, topic: str) -> tuple[Master, ...] | None:
         """Those that are known, sorted by name; None while no name server has said anything."""
         known = self._topics.get(topic)
         if known is None:
-            self._bound()
+            self._bound(KEPT_MAX, TOPICS_MAX - 1)
             known = self._topics[topic] = _Known()
         age_ms = self._steady_ms() - known.asked_ms
         if age_ms >= (REFRESH_MS if known.masters else AGAIN_MS):
@@ -111,7 +115,10 @@ class Masters:
             self._first += 1
             self._try(topic, known, others)
         else:
+            if self._topics.get(topic) is known:
+                self._kept += len(found) - len(known.masters or ())
             known.is_asking, known.masters = False, found
+            self._bound(KEPT_MAX, TOPICS_MAX)
 
     def _read(self, answer: Command) -> tuple[Master, ...] | None:
         """None if the answer says nothing of the topic."""
@@ -125,9 +132,11 @@ class Masters:
             return None
         return masters_of(route, self._own_name)
 
-    def _bound(self) -> None:
-        if len(self._topics) >= TOPICS_MAX:
-            del self._topics[min(self._topics, key=lambda name: self._topics[name].asked_ms)]
+    def _bound(self, masters: int, topics: int) -> None:
+        """Keep at most so many."""
+        while len(self._topics) > topics or (self._kept > masters and len(self._topics) > 1):
+            oldest = min(self._topics, key=lambda name: self._topics[name].asked_ms)
+            self._kept -= len(self._topics.pop(oldest).masters or ())
 
 
 def masters_of(route: TopicRouteData, own_name: str) -> tuple[Master, ...]:

@@ -144,13 +144,14 @@ class GrpcClients:
             raise RpcRefused(Code.BAD_REQUEST, "settings of no producer and no consumer")
         merge(ground.broker, settings, now_ms)
         known = self._clients.get(client_id)
-        if known is not None and known.group != (consumer.group_name if consumer else ""):
-            self.drop(known)
-            known = None
-        topics = {**({} if known is None else known.topics), **topics}
+        is_other = known is not None and known.group != (consumer.group_name if consumer else "")
+        topics = {**({} if known is None or is_other else known.topics), **topics}
         subscribed = consumer.subscription_data_set if consumer is not None else ()
         size = CLIENT_SIZE + 3 * settings.ByteSize() + sum(one.size for one in subscribed)
         size = self._room(known, size, topics)
+        if known is not None and is_other:
+            self.drop(known)
+            known = None
         client = known or self._add(call, client_id, settings)
         client.link.stream = call
         client.settings, client.consumer = settings, consumer
@@ -199,13 +200,19 @@ class GrpcClients:
         client.peer.lost()
 
     def tick(self) -> None:
-        """Drop who is silent; an open stream is a sign of life. In steps, because thousands may
+        """Drop silent clients; an open stream is a sign of life. In steps, because thousands may
         have come at one time."""
         if not self._is_ticking:
             self._is_ticking = True
             self._ground.work(b"", self._look())
 
     def _look(self) -> Steps[None]:
+        try:
+            yield from self._look_at_all()
+        finally:
+            self._is_ticking = False  # also where one of them failed
+
+    def _look_at_all(self) -> Steps[None]:
         handled = 0
         for client in list(self._clients.values()):
             now_ms = self._ground.broker.steady_ms()
@@ -221,7 +228,6 @@ class GrpcClients:
             handled += 1
             if handled % CLIENTS_OF_STEP == 0:
                 yield
-        self._is_ticking = False
 
     def _add(self, call: GrpcCall, client_id: str, settings: Any) -> GrpcClient:
         link = TelemetryLink(self._ground, lambda: self.drop(client))

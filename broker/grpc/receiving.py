@@ -69,7 +69,7 @@ _NOTHING: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_T
 
 @dataclass(slots=True, frozen=True)
 class _Receive:
-    """One call: who asks for what."""
+    """One call: its client, and what it asks for."""
 
     call: GrpcCall
     client_id: str

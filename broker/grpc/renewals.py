@@ -21,6 +21,7 @@ from turbopump.broker.grpc.settings import retry_delay_ms
 from turbopump.net.grpc.codes import Code
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.turns import Steps
+from turbopump.net.wire.names import kept_size
 
 logger = logging.getLogger(__name__)
 
@@ -31,8 +32,11 @@ STEPS_MS: Final = (60_000, 180_000, 300_000, 600_000, 1_800_000, 3_600_000)
 TOTAL_MAX_MS: Final = 3 * 3_600_000
 """A message that is worked on for longer is left (renewMaxTimeMillis)."""
 FAILURES_MAX: Final = 3
-RENEWED_MAX: Final = 100_000
-"""Messages at once, 70 MB of them; more come again when their time is over."""
+RENEWED_SIZE_MAX: Final = 64 << 20
+"""Bytes of all receipts that are renewed, some 80,000; the messages of more come again when their
+time is over."""
+RENEWED_SIZE: Final = 500
+"""Bytes of one besides its texts."""
 BACK_MS: Final = 1_000
 """What a client had that is gone comes again after that time."""
 OF_STEP: Final = 16
@@ -46,6 +50,7 @@ class _Renewed:
     """The handle that the client has."""
     receipt: Receipt
     since_ms: int
+    size: int
     count: int = 0
     failures: int = 0
     is_settled: bool = False
@@ -68,19 +73,21 @@ class Renewals:
         self._clients: dict[str, _OfClient] = {}
         self._due: list[tuple[int, int, _Renewed]] = []
         self._numbered = 0
-        self.count = 0
+        self.count = self._size = 0
 
     def add(self, client_id: str, message_id: str, receipt: Receipt) -> None:
         """A message was delivered to a push consumer."""
-        if self.count >= RENEWED_MAX:
-            return
         first = receipt.text
-        one = _Renewed(client_id, message_id, first, receipt, self._ground.now_ms())
+        size = RENEWED_SIZE + kept_size(message_id, first, first)
+        if self._size + size > RENEWED_SIZE_MAX:
+            return
+        one = _Renewed(client_id, message_id, first, receipt, self._ground.now_ms(), size)
         entries = self._clients.setdefault(client_id, _OfClient()).entries
         if (message_id, first) in entries:
             return
         entries[message_id, first] = one
         self.count += 1
+        self._size += size
         self._push(one)
 
     def newest(
@@ -115,6 +122,7 @@ class Renewals:
         self.count -= len(left)
         for one in left:
             one.is_settled = True
+            self._size -= one.size
         self._ground.work(self._peer.host, self._give_back([one.receipt for one in left]))
 
     def tick(self) -> None:
@@ -192,6 +200,7 @@ class Renewals:
         entries = self._clients[one.client_id].entries
         del entries[one.message_id, one.first]
         self.count -= 1
+        self._size -= one.size
         if not entries:
             del self._clients[one.client_id]
 

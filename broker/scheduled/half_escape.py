@@ -42,6 +42,7 @@ from turbopump.net.wire.headers.send import SendMessageResponse
 from turbopump.net.wire.headers.transactions import EndTransactionRequest
 from turbopump.net.wire.message import TRANSACTION_ROLLBACK
 from turbopump.net.wire.message_id import decode_message_id
+from turbopump.net.wire.names import kept_size
 
 logger = logging.getLogger(__name__)
 
@@ -50,9 +51,11 @@ WINDOW: Final = 1_024
 AGAIN_PER_STEP: Final = 32
 READ_PER_STEP: Final = 64
 """Half messages that are looked at by one step: some of them ask the index."""
-MOVED_MAX: Final = 20_000
-"""Half messages of which it is remembered where they are, some 8 MB; of the others their producers
-are asked by the master that has them."""
+MOVED_SIZE_MAX: Final = 16 << 20
+"""Bytes of what is remembered of where half messages are, some 20,000; producers of the others are
+asked by the master that has them."""
+MOVED_SIZE: Final = 500
+"""Bytes of one besides its texts."""
 WAITING_MAX: Final = 1_000
 """Producers that wait until their half message has moved."""
 
@@ -62,6 +65,13 @@ class _Place(NamedTuple):
 
     address: str
     request: EndTransactionRequest
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes."""
+        of = self.request
+        texts = of.producer_group, of.msg_id or "", of.transaction_id or ""
+        return MOVED_SIZE + kept_size(self.address, *texts)
 
 
 class HalfEscape:
@@ -80,6 +90,7 @@ class HalfEscape:
         self._acts = False
         self._window: EscapeWindow | None = None
         self._places: dict[QueueOffset, _Place] = {}
+        self._places_size = 0
         self._waiting: dict[QueueOffset, list[Callable[[], None]]] = {}
         self._waiting_count = 0
 
@@ -93,6 +104,7 @@ class HalfEscape:
         if self._acts:
             self._acts, self._window = False, None
             self._places.clear()
+            self._places_size = 0
             self._wake(list(self._waiting))
             self._transactions.role_changed()
 
@@ -176,10 +188,15 @@ class HalfEscape:
             return
         place = _place_of(arrival, half)
         if place is not None:
-            if len(self._places) >= MOVED_MAX:
-                del self._places[next(iter(self._places))]
-            self._places[number] = place
+            self._keep(number, place)
         self._gone(window, number)
+
+    def _keep(self, number: QueueOffset, place: _Place) -> None:
+        self._places[number] = place
+        self._places_size += place.size
+        while self._places_size > MOVED_SIZE_MAX:
+            oldest = next(iter(self._places))
+            self._places_size -= self._places.pop(oldest).size
 
     def _gone(self, window: EscapeWindow, number: QueueOffset) -> None:
         self._transactions.known.set_mark(number, HalfOutcome.DONE)

@@ -207,7 +207,8 @@ def test_what_moves_behind_one_that_stays_is_bounded(replica: Replica) -> None:
 def test_places_that_are_remembered_are_bounded(
     replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(half_escape, "MOVED_MAX", 2)
+    monkeypatch.setattr(half_escape, "MOVED_SIZE", 1 << 20)
+    monkeypatch.setattr(half_escape, "MOVED_SIZE_MAX", 5 << 19)
     replica.master("m")
     headers = [half(replica, b"%d" % number) for number in range(4)]
     replica.pass_time(1_500)

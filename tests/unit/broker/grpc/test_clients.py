@@ -259,6 +259,32 @@ def test_clients_are_bounded_in_bytes(front: GrpcWorld, monkeypatch: pytest.Monk
     assert front.messaging.clients.size == 0
 
 
+def test_a_client_whose_new_settings_are_refused_is_what_it_was(
+    front: GrpcWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    front.consumer("c1", "G1", "TNormal")
+    monkeypatch.setattr(clients, "CLIENTS_SIZE_MAX", 100)
+    assert front.producer("c1", "TNormal")[1].error is not None
+    client = front.messaging.clients.get("c1")
+    assert client is not None and client.group == "G1"
+
+
+def test_clients_are_looked_at_again_after_one_has_failed(
+    front: GrpcWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    front.ask("Heartbeat", "c1")
+    front.producer("c1", "TNormal")[0].on_over()
+    dropped = front.messaging.clients.drop
+
+    def fails(_client: Any) -> None:
+        monkeypatch.setattr(front.messaging.clients, "drop", dropped)
+        raise RuntimeError("it fails once")
+
+    monkeypatch.setattr(front.messaging.clients, "drop", fails)
+    front.world.pass_time(60_000, 1_000)
+    assert len(front.messaging.clients) == 0
+
+
 def test_an_operator_sees_the_threads_of_a_consumer(front: GrpcWorld) -> None:
     call, heard = front.consumer("c1", "G1", "TNormal")
     heard.raw.clear()

@@ -411,11 +411,25 @@ def test_a_message_is_not_renewed_for_ever(front: GrpcWorld) -> None:
 
 
 def test_renewed_messages_are_bounded(front: GrpcWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(renewals, "RENEWED_MAX", 0)
+    monkeypatch.setattr(renewals, "RENEWED_SIZE_MAX", 0)
     push(front)
     assert front.messaging.renewals.count == 0
     front.world.pass_time(61_000, 1_000)
     assert len(receive(front, client_id="c2")) == 1
+
+
+def test_renewed_messages_are_bounded_by_their_bytes(
+    front: GrpcWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An id is a producer's text, up to 32 KiB long."""
+    monkeypatch.setattr(renewals, "RENEWED_SIZE_MAX", 4_000)
+    front.consumer("c1", "G1", "TNormal", kind=PUSH)
+    for size in (3_000, 1):
+        front.send(message(message_id="m" * size))
+    receive(front, client_id="c1", auto_renew=True, batch_size=32)
+    assert front.messaging.renewals.count == 1
+    front.messaging.clients.drop(front.messaging.clients.get("c1"))
+    assert front.messaging.renewals._size == 0
 
 
 def test_a_failed_message_is_no_longer_renewed(front: GrpcWorld) -> None:

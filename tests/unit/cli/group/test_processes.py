@@ -280,7 +280,7 @@ def test_roles_are_those_of_the_name_server(group: Group) -> None:
 
     lines, brokers = running(group, story)
     roles = {line["node"]: line["role"] for line in lines}
-    assert roles == {**dict.fromkeys(NAMES, ""), "broker-a-2": "slave"}, "who is gone has no role"
+    assert roles == {**dict.fromkeys(NAMES, ""), "broker-a-2": "slave"}, "one that is gone has none"
     assert [(one["node"], one["id"], one["role"]) for one in brokers] == [
         *(("broker-a", 0, "master"), ("broker-a-2", 1, "slave"))
     ]

@@ -139,7 +139,7 @@ def test_who_is_elected_as_it_starts_waits_for_a_name_server(
     replica.say(_2=SLAVE, _3=OTHER)
     replica.commit(8)
     assert elected.group.elected(Alone())
-    assert elected.online == 0, "it does not know who is in the group"
+    assert elected.online == 0, "it does not know the members of the group"
     elected.world.pass_time(300)
     assert (elected.online, elected.offset()) == (1, 8)
 

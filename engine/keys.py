@@ -142,3 +142,15 @@ ANY: Final = between(0, INT32_MAX)
 COUNT: Final = between(1, INT32_MAX)
 PERCENT: Final = between(0, 100)
 PORT: Final = between(0, 65_535)
+
+
+def _addresses(value: str) -> list[str]:
+    found = [part.strip() for part in value.split(";") if part.strip()]
+    for address in found:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+            raise ValueError("host:port, several separated by ;")
+    return found
+
+
+NAME_SERVERS: Final = Kind("host:port, several separated by ;", _addresses, ";".join)

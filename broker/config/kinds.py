@@ -8,7 +8,7 @@ import re
 from enum import Enum
 from typing import Final
 
-from turbopump.engine.keys import Kind
+from turbopump.engine.keys import NAME_SERVERS, Kind
 from turbopump.net.allocation.shares import MachineRooms
 from turbopump.net.allocation.strategies import is_strategy
 
@@ -46,17 +46,8 @@ def _name(value: str) -> str:
     return value
 
 
-def _addresses(value: str) -> list[str]:
-    found = [part.strip() for part in value.split(";") if part.strip()]
-    for address in found:
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65_536:
-            raise ValueError("host:port, several separated by ;")
-    return found
-
-
 def _address(value: str) -> str:
-    found = _addresses(value)
+    found = NAME_SERVERS.parse(value)
     if len(found) > 1:
         raise ValueError("one host:port")
     return found[0] if found else ""
@@ -106,8 +97,9 @@ def _machine_rooms(value: str) -> MachineRooms:
 
 NAME: Final = Kind("1 to 127 letters, digits and % | _ - .", _name)
 ADDRESS: Final = Kind("host:port", _address)
-NAME_SERVERS: Final = Kind("host:port, several separated by ;", _addresses, ";".join)
-CONTROLLERS: Final = Kind(NAME_SERVERS.expected, lambda value: tuple(_addresses(value)), ";".join)
+CONTROLLERS: Final = Kind(
+    NAME_SERVERS.expected, lambda value: tuple(NAME_SERVERS.parse(value)), ";".join
+)
 METRICS: Final = Kind("DISABLE or PROM", _metrics_exporter, lambda kind: kind.name)
 DELAYS: Final = Kind(f"1 to {_MAX_DELAY_LEVELS} delays such as 1s 5m 2h 1d", _delay_levels)
 REQUEST_MODE: Final = _word("PULL", "POP")

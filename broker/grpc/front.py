@@ -7,12 +7,13 @@ stopped by node.py, which loads it only where gRPC is to be served.
 import logging
 from functools import partial
 
-from turbopump.broker.grpc.ground import GrpcGround, GrpcSurroundings
-from turbopump.broker.grpc.messaging import Messaging
+from turbopump.broker.grpc.ground import BrokerGround, GrpcSurroundings
 from turbopump.net.grpc.health import Health
 from turbopump.net.grpc.messages import SERVICE, files
 from turbopump.net.grpc.reflection import HEALTH, Reflection
 from turbopump.net.grpc.server import GrpcServer, why_no_grpc
+from turbopump.net.messaging.messaging import Messaging
+from turbopump.net.messaging.routes import endpoints_at
 from turbopump.net.wire.hosts import join
 
 logger = logging.getLogger(__name__)
@@ -25,7 +26,7 @@ class GrpcFront:
         broker = self._broker = around.broker
         self._health = Health((SERVICE,), lambda: broker.role.is_known and not broker.shutting_down)
         broker.role.on_change.append(self._health.changed)
-        self._messaging = Messaging(GrpcGround(around), lambda: self.address)
+        self._messaging = Messaging(BrokerGround(around), lambda _: endpoints_at(self.address))
         methods = self._health.methods | self._messaging.methods
         names = [path.rpartition("/")[2] for path in self._messaging.methods]
         reflection = Reflection((SERVICE, HEALTH), partial(files, names))

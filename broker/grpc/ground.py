@@ -1,34 +1,27 @@
-"""What the services of gRPC stand on: the broker, its handlers, the loop's clock and timers.
+"""The clients' service in a broker: its requests are executed by the broker's own handlers.
 
 Owns the way from a call to a handler of remoting and back. It must never know a message of gRPC.
-Made by node.py; used by everything in this folder.
+Made by node.py; called by the services of net/messaging through the port GrpcGround.
 """
 
-import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from turbopump.broker.context import BrokerContext
+from turbopump.broker.traffic.replies import SEE_FAQ
+from turbopump.net.grpc.codes import Code
+from turbopump.net.messaging.drafts import queue_of_group
+from turbopump.net.messaging.ground import ANY_QUEUE, Done, NoRooms, without_failing
+from turbopump.net.messaging.rpc import RpcRefused
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.transport.turns import Steps, Turns
-from turbopump.net.wire.command import Command
-
-logger = logging.getLogger(__name__)
-
-TICK_MS: Final = 5_000
-"""Between two looks at clients and handles (RocketMQ renews handles at this pace)."""
-
-
-class _NoRooms:
-    """Reads are as long as they are."""
-
-    def shorten(self) -> None:
-        """Nothing to shorten."""
-
-    def lengthen(self) -> None:
-        """Nothing to lengthen."""
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.groups import SubscriptionGroupConfig
+from turbopump.net.wire.headers.clients import UnregisterClientRequest
+from turbopump.net.wire.heartbeat import HeartbeatData
+from turbopump.net.wire.topics import TopicConfig
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -43,40 +36,105 @@ class GrpcSurroundings:
     now_ms: Callable[[], int]
 
 
-class GrpcGround:
-    """The surroundings, and requests to the handlers. Loop thread only."""
+class BrokerGround:
+    """The port of a broker: all it serves is its own. Loop thread only."""
 
     def __init__(self, around: GrpcSurroundings) -> None:
-        self.broker = around.broker
-        self.now_ms = around.now_ms
-        self.soon = around.soon
-        self.call_later = around.call_later
-        self._table = around.table
-        self._turns = Turns(around.soon, _NoRooms())
+        self._broker = around.broker
+        self._around = around
+        self._turns = Turns(around.soon, NoRooms())
 
-    def ask(self, request: Command, peer: Peer, done: Callable[[Command | None], None]) -> None:
+    @property
+    def body_max(self) -> int:
+        """Bytes of a message's body."""
+        return self._broker.config.store.max_message_size
+
+    def now_ms(self) -> int:
+        """The wall clock."""
+        return self._around.now_ms()
+
+    def steady_ms(self) -> int:
+        """The loop's clock."""
+        return self._broker.steady_ms()
+
+    def soon(self, work: Callable[[], None]) -> object:
+        """Have work done behind the turn of the loop that is under way."""
+        return self._around.soon(work)
+
+    def call_later(self, delay_ms: int, work: Callable[[], None]) -> Timer:
+        """Have work done after so many ms."""
+        return self._around.call_later(delay_ms, work)
+
+    def work(self, host: bytes, steps: Steps[None]) -> None:
+        """Go through steps, each some milliseconds; those of one host follow one another."""
+        self._turns.work(host, without_failing(steps))
+
+    def know(
+        self, _topics: Iterable[str], _groups: Iterable[str], then: Callable[[], None]
+    ) -> None:
+        """A broker knows what it has."""
+        then()
+
+    def topics_of(self, name: str) -> Mapping[str, TopicConfig]:
+        """A topic of this broker, which leads; raises RpcRefused."""
+        role = self._broker.role
+        if not (role.is_master and role.is_known):
+            raise RpcRefused(Code.HA_NOT_AVAILABLE, "this broker is a replica: ask its master")
+        topic = self._broker.topics.get(name)
+        if topic is None:
+            text = f"No topic route info in name server for the topic: {name}{SEE_FAQ}"
+            raise RpcRefused(Code.TOPIC_NOT_FOUND, text)
+        return {self._broker.config.broker_name: topic}
+
+    def group(self, name: str) -> SubscriptionGroupConfig | None:
+        """A consumer group, made where groups make themselves."""
+        return self._broker.groups.find(name, self.now_ms())
+
+    def is_system(self, topic: str) -> bool:
+        """Whether a topic is the broker's own."""
+        return self._broker.topics.is_system(topic)
+
+    def serves(self, broker_name: str) -> bool:
+        """Itself alone."""
+        return broker_name == self._broker.config.broker_name
+
+    def choose(self, topic: str, message_group: str | None) -> tuple[str, int]:
+        """The send handler chooses a queue, but that of a message group; raises RpcRefused."""
+        ((name, of),) = self.topics_of(topic).items()
+        if not of.is_writable or of.write_queue_nums <= 0:
+            raise RpcRefused(Code.FORBIDDEN, "no writable queue")
+        if message_group is None:
+            return name, ANY_QUEUE
+        return name, queue_of_group(message_group, of.write_queue_nums)
+
+    def choose_readable(self, _topic: str) -> str:
+        """Itself."""
+        return self._broker.config.broker_name
+
+    def ask(
+        self, _broker_name: str, request: Command, peer: Peer, done: Done, _wait_ms: int = 0
+    ) -> None:
         """Have a request served as if `peer` had sent it; `done` gets the answer, perhaps before
         this returns."""
-        answer = self._table.dispatch(request, peer, self.now_ms())
+        answer = self._around.table.dispatch(request, peer, self.now_ms())
         if isinstance(answer, Generator):
             self._turns.work(peer.host, answer).then(lambda found: _arrived(found, done))
         else:
             _arrived(answer, done)
 
-    def work(self, host: bytes, steps: Steps[None]) -> None:
-        """Go through steps, each some milliseconds; those of one host follow one another."""
-        self._turns.work(host, _guarded(steps))
+    def beat(self, data: HeartbeatData, peer: Peer, done: Done) -> None:
+        """The client is in the broker's tables, as those of remoting are."""
+        self.ask("", new_request(RequestCode.HEART_BEAT, body=data.encode()), peer, done)
+
+    def leave(self, client_id: str, group: str, peer: Peer) -> None:
+        """A producer is forgotten with its Peer."""
+        if group:
+            header = UnregisterClientRequest(client_id, consumer_group=group)
+            request = new_request(RequestCode.UNREGISTER_CLIENT, header)
+            self.ask("", request, peer, lambda answer: None)
 
 
-def _guarded(steps: Steps[None]) -> Steps[None]:
-    """What fails is over, and not in the way of others."""
-    try:
-        yield from steps
-    except Exception:
-        logger.exception("work for clients of gRPC failed")
-
-
-def _arrived(answer: Answer, done: Callable[[Command | None], None]) -> None:
+def _arrived(answer: Answer, done: Done) -> None:
     if answer is None or isinstance(answer, Command):
         done(answer)
     else:

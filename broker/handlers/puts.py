@@ -16,12 +16,16 @@ from turbopump.broker.scheduled.timer_messages import (
     is_timer,
     slot_of,
 )
-from turbopump.broker.tables.topics import SCHEDULE_TOPIC
 from turbopump.broker.traffic.role import Put
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import Appended, Buffer, NewMessage, PutStatus
 from turbopump.net.wire import properties as names
-from turbopump.net.wire.names import DLQ_PREFIX, MAX_RETRY_TOPIC_LENGTH, RETRY_PREFIX
+from turbopump.net.wire.names import (
+    DLQ_PREFIX,
+    MAX_RETRY_TOPIC_LENGTH,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+)
 from turbopump.net.wire.properties import encode_properties
 
 INNER_BATCH_FLAGS = 0x40 | 0x80  # NEED_UNWRAP and INNER_BATCH of MessageSysFlag

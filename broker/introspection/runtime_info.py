@@ -16,7 +16,7 @@ from turbopump.broker.escape.bridge import Escape
 from turbopump.broker.replication import ActingReplicas, GroupMembership, ReplicationStatus
 from turbopump.broker.scheduled.timer_status import BACKLOG_BOUNDS_S
 from turbopump.broker.tables.lags import behind_ms
-from turbopump.broker.tables.topics import SCHEDULE_TOPIC
+from turbopump.net.wire.names import SCHEDULE_TOPIC
 
 VERSION_TEXT: Final = "V5_5_0"
 """The name of command.VERSION; tools show it, clients do not parse it."""

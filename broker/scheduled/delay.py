@@ -16,7 +16,6 @@ from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.escape.bridge import Escape
 from turbopump.broker.scheduled.level_escape import LevelEscape
 from turbopump.broker.scheduled.progress import SafeProgress
-from turbopump.broker.tables.topics import SCHEDULE_TOPIC
 from turbopump.broker.tables.versions import ACTING_STEP, Versions
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.disk.config_files import ConfigFiles
@@ -26,6 +25,7 @@ from turbopump.engine.types import LogOffset, NewMessage, PutStatus, QueueOffset
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.bodies import BadBody, as_int, as_object
 from turbopump.net.wire.java_properties import ConfigError
+from turbopump.net.wire.names import SCHEDULE_TOPIC
 from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.net.wire.topics import DataVersion
 from turbopump.pyx.record import Record

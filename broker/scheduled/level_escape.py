@@ -15,9 +15,9 @@ from typing import Final, Protocol
 
 from turbopump.broker.escape.bridge import Arrival, Escape
 from turbopump.broker.escape.window import EscapeWindow
-from turbopump.broker.tables.topics import SCHEDULE_TOPIC
 from turbopump.engine.store import Store
 from turbopump.engine.types import NewMessage, QueueOffset, QueueUnit
+from turbopump.net.wire.names import SCHEDULE_TOPIC
 
 WINDOW: Final = 1_024
 """Messages of a level behind its progress that may have been sent."""

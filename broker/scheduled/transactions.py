@@ -33,12 +33,12 @@ from turbopump.broker.scheduled.half_messages import (
 )
 from turbopump.broker.scheduled.half_outcomes import HalfOutcome, HalfOutcomes
 from turbopump.broker.tables.offsets import OffsetTable
-from turbopump.broker.tables.topics import SCHEDULE_TOPIC
 from turbopump.broker.traffic.role import Put, Role
 from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import LogOffset, PutStatus, QueueOffset
 from turbopump.net.wire import properties as names
+from turbopump.net.wire.names import SCHEDULE_TOPIC
 from turbopump.net.wire.properties import decode_properties
 from turbopump.pyx.record import Record, decode
 from turbopump.pyx.region import Region

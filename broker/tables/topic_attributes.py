@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-MESSAGE_TYPE: Final = "message.type"
-MIXED: Final = "MIXED"
+from turbopump.net.wire.topics import MESSAGE_TYPE, MIXED
+
 CLEANUP_POLICY: Final = "cleanup.policy"
 COMPACTION: Final = "COMPACTION"
 

@@ -20,6 +20,14 @@ from turbopump.engine.disk.kept_table import Content, KeptTable
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.java_properties import ConfigError
+from turbopump.net.wire.names import (
+    AUTO_CREATE_TOPIC,
+    HALF_TOPIC,
+    OP_TOPIC,
+    SCHEDULE_TOPIC,
+    SYSTEM_TOPICS,
+    is_system_topic,
+)
 from turbopump.net.wire.topics import (
     PERM_INHERIT,
     PERM_READ,
@@ -35,38 +43,18 @@ FILE_NAME = "topics.json"
 TABLE = "topicConfigTable"
 MAX_APPENDED = 1_000
 """Topics of one change that are appended beside the file; of more it is written anew."""
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-AUTO_CREATE_TOPIC = "TBW102"
 LIGHT_PREFIX = "%LMQ%"
-_SYSTEM_PREFIX = "rmq_sys_"
-_HALF_TOPIC, _OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 _PERM_RW = PERM_READ | PERM_WRITE
 
 MAX_TOPICS = 80_000
 """Creation stops here: with the longest names topics.json stays below the 64 MiB that are read at
 the next start."""
 
-SYSTEM_TOPICS = frozenset(
-    {
-        AUTO_CREATE_TOPIC,
-        SCHEDULE_TOPIC,
-        "BenchmarkTest",
-        _HALF_TOPIC,
-        "RMQ_SYS_TRACE_TOPIC",
-        _OP_TOPIC,
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-        "CHECKPOINT_TOPIC",
-    }
-)
-"""Topics no client may create or delete (RocketMQ: TopicValidator)."""
-
 NOT_ALLOWED_SEND_TOPICS = frozenset(
     {
         SCHEDULE_TOPIC,
-        _HALF_TOPIC,
-        _OP_TOPIC,
+        HALF_TOPIC,
+        OP_TOPIC,
         "TRANS_CHECK_MAX_TIME_TOPIC",
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
@@ -354,9 +342,7 @@ class TopicTable:
 
     def is_system(self, name: str) -> bool:
         """Whether the topic belongs to the broker (RocketMQ: TopicValidator.isSystemTopic)."""
-        return (
-            name in SYSTEM_TOPICS or name in self._made_at_start or name.startswith(_SYSTEM_PREFIX)
-        )
+        return name in self._made_at_start or is_system_topic(name)
 
     def system_topics(self) -> list[str]:
         """Every system topic that exists here or is reserved, sorted."""
@@ -393,5 +379,5 @@ class TopicTable:
         add(f"{cluster}_REPLY_TOPIC", 1)
         add(f"rmq_sys_REVIVE_LOG_{cluster}", config.revive_queue_num)
         add(f"rmq_sys_SYNC_BROKER_MEMBER_{name}", 1, PERM_INHERIT)
-        add(_HALF_TOPIC, 1)
-        add(_OP_TOPIC, 1)
+        add(HALF_TOPIC, 1)
+        add(OP_TOPIC, 1)

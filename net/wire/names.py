@@ -22,6 +22,27 @@ sends so many."""
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+AUTO_CREATE_TOPIC: Final = "TBW102"
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+SYSTEM_TOPICS: Final = frozenset(
+    {
+        AUTO_CREATE_TOPIC,
+        SCHEDULE_TOPIC,
+        "BenchmarkTest",
+        HALF_TOPIC,
+        "RMQ_SYS_TRACE_TOPIC",
+        OP_TOPIC,
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "CHECKPOINT_TOPIC",
+    }
+)
+"""Topics no client may create or delete (RocketMQ: TopicValidator)."""
+
+_SYSTEM_PREFIX: Final = "rmq_sys_"
 _LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
@@ -46,6 +67,11 @@ def validate_topic_name(name: str) -> str | None:
             f" topic max length: {MAX_TOPIC_LENGTH}"
         )
     return None
+
+
+def is_system_topic(name: str) -> bool:
+    """Whether a topic is the brokers' own (RocketMQ: TopicValidator.isSystemTopic)."""
+    return name in SYSTEM_TOPICS or name.startswith(_SYSTEM_PREFIX)
 
 
 def validate_group_name(name: str) -> str | None:

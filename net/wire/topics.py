@@ -32,6 +32,10 @@ PERM_WRITE: Final = 2
 PERM_READ: Final = 4
 PERM_PRIORITY: Final = 8
 
+MESSAGE_TYPE: Final = "message.type"
+MIXED: Final = "MIXED"
+"""The attribute that says which messages a topic takes, and its value for all."""
+
 SINGLE_TAG: Final = "SINGLE_TAG"
 MULTI_TAG: Final = "MULTI_TAG"
 

@@ -11,7 +11,6 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.shapes import answer_json
 from turbopump.broker.introspection.runtime_info import runtime_table
 from turbopump.broker.tables.statistics import ALL, BROKER_GET_NUMS, BROKER_PUT_NUMS
-from turbopump.broker.tables.topics import AUTO_CREATE_TOPIC
 from turbopump.engine.later import Later
 from turbopump.net.config.updates import MAX_TOLD, parse_update
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
@@ -25,6 +24,7 @@ from turbopump.net.wire.java_properties import (
     PropertiesError,
     format_properties,
 )
+from turbopump.net.wire.names import AUTO_CREATE_TOPIC
 from turbopump.net.wire.topics import PERM_INHERIT, PERM_READ, PERM_WRITE, DataVersion
 
 

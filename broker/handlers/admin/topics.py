@@ -25,8 +25,6 @@ from turbopump.broker.handlers.shapes import (
 from turbopump.broker.tables.topic_attributes import (
     CLEANUP_POLICY,
     COMPACTION,
-    MESSAGE_TYPE,
-    MIXED,
     BadAttributes,
     apply_attributes,
     parse_attributes,
@@ -60,6 +58,8 @@ from turbopump.net.wire.headers.admin import (
 )
 from turbopump.net.wire.names import RETRY_PREFIX, validate_topic_name
 from turbopump.net.wire.topics import (
+    MESSAGE_TYPE,
+    MIXED,
     MULTI_TAG,
     PERM_INHERIT,
     PERM_PRIORITY,

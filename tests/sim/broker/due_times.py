@@ -6,10 +6,10 @@ reminders, and the seeds of `ha` that carry timers.
 
 from tests.sim.ha.checkers import LogFiles, Parsed, records
 from turbopump.broker.config.config import BrokerConfig
-from turbopump.broker.tables.topics import SCHEDULE_TOPIC
 from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import QueueOffset
+from turbopump.net.wire.names import SCHEDULE_TOPIC
 from turbopump.net.wire.properties import decode_properties
 
 LEVELS_MS = BrokerConfig().delay_levels_ms

@@ -5,13 +5,14 @@ from typing import Any
 
 from tests.unit.broker.conftest import World
 
-from turbopump.broker.grpc.ground import GrpcGround, GrpcSurroundings
-from turbopump.broker.grpc.messaging import PATH, Messaging
+from turbopump.broker.grpc.ground import BrokerGround, GrpcSurroundings
 from turbopump.net.grpc.call import GrpcCall
 from turbopump.net.grpc.codes import ClientType
 from turbopump.net.grpc.framing import MessageReader
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.status import GrpcCode, GrpcError
+from turbopump.net.messaging.messaging import PATH, Messaging
+from turbopump.net.messaging.routes import endpoints_at
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.hosts import pack
 from turbopump.net.wire.topics import TopicConfig
@@ -73,7 +74,7 @@ class GrpcWorld:
             call_later=self.call_later,
             now_ms=lambda: world.now_ms,
         )
-        self.messaging = Messaging(GrpcGround(around), lambda: "127.0.0.1:8081")
+        self.messaging = Messaging(BrokerGround(around), lambda _: endpoints_at("127.0.0.1:8081"))
         self.messaging.start()
         for name, kind in TYPES.items():
             attributes = {"message.type": kind}

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from tests.unit.broker.grpc.fronts import GrpcWorld, message
 
-from turbopump.broker.grpc import clients, telemetry
 from turbopump.net.grpc.codes import ClientType, Code, Permission
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.status import GrpcCode
+from turbopump.net.messaging import clients, telemetry
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import new_request

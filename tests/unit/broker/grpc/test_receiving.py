@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from tests.unit.broker.grpc.fronts import GrpcWorld, Heard, message
 
-from turbopump.broker.grpc import renewals
 from turbopump.net.grpc.call import GrpcCall
 from turbopump.net.grpc.codes import ClientType, Code
+from turbopump.net.messaging import renewals
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.headers.send import SendMessageRequestV2

@@ -3,15 +3,21 @@
 import gzip
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.unit.broker.grpc.fronts import GrpcWorld, message
 
-from turbopump.broker.grpc.drafts import consistent_hash
-from turbopump.broker.grpc.sending import LIGHT_MAX, MESSAGES_MAX, check_weight
 from turbopump.net.grpc.codes import ClientType, Code
 from turbopump.net.grpc.messages import message_class
+from turbopump.net.messaging.drafts import consistent_hash
+from turbopump.net.messaging.sending import (
+    LIGHT_MAX,
+    MESSAGES_MAX,
+    check_weight,
+    read_transaction_id,
+)
 from turbopump.net.wire.properties import decode_properties
 from turbopump.pyx.index import java_hash
 from turbopump.pyx.record import Record
@@ -244,12 +250,18 @@ def test_a_transaction_that_is_rolled_back_is_never_there(front: GrpcWorld) -> N
     assert not records(front, "TTran")
 
 
-@pytest.mark.parametrize("named", ["", "m1", "1-1", "-1-1-m1", "g-1-m1", "1" * 16 + "-1-m1"])
+@pytest.mark.parametrize(
+    "named", ["", "m1", "1-1", "-1-1-m1", "g-1-m1", "1" * 16 + "-1-m1", "1-1-3-b-m", "1-1-0-m"]
+)
 def test_an_id_of_no_transaction_is_refused(front: GrpcWorld, named: str) -> None:
     (entry,) = front.send(message(**TRAN)).entries
     assert end(front, entry, 1, transaction_id=named).code == Code.INVALID_TRANSACTION_ID
-    elsewhere = end(front, entry, 1, transaction_id="0-0-m2")
-    assert elsewhere.code == Code.INTERNAL_SERVER_ERROR
+    place = read_transaction_id(entry.transaction_id)
+    nothing = replace(place, log_offset=1 << 30).transaction_id
+    assert end(front, entry, 1, transaction_id=nothing).code == Code.INTERNAL_SERVER_ERROR
+    elsewhere = replace(place, broker_name="b-0").transaction_id
+    assert end(front, entry, 1, transaction_id=elsewhere).code == Code.INVALID_TRANSACTION_ID
+    assert read_transaction_id(elsewhere) == replace(place, broker_name="b-0")
 
 
 def test_a_transaction_that_is_left_is_checked_by_telemetry(

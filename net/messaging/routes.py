@@ -3,26 +3,23 @@
 Owns the shape of the answers (RocketMQ: RouteActivity). It must never decide about a topic. Called
 by messaging.py.
 
-The queues are those of this broker, and their address is its own: a client that knows another
-broker asks that. RocketMQ's proxy numbers the queues by their permission; here a queue has its own
-number, because a consumer in order asks for queues by it.
+The queues are those of all brokers that the ground serves, one or many, and the address of each is
+that of the server that was asked. RocketMQ's proxy numbers the queues by their permission; here
+a queue has its own number, because a consumer in order asks for queues by it.
 """
 
 import ipaddress
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
-from turbopump.broker.grpc.ground import GrpcGround
-from turbopump.broker.grpc.rpc import Rpc, RpcRefused, group_of, topic_of
-from turbopump.broker.tables.topic_attributes import MESSAGE_TYPE, MIXED
-from turbopump.broker.traffic.replies import SEE_FAQ
 from turbopump.net.grpc.codes import AddressScheme, Code, MessageType, Permission
 from turbopump.net.grpc.messages import message_class
+from turbopump.net.messaging.ground import ANY_QUEUE, GrpcGround
+from turbopump.net.messaging.rpc import Rpc, RpcRefused, group_of, topic_of
 from turbopump.net.transport.turns import Steps
 from turbopump.net.wire.hosts import split
-from turbopump.net.wire.topics import TopicConfig
+from turbopump.net.wire.topics import MESSAGE_TYPE, MIXED, TopicConfig
 
-ANY_QUEUE: Final = -1
 QUEUES_OF_STEP: Final = 256
 
 T = TypeVar("T")
@@ -40,51 +37,65 @@ _OF_MIXED: Final = (
 
 
 class Routes:
-    """Answers of one broker; `address` is where clients find its gRPC port."""
+    """Answers of one server; `endpoints` says to a request where clients find it."""
 
-    def __init__(self, ground: GrpcGround, address: Callable[[], str]) -> None:
-        self._broker = ground.broker
-        self._now_ms = ground.now_ms
-        self._work = ground.work
-        self._address = address
+    def __init__(self, ground: GrpcGround, endpoints: Callable[[Any], Any]) -> None:
+        self._ground = ground
+        self._endpoints = endpoints
 
     def query(self, rpc: Rpc) -> None:
         """QueryRoute."""
-        resource = rpc.request.topic
-        topic = self.topic(topic_of(resource))
-        broker, types = self._me(), accepted(topic)
+        name = topic_of(rpc.request.topic)
+        rpc.when_known(self._ground, [name], [], lambda: self._query(rpc, name))
 
-        def queue(one: tuple[int, Permission]) -> Any:
+    def _query(self, rpc: Rpc, name: str) -> None:
+        def queue(one: tuple[Any, tuple[MessageType, ...], int, Permission]) -> Any:
             return _MessageQueue(
-                topic=resource,
-                id=one[0],
-                permission=one[1],
-                broker=broker,
-                accept_message_types=types,
+                topic=rpc.request.topic,
+                broker=one[0],
+                accept_message_types=one[1],
+                id=one[2],
+                permission=one[3],
             )
 
-        self._answer(rpc, "message_queues", _queues(topic), queue)
+        queues = [
+            (broker, types, queue_id, permission)
+            for broker, topic in self._brokers(rpc, name)
+            for types in (accepted(topic),)
+            for queue_id, permission in _queues(topic)
+        ]
+        self._answer(rpc, "message_queues", queues, queue)
 
     def assign(self, rpc: Rpc) -> None:
         """QueryAssignment: every member gets all, because pops share messages out."""
-        request = rpc.request
-        topic = self.topic(topic_of(request.topic))
-        name = group_of(request.group)
-        if not topic.is_readable or topic.read_queue_nums <= 0:
-            raise RpcRefused(Code.FORBIDDEN, "no readable queue")
-        group = self._broker.groups.find(name, self._now_ms())
-        in_order = group is not None and group.consume_message_orderly
-        broker = self._me()
-        permission = Permission.READ_WRITE if topic.is_writable else Permission.READ
+        name, group = topic_of(rpc.request.topic), group_of(rpc.request.group)
+        rpc.when_known(self._ground, [name], [group], lambda: self._assign(rpc, name, group))
 
-        def assignment(queue_id: int) -> Any:
+    def _assign(self, rpc: Rpc, name: str, group_name: str) -> None:
+        readable = [
+            (broker, topic)
+            for broker, topic in self._brokers(rpc, name)
+            if topic.is_readable and topic.read_queue_nums > 0
+        ]
+        if not readable:
+            raise RpcRefused(Code.FORBIDDEN, "no readable queue")
+        group = self._ground.group(group_name)
+        in_order = group is not None and group.consume_message_orderly
+
+        def assignment(one: tuple[Any, TopicConfig, int]) -> Any:
+            broker, topic, queue_id = one
+            permission = Permission.READ_WRITE if topic.is_writable else Permission.READ
             queue = _MessageQueue(
-                topic=request.topic, id=queue_id, permission=permission, broker=broker
+                topic=rpc.request.topic, id=queue_id, permission=permission, broker=broker
             )
             return _Assignment(message_queue=queue)
 
-        queue_ids = range(topic.read_queue_nums) if in_order else (ANY_QUEUE,)
-        self._answer(rpc, "assignments", queue_ids, assignment)
+        assigned = [
+            (broker, topic, queue_id)
+            for broker, topic in readable
+            for queue_id in (range(topic.read_queue_nums) if in_order else (ANY_QUEUE,))
+        ]
+        self._answer(rpc, "assignments", assigned, assignment)
 
     def _answer(self, rpc: Rpc, field: str, items: Sequence[T], make: Callable[[T], Any]) -> None:
         """Answer with a message for each item, in steps where there are many."""
@@ -102,24 +113,20 @@ class Routes:
             for _ in steps():
                 pass
         else:
-            self._work(rpc.call.host, steps())
+            self._ground.work(rpc.call.host, steps())
 
-    def topic(self, name: str) -> TopicConfig:
-        """A topic of this broker, which leads; raises RpcRefused."""
-        role = self._broker.role
-        if not (role.is_master and role.is_known):
-            raise RpcRefused(Code.HA_NOT_AVAILABLE, "this broker is a replica: ask its master")
-        topic = self._broker.topics.get(name)
-        if topic is None:
-            text = f"No topic route info in name server for the topic: {name}{SEE_FAQ}"
-            raise RpcRefused(Code.TOPIC_NOT_FOUND, text)
-        return topic
+    def _brokers(self, rpc: Rpc, name: str) -> Iterator[tuple[Any, TopicConfig]]:
+        """The brokers of a topic, and what they have of it."""
+        endpoints = self._endpoints(rpc.request)
+        for broker_name, topic in self._ground.topics_of(name).items():
+            # Clients look at brokers of id 0 alone, also where a replica acts for its master.
+            yield _Broker(name=broker_name, id=0, endpoints=endpoints), topic
 
-    def _me(self) -> Any:
-        # Clients look at brokers of id 0 alone, also where a replica acts for its master.
-        host, port = split(self._address())
-        endpoints = _Endpoints(scheme=scheme_of(host), addresses=[{"host": host, "port": port}])
-        return _Broker(name=self._broker.config.broker_name, id=0, endpoints=endpoints)
+
+def endpoints_at(address: str) -> Any:
+    """The message of a `host:port`."""
+    host, port = split(address)
+    return _Endpoints(scheme=scheme_of(host), addresses=[{"host": host, "port": port}])
 
 
 def scheme_of(host: str) -> AddressScheme:

@@ -9,12 +9,11 @@ import zlib
 from collections.abc import Sequence
 from typing import Any, Final
 
-from turbopump.broker.grpc.routes import type_of
-from turbopump.broker.grpc.rpc import RpcRefused
-from turbopump.broker.tables.topic_attributes import MIXED
 from turbopump.net.grpc.codes import Code, Encoding, MessageType
+from turbopump.net.messaging.routes import type_of
+from turbopump.net.messaging.rpc import RpcRefused
 from turbopump.net.wire import properties as names
-from turbopump.net.wire.topics import TopicConfig
+from turbopump.net.wire.topics import MIXED, TopicConfig
 from turbopump.pyx.index import java_hash
 
 USER_PROPERTIES_MAX: Final = 128
@@ -124,21 +123,22 @@ def kind_of(system: Any) -> MessageType:
     return MessageType.FIFO if system.HasField("message_group") else MessageType.NORMAL
 
 
-def send_fields(message: Any, topic: TopicConfig, address: str, now_ms: int) -> dict[str, str]:
+def queue_of_group(message_group: str, queues: int) -> int:
+    """The one of so many queues that a message group has, by whatever it is sent, as it is with
+    RocketMQ's proxy."""
+    return consistent_hash(java_hash(message_group.encode()), queues)
+
+
+def send_fields(message: Any, queue_id: int, address: str, now_ms: int) -> dict[str, str]:
     """The header of SEND_MESSAGE_V2, which calls its members by one letter."""
-    system = message.system_properties
-    queue_id = -1  # the broker's choice
-    if system.HasField("message_group"):
-        # As RocketMQ's proxy: a group has one queue, by whatever it is sent.
-        queues = max(1, topic.write_queue_nums)
-        queue_id = consistent_hash(java_hash(system.message_group.encode()), queues)
+    topic, system = message.topic.name, message.system_properties
     born_ms = _ms(system.born_timestamp)
     if not 0 < born_ms < TIME_MAX_MS:
         born_ms = now_ms
     properties = _properties(message, born_ms, address)
     return {
-        "a": topic.topic_name,
-        "b": topic.topic_name,
+        "a": topic,
+        "b": topic,
         "c": "TBW102",
         "d": "4",
         "e": str(queue_id),

@@ -9,8 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from turbopump.broker.grpc.ground import GrpcGround
-from turbopump.broker.grpc.rpc import (
+from turbopump.engine.types import LogOffset
+from turbopump.net.grpc.codes import Code
+from turbopump.net.grpc.messages import message_class
+from turbopump.net.messaging.ground import GrpcGround
+from turbopump.net.messaging.rpc import (
     AnswerEntries,
     Rpc,
     RpcRefused,
@@ -19,9 +22,6 @@ from turbopump.broker.grpc.rpc import (
     status,
     topic_of,
 )
-from turbopump.engine.types import LogOffset
-from turbopump.net.grpc.codes import Code
-from turbopump.net.grpc.messages import message_class
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.turns import Steps
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -106,8 +106,9 @@ class ReceiptSettling:
         self._ground = ground
 
     def check(self, receipt: Receipt) -> None:
-        """Raises RpcRefused for a receipt whose time is over, or another broker's."""
-        if receipt.handle.broker_name != self._ground.broker.config.broker_name:
+        """Raises RpcRefused for a receipt whose time is over, or a broker's
+        that is not served."""
+        if not self._ground.serves(receipt.handle.broker_name):
             raise RpcRefused(Code.INVALID_RECEIPT_HANDLE, "the handle is another broker's")
         if receipt.until_ms <= self._ground.now_ms():
             raise RpcRefused(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
@@ -124,7 +125,7 @@ class ReceiptSettling:
             offset=handle.queue_offset,
         )
         request = new_request(RequestCode.ACK_MESSAGE, header)
-        self._ground.ask(request, peer, lambda answer: done(*_settled(answer)))
+        self._ground.ask(handle.broker_name, request, peer, lambda answer: done(*_settled(answer)))
 
     def hide(
         self,
@@ -155,7 +156,7 @@ class ReceiptSettling:
             done(code, text, receipt.changed(answer) if is_done and answer else receipt)
 
         request = new_request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
-        self._ground.ask(request, peer, hidden)
+        self._ground.ask(handle.broker_name, request, peer, hidden)
 
     def bury(self, receipt: Receipt, message_id: str, peer: Peer, done: Done) -> None:
         """The message becomes a dead letter, and is handled."""
@@ -177,7 +178,7 @@ class ReceiptSettling:
             self.ack(receipt, peer, lambda _code, _text: done(code, text))
 
         request = new_request(RequestCode.CONSUMER_SEND_MSG_BACK, header)
-        self._ground.ask(request, peer, copied)
+        self._ground.ask(receipt.handle.broker_name, request, peer, copied)
 
 
 def _settled(answer: Command | None) -> tuple[Code, str]:
@@ -222,6 +223,10 @@ class Handles:
             raise RpcRefused(Code.BAD_REQUEST, "no entries to acknowledge")
         if len(asked) > ENTRIES_MAX:
             raise RpcRefused(Code.BAD_REQUEST, f"{len(asked)} entries, over {ENTRIES_MAX}")
+        rpc.when_known(self._ground, [topic], [], lambda: self._ack_known(rpc, group, topic))
+
+    def _ack_known(self, rpc: Rpc, group: str, topic: str) -> None:
+        asked = rpc.request.entries
         peer, entries = self._peer_of(rpc), AnswerEntries(rpc, len(asked))
         steps = self._ack_all(rpc, group, topic, peer, entries)
         if len(asked) < ACKS_OF_STEP:
@@ -323,4 +328,7 @@ class Handles:
         def found(held: HeldReceipt) -> None:
             rpc.guarded(lambda: work(held))
 
-        self._newest(rpc.client_id, request.message_id, receipt, found)
+        def known() -> None:
+            self._newest(rpc.client_id, request.message_id, receipt, found)
+
+        rpc.when_known(self._ground, [receipt.topic], [], known)

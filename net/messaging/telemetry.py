@@ -8,13 +8,14 @@ from collections import deque
 from functools import partial
 from typing import Any, Final
 
-from turbopump.broker.grpc.clients import GrpcClient, GrpcClients
-from turbopump.broker.grpc.ground import GrpcGround
-from turbopump.broker.grpc.rpc import RpcRefused, check_answer, client_id_of, parsed, status
 from turbopump.net.grpc.call import GrpcCall
 from turbopump.net.grpc.codes import Code
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.status import GrpcCode, GrpcError
+from turbopump.net.messaging.clients import GrpcClient, GrpcClients
+from turbopump.net.messaging.ground import GrpcGround
+from turbopump.net.messaging.rpc import RpcRefused, check_answer, client_id_of, parsed, status
+from turbopump.net.messaging.settings import needs_of
 from turbopump.net.transport.turns import Steps
 from turbopump.net.wire.command import Command
 
@@ -89,12 +90,26 @@ class _Stream:
         if kind == "settings":
             settings = said.settings
             try:
-                done = partial(self._registered, settings)
-                self._client = self._clients.take(self._call, self._client_id, settings, done)
+                topics, groups = needs_of(settings)
             except RpcRefused as refused:
                 raise _failure(refused) from None
+            self._ground.know(topics, groups, partial(self._take, settings))
         elif kind in _ANSWERS and self._client is not None:
             self._client.link.answered(said)
+
+    def _take(self, settings: Any) -> None:
+        """It is known what the settings name."""
+        if self._call.is_over:
+            return
+        try:
+            done = partial(self._registered, settings)
+            self._client = self._clients.take(self._call, self._client_id, settings, done)
+        except RpcRefused as refused:
+            self._call.fail(_failure(refused))
+        except Exception:
+            logger.exception("settings of %s failed", self._call.address)
+            text = "the stream failed, see the server's log"
+            self._call.fail(GrpcError(GrpcCode.INTERNAL, text))
 
     def ended(self) -> None:
         """The client closes its half: the stream is over, once what was said is heard."""

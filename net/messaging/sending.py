@@ -9,13 +9,17 @@ so, which clients hand back as it is.
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from turbopump.broker.grpc.drafts import check_sendable, kind_of, plain, send_fields
-from turbopump.broker.grpc.ground import GrpcGround
-from turbopump.broker.grpc.routes import Routes, type_of
-from turbopump.broker.grpc.rpc import (
+from turbopump.net.grpc.codes import Code, MessageType, TransactionResolution, TransactionSource
+from turbopump.net.grpc.messages import message_class
+from turbopump.net.messaging.drafts import check_sendable, kind_of, plain, send_fields
+from turbopump.net.messaging.ground import GrpcGround
+from turbopump.net.messaging.routes import type_of
+from turbopump.net.messaging.rpc import (
     REQUEST_MAX,
     AnswerEntries,
     Rpc,
@@ -25,9 +29,6 @@ from turbopump.broker.grpc.rpc import (
     status,
     topic_of,
 )
-from turbopump.broker.tables.topic_attributes import MIXED
-from turbopump.net.grpc.codes import Code, MessageType, TransactionResolution, TransactionSource
-from turbopump.net.grpc.messages import message_class
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.turns import Steps
 from turbopump.net.wire.codes import RequestCode
@@ -35,7 +36,8 @@ from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.send import RecallMessageRequest
 from turbopump.net.wire.headers.transactions import EndTransactionRequest
 from turbopump.net.wire.message import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
-from turbopump.net.wire.message_id import decode_message_id
+from turbopump.net.wire.message_id import decode_handle, decode_message_id
+from turbopump.net.wire.topics import MIXED
 
 MESSAGES_MAX: Final = 512
 """Messages of one request."""
@@ -52,7 +54,9 @@ _STORED: Final = frozenset(
     }
 )
 _Entry: Final = message_class("SendResultEntry")
-_TRANSACTION: Final = re.compile(r"([0-9a-f]{1,15})-([0-9a-f]{1,15})-(.{1,255})", re.ASCII)
+_TRANSACTION: Final = re.compile(
+    r"([0-9a-f]{1,15})-([0-9a-f]{1,15})-([0-9a-f]{1,3})-(.{1,600})", re.ASCII
+)
 _MESSAGES_TAG, _BODY_TAG = 0x0A, 0x22
 
 
@@ -63,12 +67,10 @@ class Sending:
     def __init__(
         self,
         ground: GrpcGround,
-        routes: Routes,
         peer_of: Callable[[Rpc], Peer],
         produces: Callable[[str, str], None],
     ) -> None:
         self._ground = ground
-        self._routes = routes
         self._peer_of = peer_of
         self._produces = produces
 
@@ -82,22 +84,26 @@ class Sending:
         name = topic_of(messages[0].topic)
         if any(message.topic.name != name for message in messages):
             raise RpcRefused(Code.MESSAGE_CORRUPTED, "topic in message is not same")
-        broker, now_ms = self._ground.broker, self._ground.now_ms()
-        if broker.topics.is_system(name):
+        if self._ground.is_system(name):
             raise RpcRefused(Code.ILLEGAL_TOPIC, f"{name} is a topic of the system")
-        topic = self._routes.topic(name)
-        body_max = broker.config.store.max_message_size
-        check_sendable(messages, topic, body_max, now_ms)
-        if not topic.is_writable or topic.write_queue_nums <= 0:
-            raise RpcRefused(Code.FORBIDDEN, "no writable queue")
+        rpc.when_known(self._ground, [name], [], lambda: self._send(rpc, name))
+
+    def _send(self, rpc: Rpc, name: str) -> None:
+        ground, messages = self._ground, rpc.request.messages
+        body_max, now_ms = ground.body_max, ground.now_ms()
+        check_sendable(messages, next(iter(ground.topics_of(name).values())), body_max, now_ms)
         if any(kind_of(one.system_properties) is MessageType.TRANSACTION for one in messages):
             self._produces(rpc.client_id, name)
         peer = self._peer_of(rpc)
         requests = []
         for message in messages:
-            fields = send_fields(message, topic, rpc.call.address, now_ms)
+            system = message.system_properties
+            group = system.message_group if system.HasField("message_group") else None
+            broker_name, queue_id = ground.choose(name, group)
+            fields = send_fields(message, queue_id, rpc.call.address, now_ms)
             body = plain(message, body_max)
-            requests.append(new_request(RequestCode.SEND_MESSAGE_V2, body=body, fields=fields))
+            request = new_request(RequestCode.SEND_MESSAGE_V2, body=body, fields=fields)
+            requests.append((broker_name, request))
         entries = AnswerEntries(rpc, len(requests))
         steps = self._all(rpc, requests, peer, entries)
         if len(requests) < MESSAGES_OF_STEP:
@@ -107,11 +113,12 @@ class Sending:
             self._ground.work(peer.host, steps)
 
     def _all(
-        self, rpc: Rpc, requests: list[Command], peer: Peer, entries: AnswerEntries
+        self, rpc: Rpc, requests: list[tuple[str, Command]], peer: Peer, entries: AnswerEntries
     ) -> Steps[None]:
-        for number, request in enumerate(requests):
+        for number, (broker_name, request) in enumerate(requests):
             system, take = rpc.request.messages[number].system_properties, entries.of(number)
-            self._ground.ask(request, peer, partial(_stored, system, take))
+            done = partial(_stored, broker_name, system, take)
+            self._ground.ask(broker_name, request, peer, done)
             if number % MESSAGES_OF_STEP == MESSAGES_OF_STEP - 1:
                 yield
 
@@ -119,10 +126,7 @@ class Sending:
         """EndTransaction. It is answered when what was said is safe, unlike in RocketMQ."""
         request = rpc.request
         topic = topic_of(request.topic)
-        found = _TRANSACTION.fullmatch(request.transaction_id)
-        if found is None:
-            text = "the transaction id is none that this broker gave"
-            raise RpcRefused(Code.INVALID_TRANSACTION_ID, text)
+        place = read_transaction_id(request.transaction_id)
         flags = {
             TransactionResolution.COMMIT: TRANSACTION_COMMIT,
             TransactionResolution.ROLLBACK: TRANSACTION_ROLLBACK,
@@ -133,38 +137,57 @@ class Sending:
             return
         header = EndTransactionRequest(
             producer_group=topic,
-            tran_state_table_offset=int(found[2], 16),
-            commit_log_offset=int(found[1], 16),
+            tran_state_table_offset=place.queue_offset,
+            commit_log_offset=place.log_offset,
             commit_or_rollback=flag,
-            msg_id=found[3],
+            msg_id=place.message_id,
             from_transaction_check=request.source == TransactionSource.SOURCE_SERVER_CHECK,
-            transaction_id=found[3],
+            transaction_id=place.message_id,
             topic=topic,
+            broker_name=place.broker_name,
         )
         asked = new_request(RequestCode.END_TRANSACTION, header)
-        self._ground.ask(asked, self._peer_of(rpc), lambda answer: _answered(rpc, answer))
+
+        def end() -> None:
+            if not self._ground.serves(place.broker_name):
+                text = "the transaction is another broker's"
+                raise RpcRefused(Code.INVALID_TRANSACTION_ID, text)
+            peer = self._peer_of(rpc)
+            self._ground.ask(place.broker_name, asked, peer, lambda answer: _answered(rpc, answer))
+
+        rpc.when_known(self._ground, [topic], [], end)
 
     def recall(self, rpc: Rpc) -> None:
         """RecallMessage."""
         name = topic_of(rpc.request.topic)
-        topic = self._routes.topic(name)
-        if type_of(topic) not in (MessageType.DELAY.name, MIXED):
+        rpc.when_known(self._ground, [name], [], lambda: self._recall(rpc, name))
+
+    def _recall(self, rpc: Rpc, name: str) -> None:
+        topics, text = self._ground.topics_of(name), rpc.request.recall_handle
+        if type_of(next(iter(topics.values()))) not in (MessageType.DELAY.name, MIXED):
             text = f"messages of topic {name} are not delayed"
             raise RpcRefused(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, text)
-        header = RecallMessageRequest(name, rpc.request.recall_handle, name)
+        # What is no handle is for the handler to refuse, and so is another topic's.
+        broker_name = next(iter(topics))
+        with suppress(ValueError):
+            named = decode_handle(text).broker_name
+            broker_name = named if self._ground.serves(named) else broker_name
+        header = RecallMessageRequest(name, text, name)
         asked = new_request(RequestCode.RECALL_MESSAGE, header)
 
         def done(answer: Command | None) -> None:
             rpc.guarded(lambda: rpc.answer(message_id=check_answer(answer).fields["msgId"]))
 
-        self._ground.ask(asked, self._peer_of(rpc), done)
+        self._ground.ask(broker_name, asked, self._peer_of(rpc), done)
 
 
-def _stored(system: Any, take: Callable[[Any], None], answer: Command | None) -> None:
-    take(_entry(system, answer))
+def _stored(
+    broker_name: str, system: Any, take: Callable[[Any], None], answer: Command | None
+) -> None:
+    take(_entry(broker_name, system, answer))
 
 
-def _entry(system: Any, answer: Command | None) -> Any:
+def _entry(broker_name: str, system: Any, answer: Command | None) -> Any:
     """What became of one message."""
     code, text = code_of(answer)
     if answer is None or code not in _STORED or "msgId" not in answer.fields:
@@ -173,7 +196,8 @@ def _entry(system: Any, answer: Command | None) -> Any:
     transaction_id = fields.get("transactionId", "")
     if system.message_type == MessageType.TRANSACTION:
         log_offset = decode_message_id(fields["msgId"])[1]
-        transaction_id = transaction_id_of(log_offset, int(fields["queueOffset"]), transaction_id)
+        place = HalfPlace(broker_name, log_offset, int(fields["queueOffset"]), transaction_id)
+        transaction_id = place.transaction_id
     return _Entry(
         status=status(code, text),
         message_id=system.message_id,
@@ -183,9 +207,31 @@ def _entry(system: Any, answer: Command | None) -> Any:
     )
 
 
-def transaction_id_of(log_offset: int, queue_offset: int, message_id: str) -> str:
-    """Names a half message by its place."""
-    return f"{log_offset:x}-{queue_offset:x}-{message_id}"
+@dataclass(slots=True, frozen=True)
+class HalfPlace:
+    """Where a half message lies: what its transaction id says."""
+
+    broker_name: str
+    log_offset: int
+    queue_offset: int
+    message_id: str
+
+    @property
+    def transaction_id(self) -> str:
+        """As clients keep it. The broker's name may have any character: its length is there."""
+        place = f"{self.log_offset:x}-{self.queue_offset:x}-{len(self.broker_name):x}"
+        return f"{place}-{self.broker_name}{self.message_id}"
+
+
+def read_transaction_id(text: str) -> HalfPlace:
+    """A place of its text; raises RpcRefused for one that no broker gave."""
+    found = _TRANSACTION.fullmatch(text)
+    length = 0 if found is None else int(found[3], 16)
+    if found is None or not 0 < length < len(found[4]):
+        text = "the transaction id is none that a broker gave"
+        raise RpcRefused(Code.INVALID_TRANSACTION_ID, text)
+    names = found[4]
+    return HalfPlace(names[:length], int(found[1], 16), int(found[2], 16), names[length:])
 
 
 def _answered(rpc: Rpc, answer: Command | None) -> None:

@@ -14,13 +14,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from turbopump.broker.grpc.clients import GrpcClients, NoLink, peer_of
-from turbopump.broker.grpc.delivery import message_of, set_ms
-from turbopump.broker.grpc.ground import GrpcGround
-from turbopump.broker.grpc.handles import INVISIBLE_MAX_MS, Receipt, ReceiptSettling
-from turbopump.broker.grpc.renewals import Renewals
-from turbopump.broker.grpc.routes import ANY_QUEUE, Routes
-from turbopump.broker.grpc.rpc import (
+from turbopump.engine.types import QueueOffset
+from turbopump.net.grpc.call import GrpcCall, Method, unary
+from turbopump.net.grpc.codes import Code
+from turbopump.net.grpc.messages import message_class
+from turbopump.net.grpc.status import GrpcCode, GrpcError
+from turbopump.net.messaging.clients import GrpcClients, NoLink, peer_of
+from turbopump.net.messaging.delivery import message_of, set_ms
+from turbopump.net.messaging.ground import ANY_QUEUE, GrpcGround
+from turbopump.net.messaging.handles import INVISIBLE_MAX_MS, Receipt, ReceiptSettling
+from turbopump.net.messaging.renewals import Renewals
+from turbopump.net.messaging.rpc import (
     RpcRefused,
     client_id_of,
     code_of,
@@ -29,12 +33,7 @@ from turbopump.broker.grpc.rpc import (
     status,
     topic_of,
 )
-from turbopump.broker.grpc.settings import BATCH_MAX, POLL_MAX_MS, find_group, subscription_of
-from turbopump.engine.types import QueueOffset
-from turbopump.net.grpc.call import GrpcCall, Method, unary
-from turbopump.net.grpc.codes import Code
-from turbopump.net.grpc.messages import message_class
-from turbopump.net.grpc.status import GrpcCode, GrpcError
+from turbopump.net.messaging.settings import BATCH_MAX, POLL_MAX_MS, find_group, subscription_of
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -77,6 +76,7 @@ class _Receive:
     group: SubscriptionGroupConfig
     subscription: SubscriptionData
     is_renewed: bool
+    broker_name: str
     peer: Peer
 
     @property
@@ -91,13 +91,11 @@ class Receiving:
     def __init__(
         self,
         ground: GrpcGround,
-        routes: Routes,
         clients: GrpcClients,
         settling: ReceiptSettling,
         renewals: Renewals,
     ) -> None:
         self._ground = ground
-        self._routes = routes
         self._clients = clients
         self._settling = settling
         self._renewals = renewals
@@ -109,20 +107,32 @@ class Receiving:
 
     def _serve(self, call: GrpcCall, data: bytes) -> None:
         try:
-            client_id = client_id_of(call)
-            self._receive(call, client_id, parsed(_Request, data))
+            client_id, request = client_id_of(call), parsed(_Request, data)
+            name, group = topic_of(request.message_queue.topic), group_of(request.group)
         except RpcRefused as refused:
             self._end(call, refused.code, refused.text)
+            return
+        work = partial(self._known, call, client_id, request)
+        self._ground.know([name], [group], work)
+
+    def _known(self, call: GrpcCall, client_id: str, request: Any) -> None:
+        if call.is_over:
+            return
+        try:
+            self._receive(call, client_id, request)
+        except RpcRefused as refused:
+            self._end(call, refused.code, refused.text)
+        except Exception:
+            self._failed(call)
 
     def _receive(self, call: GrpcCall, client_id: str, request: Any) -> None:
-        now_ms = self._ground.now_ms()
-        name = topic_of(request.message_queue.topic)
-        group_name = group_of(request.group)
-        self._routes.topic(name)
-        mine = self._ground.broker.config.broker_name
-        if request.message_queue.broker.name not in ("", mine):
-            raise RpcRefused(Code.BAD_REQUEST, f"this broker is {mine}")
-        group = find_group(self._ground.broker, group_name, now_ms)
+        ground = self._ground
+        now_ms, name = ground.now_ms(), request.message_queue.topic.name
+        ground.topics_of(name)
+        broker_name = request.message_queue.broker.name or ground.choose_readable(name)
+        if not ground.serves(broker_name):
+            raise RpcRefused(Code.BAD_REQUEST, "the broker of the queue is not served here")
+        group = find_group(ground, request.group.name)
         receive = _Receive(
             call=call,
             client_id=client_id,
@@ -130,13 +140,14 @@ class Receiving:
             group=group,
             subscription=subscription_of(name, request.filter_expression, now_ms),
             is_renewed=request.auto_renew,
+            broker_name=broker_name,
             peer=peer_of(call, NoLink(self._ground)),
         )
         in_order = group.consume_message_orderly
         # Members in order ask for each queue; others, and simple consumers, get of any.
         of_queue = in_order and request.auto_renew and request.message_queue.id >= 0
         header = PopMessageRequest(
-            consumer_group=group_name,
+            consumer_group=group.group_name,
             topic=name,
             queue_id=request.message_queue.id if of_queue else ANY_QUEUE,
             max_msg_nums=min(request.batch_size, BATCH_MAX) if request.batch_size > 0 else 1,
@@ -150,14 +161,14 @@ class Receiving:
             attempt_id=request.attempt_id[:64] or None,
         )
         call.on_over = receive.peer.lost
-        asked = new_request(RequestCode.POP_MESSAGE, header)
-        self._ground.ask(asked, receive.peer, partial(self._answered, receive))
+        asked, done = new_request(RequestCode.POP_MESSAGE, header), partial(self._answered, receive)
+        ground.ask(broker_name, asked, receive.peer, done, header.poll_time)
 
     def _poll_ms(self, call: GrpcCall, client_id: str, request: Any) -> int:
         """For how long messages are waited for; raises RpcRefused where there is no time."""
         left_ms = None
         if call.deadline is not None:
-            left_ms = round(call.deadline * 1_000) - self._ground.broker.steady_ms()
+            left_ms = round(call.deadline * 1_000) - self._ground.steady_ms()
         if request.HasField("long_polling_timeout"):
             asked = request.long_polling_timeout
             poll_ms = int(asked.seconds * 1_000 + asked.nanos // 1_000_000)
@@ -185,15 +196,17 @@ class Receiving:
             else:
                 self._end(receive.call, *code_of(answer))
         except Exception:
-            logger.exception("a receive of %s failed", receive.call.address)
-            text = "the call failed, see the server's log"
-            receive.call.fail(GrpcError(GrpcCode.INTERNAL, text))
+            self._failed(receive.call)
+
+    def _failed(self, call: GrpcCall) -> None:
+        logger.exception("a receive of %s failed", call.address)
+        text = "the call failed, see the server's log"
+        call.fail(GrpcError(GrpcCode.INTERNAL, text))
 
     def _popped(self, receive: _Receive, answer: Command) -> None:
         call, wanted = receive.call, []
-        broker_name = self._ground.broker.config.broker_name
         is_lost = call.is_over or call.is_clogged
-        for view, receipt, attempt in _each(receive, answer, broker_name):
+        for view, receipt, attempt in _each(receive, answer):
             if is_lost:
                 self._settling.hide(receipt, 0, receive.peer, _nothing, suspend=True)
             elif not _is_wanted(receive.subscription, view):
@@ -237,9 +250,7 @@ def _invisible_ms(request: Any) -> int:
     return invisible_ms
 
 
-def _each(
-    receive: _Receive, answer: Command, broker_name: str
-) -> Iterator[tuple[MessageView, Receipt, int]]:
+def _each(receive: _Receive, answer: Command) -> Iterator[tuple[MessageView, Receipt, int]]:
     """What was popped: the message, its receipt, the number of its delivery."""
     reply = read_header(PopMessageResponse, answer.fields)
     starts = read_start_offsets(reply.start_offset_info or "")
@@ -250,7 +261,7 @@ def _each(
             # It comes again, and is a dead letter in the end.
             logger.error("message %s cannot be read: %s", found.message.message_id, found.error)
             continue
-        handle = _handle_of(found, reply, starts, broker_name)
+        handle = _handle_of(found, reply, starts, receive.broker_name)
         of_queue = counts.get((found.queue_id, None), 0)
         before = counts.get((found.queue_id, found.queue_offset), of_queue)
         receipt = Receipt(receive.group.group_name, receive.topic, handle, found.log_offset)

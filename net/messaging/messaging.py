@@ -1,41 +1,42 @@
 """`apache.rocketmq.v2.MessagingService`: which method is served by what.
 
 Owns the table of methods and the parts behind it. It must never serve a call itself. Made by
-front.py.
+what serves gRPC: `broker/grpc/front.py`.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
-from turbopump.broker.grpc.clients import GrpcClients
-from turbopump.broker.grpc.ground import TICK_MS, GrpcGround
-from turbopump.broker.grpc.handles import Handles, ReceiptSettling
-from turbopump.broker.grpc.receiving import Receiving
-from turbopump.broker.grpc.renewals import Renewals
-from turbopump.broker.grpc.routes import Routes
-from turbopump.broker.grpc.rpc import method
-from turbopump.broker.grpc.sending import Sending, check_weight
-from turbopump.broker.grpc.telemetry import Telemetry
 from turbopump.net.grpc.call import Method
 from turbopump.net.grpc.messages import SERVICE
+from turbopump.net.messaging.clients import GrpcClients
+from turbopump.net.messaging.ground import TICK_MS, GrpcGround
+from turbopump.net.messaging.handles import Handles, ReceiptSettling
+from turbopump.net.messaging.receiving import Receiving
+from turbopump.net.messaging.renewals import Renewals
+from turbopump.net.messaging.routes import Routes
+from turbopump.net.messaging.rpc import method
+from turbopump.net.messaging.sending import Sending, check_weight
+from turbopump.net.messaging.telemetry import Telemetry
 from turbopump.net.transport.peer import Timer
 
 PATH: Final = f"/{SERVICE}/"
 
 
 class Messaging:
-    """The service of one broker; `address` is where its gRPC port is."""
+    """The service of one server; `endpoints` says to a request for a route where clients find the
+    server, as the message Endpoints."""
 
-    def __init__(self, ground: GrpcGround, address: Callable[[], str]) -> None:
+    def __init__(self, ground: GrpcGround, endpoints: Callable[[Any], Any]) -> None:
         self._ground = ground
         self.clients = GrpcClients(ground)
-        routes = Routes(ground, address)
+        routes = Routes(ground, endpoints)
         settling = ReceiptSettling(ground)
         self.renewals = Renewals(ground, settling)
         self.clients.on_gone = self.renewals.gone
         handles = Handles(ground, settling, self.clients.peer, self.renewals.newest)
-        receiving = Receiving(ground, routes, self.clients, settling, self.renewals)
-        sending = Sending(ground, routes, self.clients.peer, self.clients.produces)
+        receiving = Receiving(ground, self.clients, settling, self.renewals)
+        sending = Sending(ground, self.clients.peer, self.clients.produces)
         self.methods: dict[str, Method] = {
             f"{PATH}QueryRoute": method("QueryRoute", routes.query),
             f"{PATH}QueryAssignment": method("QueryAssignment", routes.assign),

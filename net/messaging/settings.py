@@ -7,11 +7,11 @@ It must never keep a client: clients.py does. Called by clients.py.
 from collections.abc import Iterable
 from typing import Any, Final
 
-from turbopump.broker.context import BrokerContext
-from turbopump.broker.grpc.delivery import set_ms
-from turbopump.broker.grpc.rpc import RpcRefused, group_of, topic_of
 from turbopump.net.grpc.codes import ClientType, Code, FilterType
 from turbopump.net.grpc.messages import message_class
+from turbopump.net.messaging.delivery import set_ms
+from turbopump.net.messaging.ground import GrpcGround
+from turbopump.net.messaging.rpc import RpcRefused, group_of, topic_of
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.heartbeat import (
     CONSUME_ACTIVELY,
@@ -35,6 +35,8 @@ RETRY_S: Final = (
 )
 """After so many deliveries a message comes again after so long (CustomizedRetryPolicy)."""
 EXPONENTIAL: Final = {"initial": 5_000, "max": 7_200_000, "multiplier": 2}
+TOPICS_MAX: Final = 1_000
+"""Topics that a client produces to, as many as a connection of remoting may have groups."""
 _STEPS_MAX: Final = 100
 _TIME_MAX_MS: Final = 1 << 40
 
@@ -45,6 +47,14 @@ def topics_of(settings: Any, most: int) -> list[str]:
     if len(topics) > most:
         raise RpcRefused(Code.BAD_REQUEST, f"{len(topics)} topics, over {most}")
     return [topic_of(resource) for resource in topics]
+
+
+def needs_of(settings: Any) -> tuple[list[str], list[str]]:
+    """The topics that a producer names, the group of a consumer: what a server must know to answer
+    the settings. Raises RpcRefused."""
+    if settings.WhichOneof("kind") == "publishing":
+        return topics_of(settings, TOPICS_MAX), []
+    return [], [group_of(settings.subscription.group)]
 
 
 def consumer_of(settings: Any, now_ms: int) -> ConsumerData:
@@ -72,26 +82,26 @@ def subscription_of(topic: str, expression: Any, now_ms: int) -> SubscriptionDat
         raise RpcRefused(Code.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
 
 
-def find_group(broker: BrokerContext, name: str, now_ms: int) -> SubscriptionGroupConfig:
+def find_group(ground: GrpcGround, name: str) -> SubscriptionGroupConfig:
     """The group, made where groups make themselves; raises RpcRefused."""
-    group = broker.groups.find(name, now_ms)
+    group = ground.group(name)
     if group is None:
         raise RpcRefused(Code.CONSUMER_GROUP_NOT_FOUND, f"group not found: {name}")
     return group
 
 
-def merge(broker: BrokerContext, settings: Any, now_ms: int) -> None:
-    """Put the broker's own figures into a client's settings."""
+def merge(ground: GrpcGround, settings: Any) -> None:
+    """Put the server's own figures into a client's settings."""
     settings.metric.on = False
     if settings.WhichOneof("kind") == "publishing":
         policy = settings.backoff_policy
         policy.max_attempts = PRODUCER_ATTEMPTS
         _set_exponential(policy, *PRODUCER_BACKOFF_MS, 2)
-        settings.publishing.max_body_size = broker.config.store.max_message_size
+        settings.publishing.max_body_size = ground.body_max
         settings.publishing.validate_message_type = True
         return
     of = settings.subscription
-    group = find_group(broker, of.group.name, now_ms)
+    group = find_group(ground, of.group.name)
     set_retries(settings.backoff_policy, group)
     of.fifo = group.consume_message_orderly
     of.receive_batch_size = BATCH_MAX

@@ -13,17 +13,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from turbopump.broker.grpc.ground import GrpcGround
-from turbopump.broker.grpc.link import TelemetryLink
-from turbopump.broker.grpc.rpc import Rpc, RpcRefused, check_answer, language_of
-from turbopump.broker.grpc.settings import consumer_of, find_group, merge, topics_of
 from turbopump.net.grpc.call import GrpcCall
 from turbopump.net.grpc.codes import ClientType, Code
+from turbopump.net.messaging.ground import GrpcGround
+from turbopump.net.messaging.link import TelemetryLink
+from turbopump.net.messaging.rpc import Rpc, RpcRefused, check_answer, language_of
+from turbopump.net.messaging.settings import (
+    TOPICS_MAX,
+    consumer_of,
+    find_group,
+    merge,
+    topics_of,
+)
 from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.transport.turns import Steps
-from turbopump.net.wire.codes import RequestCode
-from turbopump.net.wire.command import VERSION, Command, new_request
-from turbopump.net.wire.headers.clients import UnregisterClientRequest
+from turbopump.net.wire.command import VERSION, Command
 from turbopump.net.wire.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from turbopump.net.wire.names import kept_size
 
@@ -31,8 +35,6 @@ CLIENTS_SIZE_MAX: Final = 128 << 20
 """Bytes of all clients: over 10,000 with a handful of topics."""
 CLIENT_SIZE: Final = 4_000
 """Bytes of one besides its settings."""
-TOPICS_MAX: Final = 1_000
-"""Topics that a client produces to, as many as a connection of remoting may have groups."""
 SILENCE_MAX_MS: Final = 30_000
 """A client without a stream that has not called for so long is gone: three heartbeats."""
 CLIENTS_OF_STEP: Final = 8
@@ -91,14 +93,13 @@ class GrpcClient:
         """The group that it consumes for, empty for a producer."""
         return "" if self.consumer is None else self.consumer.group_name
 
-    def heartbeat(self) -> Command:
-        """The heartbeat of remoting that says the same."""
-        data = HeartbeatData(
+    def heartbeat(self) -> HeartbeatData:
+        """What a heartbeat of remoting says of it."""
+        return HeartbeatData(
             self.client_id,
             [ProducerData(topic) for topic in self.topics],
             [] if self.consumer is None else [self.consumer],
         )
-        return new_request(RequestCode.HEART_BEAT, body=data.encode())
 
 
 class GrpcClients:
@@ -118,7 +119,7 @@ class GrpcClients:
         """A client that has settings; it has been heard of now."""
         client = self._clients.get(client_id)
         if client is not None:
-            client.seen_ms = self._ground.broker.steady_ms()
+            client.seen_ms = self._ground.steady_ms()
         return client
 
     def peer(self, rpc: Rpc) -> Peer:
@@ -139,10 +140,10 @@ class GrpcClients:
             if settings.client_type not in _CONSUMERS:
                 raise RpcRefused(Code.UNRECOGNIZED_CLIENT_TYPE, "no such consumer is served")
             consumer = consumer_of(settings, now_ms)
-            find_group(ground.broker, consumer.group_name, now_ms)
+            find_group(ground, consumer.group_name)
         else:
             raise RpcRefused(Code.BAD_REQUEST, "settings of no producer and no consumer")
-        merge(ground.broker, settings, now_ms)
+        merge(ground, settings)
         known = self._clients.get(client_id)
         is_other = known is not None and known.group != (consumer.group_name if consumer else "")
         topics = {**({} if known is None or is_other else known.topics), **topics}
@@ -184,7 +185,7 @@ class GrpcClients:
         """A stream has ended; the client may open another one."""
         if client.link.stream is call:
             client.link.stream = None
-            client.seen_ms = self._ground.broker.steady_ms()
+            client.seen_ms = self._ground.steady_ms()
 
     def drop(self, client: GrpcClient) -> None:
         """A client is gone."""
@@ -192,10 +193,7 @@ class GrpcClients:
             return
         del self._clients[client.client_id]
         self.size -= client.size
-        if client.consumer is not None:
-            header = UnregisterClientRequest(client.client_id, consumer_group=client.group)
-            request = new_request(RequestCode.UNREGISTER_CLIENT, header)
-            self._ground.ask(request, client.peer, lambda answer: None)
+        self._ground.leave(client.client_id, client.group, client.peer)
         self.on_gone(client)
         client.peer.lost()
 
@@ -215,7 +213,7 @@ class GrpcClients:
     def _look_at_all(self) -> Steps[None]:
         handled = 0
         for client in list(self._clients.values()):
-            now_ms = self._ground.broker.steady_ms()
+            now_ms = self._ground.steady_ms()
             if client.link.stream is not None:
                 client.seen_ms = now_ms
             silent_ms, beaten_ms = now_ms - client.seen_ms, now_ms - client.beat_ms
@@ -233,7 +231,7 @@ class GrpcClients:
         link = TelemetryLink(self._ground, lambda: self.drop(client))
         link.peer = peer_of(call, link)
         client = GrpcClient(client_id, link.peer, link, settings)
-        client.seen_ms = self._ground.broker.steady_ms()
+        client.seen_ms = self._ground.steady_ms()
         self._clients[client_id] = client
         return client
 
@@ -252,8 +250,8 @@ class GrpcClients:
         client.size, client.topics = size, topics
 
     def _beat(self, client: GrpcClient, done: Callable[[Command | None], None]) -> None:
-        client.beat_ms = self._ground.broker.steady_ms()
-        self._ground.ask(client.heartbeat(), client.peer, done)
+        client.beat_ms = self._ground.steady_ms()
+        self._ground.beat(client.heartbeat(), client.peer, done)
 
     def _known(self, rpc: Rpc) -> GrpcClient:
         client = self.get(rpc.client_id)

@@ -11,13 +11,13 @@ transaction comes again, what an operator asks is answered with an error.
 from collections.abc import Callable
 from typing import Any, Final
 
-from turbopump.broker.grpc.delivery import message_of
-from turbopump.broker.grpc.ground import GrpcGround
-from turbopump.broker.grpc.rpc import status
-from turbopump.broker.grpc.sending import transaction_id_of
 from turbopump.net.grpc.call import GrpcCall
 from turbopump.net.grpc.codes import Code
 from turbopump.net.grpc.messages import message_class
+from turbopump.net.messaging.delivery import message_of
+from turbopump.net.messaging.ground import GrpcGround
+from turbopump.net.messaging.rpc import status
+from turbopump.net.messaging.sending import HalfPlace
 from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -113,14 +113,17 @@ def _check(command: Command) -> Any:
     header = read_header(CheckTransactionStateRequest, command.fields)
     assert not isinstance(command.body, list), "a check has one record"
     view = decode_messages(command.body)[0]
-    transaction_id = transaction_id_of(
-        header.commit_log_offset, header.tran_state_table_offset, view.message_id
+    place = HalfPlace(
+        header.broker_name or "",
+        header.commit_log_offset,
+        header.tran_state_table_offset,
+        view.message_id,
     )
     return _TelemetryCommand(
         status=status(Code.OK, "OK"),
         recover_orphaned_transaction_command={
             "message": message_of(view),
-            "transaction_id": transaction_id,
+            "transaction_id": place.transaction_id,
         },
     )
 

@@ -1,14 +1,15 @@
 """One unary call of the clients' service: its request as a message, its answer with a status.
 
 Owns what all methods have in common: who calls, the statuses, what handlers' codes become. It must
-never know a method. Called by the services of this folder.
+never know a method. Called by the services of
+this folder.
 
 RocketMQ says nearly everything in the status of an answer; the call itself ends with OK. Clients
 take another end for a broken network.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -17,6 +18,7 @@ from turbopump.net.grpc.call import GrpcCall, Method, unary
 from turbopump.net.grpc.codes import Code
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.status import GrpcCode, GrpcError
+from turbopump.net.messaging.ground import GrpcGround
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import LANGUAGES, Command
 from turbopump.net.wire.names import MAX_NAME_LENGTH, validate_group_name, validate_topic_name
@@ -80,6 +82,21 @@ class Rpc:
         except Exception:
             logger.exception("a call of %s to %s failed", self.call.address, self.call.path)
             self.call.fail(GrpcError(GrpcCode.INTERNAL, "the call failed, see the server's log"))
+
+    def when_known(
+        self,
+        ground: GrpcGround,
+        topics: Iterable[str],
+        groups: Iterable[str],
+        work: Callable[[], None],
+    ) -> None:
+        """Go on when it is known what there is of these names; not for a call that is over."""
+
+        def go_on() -> None:
+            if not self.call.is_over:
+                self.guarded(work)
+
+        ground.know(topics, groups, go_on)
 
 
 class AnswerEntries:

@@ -14,11 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from turbopump.broker.grpc.clients import GrpcClient, NoLink
-from turbopump.broker.grpc.ground import GrpcGround
-from turbopump.broker.grpc.handles import HeldReceipt, Receipt, ReceiptSettling
-from turbopump.broker.grpc.settings import retry_delay_ms
 from turbopump.net.grpc.codes import Code
+from turbopump.net.messaging.clients import GrpcClient, NoLink
+from turbopump.net.messaging.ground import GrpcGround
+from turbopump.net.messaging.handles import HeldReceipt, Receipt, ReceiptSettling
+from turbopump.net.messaging.rpc import RpcRefused
+from turbopump.net.messaging.settings import retry_delay_ms
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.turns import Steps
 from turbopump.net.wire.names import kept_size
@@ -173,7 +174,10 @@ class Renewals:
 
     def _leave(self, one: _Renewed) -> None:
         """It comes again as one that failed does."""
-        group = self._ground.broker.groups.find(one.receipt.group, self._ground.now_ms())
+        try:
+            group = self._ground.group(one.receipt.group)
+        except RpcRefused:
+            group = None  # no broker can be asked what it is
         delay_ms = BACK_MS if group is None else retry_delay_ms(group, 1)
         self._forget(one)
         self._settling.hide(one.receipt, delay_ms, self._peer, _nothing)

@@ -1,0 +1,1 @@
+"""`apache.rocketmq.v2.MessagingService`, whatever executes it: a broker, or a proxy of many."""

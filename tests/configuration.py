@@ -18,12 +18,14 @@ from turbopump.namesrv.config import NamesrvConfig
 from turbopump.net.config.idle import IdleKey
 from turbopump.net.config.node_config import NodeConfig
 from turbopump.net.transport.options import CLIENT_TLS_KEYS, SERVER_TLS_KEYS
+from turbopump.proxy.config import ProxyConfig
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "CONFIGURATION.md"
 NODES: Final[dict[str, type[NodeConfig]]] = {
     "broker": BrokerConfig,
     "name server": NamesrvConfig,
     "controller": ControllerConfig,
+    "proxy": ProxyConfig,
 }
 TABLES: Final = {
     "Broker": keys_of(BrokerConfig).values(),
@@ -31,6 +33,7 @@ TABLES: Final = {
     "Replication": keys_of(ReplicationConfig).values(),
     "Name server": keys_of(NamesrvConfig).values(),
     "Controller": keys_of(ControllerConfig).values(),
+    "Proxy": keys_of(ProxyConfig).values(),
     "TLS": (SERVER_TLS_KEYS | CLIENT_TLS_KEYS).values(),
 }
 BEFORE: Final = {
@@ -42,16 +45,19 @@ BEFORE: Final = {
     "Name server": "Where clients find brokers.",
     "Controller": "Which broker is elected."
     " [controllers.md](internals/controllers.md) says how it works.",
-    "TLS": "Of brokers and controllers; name servers have those of the server. RocketMQ takes them"
-    " from system properties or `tls.config.file`. No answer shows the password.",
+    "Proxy": "gRPC for a whole cluster. RocketMQ's rmq-proxy.json is read, too; its `tlsCertPath`,"
+    " `tlsKeyPath`, `tlsKeyPassword` and `tlsTestModeEnable` are other names of keys of TLS."
+    " [grpc.md](internals/grpc.md#a-proxy) says how it works.",
+    "TLS": "Of brokers, controllers and proxies; name servers have those of the server. RocketMQ"
+    " takes them from system properties or `tls.config.file`. No answer shows the password.",
 }
 INTRO: Final = """\
 # Configuration
 
-Brokers, name servers and controllers read RocketMQ's properties files: `key=value` lines. This page
-lists each key that does something here. It is written by `python -m tests.configuration` from the
-declarations in the code, which the parser, `getBrokerConfig` and the parts of a node use, too; do
-not edit it.
+Brokers, name servers, controllers and proxies read RocketMQ's properties files: `key=value` lines.
+This page lists each key that does something here. It is written by `python -m tests.configuration`
+from the declarations in the code, which the parser, `getBrokerConfig` and the parts of a node use,
+too; do not edit it.
 
 A value that a key cannot have is an error, and the node does not start. A key that no RocketMQ has
 is named in a warning, and so is one that [does nothing here](#keys-without-effect) where its value

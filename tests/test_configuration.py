@@ -18,6 +18,7 @@ CLASSES = {
     "broker": ("NettyServerConfig", "NettyClientConfig", "MessageStoreConfig", "BrokerConfig"),
     "name server": ("NettyServerConfig", "NettyClientConfig", "NamesrvConfig"),
     "controller": ("NettyServerConfig", "NettyClientConfig", "ControllerConfig"),
+    "proxy": ("ProxyConfig",),
 }
 """The classes of RocketMQ that have a node's keys; the last one that has a key counts."""
 AT_START = {"listenPort"}

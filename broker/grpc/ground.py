@@ -4,7 +4,7 @@ Owns the way from a call to a handler of remoting and back. It must never know a
 Made by node.py; called by the services of net/messaging through the port GrpcGround.
 """
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from turbopump.broker.context import BrokerContext
@@ -70,7 +70,11 @@ class BrokerGround:
         self._turns.work(host, without_failing(steps))
 
     def know(
-        self, _topics: Iterable[str], _groups: Iterable[str], then: Callable[[], None]
+        self,
+        _topics: Sequence[str],
+        _groups: Sequence[str],
+        then: Callable[[], None],
+        _size: int = 0,
     ) -> None:
         """A broker knows what it has."""
         then()

@@ -1,7 +1,8 @@
 """RocketMQ's clients of gRPC: those of Java, Python and Node.js, as their registries have them.
 
-Ours serves them at the broker's own port. `--target rocketmq` has RocketMQ's proxy 5.5.0 in front
-of RocketMQ's broker. Each client runs all its scenarios at once, on topics of its own; Java's uses
+Ours serves them at the broker's own port, and by a proxy in front of two brokers. `--target
+rocketmq` has RocketMQ's proxy 5.5.0 in front of RocketMQ's broker, and ours in front of two. Each
+client runs all its scenarios at once, on topics of its own; Java's uses
 TLS, which is its default.
 """
 
@@ -25,6 +26,8 @@ NODE = ("simple", "push", "tags", "fifo", "delay", "transaction")
 TYPES = {"fifo": "FIFO", "delay": "DELAY", "transaction": "TRANSACTION"}
 """Of the scenarios' topics; the others' are NORMAL."""
 DEAD = "%DLQ%python-dead"
+OWN, PROXY = "own", "proxy"
+"""What clients connect to: the target's own, or our proxy in front of the target's brokers."""
 HEAP_MB = 256
 RUN_TIMEOUT_S = 150
 # The first question about a transaction comes soon, but not before RocketMQ has written down
@@ -40,22 +43,29 @@ SETTINGS = {
 Results = dict[str, dict[str, Checks]]
 
 
-@pytest.fixture(scope="module")
-def results(kind: Kind, built: None, work: Path) -> Iterator[Results]:
+@pytest.fixture(scope="module", params=[OWN, PROXY])
+def results(
+    request: pytest.FixtureRequest, kind: Kind, built: None, work: Path
+) -> Iterator[Results]:
     """One run of all clients."""
+    front = str(request.param)
     folder, python_program, packages = (
-        work / "grpc",
+        work / f"grpc-{front}",
         toolchain.build_python(),
         toolchain.build_node(),
     )
     group = groups.start(kind, Ports.free(), folder, folder / "store", SETTINGS)
     try:
+        brokers = [group.ports.broker_address]
+        if front == PROXY:
+            brokers.append(_second_broker(kind, group, folder / "second"))
         admin = Admin(group, folder / "admin")
         try:
-            _make_topics(admin, group, "", JAVA)
-            _make_topics(admin, group, "python-", PYTHON)
-            _make_topics(admin, group, "node-", NODE)
-            with _serving(kind, group, folder) as endpoints:
+            for broker in brokers:
+                _make_topics(admin, broker, "", JAVA)
+                _make_topics(admin, broker, "python-", PYTHON)
+                _make_topics(admin, broker, "node-", NODE)
+            with _serving(kind, front, group, folder) as endpoints:
                 java = _java(endpoints, folder)
                 python = _python(python_program, endpoints, folder)
                 node = _node(packages, endpoints, folder)
@@ -72,17 +82,31 @@ def results(kind: Kind, built: None, work: Path) -> Iterator[Results]:
         group.stop()
 
 
+def _second_broker(kind: Kind, group: Group, folder: Path) -> str:
+    """One more broker of the cluster, of a group of its own; its address."""
+    ports = Ports(group.ports.namesrv, Ports.free().broker)
+    settings = {**SETTINGS, "brokerName": "broker-b"}
+    broker = kind.broker(ports, folder, folder / "store", settings)
+    group.members.append(broker)
+    groups.wait_listening(ports.broker, broker)
+    return ports.broker_address
+
+
 @contextmanager
-def _serving(kind: Kind, group: Group, folder: Path) -> Iterator[str]:
+def _serving(kind: Kind, front: str, group: Group, folder: Path) -> Iterator[str]:
     """Where clients connect."""
-    if kind.name == "turbopump":
+    if front == OWN and kind.name == "turbopump":
         yield group.ports.broker_address
         return
-    proxy, endpoints = proxies.start(group, folder / "home")
+    start = proxies.start if front == OWN else proxies.start_ours
+    proxy, endpoints = start(group, folder / "home")
     try:
         yield endpoints
     finally:
-        proxy.kill()  # it takes long to stop, and has nothing to lose
+        if front == OWN:
+            proxy.kill()  # RocketMQ's takes long to stop, and has nothing to lose
+        else:
+            proxy.stop()
 
 
 def _java(endpoints: str, folder: Path) -> Process:
@@ -122,8 +146,7 @@ def _end(process: Process, scenarios: tuple[str, ...]) -> dict[str, Checks]:
     return parse(process.out.read_text(), scenarios)
 
 
-def _make_topics(admin: Admin, group: Group, prefix: str, names: tuple[str, ...]) -> None:
-    broker = group.ports.broker_address
+def _make_topics(admin: Admin, broker: str, prefix: str, names: tuple[str, ...]) -> None:
     for name in names:
         topic = prefix + name
         attribute = f"+message.type={TYPES.get(name, 'NORMAL')}"

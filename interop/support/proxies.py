@@ -1,4 +1,4 @@
-"""RocketMQ's proxy 5.5.0 in front of a group, in the mode that serves a whole cluster.
+"""Proxies in front of groups, in the mode that serves a whole cluster: RocketMQ's 5.5.0, or ours.
 
 Called by the tests of gRPC's clients.
 """
@@ -14,9 +14,8 @@ from interop.support.processes import Process
 HEAP_MB = 256
 
 
-def start(group: Group, home: Path) -> tuple[Process, str]:
-    """The proxy and its address for clients of gRPC, when it listens."""
-    grpc, remoting = free_ports(2)
+def _config(group: Group, home: Path, grpc: int, remoting: int) -> Path:
+    """The file that RocketMQ's proxy and ours are started with."""
     config = {
         "rocketMQClusterName": CLUSTER,
         "proxyClusterName": CLUSTER,
@@ -27,6 +26,22 @@ def start(group: Group, home: Path) -> tuple[Process, str]:
     home.mkdir(parents=True)
     file = home / "proxy.json"
     file.write_text(json.dumps(config))
+    return file
+
+
+def start_ours(group: Group, home: Path) -> tuple[Process, str]:
+    """Our proxy and its address for clients, when it listens."""
+    grpc, remoting = free_ports(2)
+    file = _config(group, home, grpc, remoting)
+    proxy = Process("proxy", [groups.TURBOPUMP, "proxy", "-c", str(file)], home)
+    groups.wait_listening(grpc, proxy)
+    return proxy, f"127.0.0.1:{grpc}"
+
+
+def start(group: Group, home: Path) -> tuple[Process, str]:
+    """RocketMQ's proxy and its address for clients of gRPC, when it listens."""
+    grpc, remoting = free_ports(2)
+    file = _config(group, home, grpc, remoting)
     proxy = processes.java(
         "proxy",
         "org.apache.rocketmq.proxy.ProxyStartup",

@@ -1,12 +1,12 @@
 """What the clients' service stands on: the port between it and what executes its requests.
 
 Owns the shape of that port, and what both sides of it have in common. It must never know who
-executes, as the handlers of the broker it runs in (`broker/grpc/ground.py`). Used by everything in
-this folder.
+executes: the handlers of the broker it runs in (`broker/grpc/ground.py`), or brokers that a proxy
+asks (`src/turbopump/proxy/ground.py`). Used by everything in this folder.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from turbopump.net.transport.peer import Peer, Timer
@@ -49,9 +49,15 @@ class GrpcGround(Protocol):
     def work(self, host: bytes, steps: Steps[None]) -> None:
         """Go through steps, each some milliseconds; those of one host follow one another."""
 
-    def know(self, topics: Iterable[str], groups: Iterable[str], then: Callable[[], None]) -> None:
+    def know(
+        self,
+        topics: Sequence[str],
+        groups: Sequence[str],
+        then: Callable[[], None],
+        size: int = 0,
+    ) -> None:
         """Call `then`, now or later, when `topics_of` and `group` can say what there is of these
-        names. It is called in any case."""
+        names. It is called in any case. `size`: bytes that are kept for it meanwhile."""
 
     def topics_of(self, name: str) -> Mapping[str, TopicConfig]:
         """A topic by the names of the brokers that serve it, at least one; raises RpcRefused."""

@@ -1,7 +1,7 @@
 """`apache.rocketmq.v2.MessagingService`: which method is served by what.
 
 Owns the table of methods and the parts behind it. It must never serve a call itself. Made by
-what serves gRPC: `broker/grpc/front.py`.
+what serves gRPC: `broker/grpc/front.py`, and the node of a proxy.
 """
 
 from collections.abc import Callable

@@ -9,7 +9,7 @@ take another end for a broken network.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -55,14 +55,15 @@ class RpcRefused(Exception):
 
 
 class Rpc:
-    """A call with its request. `client_id` is who calls, as it says itself."""
+    """A call with its request, of `size` bytes. `client_id` is who calls, as it says itself."""
 
-    __slots__ = ("_answers", "call", "client_id", "request")
+    __slots__ = ("_answers", "_size", "call", "client_id", "request")
 
-    def __init__(self, call: GrpcCall, client_id: str, request: Any, answers: Any) -> None:
+    def __init__(self, call: GrpcCall, size: int, answers: Any) -> None:
         self.call = call
-        self.client_id = client_id
-        self.request = request
+        self.client_id = ""
+        self.request: Any = None
+        self._size = size
         self._answers = answers
 
     def answer(self, code: Code = Code.OK, text: str = "OK", **fields: Any) -> None:
@@ -86,8 +87,8 @@ class Rpc:
     def when_known(
         self,
         ground: GrpcGround,
-        topics: Iterable[str],
-        groups: Iterable[str],
+        topics: Sequence[str],
+        groups: Sequence[str],
         work: Callable[[], None],
     ) -> None:
         """Go on when it is known what there is of these names; not for a call that is over."""
@@ -96,7 +97,7 @@ class Rpc:
             if not self.call.is_over:
                 self.guarded(work)
 
-        ground.know(topics, groups, go_on)
+        ground.know(topics, groups, go_on, self._size)
 
 
 class AnswerEntries:
@@ -135,7 +136,7 @@ def method(
     requests, answers = message_class(f"{name}Request"), message_class(f"{name}Response")
 
     def begin(call: GrpcCall, data: bytes) -> None:
-        rpc = Rpc(call, "", None, answers)
+        rpc = Rpc(call, len(data), answers)
         try:
             rpc.client_id = client_id_of(call)
             if check is not None:

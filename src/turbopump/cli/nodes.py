@@ -1,4 +1,4 @@
-"""`turbopump namesrv`, `controller` and `broker`: one node from RocketMQ's own properties files.
+"""`turbopump namesrv`, `controller`, `broker`, `proxy`: one node from RocketMQ's own files.
 
 Owns the reading of the file and what of it is said. Called by app.py.
 """
@@ -138,6 +138,54 @@ def broker(
         run(serve(node, ready))
     finally:
         recovering.end()
+    _stopped(as_json)
+
+
+def proxy(
+    config_file: Annotated[
+        Path | None,
+        typer.Option(
+            "-c", "--configFile", metavar="FILE", help="RocketMQ's rmq-proxy.json, or properties."
+        ),
+    ] = None,
+    name_servers: Annotated[
+        str | None,
+        typer.Option(
+            "-n", "--namesrvAddr", metavar="HOST:PORT", help="Over namesrvAddr of the file."
+        ),
+    ] = None,
+    port: Annotated[
+        int | None, port_option("-p", "--port", help="Over grpcServerPort of the file.")
+    ] = None,
+    log_folder: LogFolder = None,
+    log_level: LogLevel = "info",
+    as_json: Json = False,
+) -> None:
+    """Run one proxy until Ctrl-C: gRPC for a whole cluster, at one address."""
+    from turbopump.cli.running import run
+    from turbopump.cli.serving import serve
+    from turbopump.net.wire.java_properties import PropertiesError
+    from turbopump.proxy.config import ProxyConfig, read_file
+
+    _logging(log_folder, log_level)
+    config = ProxyConfig()
+    try:
+        warnings = config.update(read_file(_text_of(config_file)))
+    except PropertiesError as error:
+        raise UserError(f"{config_file}: {error}") from None
+    if name_servers is not None:
+        config.namesrv_addr = split_addresses(name_servers)
+    if port is not None:
+        config.grpc_server_port = port
+    _warn(config_file, warnings)
+    try:
+        from turbopump.proxy.node import ProxyNode
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("google"):
+            raise
+        raise UserError(f"a proxy needs protobuf: {error}; install protobuf") from None
+    node = ProxyNode(config)
+    run(serve(node, lambda: _ready("proxy", node.address, as_json)))
     _stopped(as_json)
 
 

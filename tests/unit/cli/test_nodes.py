@@ -12,6 +12,7 @@ from turbopump.broker import node as broker_node
 from turbopump.cli import logs, running, serving
 from turbopump.controller import node as controller_node
 from turbopump.namesrv import node as namesrv_node
+from turbopump.proxy import node as proxy_node
 
 
 class Made:
@@ -21,7 +22,8 @@ class Made:
 
     def __init__(self, config: Any, **more: Any) -> None:
         self.config = config
-        self.address = f"127.0.0.1:{config.listen_port}"
+        port = getattr(config, "listen_port", None) or config.grpc_server_port
+        self.address = f"127.0.0.1:{port}"
         Made.all.append(self)
 
 
@@ -32,6 +34,7 @@ def configured(monkeypatch: pytest.MonkeyPatch) -> list[Made]:
     monkeypatch.setattr(namesrv_node, "NameServerNode", Made)
     monkeypatch.setattr(controller_node, "ControllerNode", Made)
     monkeypatch.setattr(broker_node, "BrokerNode", Made)
+    monkeypatch.setattr(proxy_node, "ProxyNode", Made)
     monkeypatch.setattr(serving, "serve", lambda node, ready: ready)
     monkeypatch.setattr(running, "run", lambda ready: ready())
     monkeypatch.setattr(logs, "configure", lambda folder, level: None)
@@ -61,6 +64,19 @@ def test_a_name_server_by_its_file(started: Any, configured: list[Made], tmp_pat
     )
     started("namesrv", "configStorePath=/data/n\n")
     assert configured[-1].config.config_store_path == "/data/n"
+
+
+def test_a_proxy_by_rocketmqs_file(started: Any, configured: list[Made]) -> None:
+    text = '{"namesrvAddr": "a:9876", "grpcServerPort": 8082}'
+    ready = "Turbopump proxy is ready at 127.0.0.1:8082. Ctrl-C stops it."
+    assert started("proxy", text).lines == [ready]
+    assert configured[-1].config.namesrv_addr == ["a:9876"]
+    ready, stopped = started("proxy", text, "-n", "b:9876", "-p", 8083, "--json").json
+    assert ready == {"event": "ready", "node": "proxy", "address": "127.0.0.1:8083"}
+    assert stopped == {"event": "stopped"}
+    assert configured[-1].config.namesrv_addr == ["b:9876"]
+    _code, sentence = started("proxy", '{"grpcServerPort": "x"}').failure
+    assert "grpcServerPort=x: expected a whole number" in sentence
 
 
 def test_events_for_programs(started: Any) -> None:

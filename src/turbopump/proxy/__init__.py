@@ -1,0 +1,1 @@
+"""A proxy: gRPC for a whole cluster, without a broker in it."""

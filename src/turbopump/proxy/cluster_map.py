@@ -1,0 +1,341 @@
+"""What a proxy knows of the cluster: brokers and their masters, topics, consumer groups.
+
+Owns how it is found out, and what counts when answers differ: the newest. It must never decide
+about a call. Called by ground.py, broker_calls.py (failures) and members.py (masters).
+
+A name server says where a topic is. What messages it takes, and what a group is, only brokers
+know: any master is asked.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from turbopump.net.wire.bodies import BadBody
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.groups import SubscriptionGroupConfig
+from turbopump.net.wire.headers.admin import (
+    GetSubscriptionGroupConfigRequest,
+    GetTopicConfigRequest,
+)
+from turbopump.net.wire.headers.routes import GetRouteInfoRequest
+from turbopump.net.wire.names import kept_size
+from turbopump.net.wire.route import BrokerData, ClusterInfo, TopicRouteData
+from turbopump.net.wire.topics import TopicConfig
+from turbopump.proxy.config import ProxyConfig
+from turbopump.proxy.kept_answers import Absent, KeptAnswers
+from turbopump.proxy.name_servers import AskedNameServers, Call
+
+logger = logging.getLogger(__name__)
+
+ASK_MS: Final = 1_000
+"""A broker that has not answered a question about a topic or a group by then is given up."""
+ASKED_MAX: Final = 3
+"""Brokers that are asked the same, until one answers."""
+DOWN_MS: Final = 3_000
+"""A broker that did not answer is chosen for nothing new for so long, where others are."""
+CLUSTER_MS: Final = 30_000
+CLUSTER_AGAIN_MS: Final = 1_000
+"""Between two looks at all brokers of the cluster; the latter while none was successful."""
+BROKERS_MAX: Final = 10_000
+TOPIC_SIZE: Final = 600
+"""Bytes of a topic on one broker."""
+
+
+@dataclass(slots=True, frozen=True)
+class KnownTopic:
+    """A topic by the brokers that serve it, sorted by name; `at_ms` is when its attributes were
+    asked for."""
+
+    topics: Mapping[str, TopicConfig]
+    attributes: dict[str, str]
+    at_ms: int
+
+
+@dataclass(slots=True)
+class _Broker:
+    master: str = ""
+    cluster: str = ""
+    failed_ms: int | None = None
+
+
+class ClusterMap:
+    """All that is known, asked for when it is needed. Loop thread only."""
+
+    def __init__(self, config: ProxyConfig, call: Call, steady_ms: Callable[[], int]) -> None:
+        self._config = config
+        self._call = call
+        self._steady_ms = steady_ms
+        self._name_servers = AskedNameServers(config.namesrv_addr, call)
+        self._brokers: dict[str, _Broker] = {}
+        self._next = 0
+        self._cluster_ms: int | None = None
+        self._has_cluster = self._asks_cluster = False
+        self._waiting: list[Callable[[], None]] = []
+        self.topics = KeptAnswers[KnownTopic](
+            self._look_for_topic, _size_of_topic, steady_ms, config.route_refresh_seconds * 1_000
+        )
+        self.groups = KeptAnswers[SubscriptionGroupConfig](
+            self._look_for_group, _size_of_group, steady_ms, config.group_refresh_seconds * 1_000
+        )
+
+    # Brokers.
+
+    def master(self, broker_name: str) -> str:
+        """Where the master of a group is, empty if there is none."""
+        broker = self._brokers.get(broker_name)
+        return "" if broker is None else broker.master
+
+    def knows(self, broker_name: str) -> bool:
+        """Whether there is such a group, with or without a master."""
+        return broker_name in self._brokers
+
+    def masters(self) -> dict[str, str]:
+        """The addresses of all masters, by the names of their groups."""
+        return {name: one.master for name, one in self._brokers.items() if one.master}
+
+    def name_at(self, address: str) -> str:
+        """The name of the group whose master is there, empty if there is none."""
+        return next((name for name, at in self.masters().items() if at == address), "")
+
+    def is_up(self, broker_name: str) -> bool:
+        """Whether there is a master that has not failed a moment ago."""
+        broker = self._brokers.get(broker_name)
+        if broker is None or not broker.master:
+            return False
+        return broker.failed_ms is None or self._steady_ms() - broker.failed_ms > DOWN_MS
+
+    def failed(self, broker_name: str, address: str, topics: Iterable[str]) -> None:
+        """A master did not answer, or is none any more: the routes of these topics are asked for
+        before they are used again."""
+        broker = self._brokers.get(broker_name)
+        if broker is not None and broker.master == address:
+            broker.failed_ms = self._steady_ms()
+        for topic in topics:
+            self.topics.doubt(topic)
+        if self._has_cluster and self._cluster_ms is not None:
+            # The next tick asks where all masters are.
+            self._cluster_ms = min(self._cluster_ms, self._steady_ms() - CLUSTER_MS)
+
+    def answered(self, broker_name: str, address: str) -> None:
+        """A master has answered."""
+        broker = self._brokers.get(broker_name)
+        if broker is not None and broker.master == address:
+            broker.failed_ms = None
+
+    def tick(self) -> None:
+        """Look at the whole cluster now and then."""
+        every_ms = CLUSTER_MS if self._has_cluster else CLUSTER_AGAIN_MS
+        if self._cluster_ms is None or self._steady_ms() - self._cluster_ms >= every_ms:
+            self._ask_for_cluster()
+
+    def _ask_for_cluster(self) -> None:
+        if self._asks_cluster:
+            return
+        self._asks_cluster, self._cluster_ms = True, self._steady_ms()
+        self._name_servers.ask(RequestCode.GET_BROKER_CLUSTER_INFO, None, self._take_cluster)
+
+    def _take_cluster(self, answer: Command | str) -> None:
+        self._asks_cluster = False
+        if isinstance(answer, Command):
+            try:
+                found = ClusterInfo.decode(_body(answer)).broker_addr_table
+            except BadBody as error:
+                logger.warning("the brokers of the cluster cannot be read: %s", error)
+            else:
+                self._has_cluster = True
+                for data in found.values():
+                    # A replica that acts for its master is in routes alone.
+                    if 0 in data.broker_addrs or data.broker_name not in self._brokers:
+                        self._take_broker(data)
+                for name in self._brokers.keys() - {one.broker_name for one in found.values()}:
+                    self._brokers[name].master = ""
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            then()
+
+    def _take_broker(self, data: BrokerData) -> None:
+        wanted = self._config.cluster_name
+        if wanted and data.cluster != wanted:
+            return
+        if data.broker_name not in self._brokers and len(self._brokers) >= BROKERS_MAX:
+            return
+        broker = self._brokers.setdefault(data.broker_name, _Broker())
+        master = data.broker_addrs.get(0, "")
+        if master != broker.master:
+            if broker.master:
+                logger.info("the master of %s is %s now", data.broker_name, master or "nobody")
+            broker.master, broker.failed_ms = master, None
+        broker.cluster = data.cluster
+
+    # Topics.
+
+    def _look_for_topic(
+        self, name: str, before: KnownTopic | None, done: Callable[[KnownTopic | Absent], None]
+    ) -> None:
+        def routed(answer: Command | str) -> None:
+            if isinstance(answer, str):
+                done(Absent(answer, is_certain=False))
+            elif answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                done(Absent(f"No topic route info in name server for the topic: {name}", True))
+            else:
+                self._route(name, before, answer, done)
+
+        header = GetRouteInfoRequest(name, True)
+        self._name_servers.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, routed)
+
+    def _route(
+        self,
+        name: str,
+        before: KnownTopic | None,
+        answer: Command,
+        done: Callable[[KnownTopic | Absent], None],
+    ) -> None:
+        try:
+            route = TopicRouteData.decode(_body(answer))
+        except BadBody as error:
+            done(Absent(f"the route of {name} cannot be read: {error}", is_certain=False))
+            return
+        for data in route.broker_datas:
+            self._take_broker(data)
+        served = {data.broker_name for data in route.broker_datas} & self._brokers.keys()
+        topics = {
+            of.broker_name: TopicConfig(
+                name, max(of.read_queue_nums, 0), max(of.write_queue_nums, 0), of.perm
+            )
+            for of in sorted(route.queue_datas, key=lambda one: one.broker_name)
+            if of.broker_name in served
+        }
+        if not topics:
+            text = f"no broker of cluster {self._config.cluster_name} has topic {name}"
+            done(Absent(text, is_certain=True))
+            return
+        now_ms, fresh_ms = self._steady_ms(), self._config.topic_refresh_seconds * 1_000
+        if before is not None and now_ms - before.at_ms < fresh_ms:
+            done(_known(topics, before.attributes, before.at_ms))
+            return
+        request = new_request(RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequest(name))
+
+        def described(found: Command | str) -> None:
+            try:
+                if isinstance(found, Command) and found.code == ResponseCode.SUCCESS:
+                    done(_known(topics, TopicConfig.decode(_body(found)).attributes, now_ms))
+                    return
+                text = found if isinstance(found, str) else found.remark or ""
+            except BadBody as error:
+                text = str(error)
+            if before is not None:
+                done(_known(topics, before.attributes, before.at_ms))
+            else:
+                done(Absent(f"no broker describes topic {name}: {text}", is_certain=False))
+
+        self._ask_some(self._in_turn(topics), request, described)
+
+    # Groups.
+
+    def _look_for_group(
+        self,
+        name: str,
+        _before: SubscriptionGroupConfig | None,
+        done: Callable[[SubscriptionGroupConfig | Absent], None],
+    ) -> None:
+        header = GetSubscriptionGroupConfigRequest(name)
+        request = new_request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
+
+        def described(found: Command | str) -> None:
+            if isinstance(found, str):
+                done(Absent(f"no broker describes group {name}: {found}", is_certain=False))
+            elif found.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                done(Absent(f"group not found: {name}", is_certain=True))
+            elif found.code != ResponseCode.SUCCESS:
+                done(Absent(f"no broker describes group {name}: {found.remark}", is_certain=False))
+            else:
+                try:
+                    done(SubscriptionGroupConfig.decode(_body(found)))
+                except BadBody as error:
+                    done(Absent(f"group {name} cannot be read: {error}", is_certain=False))
+
+        def ask() -> None:
+            self._ask_some(self._in_turn(self._brokers), request, described)
+
+        if self._has_cluster:
+            ask()
+        else:
+            self._waiting.append(ask)
+            self._ask_for_cluster()
+
+    # Questions to brokers.
+
+    def _in_turn(self, names: Iterable[str]) -> list[str]:
+        """Brokers to ask, another one first each time, those that failed last."""
+        found = [name for name in names if self.master(name)]
+        if found:
+            self._next += 1
+            at = self._next % len(found)
+            found = found[at:] + found[:at]
+        return sorted(found, key=lambda name: not self.is_up(name))[:ASKED_MAX]
+
+    def _ask_some(
+        self, names: list[str], request: Command, done: Callable[[Command | str], None]
+    ) -> None:
+        if not names:
+            done("no broker with a master is known")
+            return
+        name, *left = names
+        address = self.master(name)
+        if not address:
+            self._next_of(left, request, f"{name} has no master", done)
+            return
+        self._call(address, request, ASK_MS).then(
+            partial(self._some_answered, name, address, left, request, done)
+        )
+
+    def _some_answered(
+        self,
+        name: str,
+        address: str,
+        left: list[str],
+        request: Command,
+        done: Callable[[Command | str], None],
+        answer: Command | str,
+    ) -> None:
+        if isinstance(answer, Command):
+            self.answered(name, address)
+            if answer.code == ResponseCode.TOPIC_NOT_EXIST and left:
+                self._ask_some(left, request, done)  # a broker that is new to the route
+            else:
+                done(answer)
+            return
+        self.failed(name, address, ())
+        self._next_of(left, request, answer, done)
+
+    def _next_of(
+        self, left: list[str], request: Command, text: str, done: Callable[[Command | str], None]
+    ) -> None:
+        if left:
+            self._ask_some(left, request, done)
+        else:
+            done(text)
+
+
+def _known(topics: dict[str, TopicConfig], attributes: dict[str, str], at_ms: int) -> KnownTopic:
+    for topic in topics.values():
+        topic.attributes = attributes
+    return KnownTopic(topics, attributes, at_ms)
+
+
+def _body(answer: Command) -> bytes:
+    body: Any = answer.body
+    return b"".join(body) if isinstance(body, list) else bytes(body)
+
+
+def _size_of_topic(one: KnownTopic) -> int:
+    texts = (*one.topics, *one.attributes, *one.attributes.values())
+    return kept_size(*texts) + TOPIC_SIZE * len(one.topics)
+
+
+def _size_of_group(one: SubscriptionGroupConfig) -> int:
+    return 4 * len(one.encode())

@@ -1,0 +1,288 @@
+"""The proxy's configuration.
+
+Owns the declarations of its keys. It must never read a file or a socket. Called by node.py and the
+CLI.
+
+RocketMQ's proxy has its keys in a JSON file, rmq-proxy.json; both that and `key=value` lines are
+read.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from typing import Final
+
+from turbopump.engine.keys import (
+    BOOLEAN,
+    INT32_MAX,
+    NAME_SERVERS,
+    OURS,
+    PORT,
+    TEXT,
+    Key,
+    between,
+    key,
+)
+from turbopump.net.config.idle import IdleKey, idle_keys
+from turbopump.net.config.node_config import NodeConfig
+from turbopump.net.transport.options import CLIENT_TLS_KEYS, SERVER_TLS_KEYS
+from turbopump.net.wire.java_properties import PropertiesError, Property, parse_properties
+
+DELAYS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+IDLE_KEYS: Final = {
+    "messageDelayLevel": IdleKey("String", DELAYS, DELAYS),
+    **idle_keys(
+        """
+        aclCacheExpiredSeconds int 300
+        aclCacheMaxNum int 20000
+        aclCacheRefreshSeconds int 20
+        brokerConfigPath String -
+        channelExpiredInSeconds int 60
+        channelExpiredTimeout long 120000
+        consumerProcessorThreadPoolNums int 2
+        consumerProcessorThreadPoolQueueCapacity int 10000
+        contextExpiredInSeconds int 30
+        defaultInvisibleTimeMills long 60000
+        detectInterval int 2000
+        detectTimeout int 200
+        enableAclRpcHookForClusterMode boolean false refused requests to brokers are not signed here
+        enableBatchAck boolean false
+        enableGrpcEpoll boolean false
+        enableMessageBodyEmptyCheck boolean true
+        enablePrintJstack boolean true
+        enableProxyAutoRenew boolean true
+        enableRemotingLocalProxyGrpc boolean true
+        enableTopicMessageTypeCheck boolean true
+        grpcBossLoopNum int 1
+        grpcClientConsumerLongPollingBatchSize int 32
+        grpcClientConsumerMaxLongPollingTimeoutMillis long 20000
+        grpcClientConsumerMinLongPollingTimeoutMillis long 5000
+        grpcClientIdleTimeMills long 120000
+        grpcClientManagerThreadPoolNums int 2
+        grpcClientManagerThreadQueueCapacity int 10000
+        grpcClientProducerBackoffInitialMillis long 10
+        grpcClientProducerBackoffMaxMillis long 1000
+        grpcClientProducerBackoffMultiplier int 2
+        grpcClientProducerMaxAttempts int 3
+        grpcConsumerThreadPoolNums int 2
+        grpcConsumerThreadQueueCapacity int 10000
+        grpcMaxConcurrentCallsPerConnection int 2147483647
+        grpcMaxInboundMessageSize int 136314880
+        grpcProducerThreadPoolNums int 2
+        grpcProducerThreadQueueCapacity int 10000
+        grpcProxyRelayRequestTimeoutInSeconds long 5
+        grpcRouteThreadPoolNums int 2
+        grpcRouteThreadQueueCapacity int 10000
+        grpcThreadPoolNums int 20
+        grpcThreadPoolQueueCapacity int 100000
+        grpcTransactionThreadPoolNums int 2
+        grpcTransactionThreadQueueCapacity int 10000
+        grpcWorkerLoopNum int 4
+        heartbeatSyncerThreadPoolNums int 4
+        heartbeatSyncerThreadPoolQueueCapacity int 100
+        heartbeatSyncerTopicClusterName String ''
+        heartbeatSyncerTopicName String DefaultHeartBeatSyncerTopic
+        invisibleTimeMillisWhenClear long 1000
+        localProxyConnectTimeoutMs int 3000
+        lockTimeoutMsInHandleGroup long 3000
+        longPollingReserveTimeInMillis long 100
+        maxDelayTimeMills long 86400000
+        maxInvisibleTimeMills long 43200000
+        maxLiteRenewNumPerChannel int 100
+        maxLiteTopicSize int 64
+        maxMessageGroupSize int 64
+        maxRenewRetryTimes int 3
+        maxSyncLiteSubscriptionRate int 5000
+        maxTransactionRecoverySecond long 3600
+        maxUserPropertySize int 16384
+        metadataThreadPoolNums int 3
+        metadataThreadPoolQueueCapacity int 100000
+        metricCollectorAddress String ''
+        metricCollectorMode String off
+        metricGrpcExporterIntervalInMills long 60000
+        metricGrpcExporterTimeOutInMills long 3000
+        metricLoggingExporterIntervalInMills long 10000
+        metricsExporterType String DISABLE
+        metricsGrpcExporterHeader String ''
+        metricsGrpcExporterTarget String ''
+        metricsInDelta boolean false
+        metricsLabel String ''
+        metricsPromExporterHost String ''
+        metricsPromExporterPort int 5557
+        minInvisibleTimeMillsForRecv long 10000
+        namesrvDomain String ''
+        namesrvDomainSubgroup String ''
+        printJstackInMillis long 60000
+        printThreadPoolStatusInMillis long 3000
+        producerProcessorThreadPoolNums int 2
+        producerProcessorThreadPoolQueueCapacity int 10000
+        proxyClusterName String DefaultCluster
+        proxyMode String CLUSTER refused a broker serves gRPC itself
+        proxyName String -
+        regionId String ''
+        remotingAccessAddr String ''
+        remotingDefaultThreadPoolNums int 8
+        remotingDefaultThreadPoolQueueCapacity int 50000
+        remotingHeartbeatThreadPoolNums int 4
+        remotingHeartbeatThreadPoolQueueCapacity int 50000
+        remotingListenPort int 8080
+        remotingPullMessageThreadPoolNums int 8
+        remotingPullThreadPoolQueueCapacity int 50000
+        remotingSendMessageThreadPoolNums int 8
+        remotingSendThreadPoolQueueCapacity int 10000
+        remotingTopicRouteThreadPoolNums int 4
+        remotingTopicRouteThreadPoolQueueCapacity int 50000
+        remotingUpdateOffsetThreadPoolNums int 8
+        remotingUpdateOffsetThreadPoolQueueCapacity int 10000
+        remotingWaitTimeMillsInDefaultQueue long 3000
+        remotingWaitTimeMillsInHeartbeatQueue long 31000
+        remotingWaitTimeMillsInPullQueue long 5000
+        remotingWaitTimeMillsInSendQueue long 3000
+        remotingWaitTimeMillsInTopicRouteQueue long 3000
+        remotingWaitTimeMillsInUpdateOffsetQueue long 3000
+        renewAheadTimeMillis long 10000
+        renewMaxThreadPoolNums int 4
+        renewMaxTimeMillis long 10800000
+        renewSchedulePeriodMillis long 5000
+        renewThreadPoolNums int 2
+        renewThreadPoolQueueCapacity int 300
+        returnHandleGroupThreadPoolNums int 2
+        rocketmqMQClientNum int 6
+        sendLatencyEnable boolean false
+        startDetectorEnable boolean false
+        subscriptionGroupConfigCacheExpiredSeconds int 300
+        subscriptionGroupConfigCacheMaxNum int 20000
+        tlsCertWatchIntervalMs int 3600000
+        topicConfigCacheExpiredSeconds int 300
+        topicConfigCacheMaxNum int 20000
+        topicRouteServiceCacheExpiredSeconds int 300
+        topicRouteServiceCacheMaxNum int 20000
+        topicRouteServiceThreadPoolNums int 2
+        topicRouteServiceThreadPoolQueueCapacity int 5000
+        traceOn boolean false
+        transactionDataExpireMillis long 30000
+        transactionDataExpireScanPeriodMillis long 10000
+        transactionDataMaxNum int 15
+        transactionDataMaxWaitClearMillis long 30000
+        transactionHeartbeatBatchNum int 100
+        transactionHeartbeatPeriodSecond int 20
+        transactionHeartbeatThreadPoolNums int 20
+        transactionHeartbeatThreadPoolQueueCapacity int 200
+        useDelayLevel boolean false
+        userCacheExpiredSeconds int 300
+        userCacheMaxNum int 20000
+        userCacheRefreshSeconds int 20
+        userPropertyMaxNum int 128
+        """
+    ),
+}
+"""ProxyConfig of 5.5.0, without the keys that are honoured."""
+
+ALIASES: Final = {
+    "tls.test.mode.enable": "tlsTestModeEnable",
+    "tls.server.certPath": "tlsCertPath",
+    "tls.server.keyPath": "tlsKeyPath",
+    "tls.server.keyPassword": "tlsKeyPassword",
+}
+"""The names that keys of TLS have in rmq-proxy.json."""
+
+
+def _named(one: Key) -> Key:
+    alias = ALIASES.get(one.name)
+    return one if alias is None else replace(one, aliases=(*one.aliases, alias))
+
+
+TLS_KEYS: Final = {name: _named(one) for name, one in (SERVER_TLS_KEYS | CLIENT_TLS_KEYS).items()}
+SECONDS: Final = between(1, INT32_MAX // 1_000)
+
+
+@dataclass(slots=True)
+class ProxyConfig(NodeConfig):
+    """Everything a proxy is given from outside (RocketMQ: proxy/config/ProxyConfig).
+
+    `grpc_server_port` 0 lets the system choose.
+    """
+
+    IDLE = IDLE_KEYS
+    TLS = TLS_KEYS
+    NODE = "this proxy"
+
+    namesrv_addr: list[str] = key("namesrvAddr", NAME_SERVERS, [], "Where the name servers are.")
+    cluster_name: str = key(
+        "rocketMQClusterName",
+        TEXT,
+        "",
+        "The cluster whose brokers are served; empty: those of all clusters.",
+        rocketmq="DefaultCluster",
+    )
+    bind_address: str = key(
+        "bindAddress", TEXT, "0.0.0.0", "The address to listen at.", rocketmq=OURS
+    )
+    grpc_server_port: int = key(
+        "grpcServerPort", PORT, 8081, "Where clients connect; 0: a free port."
+    )
+    local_serve_addr: str = key(
+        "localServeAddr",
+        TEXT,
+        "",
+        "The host in routes for a client that does not say where it connects to; empty:"
+        " bindAddress, or the loopback address.",
+    )
+    echoes_port: bool = key(
+        "useEndpointPortFromRequest",
+        BOOLEAN,
+        False,
+        "Tell clients the port that they say they connect to, as behind a load balancer, and not"
+        " grpcServerPort.",
+    )
+    max_message_size: int = key(
+        "maxMessageSize",
+        between(1, 64 << 20),
+        4 << 20,
+        "Bytes of a message's body; brokers have a limit of their own.",
+    )
+    route_refresh_seconds: int = key(
+        "topicRouteServiceCacheRefreshSeconds",
+        SECONDS,
+        20,
+        "Seconds after which the route of a topic in use is asked for anew; a broker that does not"
+        " answer has that done at once.",
+    )
+    topic_refresh_seconds: int = key(
+        "topicConfigCacheRefreshSeconds",
+        SECONDS,
+        20,
+        "Seconds after which the attributes of a topic in use are asked for anew.",
+    )
+    group_refresh_seconds: int = key(
+        "subscriptionGroupConfigCacheRefreshSeconds",
+        SECONDS,
+        20,
+        "Seconds after which the configuration of a group in use is asked for anew.",
+    )
+    shutdown_seconds: int = key(
+        "grpcShutdownTimeSeconds",
+        SECONDS,
+        3,
+        "Seconds that calls under way have when the proxy stops.",
+        rocketmq="30",
+    )
+
+
+def read_file(text: str) -> list[Property]:
+    """The properties of a file: the members of a JSON object, or `key=value` lines. Raises
+    PropertiesError."""
+    if not text.lstrip().startswith("{"):
+        return parse_properties(text)
+    try:
+        members = json.loads(text)
+    except ValueError as error:
+        raise PropertiesError(f"this is no JSON: {error}") from None
+    found = []
+    for name, value in members.items():
+        if value is None:
+            continue
+        if not isinstance(value, str | bool | int | float):
+            raise PropertiesError(f"{name[:100]}: a text, a number, true or false is expected")
+        shown = str(value).lower() if isinstance(value, bool) else str(value)
+        found.append(Property(name, shown))
+    return found

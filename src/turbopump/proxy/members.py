@@ -1,0 +1,246 @@
+"""What brokers know of the clients of a proxy: which topics have a transactional producer, and
+which groups a consumer.
+
+Owns the registration of this proxy at all masters, as one client of theirs, and the way of their
+questions to a client. It must never keep a client's settings. Called by ground.py, by brokers'
+requests, and each tick.
+
+A broker keeps one member of a group for each connection, and a proxy has one to each broker: so it
+is the proxy that is the member, under a client id of its own, as RocketMQ's is of producer groups.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from turbopump.engine.later import Later
+from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.headers.clients import UnregisterClientRequest
+from turbopump.net.wire.heartbeat import ConsumerData, HeartbeatData, ProducerData
+from turbopump.net.wire.message import decode_messages
+from turbopump.net.wire.names import kept_size
+from turbopump.proxy.broker_calls import BrokerCalls
+from turbopump.proxy.cluster_map import ClusterMap
+
+logger = logging.getLogger(__name__)
+
+BEAT_MS: Final = 30_000
+"""A master is sent everything so often; what is new it is sent at once."""
+BEAT_GROUPS_MAX: Final = 100
+"""Groups of one heartbeat."""
+GROUPS_SIZE_MAX: Final = 64 << 20
+"""Bytes of all groups; what does not fit is not registered."""
+GROUP_SIZE: Final = 1_000
+MEMBER_SIZE: Final = 200
+RELAY_MS: Final = 5_000
+"""For a client to answer what an operator asks of it (grpcProxyRelayRequestTimeoutInSeconds)."""
+
+
+@dataclass(slots=True)
+class _Group:
+    members: dict[str, Peer] = field(default_factory=dict)
+    data: ConsumerData | None = None
+    size: int = 0
+
+
+class ClusterMembers:
+    """The members at this proxy. Loop thread only. `client_id` is the proxy's own."""
+
+    def __init__(
+        self,
+        known: ClusterMap,
+        calls: BrokerCalls,
+        client_id: str,
+        steady_ms: Callable[[], int],
+    ) -> None:
+        self._known = known
+        self._calls = calls
+        self._client_id = client_id
+        self._steady_ms = steady_ms
+        self._producers: dict[str, _Group] = {}
+        self._consumers: dict[str, _Group] = {}
+        self._of_client: dict[str, tuple[set[str], set[str]]] = {}
+        self._sent_ms: dict[str, int] = {}
+        self._size = 0
+
+    def register(self, table: Dispatcher) -> None:
+        """Answer what brokers ask on the proxy's connections to them."""
+        table.add(RequestCode.CHECK_TRANSACTION_STATE, self._check)
+        table.add(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, lambda _request, _peer, _now_ms: None)
+        table.add(RequestCode.GET_CONSUMER_RUNNING_INFO, self._relay)
+        table.add(RequestCode.CONSUME_MESSAGE_DIRECTLY, self._relay)
+
+    def leave_all(self) -> None:
+        """The proxy stops: brokers hear of it at once."""
+        for client_id in list(self._of_client):
+            self.leave(client_id)
+
+    def produces(self, client_id: str, topics: Iterable[str], peer: Peer) -> None:
+        """A client sends transactions to topics."""
+        new = [topic for topic in topics if self._join(self._producers, 0, topic, client_id, peer)]
+        if new:
+            self._tell([ProducerData(topic) for topic in new], [])
+
+    def consumes(self, client_id: str, data: ConsumerData, peer: Peer) -> None:
+        """A client consumes for a group."""
+        group = data.group_name
+        is_new = self._join(self._consumers, 1, group, client_id, peer)
+        known = self._consumers.get(group)
+        if known is None:
+            return
+        is_changed = known.data is None or _wants(known.data) != _wants(data)
+        if is_changed:
+            size = sum(one.size for one in data.subscription_data_set)
+            if self._size + size > GROUPS_SIZE_MAX:
+                return
+            before = () if known.data is None else known.data.subscription_data_set
+            size -= sum(one.size for one in before)
+            known.size += size
+            self._size += size
+            known.data = data
+        if is_new or is_changed:
+            self._tell([], [data])
+
+    def leave(self, client_id: str) -> None:
+        """A client is gone."""
+        topics, groups = self._of_client.pop(client_id, (set(), set()))
+        for topic in topics:
+            if self._part(self._producers, topic, client_id):
+                self._untell(UnregisterClientRequest(self._client_id, producer_group=topic))
+        for group in groups:
+            if self._part(self._consumers, group, client_id):
+                self._untell(UnregisterClientRequest(self._client_id, consumer_group=group))
+
+    def tick(self) -> None:
+        """Send masters everything that were not sent it for long, or were lost."""
+        now_ms, masters = self._steady_ms(), self._known.masters()
+        for name, address in masters.items():
+            if now_ms - self._sent_ms.get(address, now_ms - BEAT_MS) >= BEAT_MS:
+                self._sent_ms[address] = now_ms
+                self._beat(name, address)
+        for address in self._sent_ms.keys() - set(masters.values()):
+            del self._sent_ms[address]
+
+    def lost(self, address: str) -> None:
+        """A connection is gone: the broker has forgotten who was behind it."""
+        self._sent_ms.pop(address, None)
+
+    def _join(
+        self, of: dict[str, _Group], kind: int, name: str, client_id: str, peer: Peer
+    ) -> bool:
+        """Whether the group is new here."""
+        group = of.get(name)
+        if group is not None and client_id in group.members:
+            group.members[client_id] = peer
+            return False
+        size = MEMBER_SIZE + kept_size(client_id)
+        more = 0 if group is not None else GROUP_SIZE + kept_size(name)
+        if self._size + size + more > GROUPS_SIZE_MAX:
+            logger.warning("%s is not registered: all groups take too many bytes", name)
+            return False
+        is_new = group is None
+        group = of.setdefault(name, _Group())
+        group.members[client_id] = peer
+        group.size += size + more
+        self._size += size + more
+        self._of_client.setdefault(client_id, (set(), set()))[kind].add(name)
+        return is_new
+
+    def _part(self, of: dict[str, _Group], name: str, client_id: str) -> bool:
+        """Whether the group is no more."""
+        group = of[name]
+        del group.members[client_id]
+        size = MEMBER_SIZE + kept_size(client_id)
+        if not group.members:
+            size = group.size
+            del of[name]
+        group.size -= size
+        self._size -= size
+        return not group.members
+
+    def _beat(self, name: str, address: str) -> None:
+        producers = [ProducerData(topic) for topic in self._producers]
+        consumers = [one.data for one in self._consumers.values() if one.data is not None]
+        most = max(len(producers), len(consumers))
+        for at in range(0, most, BEAT_GROUPS_MAX):
+            to = at + BEAT_GROUPS_MAX
+            self._send(name, address, producers[at:to], consumers[at:to])
+
+    def _tell(self, producers: list[ProducerData], consumers: list[ConsumerData]) -> None:
+        for name, address in self._known.masters().items():
+            self._send(name, address, producers, consumers)
+
+    def _send(
+        self,
+        name: str,
+        address: str,
+        producers: list[ProducerData],
+        consumers: list[ConsumerData],
+    ) -> None:
+        body = HeartbeatData(self._client_id, producers, consumers).encode()
+
+        def answered(answer: Command) -> None:
+            if answer.code != ResponseCode.SUCCESS:
+                logger.info("%s takes no heartbeat: %s", name, answer.remark)
+                self._sent_ms.pop(address, None)
+
+        self._calls.ask(name, new_request(RequestCode.HEART_BEAT, body=body), (), answered)
+
+    def _untell(self, header: UnregisterClientRequest) -> None:
+        for name in self._known.masters():
+            request = new_request(RequestCode.UNREGISTER_CLIENT, header)
+            self._calls.ask(name, request, (), lambda _answer: None)
+
+    # Brokers' questions.
+
+    def _check(self, request: Command, peer: Peer, _now_ms: int) -> None:
+        """39: one of the topic's producers is to say how its transaction ended."""
+        assert not isinstance(request.body, list), "a decoded body is one buffer"
+        for view in decode_messages(request.body):
+            producer = _next_of(self._producers, view.properties.get(names.PGROUP, ""))
+            if producer is not None:
+                fields = {"bname": self._known.name_at(peer.address), **request.fields}
+                asked = new_request(request.code, None, bytes(request.body), fields=fields)
+                producer.notify(asked)
+
+    def _relay(self, request: Command, _peer: Peer, _now_ms: int) -> Answer:
+        """307, 309: what an operator asks of a consumer is asked of one of the group's here."""
+        group = request.fields.get("consumerGroup", "")
+        consumer = _next_of(self._consumers, group)
+        if consumer is None:
+            remark = f"the consumer group {group} has no member at this proxy"
+            return response(request, ResponseCode.SYSTEM_ERROR, remark)
+        body = b"".join(request.body) if isinstance(request.body, list) else bytes(request.body)
+        asked = new_request(request.code, None, body, fields=dict(request.fields))
+        answered: Later[Command | None] = consumer.call(asked, RELAY_MS)
+        opaque = request.opaque
+
+        def passed_on(answer: Command | None) -> Command:
+            if answer is None:
+                remark = "the client did not answer in time"
+                return response(Command(request.code, opaque), ResponseCode.SYSTEM_ERROR, remark)
+            answer.opaque = opaque
+            return answer
+
+        return answered.map(passed_on)
+
+
+def _next_of(of: dict[str, _Group], name: str) -> Peer | None:
+    """A member of a group, another one each time; None if it has none."""
+    group = of.get(name)
+    if group is None:
+        return None
+    for client_id, peer in list(group.members.items()):
+        group.members[client_id] = group.members.pop(client_id)
+        if not peer.closed:
+            return peer
+    return None
+
+
+def _wants(data: ConsumerData) -> set[tuple[str, str, str]]:
+    return {(one.topic, one.expression_type, one.sub_string) for one in data.subscription_data_set}

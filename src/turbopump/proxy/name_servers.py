@@ -1,0 +1,66 @@
+"""Questions to name servers: one after the other, until one answers.
+
+Owns which of them is asked first. It must never keep an answer. Called by cluster_map.py.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from turbopump.engine.later import Later
+from turbopump.net.wire.codes import ResponseCode
+from turbopump.net.wire.command import Command, new_request
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_MS: Final = 3_000
+NEXT_MS: Final = 1_000
+"""One that has not answered for so long is given up for the next one, where there is one."""
+
+Call = Callable[[str, Command, int], Later[Command | str]]
+"""(address, request, timeout in ms) -> the answer later, or a text that says why there is none."""
+_ANSWERS: Final = frozenset({ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST})
+
+
+class AskedNameServers:
+    """The name servers of a proxy. Loop thread only."""
+
+    def __init__(self, addresses: Sequence[str], call: Call) -> None:
+        self._addresses = list(addresses)
+        self._call = call
+        self._complained = False
+
+    def ask(self, code: int, header: Any, done: Callable[[Command | str], None]) -> None:
+        """`done` gets the first answer, which says success or that there is no such topic, or why
+        there is none."""
+        self._ask(list(self._addresses), code, header, done)
+
+    def _ask(
+        self, left: list[str], code: int, header: Any, done: Callable[[Command | str], None]
+    ) -> None:
+        address = left.pop(0)
+        request = new_request(code, header)
+
+        def answered(answer: Command | str) -> None:
+            if isinstance(answer, Command):
+                if answer.code in _ANSWERS:
+                    self._complained = False
+                    done(answer)
+                    return
+                text = f"{address} answers {answer.code}: {answer.remark}"
+            else:
+                text = answer
+            self._put_last(address)
+            if left:
+                self._ask(left, code, header, done)
+                return
+            if not self._complained:
+                self._complained = True
+                logger.warning("no name server answers: %s", text)
+            done(f"no name server answers: {text}")
+
+        self._call(address, request, NEXT_MS if left else TIMEOUT_MS).then(answered)
+
+    def _put_last(self, address: str) -> None:
+        if self._addresses[0] == address:
+            self._addresses.append(self._addresses.pop(0))

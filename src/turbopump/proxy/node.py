@@ -1,0 +1,154 @@
+"""A proxy on a running loop: a gRPC port, and connections to name servers and brokers.
+
+Owns the order of start and stop, the clocks and the timer. It must never know a message. Called by
+the CLI. Whatever a proxy knows it has asked for: any number of them serve one cluster.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from functools import partial
+from typing import Final
+
+from turbopump.net.grpc.health import Health
+from turbopump.net.grpc.messages import SERVICE, files
+from turbopump.net.grpc.options import GrpcOptions
+from turbopump.net.grpc.reflection import HEALTH, Reflection
+from turbopump.net.grpc.server import GrpcServer, why_no_grpc
+from turbopump.net.messaging.messaging import Messaging
+from turbopump.net.transport.calls import Calls
+from turbopump.net.transport.client import Client
+from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.transport.options import RemotingOptions
+from turbopump.net.wire.hosts import join
+from turbopump.net.wire.java_properties import ConfigError
+from turbopump.proxy.broker_calls import BrokerCalls
+from turbopump.proxy.cluster_map import ClusterMap
+from turbopump.proxy.config import ProxyConfig
+from turbopump.proxy.endpoints import ToldEndpoints
+from turbopump.proxy.ground import ClusterGround
+from turbopump.proxy.members import ClusterMembers
+
+logger = logging.getLogger(__name__)
+
+TICK_S: Final = 0.5
+LEAVE_S: Final = 1.0
+"""For brokers to hear that a proxy stops."""
+
+
+class ProxyNode:
+    """One proxy on the running loop."""
+
+    def __init__(self, config: ProxyConfig) -> None:
+        self._config = config
+        self._port = config.grpc_server_port
+        self._server: GrpcServer | None = None
+        self._client: Client | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._watched: set[str] = set()
+        self._runs = False
+
+    @property
+    def address(self) -> str:
+        """Where clients of this machine find it: `host:port`."""
+        return join(self._host, self._port)
+
+    @property
+    def _host(self) -> str:
+        host = self._config.local_serve_addr or self._config.bind_address
+        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+
+    async def start(self) -> None:
+        """Listen, and look at the cluster. Raises ConfigError: one sentence."""
+        config = self._config
+        if not config.namesrv_addr:
+            raise ConfigError("namesrvAddr is missing: a proxy finds brokers by name servers")
+        reason = why_no_grpc()
+        if reason is not None:
+            raise ConfigError(reason)
+        self._build()
+        assert self._server is not None, "it was built"
+        host, port = config.bind_address, config.grpc_server_port
+        try:
+            self._port = await self._server.start(host, port)
+        except OSError as error:
+            await self.stop()
+            what = error.strerror or str(error)
+            raise ConfigError(f"the proxy cannot listen on {join(host, port)}: {what}") from None
+        except BaseException:
+            await self.stop()
+            raise
+        self._runs = True
+        self._messaging.start()
+        self._tick()
+        logger.info("the proxy listens on %s", join(host, self._port))
+
+    async def stop(self) -> None:
+        """End what is under way (GOAWAY), leave the brokers, close every connection."""
+        self._runs = False
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._server is None or self._client is None:
+            return
+        self._messaging.stop()
+        self._health.changed()
+        await self._server.stop()
+        self._members.leave_all()
+        until = self._loop.time() + LEAVE_S
+        while self._calls.held and self._loop.time() < until:
+            await asyncio.sleep(0.01)
+        await self._under_way.stop()
+        await self._client.close()
+        self._client = None
+
+    def _build(self) -> None:
+        config, table = self._config, Dispatcher()
+        self._loop = asyncio.get_running_loop()
+        self._client = Client(_now_ms, table, RemotingOptions(tls=config.client_tls))
+        self._under_way = Calls(self._client, renews=True)
+        self._known = ClusterMap(config, self._under_way, self._steady_ms)
+        self._calls = BrokerCalls(self._known, self._under_way)
+        client_id = f"{socket.gethostname()}@{os.getpid()}#{time.time_ns()}"
+        self._members = ClusterMembers(self._known, self._calls, client_id, self._steady_ms)
+        self._members.register(table)
+        ground = ClusterGround(
+            config,
+            self._known,
+            self._calls,
+            self._members,
+            soon=self._loop.call_soon,
+            call_later=lambda delay_ms, work: self._loop.call_later(delay_ms / 1_000, work),
+            now_ms=_now_ms,
+            steady_ms=self._steady_ms,
+        )
+        self._messaging = Messaging(ground, lambda request: self._endpoints(request))
+        self._health = Health((SERVICE,), lambda: self._runs and bool(self._known.masters()))
+        methods = self._health.methods | self._messaging.methods
+        names = [path.rpartition("/")[2] for path in self._messaging.methods]
+        reflection = Reflection((SERVICE, HEALTH), partial(files, names))
+        options = GrpcOptions(stop_grace_ms=config.shutdown_seconds * 1_000)
+        self._server = GrpcServer(methods | reflection.methods, options, config.tls)
+
+    @property
+    def _endpoints(self) -> ToldEndpoints:
+        return ToldEndpoints(self._host, self._port, echoes_port=self._config.echoes_port)
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(TICK_S, self._tick)
+        assert self._client is not None, "it runs"
+        self._known.tick()
+        for address in set(self._known.masters().values()) - self._watched:
+            # The broker at the other end forgets who was behind a connection that is lost.
+            self._watched.add(address)
+            self._client.on_lost(address, partial(self._members.lost, address))
+        self._members.tick()
+        self._health.changed()
+
+    def _steady_ms(self) -> int:
+        return round(self._loop.time() * 1_000)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,112 @@
+"""A proxy, as the command runs it, with grpcio's client and a broker behind it."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from tests.integration.grpc.callers import Client
+from tests.integration.grpc.test_messaging import PROPERTIES, make_topics
+
+from turbopump.net.grpc.codes import ClientType, Code
+from turbopump.net.grpc.server import why_no_grpc
+from turbopump.testing import RunningCluster, running_cluster
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(why_no_grpc() is not None, reason="libnghttp2 is not installed"),
+]
+STOP_S = 10
+
+
+class Proxy:
+    """The process, and where it listens."""
+
+    def __init__(self, name_server: str, folder: Path) -> None:
+        file = folder / "rmq-proxy.json"
+        file.write_text(json.dumps({"namesrvAddr": name_server, "grpcServerPort": 0}))
+        command = [sys.executable, "-m", "turbopump", "proxy", "-c", str(file), "--json"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        ready = json.loads(self.process.stdout.readline())
+        assert (ready["event"], ready["node"]) == ("ready", "proxy")
+        self.address: str = ready["address"]
+
+    def stop(self) -> int:
+        """Its exit code after a SIGTERM."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.communicate(timeout=STOP_S)
+        finally:
+            self.process.kill()
+            self.process.wait()
+        return self.process.returncode
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RunningCluster]:
+    with running_cluster(broker_properties=PROPERTIES) as running:
+        asyncio.run(make_topics(running, {"TNormal": "NORMAL", "TTran": "TRANSACTION"}))
+        yield running
+
+
+@pytest.fixture
+def proxy(cluster: RunningCluster, tmp_path: Path) -> Iterator[Proxy]:
+    one = Proxy(cluster.namesrv, tmp_path)
+    yield one
+    if one.process.poll() is None:
+        one.stop()
+
+
+def test_messages_go_through_a_proxy_and_it_stops_cleanly(
+    cluster: RunningCluster, proxy: Proxy
+) -> None:
+    client = Client(proxy.address)
+    (queue, *_others) = client.ask("QueryRoute", topic={"name": "TNormal"}).message_queues
+    (address,) = queue.broker.endpoints.addresses
+    assert f"{address.host}:{address.port}" == proxy.address
+    sent = [client.send("TNormal", b"%d" % number).message_id for number in range(20)]
+    found: list[Any] = []
+    while len(found) < 20:
+        messages = client.receive("TNormal", "GNormal")
+        assert client.ack("TNormal", "GNormal", *messages) == Code.OK
+        found += messages
+    assert {one.system_properties.message_id for one in found} == set(sent)
+
+    client.begin(client_type=ClientType.PRODUCER, publishing={"topics": [{"name": "TTran"}]})
+    entry = client.send("TTran", b"orphan", message_type=4)
+    asked = client.heard().recover_orphaned_transaction_command
+    assert asked.message.system_properties.message_id == entry.message_id
+    ended = client.ask(
+        "EndTransaction",
+        topic={"name": "TTran"},
+        message_id=entry.message_id,
+        transaction_id=asked.transaction_id,
+        resolution=1,
+        source=2,
+    )
+    assert ended.status.code == Code.OK
+    assert [one.body for one in client.receive("TTran", "GTran")] == [b"orphan"]
+
+    failures: list[grpc.StatusCode] = []
+
+    def wait_for_messages() -> None:
+        try:
+            client.receive("TNormal", "GNormal", long_polling_timeout={"seconds": 15})
+        except grpc.RpcError as error:
+            failures.append(error.code())
+
+    waiting = threading.Thread(target=wait_for_messages)
+    waiting.start()
+    client.ask("Heartbeat", client_type=ClientType.PRODUCER)
+    assert proxy.stop() == 0
+    waiting.join(STOP_S)
+    assert failures == [grpc.StatusCode.UNAVAILABLE]
+    client.close()

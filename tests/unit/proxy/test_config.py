@@ -1,0 +1,51 @@
+"""The configuration of a proxy: RocketMQ's JSON file or properties."""
+
+from pathlib import Path
+
+import pytest
+
+from turbopump.net.wire.java_properties import PropertiesError, Property
+from turbopump.proxy.config import ProxyConfig, read_file
+
+
+def test_rocketmqs_json_file_is_read() -> None:
+    config = ProxyConfig()
+    text = """
+    {"rocketMQClusterName": "DefaultCluster", "namesrvAddr": "a:9876;b:9876", "grpcServerPort": 81,
+     "useEndpointPortFromRequest": true, "tlsCertPath": "/c.pem", "tlsTestModeEnable": false,
+     "grpcThreadPoolNums": 20, "remotingListenPort": 8080, "namesrvDomain": null}
+    """
+    assert config.update(read_file(text)) == []
+    assert config.namesrv_addr == ["a:9876", "b:9876"]
+    assert (config.cluster_name, config.grpc_server_port) == ("DefaultCluster", 81)
+    assert config.echoes_port
+    assert (config.tls.cert_path, config.tls.test_mode) == ("/c.pem", False)
+
+
+def test_properties_are_read_too() -> None:
+    config = ProxyConfig()
+    warnings = config.update(read_file("grpcServerPort=82\nremotingListenPort=90\nnone=1\n"))
+    assert config.grpc_server_port == 82
+    assert warnings == [
+        "unknown key none ignored (line 3)",
+        "known, but without effect here: remotingListenPort=90 (line 2)",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ['{"grpcServerPort": [1]}', "{", '{"grpcServerPort": "x"}', '{"proxyMode": "LOCAL"}']
+)
+def test_a_file_that_cannot_be_used_is_one_sentence(text: str) -> None:
+    with pytest.raises(PropertiesError):
+        ProxyConfig().update(read_file(text))
+
+
+def test_every_key_of_rocketmqs_proxy_is_known() -> None:
+    """Quiet with RocketMQ's default."""
+    lines = (Path(__file__).parents[2] / "golden" / "config_keys_5_5_0.tsv").read_text()
+    for row in lines.splitlines():
+        of, key, _, default = row.split("\t")
+        if of == "ProxyConfig":
+            assert ProxyConfig.knows(key), key
+            given = [] if default == "null" else [Property(key, default)]
+            assert ProxyConfig().update(given) == [], key

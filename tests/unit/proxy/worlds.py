@@ -1,0 +1,215 @@
+"""A proxy before two whole brokers and a name server, without a socket or a loop."""
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+from tests.unit.broker.conftest import World
+from tests.unit.broker.grpc.fronts import GrpcWorld, Heard
+
+from turbopump.engine.later import Later
+from turbopump.net.messaging.messaging import Messaging
+from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import VERSION, Command, new_request, response
+from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.java_properties import Property
+from turbopump.net.wire.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from turbopump.net.wire.topics import TopicConfig
+from turbopump.proxy.broker_calls import BrokerCalls
+from turbopump.proxy.cluster_map import ClusterMap
+from turbopump.proxy.config import ProxyConfig
+from turbopump.proxy.endpoints import ToldEndpoints
+from turbopump.proxy.ground import ClusterGround
+from turbopump.proxy.members import ClusterMembers
+
+NAME_SERVER = "127.0.0.1:9876"
+TYPES = {"TNormal": "NORMAL", "TFifo": "FIFO", "TDelay": "DELAY", "TTran": "TRANSACTION"}
+
+
+class FarBroker:
+    """A broker at an address, with the connection that the proxy has to it."""
+
+    def __init__(self, world: World, address: str, table: Dispatcher) -> None:
+        self.world = world
+        self.name = world.config.broker_name
+        self.address = address
+        self.asked: list[Command] = []
+        self._table = table
+        self.connect()
+
+    def connect(self) -> None:
+        """The proxy's connection is a new one."""
+        self.peer = Peer(self.address, pack(self.address), self)
+        self.peer.version = VERSION
+
+    def answer(self, request: Command) -> Later[Command | str]:
+        """What the broker answers."""
+        passed = new_request(request.code, None, request.body, fields=dict(request.fields))
+        self.asked.append(passed)
+        found: Any = self.world.table.dispatch(passed, self.peer, self.world.now_ms)
+        while isinstance(found, Generator):
+            try:
+                next(found)
+            except StopIteration as ended:
+                found = ended.value
+        later: Later[Command | str] = Later()
+        if isinstance(found, Later):
+            found.then(lambda one: later.resolve(one))
+        else:
+            later.resolve(found)
+        return later
+
+    def times(self, code: int) -> int:
+        """How often it was asked that."""
+        return sum(one.code == code for one in self.asked)
+
+    # A Link: what the broker sends to the proxy.
+
+    def send(self, command: Command) -> None:
+        if isinstance(command.body, list):
+            command.body = b"".join(command.body)
+        answer: Any = self._table.dispatch(command, self.peer, self.world.now_ms)
+        if isinstance(answer, Later):
+            answer.then(self.peer.answered)
+        elif answer is not None:
+            self.peer.answered(answer)
+
+    def close(self) -> None:
+        self.peer.lost()
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Any:
+        return self
+
+    def cancel(self) -> None:
+        """No time-out ends in these tests."""
+
+    def after_answers(self, callback: Callable[[], None]) -> None:
+        callback()
+
+
+class ProxyWorld(GrpcWorld):
+    """Clients of gRPC before a proxy; `world` is the first broker's, whose clock all go by."""
+
+    def __init__(self, worlds: list[World], properties: dict[str, str]) -> None:
+        self.world = worlds[0]
+        self._timers = []
+        self.world.ticks.append(self._run_due)
+        self.config = ProxyConfig(namesrv_addr=[NAME_SERVER])
+        self.config.update([Property(key, value) for key, value in properties.items()])
+        self.table = Dispatcher()
+        self.brokers = [
+            FarBroker(world, f"127.0.0.1:109{number}1", self.table)
+            for number, world in enumerate(worlds, 1)
+        ]
+        self.masters = {one.name: one.address for one in self.brokers}
+        """As the name server has it."""
+        self.no_answer: dict[str, str] = {}
+        """Addresses that do not answer, and why; "" for one that hangs."""
+        self.hanging: list[Later[Command | str]] = []
+        self.routes_asked = 0
+        self.known = ClusterMap(self.config, self.call, lambda: self.world.steady_ms)
+        self.calls = BrokerCalls(self.known, self.call)
+        self.members = ClusterMembers(
+            self.known, self.calls, "proxy@1", lambda: self.world.steady_ms
+        )
+        self.members.register(self.table)
+        ground = ClusterGround(
+            self.config,
+            self.known,
+            self.calls,
+            self.members,
+            soon=lambda work: self.world.soon(work),
+            call_later=self.call_later,
+            now_ms=lambda: self.world.now_ms,
+            steady_ms=lambda: self.world.steady_ms,
+        )
+        self.ground = ground
+        self.messaging = Messaging(ground, ToldEndpoints("10.0.0.1", 8081, echoes_port=False))
+        self.messaging.start()
+        for world in worlds:
+            for name, kind in TYPES.items():
+                topic = TopicConfig(name, 4, 4, attributes={"message.type": kind})
+                world.broker.topics.put(topic, world.now_ms)
+        self.tick()
+
+    def tick(self, ms: int = 0) -> None:
+        """The proxy's tick, after so long."""
+        for one in self.brokers[1:]:
+            one.world.now_ms += ms
+        self.world.now_ms += ms
+        self._run_due(self.world.steady_ms)
+        self.known.tick()
+        self.members.tick()
+
+    def pass_all(self, duration_ms: int) -> None:
+        """Let time pass at the brokers."""
+        for one in self.brokers:
+            one.world.turn()
+            one.world.pass_time(duration_ms)
+
+    def ask(self, name: str, client_id: str = "c1", **fields: Any) -> Any:
+        """The answer to a unary call that is answered at once."""
+        heard = self.start(name, client_id, **fields)[1]
+        if not heard.is_over:
+            self.pass_all(100)
+        return heard.answer
+
+    def call(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
+        """Ask another node."""
+        later: Later[Command | str] = Later()
+        if address in self.no_answer:
+            if self.no_answer[address]:
+                later.resolve(self.no_answer[address])
+            else:
+                self.hanging.append(later)
+            return later
+        if address == NAME_SERVER:
+            later.resolve(self._named(request))
+            return later
+        return next(one for one in self.brokers if one.address == address).answer(request)
+
+    def _named(self, request: Command) -> Command:
+        groups = {
+            one.name: BrokerData("C", one.name, {0: self.masters[one.name]})
+            for one in self.brokers
+            if one.name in self.masters
+        }
+        if request.code == RequestCode.GET_BROKER_CLUSTER_INFO:
+            body = ClusterInfo(groups, {"C": list(groups)}).encode()
+            return response(request, ResponseCode.SUCCESS, body=body)
+        self.routes_asked += 1
+        name = request.fields["topic"]
+        found = {
+            one.name: topic
+            for one in self.brokers
+            if one.name in groups and (topic := one.world.broker.topics.get(name)) is not None
+        }
+        if not found:
+            return response(request, ResponseCode.TOPIC_NOT_EXIST, "no route")
+        queues = [
+            QueueData(broker, one.read_queue_nums, one.write_queue_nums, one.perm)
+            for broker, one in found.items()
+        ]
+        route = TopicRouteData(queues, [groups[broker] for broker in found])
+        return response(request, ResponseCode.SUCCESS, body=route.encode())
+
+    def receive(self, topic: str, group: str, broker: str = "", **more: Any) -> Heard:
+        """A ReceiveMessage."""
+        queue = {"topic": {"name": topic}, "broker": {"name": broker}}
+        asked = {
+            "group": {"name": group},
+            "message_queue": queue,
+            "batch_size": 32,
+            "invisible_duration": {"seconds": 30},
+            "long_polling_timeout": {"seconds": 5},
+            **more,
+        }
+        return self.start("ReceiveMessage", **asked)[1]
+
+    def received(self, topic: str, group: str, broker: str) -> list[Any]:
+        """The messages that come at once."""
+        heard = self.receive(topic, group, broker)
+        if not heard.is_over:
+            self.pass_all(100)
+        return [one.message for one in heard.messages if one.WhichOneof("kind") == "message"]

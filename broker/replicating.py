@@ -108,6 +108,7 @@ class Replicating:
         self._now_ms = now_ms
         self.metadata = MetadataFollower(context, calls, log=log, pause=calls.pause)
         log.on_cut.append(lambda: self.metadata.truncated(now_ms()))
+        self.service.on_link.append(self.metadata.link_changed)
         self._told: tuple[str, str] = ("", "")
         context.ha = self.service
         context.role.has_master = self._has_master

@@ -92,6 +92,8 @@ class HaService:
         """Of the master that is served or followed."""
         self.on_role: list[Callable[[], None]] = []
         """Called after each change of the role, and when a reign ended."""
+        self.on_link: list[Callable[[], None]] = []
+        """Called when a connection to the master stands, and when it is gone."""
         self.lease: Callable[[], bool] = lambda: True
         """Whether a reign of AutoSwitch HA may answer now: a controller's lease."""
         self.counters = HaCounters()
@@ -106,6 +108,8 @@ class HaService:
         self._shell: Shell
         self.coming_epoch = NO_EPOCH
         """Of the reign that is being written down; NO_EPOCH while none is."""
+        self._link: int | None = None
+        """The connection to the master that stands."""
         self._change = 0
         """Counts the changes of role: what a disk did for an earlier one is of no interest."""
         self._pumping = False
@@ -423,6 +427,8 @@ class HaService:
         if self.follower is None:
             self._shell.close(connection)
         else:
+            self._link = connection
+            self._tell_link()
             self.follower.on_connected(connection, self._steady_ms())
 
     def on_bytes(self, connection: int, data: Buffer) -> None:
@@ -439,10 +445,17 @@ class HaService:
 
     def on_closed(self, connection: int, reason: str) -> None:
         """It is gone."""
+        if connection == self._link:
+            self._link = None
+            self._tell_link()
         if self.reign is not None:
             self.reign.on_closed(connection, reason, self._steady_ms())
         elif self.follower is not None:
             self.follower.on_closed(connection, reason, self._steady_ms())
+
+    def _tell_link(self) -> None:
+        for callback in self.on_link:
+            callback()
 
     # What is shown
 

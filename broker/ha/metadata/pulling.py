@@ -9,6 +9,7 @@ wires it to the role, ticks it, and by what learns that the master has news.
     tick(...)                whatever is due
     lead(epoch)              this broker is the master: before it takes the first message
     truncated()              the log was cut: nothing here may speak of what is gone
+    link_changed()           what the master said before may be of another process
     stop()                   no master, or the broker stops
 
 Law 7: nothing goes back. Tables are merged by version (reign, then changes), entries are forgotten
@@ -98,7 +99,6 @@ class Following:
     failures: int = 0
     due_ms: int = LONG_AGO_MS
     busy: bool = False
-    again: bool = False
     cuts: int = 0
     """How often the log was cut: what was taken over before one may be set back since."""
     bytes: int = 0
@@ -236,11 +236,16 @@ class MetadataFollower:
 
     # Rhythm
 
-    def hasten(self, steady_ms: int) -> None:
-        """The master has news (a new connection to it, a record of an unknown topic)."""
+    def link_changed(self) -> None:
+        """The connection to the master's log is gone, or stands anew. Another process may answer at
+        its address, without what the one before it had not saved: that is not deleted. What was
+        asked does not count, and is asked again."""
         now = self._following
-        if now is not None and not now.failures:
-            now.due_ms, now.again = min(now.due_ms, steady_ms), now.busy
+        if now is not None:
+            due_ms = self._broker.steady_ms() if now.busy else now.due_ms
+            self._following = Following(
+                now.address, now.epoch, failures=now.failures, due_ms=due_ms
+            )
 
     def tick(self, now_ms: int, steady_ms: int) -> None:
         """Ask if that is due."""
@@ -305,7 +310,7 @@ class MetadataFollower:
         if reached:
             now.failures = 0
             period_ms = PERIOD_MS + PERIOD_OF_MIB_MS * (now.bytes >> 20)
-            now.due_ms = steady_ms + (0 if now.again else min(period_ms, MAX_PERIOD_MS))
+            now.due_ms = steady_ms + min(period_ms, MAX_PERIOD_MS)
             if not error:
                 self._broker.saver.saved().then(partial(self._saved, now, steady_ms))
         else:
@@ -315,7 +320,6 @@ class MetadataFollower:
             # Another process may answer there next: what this one said before says nothing of it.
             now.topics = now.groups = now.offsets = None
             now.shares = ""
-        now.again = False
 
     def _saved(self, now: Following, at_ms: int, error: OSError | None) -> None:
         if error is None and self._following is now:

@@ -11,6 +11,7 @@ from typing import Final
 
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.config.replication_config import ReplicationConfig
+from turbopump.broker.container.config import ContainerConfig
 from turbopump.controller.config import ControllerConfig
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.keys import Key, keys_of
@@ -26,6 +27,7 @@ NODES: Final[dict[str, type[NodeConfig]]] = {
     "name server": NamesrvConfig,
     "controller": ControllerConfig,
     "proxy": ProxyConfig,
+    "container": ContainerConfig,
 }
 TABLES: Final = {
     "Broker": keys_of(BrokerConfig).values(),
@@ -34,6 +36,7 @@ TABLES: Final = {
     "Name server": keys_of(NamesrvConfig).values(),
     "Controller": keys_of(ControllerConfig).values(),
     "Proxy": keys_of(ProxyConfig).values(),
+    "Container": keys_of(ContainerConfig).values(),
     "TLS": (SERVER_TLS_KEYS | CLIENT_TLS_KEYS).values(),
 }
 BEFORE: Final = {
@@ -48,16 +51,19 @@ BEFORE: Final = {
     "Proxy": "gRPC for a whole cluster. RocketMQ's rmq-proxy.json is read, too; its `tlsCertPath`,"
     " `tlsKeyPath`, `tlsKeyPassword` and `tlsTestModeEnable` are other names of keys of TLS."
     " [grpc.md](internals/grpc.md#a-proxy) says how it works.",
-    "TLS": "Of brokers, controllers and proxies; name servers have those of the server. RocketMQ"
-    " takes them from system properties or `tls.config.file`. No answer shows the password.",
+    "Container": "Several brokers in one process. Each has a file of its own with the keys above."
+    " [OPERATIONS.md](OPERATIONS.md) says how it is used.",
+    "TLS": "Of brokers, controllers and proxies; name servers and containers have those of the"
+    " server. RocketMQ takes them from system properties or `tls.config.file`. No answer shows the"
+    " password.",
 }
 INTRO: Final = """\
 # Configuration
 
-Brokers, name servers, controllers and proxies read RocketMQ's properties files: `key=value` lines.
-This page lists each key that does something here. It is written by `python -m tests.configuration`
-from the declarations in the code, which the parser, `getBrokerConfig` and the parts of a node use,
-too; do not edit it.
+Brokers, name servers, controllers, proxies and containers of brokers read RocketMQ's properties
+files: `key=value` lines. This page lists each key that does something here. It is written by
+`python -m tests.configuration` from the declarations in the code, which the parser,
+`getBrokerConfig` and the parts of a node use, too; do not edit it.
 
 A value that a key cannot have is an error, and the node does not start. A key that no RocketMQ has
 is named in a warning, and so is one that [does nothing here](#keys-without-effect) where its value

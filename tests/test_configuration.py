@@ -19,6 +19,7 @@ CLASSES = {
     "name server": ("NettyServerConfig", "NettyClientConfig", "NamesrvConfig"),
     "controller": ("NettyServerConfig", "NettyClientConfig", "ControllerConfig"),
     "proxy": ("ProxyConfig",),
+    "container": ("NettyServerConfig", "NettyClientConfig", "BrokerContainerConfig"),
 }
 """The classes of RocketMQ that have a node's keys; the last one that has a key counts."""
 AT_START = {"listenPort"}

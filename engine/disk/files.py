@@ -131,7 +131,7 @@ class Files(Protocol):
         """Bytes of RAM of the machine."""
 
     def syncs_returned(self) -> int:
-        """How many syncs of this process returned so far: whether the disk answers."""
+        """How many syncs of this node returned so far: whether its disk answers."""
 
     def process_id(self) -> int:
         """Of the process that uses the files."""

@@ -45,10 +45,13 @@ logger = logging.getLogger(__name__)
 class RealMappedFile:
     """A file of the real disk."""
 
-    __slots__ = ("_descriptor", "_map", "path", "region", "size")
+    __slots__ = ("_descriptor", "_map", "_syncs", "path", "region", "size")
 
-    def __init__(self, path: str, descriptor: int, size: int, readonly: bool) -> None:
+    def __init__(
+        self, path: str, descriptor: int, size: int, readonly: bool, syncs: "_Syncs"
+    ) -> None:
         self.path = path
+        self._syncs = syncs
         self.size = size
         self._descriptor = -1
         try:
@@ -81,7 +84,7 @@ class RealMappedFile:
                 rest = _behind(rest, written)
 
     def sync(self, start: int, end: int) -> None:
-        with _syncing(self.path):
+        with self._syncs.timed(self.path):
             self.region.sync(start, end - start)
 
     def data(self, start: int) -> list[tuple[int, int]]:
@@ -146,7 +149,10 @@ class RealFileLock:
 
 
 class RealFiles:
-    """The operating system's files (Linux)."""
+    """The operating system's files (Linux), as one node uses them."""
+
+    def __init__(self) -> None:
+        self._syncs = _Syncs()
 
     def list_folder(self, path: str) -> list[str]:
         try:
@@ -177,7 +183,7 @@ class RealFiles:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             os.ftruncate(descriptor, size)
-            return RealMappedFile(path, descriptor, size, readonly=False)
+            return RealMappedFile(path, descriptor, size, False, self._syncs)
         except BaseException:
             os.unlink(path)
             raise
@@ -194,14 +200,14 @@ class RealFiles:
             size = os.fstat(descriptor).st_size
             if size == 0:
                 raise OSError(errno.EINVAL, "an empty file cannot be mapped", path)
-            return RealMappedFile(path, descriptor, size, readonly)
+            return RealMappedFile(path, descriptor, size, readonly, self._syncs)
         finally:
             os.close(descriptor)
 
     def resize(self, path: str, size: int) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            with _syncing(path):
+            with self._syncs.timed(path):
                 os.ftruncate(descriptor, size)
                 os.fsync(descriptor)
         finally:
@@ -241,7 +247,7 @@ class RealFiles:
     def sync(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            with _syncing(path):
+            with self._syncs.timed(path):
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -249,7 +255,7 @@ class RealFiles:
     def sync_data(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            with _syncing(path):
+            with self._syncs.timed(path):
                 os.fdatasync(descriptor)
         finally:
             os.close(descriptor)
@@ -257,7 +263,7 @@ class RealFiles:
     def sync_folder(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with _syncing(path):
+            with self._syncs.timed(path):
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -298,7 +304,7 @@ class RealFiles:
         path = next(iter(devices.values()))
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            with _syncing(path):
+            with self._syncs.timed(path):
                 if syncfs(descriptor) != 0:
                     number = ctypes.get_errno()
                     raise OSError(number, os.strerror(number), path)
@@ -361,7 +367,7 @@ class RealFiles:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     def syncs_returned(self) -> int:
-        return _returned[0]
+        return self._syncs.returned
 
     def process_id(self) -> int:
         return os.getpid()
@@ -398,19 +404,22 @@ def _naming(path: str) -> Iterator[None]:
         raise OSError(number, os.strerror(number), path) from None
 
 
-_returned = [0]
-"""Syncs."""
+class _Syncs:
+    """The syncs of one node: another one of the process may have a disk that answers."""
 
+    def __init__(self) -> None:
+        self.returned = 0
 
-@contextmanager
-def _syncing(path: str) -> Iterator[None]:
-    begin = time.monotonic()
-    with _naming(path):
-        yield
-    _returned[0] += 1
-    took_s = time.monotonic() - begin
-    if took_s > SLOW_SYNC_S:
-        logger.warning("%s: its sync took %.1f s", path, took_s)
+    @contextmanager
+    def timed(self, path: str) -> Iterator[None]:
+        """One of them, which is counted when it returns."""
+        begin = time.monotonic()
+        with _naming(path):
+            yield
+        self.returned += 1
+        took_s = time.monotonic() - begin
+        if took_s > SLOW_SYNC_S:
+            logger.warning("%s: its sync took %.1f s", path, took_s)
 
 
 def _max_map_count() -> int | None:

@@ -72,6 +72,10 @@ class Kind(Protocol):
         """Starts the controller that has the place `own` among the ports of all."""
         ...
 
+    def container(self, port: int, namesrv: str, brokers: list[Path], folder: Path) -> Process:
+        """Starts a container of brokers, each with a properties file."""
+        ...
+
 
 def _properties(file: Path, values: dict[str, str]) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -110,6 +114,18 @@ def controller_properties(
         **settings,
     }
     return _properties(folder / "controller.conf", values)
+
+
+def container_properties(port: int, namesrv: str, brokers: list[Path], folder: Path) -> Path:
+    """Writes the properties file that a container of either kind is started with."""
+    values = {
+        "listenPort": str(port),
+        "brokerContainerIP": "127.0.0.1",
+        "namesrvAddr": namesrv,
+        "brokerConfigPaths": ":".join(map(str, brokers)),
+        "rocketmqHome": str(folder),
+    }
+    return _properties(folder / "container.conf", values)
 
 
 @dataclass(frozen=True)
@@ -168,6 +184,19 @@ class RocketMQ:
             environment=self.environment,
         )
 
+    def container(self, port: int, namesrv: str, brokers: list[Path], folder: Path) -> Process:
+        """As Kind.container."""
+        config = container_properties(port, namesrv, brokers, folder)
+        return processes.java(
+            "container",
+            "org.apache.rocketmq.container.BrokerContainerStartup",
+            toolchain.classpath("server"),
+            ["-c", str(config)],
+            folder,
+            heap_mb=BROKER_HEAP_MB,
+            environment=self.environment,
+        )
+
 
 @dataclass(frozen=True)
 class OldRocketMQ(RocketMQ):
@@ -210,6 +239,11 @@ class Turbopump:
         """As Kind.controller."""
         config = controller_properties(own, peers, folder, settings)
         return self._process("controller", config, folder)
+
+    def container(self, port: int, namesrv: str, brokers: list[Path], folder: Path) -> Process:
+        """As Kind.container."""
+        config = container_properties(port, namesrv, brokers, folder)
+        return self._process("container", config, folder)
 
     def _process(self, what: str, config: Path, folder: Path) -> Process:
         command = [self.program, what, "-c", str(config)]

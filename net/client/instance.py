@@ -71,9 +71,14 @@ KINDS: Final = {
         RequestCode.UPDATE_CONTROLLER_CONFIG,
         RequestCode.CLEAN_BROKER_DATA,
     ),
+    "a container of brokers": (
+        RequestCode.GET_BROKER_CONFIG,
+        RequestCode.ADD_BROKER,
+        RequestCode.REMOVE_BROKER,
+    ),
 }
 """Kinds of servers and what each is asked; the first request of a kind is one that changes nothing
-and that all of the kind answer. All other requests are for brokers."""
+and that all of the kind answer, and none of those before it. All other requests are for brokers."""
 
 _serial = itertools.count()
 

@@ -45,10 +45,12 @@ from turbopump.net.wire.bodies import dump, load_object
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.headers.admin import (
+    AddBrokerRequest,
     CreateTopicRequest,
     DeleteTopicRequest,
     GetTopicStatsInfoRequest,
     QueryMessageRequest,
+    RemoveBrokerRequest,
 )
 from turbopump.net.wire.headers.clients import ResetOffsetRequest
 from turbopump.net.wire.headers.routes import DeleteTopicFromNamesrvRequest, GetRouteInfoRequest
@@ -59,6 +61,9 @@ from turbopump.net.wire.topics import SINGLE_TAG
 
 ADMIN_TIMEOUT_MS: Final = 5000
 """How long one request of an admin command may take; mqadmin's value."""
+
+CONTAINER_TIMEOUT_MS: Final = 60_000
+"""How long a broker of a container may take to start or to stop; mqadmin waits 5 s."""
 
 RETRY_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_PREFIX: Final = "%DLQ%"
@@ -358,6 +363,24 @@ class Admin(ClientLifetime):
         code = RequestCode.DELETE_EXPIRED_COMMITLOG
         await gather(self._calls.ask(address, code) for address in addresses)
         return addresses
+
+    async def add_broker(self, container: str, config_path: str) -> None:
+        """addBroker: the container at this address starts the broker of a file of its machine.
+        Answered once it serves: a long recovery takes longer than CONTAINER_TIMEOUT_MS, and goes
+        on."""
+        header = AddBrokerRequest(config_path)
+        await self._instance.ask(
+            container, RequestCode.ADD_BROKER, header, timeout_ms=CONTAINER_TIMEOUT_MS
+        )
+
+    async def remove_broker(
+        self, container: str, cluster: str, broker_name: str, broker_id: int
+    ) -> None:
+        """removeBroker: the container stops that broker, and keeps its store."""
+        header = RemoveBrokerRequest(broker_name, cluster, broker_id)
+        await self._instance.ask(
+            container, RequestCode.REMOVE_BROKER, header, timeout_ms=CONTAINER_TIMEOUT_MS
+        )
 
     async def ha_status(
         self, *, broker: str | None = None, cluster: str | None = None

@@ -232,3 +232,19 @@ class ResetMasterFlushOffsetRequest:
     """ResetMasterFlushOffsetHeader; a log offset."""
 
     master_flush_offset: Int64 | None = None
+
+
+@dataclass(slots=True)
+class AddBrokerRequest:
+    """AddBrokerRequestHeader; `config_path` is a file of the container's machine."""
+
+    config_path: str | None = None
+
+
+@dataclass(slots=True)
+class RemoveBrokerRequest:
+    """RemoveBrokerRequestHeader: which broker of a container."""
+
+    broker_name: str
+    broker_cluster_name: str
+    broker_id: Int64

@@ -18,7 +18,7 @@ from turbopump.cli.consume import consume
 from turbopump.cli.errors import FAILED, UserError, fail, failure_of
 from turbopump.cli.group import commands as node
 from turbopump.cli.inspect import commands as inspect
-from turbopump.cli.nodes import broker, controller, namesrv, proxy
+from turbopump.cli.nodes import broker, container, controller, namesrv, proxy
 from turbopump.cli.repair import repair
 from turbopump.cli.send import send
 from turbopump.cli.top import top
@@ -33,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (up, namesrv, controller, broker, proxy, send, consume, top, repair):
+for command in (up, namesrv, controller, broker, container, proxy, send, consume, top, repair):
     app.command()(command)
 app.add_typer(node.app, name="node")
 app.add_typer(admin.app, name="admin")

@@ -6,7 +6,9 @@ Owns the format and the sizes. Called by up.py and nodes.py before anything star
 import logging
 import logging.handlers
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 FILE_SIZE_MAX = 16 << 20  # bytes of one log file
 FILES_MAX = 5  # older files kept: 100 MB of log at most
@@ -29,3 +31,16 @@ def configure(folder: Path | None, level: str) -> None:
             )
         )
     logging.basicConfig(format=FORMAT, level=level.upper(), handlers=handlers)
+
+
+def name_brokers(current: Callable[[], str]) -> None:
+    """Lines say of which broker of the process they are, where `current` knows it."""
+    make = logging.getLogRecordFactory()
+
+    def named(*words: Any, **more: Any) -> logging.LogRecord:
+        record = make(*words, **more)
+        if broker := current():
+            record.name += f" [{broker}]"
+        return record
+
+    logging.setLogRecordFactory(named)

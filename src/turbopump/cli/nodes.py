@@ -1,4 +1,4 @@
-"""`turbopump namesrv`, `controller`, `broker`, `proxy`: one node from RocketMQ's own files.
+"""`turbopump namesrv`, `controller`, `broker`, `container`, `proxy`: nodes by RocketMQ's own files.
 
 Owns the reading of the file and what of it is said. Called by app.py.
 """
@@ -16,6 +16,8 @@ from turbopump.cli.options import Json, LogLevel, port_option, split_addresses
 from turbopump.cli.output import print_json, print_lines
 
 if TYPE_CHECKING:
+    from turbopump.broker.container.config import ContainerConfig
+    from turbopump.broker.container.node import BrokerEvent
     from turbopump.controller.config import ControllerConfig
     from turbopump.controller.node import ControllerNode
     from turbopump.namesrv.config import NamesrvConfig
@@ -189,6 +191,60 @@ def proxy(
     _stopped(as_json)
 
 
+def container(
+    config_file: ConfigFile = None,
+    broker_files: Annotated[
+        str | None,
+        typer.Option(
+            "-b",
+            "--brokerConfigFiles",
+            metavar="FILE:FILE",
+            help="The brokers' properties, over brokerConfigPaths of the file.",
+        ),
+    ] = None,
+    name_servers: Annotated[
+        str | None,
+        typer.Option(
+            "-n", "--namesrvAddr", metavar="HOST:PORT", help="Over namesrvAddr of the file."
+        ),
+    ] = None,
+    log_folder: LogFolder = None,
+    log_level: LogLevel = "info",
+    as_json: Json = False,
+) -> None:
+    """Run several brokers in one process until Ctrl-C, each from a file and with a store of its
+    own; `admin addBroker` and `removeBroker` start and stop single ones."""
+    from turbopump.broker.container.config import ContainerConfig
+    from turbopump.broker.container.node import BROKER, ContainerNode
+    from turbopump.cli.running import run
+    from turbopump.cli.serving import serve
+    from turbopump.net.wire.java_properties import Property
+
+    _logging(log_folder, log_level)
+    logs.name_brokers(BROKER.get)
+    config = ContainerConfig(path=str(config_file or ""))
+    given = _properties_of(config_file)
+    if broker_files is not None:
+        given.append(Property("brokerConfigPaths", broker_files))
+    _warn(config_file, _update(config, given, config_file))
+    if name_servers is not None:
+        config.namesrv_addr = split_addresses(name_servers)
+    node = ContainerNode(config, told=lambda event: _of_container(event, as_json))
+    run(serve(node, lambda: _ready("container", node.address, as_json)))
+    _stopped(as_json)
+
+
+def _of_container(event: "BrokerEvent", as_json: bool) -> None:
+    if event.kind == "ready":
+        _ready(f"broker {event.name}", event.text, as_json)
+    elif as_json:
+        print_json({"event": event.kind, "node": f"broker {event.name}", "reason": event.text})
+    elif event.kind == "failed":
+        print_lines([f"The broker of {event.name} does not run: {event.text}"], flush=True)
+    else:
+        print_lines([f"Turbopump broker {event.name} has stopped."], flush=True)
+
+
 def _controller_node(config: "ControllerConfig") -> "ControllerNode":
     from turbopump.controller.node import ControllerNode  # a name server seldom needs it
 
@@ -205,7 +261,9 @@ def _properties_of(path: Path | None) -> "list[Property]":
 
 
 def _update(
-    config: "NamesrvConfig | ControllerConfig", properties: "list[Property]", path: Path | None
+    config: "NamesrvConfig | ControllerConfig | ContainerConfig",
+    properties: "list[Property]",
+    path: Path | None,
 ) -> list[str]:
     from turbopump.net.wire.java_properties import PropertiesError
 

@@ -64,11 +64,13 @@ async def serve(node: Node, ready: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    is_up = False
     try:
-        if not await _started(node, stop):
+        is_up = await _started(node, stop)
+        if not is_up:
             return
     finally:
-        if ABANDONED:
+        if ABANDONED and not is_up:
             leave()
     collecting = Collecting()
     collecting.begin()

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from tests.fuzz.holds.broker import BrokerWalk
+from tests.fuzz.holds.container import ContainerWalk
 from tests.fuzz.holds.controller import ControllerWalk
 from tests.fuzz.holds.meter import Case, Hold
 from tests.fuzz.holds.namesrv import NamesrvWalk
@@ -36,6 +37,7 @@ WALKS: Final[dict[str, Callable[[Path], Walk]]] = {
     "broker": BrokerWalk,
     "namesrv": NamesrvWalk,
     "controller": ControllerWalk,
+    "container": ContainerWalk,
 }
 
 

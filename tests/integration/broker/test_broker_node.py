@@ -249,6 +249,7 @@ class SlowFiles(RealFiles):
     """A store whose lock is taken only when a test says so."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.asked, self.may_go_on = threading.Event(), threading.Event()
 
     def lock(self, path: str, content: bytes) -> FileLock:
@@ -281,6 +282,7 @@ class SlowCheckpoint(RealFiles):
     """The second checkpoint of a start is written only when a test says so."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.asked, self.may_go_on = threading.Event(), threading.Event()
         self._count = 0
 

@@ -1,5 +1,6 @@
 """`turbopump namesrv`, `controller` and `broker`: what of a file reaches the node, what is said."""
 
+import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from tests.unit.cli.conftest import Command, Ran
 
 from turbopump.broker import node as broker_node
+from turbopump.broker.container import node as container_node
 from turbopump.cli import logs, running, serving
 from turbopump.controller import node as controller_node
 from turbopump.namesrv import node as namesrv_node
@@ -21,7 +23,7 @@ class Made:
     all: ClassVar[list["Made"]] = []
 
     def __init__(self, config: Any, **more: Any) -> None:
-        self.config = config
+        self.config, self.more = config, more
         port = getattr(config, "listen_port", None) or config.grpc_server_port
         self.address = f"127.0.0.1:{port}"
         Made.all.append(self)
@@ -35,6 +37,8 @@ def configured(monkeypatch: pytest.MonkeyPatch) -> list[Made]:
     monkeypatch.setattr(controller_node, "ControllerNode", Made)
     monkeypatch.setattr(broker_node, "BrokerNode", Made)
     monkeypatch.setattr(proxy_node, "ProxyNode", Made)
+    monkeypatch.setattr(container_node, "ContainerNode", Made)
+    monkeypatch.setattr(logs, "name_brokers", lambda current: None)
     monkeypatch.setattr(serving, "serve", lambda node, ready: ready)
     monkeypatch.setattr(running, "run", lambda ready: ready())
     monkeypatch.setattr(logs, "configure", lambda folder, level: None)
@@ -127,7 +131,33 @@ def test_a_broker(started: Any, configured: list[Made]) -> None:
     assert configured[-1].config.broker_name, "a file may say nothing"
 
 
-@pytest.mark.parametrize("what", ["namesrv", "controller", "broker"])
+def test_a_container(started: Any, configured: list[Made], capsys: Any) -> None:
+    text = "listenPort=10812\nbrokerConfigPaths=a.conf:b.conf\nnamesrvAddr=a:1\n"
+    lines = started("container", text).lines
+    assert lines == ["Turbopump container is ready at 127.0.0.1:10812. Ctrl-C stops it."]
+    assert configured[0].config.broker_config_paths == ["a.conf", "b.conf"]
+    lines = started("container", text, "-b", "c.conf", "-n", "b:2", "--json").lines
+    config = configured[-1].config
+    assert (config.broker_config_paths, config.namesrv_addr) == (["c.conf"], ["b:2"])
+    assert config.path.endswith("node.conf"), "changes go into it"
+    told = configured[-1].more["told"]
+    told(container_node.BrokerEvent("ready", "C_a_0", "h:1"))
+    told(container_node.BrokerEvent("failed", "b.conf", "no such file"))
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
+        {"event": "ready", "node": "broker C_a_0", "address": "h:1"},
+        {"event": "failed", "node": "broker b.conf", "reason": "no such file"},
+    ]
+    started("container", text)
+    told = configured[-1].more["told"]
+    told(container_node.BrokerEvent("failed", "b.conf", "no such file"))
+    told(container_node.BrokerEvent("removed", "C_a_0", ""))
+    assert capsys.readouterr().out.splitlines() == [
+        "The broker of b.conf does not run: no such file",
+        "Turbopump broker C_a_0 has stopped.",
+    ]
+
+
+@pytest.mark.parametrize("what", ["namesrv", "controller", "broker", "container"])
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -144,7 +174,7 @@ def test_a_file_that_cannot_be_used(
     assert not configured
 
 
-@pytest.mark.parametrize("what", ["namesrv", "controller", "broker"])
+@pytest.mark.parametrize("what", ["namesrv", "controller", "broker", "container"])
 def test_a_file_that_cannot_be_read(
     configured: list[Made], command: Command, tmp_path: Path, what: str
 ) -> None:
@@ -156,7 +186,7 @@ def test_a_file_that_cannot_be_read(
     assert not configured
 
 
-@pytest.mark.parametrize("what", ["namesrv", "controller", "broker"])
+@pytest.mark.parametrize("what", ["namesrv", "controller", "broker", "container"])
 def test_keys_that_nobody_knows_are_warned_of(
     started: Any, what: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from turbopump.cli import serving
 from turbopump.cli.errors import UserError
 from turbopump.cli.serving import raise_open_files, serve
 from turbopump.engine.types import StoreError
@@ -43,6 +44,32 @@ def test_a_signal_ends_a_start_that_takes_long(number: signal.Signals) -> None:
 def test_a_start_that_fails_is_one_sentence() -> None:
     with pytest.raises(UserError, match="it does not open"):
         asyncio.run(serve(SlowNode(None), lambda: None))
+
+
+class OneOfSeveral(SlowNode):
+    """A container: it is up, and one of its brokers gave its disk up."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    async def start(self) -> None:
+        self.said.append("started")
+
+    async def stop(self) -> None:
+        self.said.append("stopped")
+
+
+def test_a_disk_that_was_given_up_does_not_end_what_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = OneOfSeveral()
+
+    def ready() -> None:
+        node.said.append("ready")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(serving, "ABANDONED", [object()])
+    monkeypatch.setattr(serving, "leave", lambda: node.said.append("left"))
+    asyncio.run(asyncio.wait_for(serve(node, ready), 60))
+    assert node.said == ["started", "ready", "stopped", "left"]
 
 
 def test_the_soft_limit_of_open_files_is_raised() -> None:

@@ -116,6 +116,7 @@ class TroubledFiles(RealFiles):
     """The real files, which can be full or fail to sync."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.full = False
         self.fail_sync = False
         self.used = 0.1

@@ -6,6 +6,7 @@ Owns the group of commands; they live in admin_*.py by what they are about. Call
 import typer
 
 from turbopump.cli.admin import brokers as admin_brokers
+from turbopump.cli.admin import container as admin_container
 from turbopump.cli.admin import controller as admin_controller
 from turbopump.cli.admin import groups as admin_groups
 from turbopump.cli.admin import ha as admin_ha
@@ -18,6 +19,7 @@ app = typer.Typer(
 )
 MODULES = (
     admin_brokers,
+    admin_container,
     admin_ha,
     admin_controller,
     admin_topics,

@@ -391,6 +391,27 @@ def test_old_files_go_at_one_broker_or_all(two: ScriptedCluster, command: Comman
     assert command("admin", "deleteExpiredCommitLog", "-c", "none").failure[0] == 1
 
 
+def test_brokers_of_a_container(two: ScriptedCluster, command: Command) -> None:
+    words = ("-c", A, "-b", "/etc/b.conf")
+    lines = command("admin", "addBroker", *words).lines
+    assert lines == [f"add broker to {A} success"]
+    assert requests(two, RequestCode.ADD_BROKER) == [(A, {"configPath": "/etc/b.conf"})]
+    (told,) = command("admin", "addBroker", *words, "--json").json
+    assert told == {"container": A, "config_path": "/etc/b.conf"}
+    words = ("-c", A, "-b", "C:b:3")
+    assert command("admin", "removeBroker", *words).lines == [f"remove broker from {A} success"]
+    fields = {"brokerClusterName": "C", "brokerName": "b", "brokerId": "3"}
+    assert requests(two, RequestCode.REMOVE_BROKER) == [(A, fields)]
+    (told,) = command("admin", "removeBroker", *words, "--json").json
+    assert told == {"container": A, "cluster": "C", "broker_name": "b", "id": 3}
+    two.says("a", RequestCode.REMOVE_BROKER, ResponseCode.BROKER_NOT_EXIST)
+    assert command("admin", "removeBroker", *words).failure[0] == 1
+    for identity in ("C:b", "C:b:x", "C:b:-1", "C:b:1:2", "C::1", "C:b:9999999999999999999"):
+        code, said = command("admin", "removeBroker", "-c", A, "-b", identity).failure
+        assert code == 2 and said.startswith(identity)
+    assert command("admin", "addBroker", "-c", "none", "-b", "x").failure[0] == 2
+
+
 def test_facts_of_brokers(two: ScriptedCluster, command: Command) -> None:
     for name in "ab":
         body = json.dumps({"table": {"z": "1", "putTps": f"{name} 2 3"}}).encode()

@@ -142,6 +142,7 @@ class Failing(RealFiles):
     """A disk whose n-th sync fails."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.left = -1
 
     def sync(self, path: str) -> None:

@@ -26,6 +26,7 @@ class DyingFiles(RealFiles):
     """Ends the process before its n-th change; a write may be cut short."""
 
     def __init__(self, steps: int, torn: bool = False) -> None:
+        super().__init__()
         self._steps = steps
         self._torn = torn
 

@@ -292,3 +292,15 @@ def test_a_slow_sync_is_told(tmp_path: Path, monkeypatch: Any, caplog: Any) -> N
     told = [record.getMessage() for record in caplog.records]
     assert told == [f"{path}: its sync took 1.1 s", f"{tmp_path}: its sync took 16.0 s"]
     mapped.close()
+
+
+def test_syncs_are_counted_for_each_node(tmp_path: Path) -> None:
+    """Of several nodes in a process: one whose disk answers must not speak for another one."""
+    one, other = RealFiles(), RealFiles()
+    path = str(tmp_path / "file")
+    one.write(path, b"x")
+    one.sync(path)
+    mapped = one.open(path)
+    mapped.sync(0, 1)
+    mapped.close()
+    assert (one.syncs_returned(), other.syncs_returned()) == (2, 0)

@@ -24,6 +24,7 @@ class CountingFiles(RealFiles):
     """Few mappings, and the queue files that were opened."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.mapped: list[str] = []
 
     def open(self, path: str, *, readonly: bool = False) -> MappedFile:

@@ -27,6 +27,7 @@ class AskedFiles(RealFiles):
     """A disk of which so much is used, and where it was asked for that."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.used = 0.1
         self.error: OSError | None = None
         self.inside = False

@@ -1,0 +1,1 @@
+"""Several brokers in one process, each with its own store (RIP-31: BrokerContainer)."""

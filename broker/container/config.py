@@ -1,0 +1,176 @@
+"""The configuration of a container: its own keys, and how it changes those of its brokers.
+
+Owns the declarations of RocketMQ's keys (BrokerContainerConfig) and what the file of a broker in a
+container may say. It must never read a file or a socket. Called by node.py and the CLI.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from turbopump.broker.config.config import BrokerConfig
+from turbopump.broker.config.replication_config import OF_MACHINE, BrokerRole
+from turbopump.engine.keys import (
+    BOOLEAN,
+    INT32_MAX,
+    NAME_SERVERS,
+    OURS,
+    PORT,
+    TEXT,
+    Kind,
+    between,
+    key,
+)
+from turbopump.net.config.idle import NETTY_CLIENT_KEYS, NETTY_SERVER_KEYS, idle_keys
+from turbopump.net.config.node_config import NodeConfig
+from turbopump.net.transport.options import SERVER_TLS_KEYS
+from turbopump.net.wire.java_properties import (
+    ConfigError,
+    Property,
+    parse_properties,
+    printable,
+)
+
+BROKERS_MAX: Final = 64
+"""Of one container: they share one thread, and what a peer can add is bounded."""
+PATH_MAX: Final = 4_096
+"""Characters of the path of a file (Linux)."""
+FILE_MAX: Final = 1 << 20
+"""Bytes of the configuration of a broker; one with every key is a hundredth of it."""
+DEFAULT_BROKER_PORT: Final = 10_911
+"""What listenPort is in a file without it."""
+
+IDLE_KEYS = {
+    **NETTY_SERVER_KEYS,
+    **NETTY_CLIENT_KEYS,
+    **idle_keys(
+        """
+        fetchNameSrvAddrByDnsLookup boolean false refused namesrvAddr takes the addresses
+        fetchNamesrvAddrByAddressServer boolean false refused namesrvAddr takes the addresses
+        fetchNamesrvAddrInterval long 10000
+        rocketmqHome String -
+        updateNamesrvAddrInterval long 120000
+        useTLS boolean false refused each broker has its own keys of TLS
+        """
+    ),
+}
+"""BrokerContainerConfig of 5.5.0, without the keys that are honoured."""
+
+
+class AddRefused(Exception):
+    """A broker that cannot be added; the message is RocketMQ's, or one sentence."""
+
+
+def _paths(value: str) -> list[str]:
+    found = [path.strip() for path in value.split(":") if path.strip()]
+    if len(found) > BROKERS_MAX or any(len(path) > PATH_MAX for path in found):
+        raise ValueError(PATHS.expected)
+    return found
+
+
+PATHS: Final = Kind(f"files separated by :, at most {BROKERS_MAX}", _paths, ":".join)
+
+
+@dataclass(slots=True)
+class ContainerConfig(NodeConfig):
+    """Everything a container is given from outside (RocketMQ: container/BrokerContainerConfig)."""
+
+    IDLE = IDLE_KEYS
+    TLS = SERVER_TLS_KEYS
+    NODE = "the container"
+    NEVER_BY_REQUEST = NodeConfig.NEVER_BY_REQUEST | {"brokerConfigPaths"}
+
+    bind_address: str = key("bindAddress", TEXT, "0.0.0.0", "The address to listen at.")
+    listen_port: int = key(
+        "listenPort", PORT, 10_811, "Where requests that add and remove brokers go; 0: a free port."
+    )
+    vip_port_enable: bool = key(
+        "vipPortEnable", BOOLEAN, True, "Listen at the port two below, too.", rocketmq=OURS
+    )
+    broker_container_ip: str = key(
+        "brokerContainerIP",
+        TEXT,
+        "",
+        "The host that is shown as the container's; empty: an address of the machine.",
+        rocketmq=OF_MACHINE,
+    )
+    namesrv_addr: list[str] = key(
+        "namesrvAddr",
+        NAME_SERVERS,
+        [],
+        "Where the name servers of all its brokers are; empty: what the files of brokers say.",
+    )
+    broker_config_paths: list[str] = key(
+        "brokerConfigPaths", PATHS, [], "The files of the brokers that start with it."
+    )
+    server_channel_max_idle_seconds: int = key(
+        "serverChannelMaxIdleTimeSeconds",
+        between(1, INT32_MAX // 1_000),
+        120,
+        "Seconds of silence after which a connection is closed.",
+    )
+    config_black_list: str = key(
+        "configBlackList",
+        TEXT,
+        "configBlackList;brokerConfigPaths",
+        "Keys that no request may change, separated by ;.",
+    )
+    path: str = ""
+    """The file that it was read from; empty: none."""
+
+
+def broker_config(
+    text: str, path: str, container: ContainerConfig
+) -> tuple[BrokerConfig, list[str]]:
+    """The configuration of a broker of a container from the text of its file, and warnings.
+
+    As in RocketMQ (BrokerContainerProcessor.addBroker) the port of its replicas, if it has one, is
+    the one behind listenPort, a master's id is 0 whatever the file says, and the container's name
+    servers are all its brokers'. Raises AddRefused, PropertiesError.
+    """
+    items = parse_properties(text)
+    given = {item.key: item.value.strip() for item in items}
+    if not given:
+        raise AddRefused("addBroker properties empty")
+    items += _role(given)
+    _check_replicas(given)
+    if _number(given, "haListenPort", 0) > 0:
+        port = _number(given, "listenPort", DEFAULT_BROKER_PORT)
+        items.append(Property("haListenPort", str(port + 1 if port > 0 else 0)))
+    warnings: list[str] = []
+    if container.namesrv_addr:
+        servers = ";".join(container.namesrv_addr)
+        if given.get("namesrvAddr", servers) != servers:
+            own = printable(given["namesrvAddr"][:PATH_MAX])
+            warnings.append(f"namesrvAddr={own} does nothing: the container has {servers}")
+        items.append(Property("namesrvAddr", servers))
+    config = BrokerConfig(path=path)
+    warnings += config.update(items)
+    return config, warnings
+
+
+def _role(given: dict[str, str]) -> list[Property]:
+    """What follows for the id. Controllers give ids, and a file of ours can name a group."""
+    if given.get("enableControllerMode", "").lower() == "true" or "haGroupFile" in given:
+        return []
+    if given.get("brokerRole") != BrokerRole.SLAVE.name:
+        return [Property("brokerId", "0")]
+    if _number(given, "brokerId", 0) <= 0:
+        raise AddRefused("slave broker id must be > 0")
+    return []
+
+
+def _check_replicas(given: dict[str, str]) -> None:
+    total, in_sync, least = (
+        _number(given, name, 1) for name in ("totalReplicas", "inSyncReplicas", "minInSyncReplicas")
+    )
+    if total < in_sync or total < least or in_sync < least:
+        raise AddRefused("invalid replicas number")
+
+
+def _number(given: dict[str, str], name: str, default: int) -> int:
+    """Raises ConfigError, as the key itself does for what no number of it is."""
+    text = given.get(name, str(default))
+    try:
+        return int(text) if len(text) < 20 else default
+    except ValueError:
+        raise ConfigError(f"{name}={printable(text[:100])}: expected a whole number") from None

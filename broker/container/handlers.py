@@ -1,0 +1,117 @@
+"""What a container answers at its own port (RocketMQ: BrokerContainerProcessor).
+
+Owns ADD_BROKER (902), REMOVE_BROKER (903), and UPDATE_BROKER_CONFIG (25) and GET_BROKER_CONFIG (26)
+of the container's own configuration. It must never know how a broker starts. Called by the
+dispatcher; made by node.py. All other codes are answered as unknown.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from turbopump.broker.container.config import PATH_MAX, ContainerConfig
+from turbopump.engine.later import Later
+from turbopump.net.config.updates import update_config
+from turbopump.net.transport.dispatcher import REMARK_MAX, Answer, Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire import bodies
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.header import read_header, read_header_if_any
+from turbopump.net.wire.headers.admin import (
+    AddBrokerRequest,
+    GetBrokerConfigResponse,
+    RemoveBrokerRequest,
+)
+from turbopump.net.wire.java_properties import Property, format_properties, printable
+from turbopump.net.wire.names import check_lengths
+from turbopump.net.wire.topics import DataVersion
+
+logger = logging.getLogger(__name__)
+
+UNDER_WAY_MAX: Final = 16
+"""Requests that add or remove a broker, at once."""
+
+
+class BrokerOutcome(NamedTuple):
+    """What became of a broker that was to be added or removed."""
+
+    code: ResponseCode = ResponseCode.SUCCESS
+    remark: str | None = None
+
+
+@dataclass(slots=True)
+class ContainerRequests:
+    """`add` starts the broker of a file, `remove` stops the one of a cluster, a name and an id.
+    `save` writes changed properties of the container's configuration into its file."""
+
+    config: ContainerConfig
+    add: Callable[[str], Later[BrokerOutcome]]
+    remove: Callable[[str, str, int], Later[BrokerOutcome]]
+    save: Callable[[list[Property]], Later[OSError | None]]
+    version: DataVersion
+    under_way: int = 0
+
+    def register(self, table: Dispatcher) -> None:
+        """Add the handlers."""
+        table.add(RequestCode.ADD_BROKER, self._add)
+        table.add(RequestCode.REMOVE_BROKER, self._remove)
+        table.add(RequestCode.UPDATE_BROKER_CONFIG, self._update)
+        table.add(RequestCode.GET_BROKER_CONFIG, self._get)
+
+    def _add(self, request: Command, peer: Peer, _now_ms: int) -> Answer:
+        """902: answered once the broker serves, or with why it does not."""
+        header = read_header_if_any(AddBrokerRequest, request.fields)
+        path = header.config_path if header is not None else None
+        if not path:
+            remark = "addBroker config path is empty"
+            return response(request, ResponseCode.SYSTEM_ERROR, remark)
+        if len(path) > PATH_MAX or not path.isprintable():
+            remark = f"addBroker properties empty: a path has at most {PATH_MAX} characters of text"
+            return response(request, ResponseCode.SYSTEM_ERROR, remark)
+        logger.info("%s adds the broker of %s", peer.address, path)
+        return self._later(request, lambda: self.add(path))
+
+    def _remove(self, request: Command, peer: Peer, _now_ms: int) -> Answer:
+        """903: answered once the broker has stopped."""
+        header = read_header(RemoveBrokerRequest, request.fields)
+        cluster, name = header.broker_cluster_name, header.broker_name
+        wrong = check_lengths(brokerClusterName=cluster, brokerName=name)
+        if wrong is not None:
+            return response(request, ResponseCode.SYSTEM_ERROR, wrong)
+        shown = printable(f"{cluster}_{name}_{header.broker_id}")
+        logger.info("%s removes broker %s", peer.address, shown)
+        return self._later(request, lambda: self.remove(cluster, name, header.broker_id))
+
+    def _later(self, request: Command, begin: Callable[[], Later[BrokerOutcome]]) -> Answer:
+        if self.under_way >= UNDER_WAY_MAX:
+            remark = f"{UNDER_WAY_MAX} brokers are being added and removed already"
+            return response(request, ResponseCode.SYSTEM_BUSY, remark)
+        self.under_way += 1
+
+        def answered(outcome: BrokerOutcome) -> Command:
+            self.under_way -= 1
+            remark = None if outcome.remark is None else printable(outcome.remark)[:REMARK_MAX]
+            return response(request, outcome.code, remark)
+
+        return begin().map(answered)
+
+    def _update(self, request: Command, peer: Peer, now_ms: int) -> Answer:
+        """25: what is live holds at once and is saved, or nothing does."""
+
+        def saved(error: OSError | None) -> OSError | None:
+            if error is None:
+                self.version = self.version.next(now_ms)
+            return error
+
+        def save(changed: list[Property]) -> Later[OSError | None]:
+            return self.save(changed).map(saved)
+
+        return update_config(self.config, request, peer.address, save)
+
+    def _get(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
+        """26: `key=value` lines; the version of the configuration is in the header."""
+        header = GetBrokerConfigResponse(bodies.dump(self.version.to_json()).decode())
+        body = format_properties(self.config.values()).encode()
+        return response(request, ResponseCode.SUCCESS, header=header, body=body)

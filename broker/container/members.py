@@ -1,0 +1,171 @@
+"""The brokers of one container: which there are, in which state, and what each has for itself.
+
+Owns names, folders and ports, so that no two brokers have the same. It must never start or stop
+one. Called by node.py, on the loop's thread.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from turbopump.broker.config.config import NO_GRPC, BrokerConfig
+from turbopump.broker.config.kinds import MetricsExporterType
+from turbopump.broker.config.replication_config import NO_ID_YET
+from turbopump.broker.container.config import BROKERS_MAX
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.registration.addresses import VIP_DISTANCE
+from turbopump.net.wire.hosts import join
+
+WILDCARDS = ("", "0.0.0.0", "::")
+
+
+class InnerBroker(Protocol):
+    """A broker as its container sees it."""
+
+    context: BrokerContext
+    """There once it has started."""
+
+    @property
+    def address(self) -> str:
+        """`host:port` of its clients."""
+
+    async def start(self) -> None:
+        """Raises what BrokerNode.start does; nothing runs then."""
+
+    async def stop(self) -> None:
+        """Hand over the lead, answer what waits, write everything down."""
+
+
+class PartOfLife(Enum):
+    """Where a broker is in its life."""
+
+    STARTING = "starting"
+    SERVING = "serving"
+    STOPPING = "stopping"
+
+
+class Holding(NamedTuple):
+    """What only one broker can have: a folder, or a port at a host."""
+
+    what: str
+    host: str = ""
+    port: int = 0
+
+    def meets(self, other: "Holding") -> bool:
+        """Whether both cannot be had at once."""
+        if not self.port:
+            return self.what == other.what and not other.port
+        hosts = {self.host, other.host}
+        return self.port == other.port and (len(hosts) == 1 or not hosts.isdisjoint(WILDCARDS))
+
+
+@dataclass(slots=True, eq=False)
+class ContainerMember:
+    """One broker of the container."""
+
+    config: BrokerConfig
+    node: InnerBroker
+    claims: Sequence[Holding]
+    state: PartOfLife = PartOfLife.STARTING
+
+    @property
+    def name(self) -> str:
+        """As RocketMQ writes it (BrokerIdentity.getCanonicalName)."""
+        config = self.config
+        return f"{config.broker_cluster_name}_{config.broker_name}_{self.id}"
+
+    @property
+    def id(self) -> int:
+        """The one that name servers show; before the role is known that of its file."""
+        if self.state is PartOfLife.STARTING:
+            return self.config.broker_id
+        role = self.node.context.role
+        return role.broker_id if role.is_known else self.config.broker_id
+
+    @property
+    def is_master(self) -> bool:
+        """Whether it takes messages of producers now."""
+        return self.state is PartOfLife.SERVING and self.node.context.role.leads
+
+
+class Members:
+    """See the module; in the order in which they were added."""
+
+    def __init__(self, own: Sequence[Holding]) -> None:
+        self._own = own
+        """The container's."""
+        self._members: list[ContainerMember] = []
+
+    def __iter__(self) -> Iterator[ContainerMember]:
+        return iter(tuple(self._members))
+
+    def refusal(self, config: BrokerConfig, claims: Sequence[Holding]) -> str:
+        """Why such a broker cannot be added, as a sentence; empty if it can."""
+        name = f"{config.broker_cluster_name}_{config.broker_name}_{config.broker_id}"
+        if config.broker_id != NO_ID_YET and self._is_there(config):
+            return f"{name} has already been added to current broker container"
+        if len(self._members) >= BROKERS_MAX:
+            return f"a container has at most {BROKERS_MAX} brokers"
+        for claim in claims:
+            if any(claim.meets(one) for one in self._own):
+                return f"{name}: {claim.what} is the container's own"
+            for other in self._members:
+                if any(claim.meets(one) for one in other.claims):
+                    return f"{name}: {claim.what} is that of {other.name}"
+        return ""
+
+    def _is_there(self, config: BrokerConfig) -> bool:
+        return any(
+            (one.config.broker_cluster_name, one.config.broker_name, one.config.broker_id)
+            == (config.broker_cluster_name, config.broker_name, config.broker_id)
+            for one in self._members
+        )
+
+    def add(self, member: ContainerMember) -> None:
+        """It is in the container from now on."""
+        self._members.append(member)
+
+    def drop(self, member: ContainerMember) -> None:
+        """It has stopped, or did not start."""
+        self._members.remove(member)
+
+    def find(self, cluster: str, name: str, broker_id: int) -> ContainerMember | None:
+        """The one that a request means: with the id that it has now, or without one yet. One that
+        is being stopped is not found."""
+        named = [
+            one
+            for one in self._members
+            if (one.config.broker_cluster_name, one.config.broker_name) == (cluster, name)
+            and one.state is not PartOfLife.STOPPING
+        ]
+        for wanted in (broker_id, NO_ID_YET):
+            for one in named:
+                if one.id == wanted:
+                    return one
+        return None
+
+
+def claims_of(config: BrokerConfig, folders: Sequence[str]) -> list[Holding]:
+    """What a broker with this configuration has for itself; `folders` of its files, without links.
+    A port of 0 is any that is free."""
+    host, port = config.bind_address, config.listen_port
+    ports = [(host, port, "port")]
+    if config.vip_port_enable and port > VIP_DISTANCE:
+        ports.append((host, port - VIP_DISTANCE, "the VIP port"))
+    if config.replication.replicates:
+        behind = port + 1 if port else 0
+        ports.append((host, config.replication.ha_listen_port or behind, "the port of replicas"))
+    if config.grpc_server_port != NO_GRPC:
+        ports.append((host, config.grpc_server_port, "the port of gRPC"))
+    if config.metrics_exporter_type is MetricsExporterType.PROM:
+        at = config.metrics_prom_exporter_host or config.broker_ip1
+        ports.append((at, config.metrics_prom_exporter_port, "the port of metrics"))
+    found = [Holding(f"the folder {folder}") for folder in dict.fromkeys(folders)]
+    return found + [Holding(f"{what} {at}", host, at) for host, at, what in ports if at]
+
+
+def own_claims(host: str, port: int, vip: bool) -> list[Holding]:
+    """What the container has."""
+    ports = [port, port - VIP_DISTANCE] if vip else [port]
+    return [Holding(join(host, at), host, at) for at in ports if at]

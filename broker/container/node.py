@@ -1,0 +1,343 @@
+"""Several brokers on one loop, and the port at which brokers are added and removed.
+
+Owns start and stop of each, so that none of them takes another one down. It must never know what a
+broker does: each is a whole node with its own store, disks, ports and tables. Called by the CLI.
+
+    its file -> broker_config -> Members.refusal -> BrokerNode.start -> serving -> BrokerNode.stop
+"""
+
+import asyncio
+import contextvars
+import logging
+import stat
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from turbopump.broker.config.config import BrokerConfig
+from turbopump.broker.container.config import (
+    FILE_MAX,
+    AddRefused,
+    ContainerConfig,
+    broker_config,
+)
+from turbopump.broker.container.handlers import BrokerOutcome, ContainerRequests
+from turbopump.broker.container.members import (
+    ContainerMember,
+    InnerBroker,
+    Members,
+    PartOfLife,
+    claims_of,
+    own_claims,
+)
+from turbopump.broker.node import BrokerNode
+from turbopump.broker.registration.addresses import VIP_DISTANCE, StartError, local_ip, why_not
+from turbopump.broker.small import settle
+from turbopump.engine.disk.files import Files
+from turbopump.engine.disk.flush import DiskThreads
+from turbopump.engine.disk.real_files import RealFiles
+from turbopump.engine.later import Later
+from turbopump.engine.types import StoreError
+from turbopump.net.config.config_file import write_back
+from turbopump.net.transport.dispatcher import Dispatcher, one_line
+from turbopump.net.transport.options import ServerOptions
+from turbopump.net.transport.server import Server
+from turbopump.net.transport.tls import TlsError
+from turbopump.net.wire.codes import ResponseCode
+from turbopump.net.wire.hosts import join
+from turbopump.net.wire.java_properties import PropertiesError, Property
+from turbopump.net.wire.topics import DataVersion
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+STOP_S: Final = 10.0
+"""So long a stop waits for the disk that has the configuration files."""
+KNOWN_FAILURES: Final = (StartError, StoreError, PropertiesError, TlsError, OSError)
+"""What a start raises; the text is one sentence."""
+
+BROKER: Final[contextvars.ContextVar[str]] = contextvars.ContextVar("broker", default="")
+"""Which broker of a container the loop works for, for lines of the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerEvent:
+    """A broker serves, with its address; or does not start, with the reason; or has stopped."""
+
+    kind: str
+    """ready, failed or removed."""
+    name: str
+    """As RocketMQ writes it, cluster_name_id; of one that did not start the path of its file."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """A broker that starts: what can be cancelled, and what is set once it serves or is gone."""
+
+    task: asyncio.Task[None]
+    over: asyncio.Event
+
+
+class ContainerNode:
+    """One container on the running loop. `make` makes its brokers, `told` hears of each."""
+
+    def __init__(
+        self,
+        config: ContainerConfig,
+        *,
+        files: Files | None = None,
+        make: Callable[[BrokerConfig], InnerBroker] = BrokerNode,
+        told: Callable[[BrokerEvent], None] = lambda _event: None,
+    ) -> None:
+        self._config = config
+        self._files: Files = files or RealFiles()
+        self._make, self._told = make, told
+        self._members = Members([])
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reading: set[asyncio.Future[Any]] = set()
+        """Configuration files that are being read."""
+        self._starts: dict[ContainerMember, _Start] = {}
+        self._disk: DiskThreads | None = None
+        self._server: Server
+        self._stopping = False
+        self._address = ""
+
+    @property
+    def address(self) -> str:
+        """`host:port` where brokers are added and removed; known after `start`."""
+        return self._address
+
+    @property
+    def members(self) -> Members:
+        """The brokers of the container."""
+        return self._members
+
+    async def start(self) -> None:
+        """Listen, and begin to start the brokers of brokerConfigPaths, all at once: each serves as
+        soon as its own store is open. Raises StartError; then nothing runs."""
+        config, table = self._config, Dispatcher()
+        requests = ContainerRequests(
+            config, self.add, self.remove, self._save, DataVersion(timestamp=_now_ms())
+        )
+        requests.register(table)
+        options = ServerOptions(
+            idle_timeout_ms=config.server_channel_max_idle_seconds * 1_000, tls=config.tls
+        )
+        self._server = Server(table, options, _now_ms)
+        host, vip = config.bind_address, config.vip_port_enable
+        vip = vip and config.listen_port > VIP_DISTANCE
+        try:
+            port = await self._server.start(host, config.listen_port)
+            if vip:
+                await self._server.start(host, port - VIP_DISTANCE)
+        except (OSError, TlsError) as error:
+            await self._server.stop()
+            raise StartError(why_not(host, config.listen_port, error)) from None
+        self._disk = DiskThreads(asyncio.get_running_loop().call_soon_threadsafe, threads=1)
+        self._members = Members(own_claims(host, port, vip))
+        self._address = join(config.broker_container_ip or local_ip(), port)
+        logger.info("container listens at %s", self._address)
+        for path in config.broker_config_paths:
+            self.add(path)
+
+    async def stop(self) -> None:
+        """Stop all brokers at once, replicas before masters, and close the port. No broker waits
+        for another one's disk; how long one takes is bounded (broker/stopping.py)."""
+        self._stopping = True
+        try:
+            replicas = [one for one in self._members if not one.is_master]
+            await asyncio.gather(*map(self._stopped, replicas))
+            await asyncio.gather(*map(self._stopped, self._members))
+            for reading in self._reading:
+                reading.cancel()
+            while self._tasks:
+                await asyncio.wait(self._tasks)
+        finally:
+            await self._server.stop()
+            if self._disk is not None and not await self._disk.close_within(STOP_S):
+                logger.error("the disk that has the configuration files does not answer")
+
+    def add(self, path: str) -> Later[BrokerOutcome]:
+        """Start the broker of this file; resolves when it serves, or with why it does not."""
+        return self._run(self._add(path))
+
+    def remove(self, cluster: str, name: str, broker_id: int) -> Later[BrokerOutcome]:
+        """Stop this broker as a process is stopped; resolves when it has, or is not there."""
+        return self._run(self._remove(cluster, name, broker_id))
+
+    def _run(self, work: Coroutine[Any, Any, BrokerOutcome]) -> Later[BrokerOutcome]:
+        later: Later[BrokerOutcome] = Later()
+
+        async def run() -> None:
+            try:
+                outcome = await work
+            except asyncio.CancelledError:
+                later.resolve(BrokerOutcome(ResponseCode.SYSTEM_ERROR, "the container is stopped"))
+                raise
+            except Exception as error:
+                logger.exception("a broker was neither added nor removed in order")
+                outcome = BrokerOutcome(ResponseCode.SYSTEM_ERROR, one_line(error))
+            later.resolve(outcome)
+
+        task = asyncio.get_running_loop().create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return later
+
+    async def _add(self, path: str) -> BrokerOutcome:
+        try:
+            name, address = await self._started(path)
+        except AddRefused as error:
+            reason = str(error)
+        else:
+            logger.info("broker %s serves at %s", name, address)
+            self._told(BrokerEvent("ready", name, address))
+            return BrokerOutcome()
+        logger.error("the broker of %s is not added: %s", path, reason)
+        self._told(BrokerEvent("failed", path, reason))
+        return BrokerOutcome(ResponseCode.SYSTEM_ERROR, reason)
+
+    async def _started(self, path: str) -> tuple[str, str]:
+        """(name, address) of the broker of a file, which serves; raises AddRefused."""
+        try:
+            config, warnings, folders = await self._elsewhere(partial(self._read, path))
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise AddRefused(f"addBroker properties empty: {path}: {why}") from None
+        except PropertiesError as error:
+            raise AddRefused(f"{path}: {error}") from None
+        for warning in warnings:
+            logger.warning("%s: %s", path, warning)
+        claims = claims_of(config, folders)
+        refusal = "the container stops" if self._stopping else self._members.refusal(config, claims)
+        if refusal:
+            raise AddRefused(refusal)
+        member = ContainerMember(config, self._make(config), claims)
+        self._members.add(member)
+        await self._serves(member)
+        return member.name, member.node.address
+
+    async def _serves(self, member: ContainerMember) -> None:
+        """Raises AddRefused where it does not; then nothing of it runs, and it is no member."""
+        context = contextvars.copy_context()
+        context.run(BROKER.set, member.name)
+        starting = asyncio.get_running_loop().create_task(member.node.start(), context=context)
+        start = self._starts[member] = _Start(starting, asyncio.Event())
+        try:
+            await asyncio.wait([starting])
+            reason = _why_not_started(starting, member)
+        finally:
+            del self._starts[member]
+            start.over.set()
+        if reason:
+            self._members.drop(member)
+            raise AddRefused(reason)
+        member.state = PartOfLife.SERVING
+
+    async def _remove(self, cluster: str, name: str, broker_id: int) -> BrokerOutcome:
+        member = self._members.find(cluster, name, broker_id)
+        if member is None:
+            return BrokerOutcome(ResponseCode.BROKER_NOT_EXIST, "Broker not exist")
+        reason = await self._stopped(member)
+        if reason:
+            return BrokerOutcome(ResponseCode.SYSTEM_ERROR, reason)
+        return BrokerOutcome()
+
+    async def _stopped(self, member: ContainerMember) -> str:
+        """Ends a broker in whichever state it is; what went wrong, empty if nothing."""
+        start = self._starts.get(member)
+        if start is not None:
+            start.task.cancel()
+            await start.over.wait()
+        if member.state is not PartOfLife.SERVING:
+            return ""
+        name, reason = member.name, ""
+        member.state = PartOfLife.STOPPING
+        try:
+            await member.node.stop()
+        except Exception as error:
+            logger.exception("broker %s did not stop in order", name)
+            reason = one_line(error)
+        self._members.drop(member)
+        self._told(BrokerEvent("removed", name, reason))
+        return reason
+
+    def _read(self, path: str) -> tuple[BrokerConfig, list[str], list[str]]:
+        """(configuration, warnings, its folders without links), on the disk's thread. Raises
+        OSError, AddRefused, PropertiesError."""
+        text = _text_of(path)
+        config, warnings = broker_config(text, path, self._config)
+        store = config.store
+        folders = [store.root, store.log_folder]
+        return config, warnings, [str(Path(folder).expanduser().resolve()) for folder in folders]
+
+    async def _elsewhere(self, work: Callable[[], T]) -> T:
+        """What `work` gives on the disk's thread, or what it raises."""
+        done: asyncio.Future[tuple[T | None, Exception | None]]
+        done = asyncio.get_running_loop().create_future()
+
+        def guarded() -> tuple[T | None, Exception | None]:
+            try:
+                return work(), None
+            except (OSError, AddRefused, PropertiesError) as error:
+                return None, error
+
+        def ended(result: "tuple[T | None, Exception | None] | OSError") -> None:
+            settle(done, (None, result) if isinstance(result, OSError) else result)
+
+        assert self._disk is not None, "it is asked while it runs"
+        self._reading.add(done)
+        done.add_done_callback(self._reading.discard)
+        self._disk.submit(guarded, ended)
+        value, error = await done
+        if error is not None:
+            raise error
+        assert value is not None
+        return value
+
+    def _save(self, changed: list[Property]) -> Later[OSError | None]:
+        saved: Later[OSError | None] = Later()
+        if not self._config.path or not changed:
+            saved.resolve(None)
+            return saved
+        assert self._disk is not None, "it is asked while it runs"
+        work = partial(write_back, self._files, self._config.path, changed)
+        self._disk.submit(work, saved.resolve)
+        return saved
+
+
+def _why_not_started(task: asyncio.Task[None], member: ContainerMember) -> str:
+    """Of a start that has ended; empty: the broker serves."""
+    if task.cancelled():
+        return f"{member.name} was removed while it started"
+    error = task.exception()
+    if error is None:
+        return ""
+    if isinstance(error, KNOWN_FAILURES):
+        return f"start broker failed: {error}"
+    logger.error("broker %s did not start", member.name, exc_info=error)
+    return f"start broker failed: {one_line(error)}"
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _text_of(path: str) -> str:
+    """The text of a configuration file that a peer names: of no device, and not more than one has.
+    Raises OSError."""
+    at = Path(path).expanduser()
+    status = at.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(0, "it is no file")
+    if status.st_size > FILE_MAX:
+        raise OSError(0, f"it has more than {FILE_MAX} bytes")
+    try:
+        return at.read_text("utf-8")
+    except UnicodeDecodeError:
+        raise OSError(0, "it is not UTF-8 text") from None

@@ -1,0 +1,1 @@
+"""Apache RocketMQ's tools at containers of brokers."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from turbopump.broker.config.config import NO_GRPC, BrokerConfig
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.duties import Duties, DutyGround
+from turbopump.broker.escape.masters import Neighbour
 from turbopump.broker.ha.control import last_life
 from turbopump.broker.ha.control.identity import IdentityError
 from turbopump.broker.ha.control.last_life import LastLife
@@ -82,6 +83,7 @@ class BrokerNode:
 
     `seed` makes its random choices repeatable, `now_ms` is its wall clock. `on_progress` is called,
     several times a second, with how far `start` is with a store whose recovery takes long.
+    `neighbours` are the masters that run in the same process.
     """
 
     def __init__(
@@ -92,9 +94,10 @@ class BrokerNode:
         seed: int | None = None,
         now_ms: Callable[[], int] | None = None,
         on_progress: Callable[[Progress], None] = lambda _progress: None,
+        neighbours: Callable[[], Sequence[Neighbour]] = tuple,
     ) -> None:
         self._config = config
-        self._on_progress = on_progress
+        self._on_progress, self._neighbours = on_progress, neighbours
         self._files: Files = files or RealFiles()
         self._random = random.Random(seed)
         self._clock = now_ms
@@ -124,6 +127,8 @@ class BrokerNode:
         self._grpc: GrpcFront | None = None
         self._metrics: MetricsExporter
         self.context: BrokerContext
+        self.table: Dispatcher
+        """Of requests; there, as `context`, once the broker serves."""
 
     @property
     def address(self) -> str:
@@ -310,6 +315,7 @@ class BrokerNode:
             register_topics=self._register_topics,
             save_config=self._save_config,
             call=self._calls,
+            neighbours=self._neighbours,
         )
         self.context = make_broker(self._config, self._store, self._topics, around)
         folder = f"{self._config.store.root}/{HISTORY_FOLDER}"
@@ -362,6 +368,7 @@ class BrokerNode:
     async def _listen(self) -> None:
         config = self._config
         fast, table = self.context.fast, request_table(self.context)
+        self.table = table
         options = ServerOptions(
             idle_timeout_ms=config.server_channel_max_idle_seconds * 1000, tls=config.tls
         )

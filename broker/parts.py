@@ -18,6 +18,7 @@ from turbopump.broker.assignment.routes import Call, GroupCoordinator, TopicRout
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.escape.bridge import Escape
+from turbopump.broker.escape.masters import Neighbour
 from turbopump.broker.handlers import (
     assignment,
     clients,
@@ -104,8 +105,8 @@ class Surroundings:
     `wall_ms` is the wall clock and `steady_ms` the monotonic one; `native_clock` is the wall clock
     of native code, None: the system's. `soon` has work done behind the turn of the loop that is
     under way, on the loop's thread; it drops the work where the store is another thread's by then.
-    `call` asks another node, `disk` makes and syncs what lies beside the log. For the others see
-    BrokerContext.
+    `call` asks another node, `neighbours` are the masters of the same process, `disk` makes and
+    syncs what lies beside the log. For the others see BrokerContext.
     """
 
     files: ConfigFiles
@@ -122,6 +123,7 @@ class Surroundings:
     call: Call
     native_clock: Callable[[], int] | None = None
     timer_slots: int = 2 * SLOTS_TOTAL
+    neighbours: Callable[[], Sequence[Neighbour]] = tuple
 
 
 def make_broker(
@@ -134,7 +136,7 @@ def make_broker(
     groups = GroupTable(config, saver)
     committed = OffsetTable(files, config.consumer_offset_update_version_step)
     statistics, modes = BrokerStatistics(), RequestModes(saver)
-    escape = Escape(config, around.call, around.steady_ms, around.wall_ms)
+    escape = Escape(config, around.call, around.steady_ms, around.wall_ms, around.neighbours)
     delay = DelayedMessages(store, role, files, config, escape)
     timer_files = TimerFiles(store, around.store_files, around.disk, around.timer_slots)
     timers = Timers(store, role, timer_files, files, config, escape)

@@ -15,6 +15,7 @@ from turbopump.broker.config.replication_config import NO_ID_YET
 from turbopump.broker.container.config import BROKERS_MAX
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.registration.addresses import VIP_DISTANCE
+from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.wire.hosts import join
 
 WILDCARDS = ("", "0.0.0.0", "::")
@@ -24,7 +25,8 @@ class InnerBroker(Protocol):
     """A broker as its container sees it."""
 
     context: BrokerContext
-    """There once it has started."""
+    table: Dispatcher
+    """Both are there once it has started."""
 
     @property
     def address(self) -> str:

@@ -11,7 +11,7 @@ import contextvars
 import logging
 import stat
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,8 @@ from turbopump.broker.container.members import (
     claims_of,
     own_claims,
 )
+from turbopump.broker.container.neighbour import LocalMaster
+from turbopump.broker.escape.masters import Neighbour
 from turbopump.broker.node import BrokerNode
 from turbopump.broker.registration.addresses import VIP_DISTANCE, StartError, local_ip, why_not
 from turbopump.broker.small import settle
@@ -52,6 +54,8 @@ from turbopump.net.wire.java_properties import PropertiesError, Property
 from turbopump.net.wire.topics import DataVersion
 
 T = TypeVar("T")
+Make = Callable[[BrokerConfig, Callable[[], Sequence[Neighbour]]], InnerBroker]
+"""Of a configuration and the masters of the container, a broker."""
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +87,12 @@ class _Start:
     over: asyncio.Event
 
 
+def _make_broker(
+    config: BrokerConfig, neighbours: Callable[[], Sequence[Neighbour]]
+) -> InnerBroker:
+    return BrokerNode(config, neighbours=neighbours)
+
+
 class ContainerNode:
     """One container on the running loop. `make` makes its brokers, `told` hears of each."""
 
@@ -91,7 +101,7 @@ class ContainerNode:
         config: ContainerConfig,
         *,
         files: Files | None = None,
-        make: Callable[[BrokerConfig], InnerBroker] = BrokerNode,
+        make: Make = _make_broker,
         told: Callable[[BrokerEvent], None] = lambda _event: None,
     ) -> None:
         self._config = config
@@ -170,6 +180,13 @@ class ContainerNode:
         """Stop this broker as a process is stopped; resolves when it has, or is not there."""
         return self._run(self._remove(cluster, name, broker_id))
 
+    def _masters(self) -> list[Neighbour]:
+        """In the order in which they were added."""
+        call_later = asyncio.get_running_loop().call_later
+        return [
+            LocalMaster(one.node, _now_ms, call_later) for one in self._members if one.is_master
+        ]
+
     def _run(self, work: Coroutine[Any, Any, BrokerOutcome]) -> Later[BrokerOutcome]:
         later: Later[BrokerOutcome] = Later()
 
@@ -217,7 +234,7 @@ class ContainerNode:
         refusal = "the container stops" if self._stopping else self._members.refusal(config, claims)
         if refusal:
             raise AddRefused(refusal)
-        member = ContainerMember(config, self._make(config), claims)
+        member = ContainerMember(config, self._make(config, self._masters), claims)
         self._members.add(member)
         await self._serves(member)
         return member.name, member.node.address

@@ -6,19 +6,21 @@ so. Called by what is due at a replica that acts: delay levels, timers, half mes
 
     message -> a master of another group that has the topic -> SEND_MESSAGE_V2 -> its answer
 
+One of the same process comes first, and hears the same request without a connection (RIP-31).
+
 A message that no master took is the caller's to send again, so it comes once or more (I14). Where
 nothing can be sent, `waits` says why.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 from zlib import crc32
 
 from turbopump.broker.config.config import BrokerConfig
-from turbopump.broker.escape.masters import Call, Master, Masters
+from turbopump.broker.escape.masters import Call, Master, Masters, Neighbour, near
 from turbopump.engine.later import Later
 from turbopump.engine.types import NewMessage
 from turbopump.net.wire import properties as names
@@ -89,9 +91,11 @@ class Escape:
         call: Call,
         steady_ms: Callable[[], int],
         wall_ms: Callable[[], int],
+        neighbours: Callable[[], Sequence[Neighbour]] = tuple,
     ) -> None:
+        """`neighbours`: the masters of the same process."""
         self._config = config
-        self._call = call
+        self._remote, self._neighbours = call, neighbours
         self.steady_ms = steady_ms
         self._wall_ms = wall_ms
         self._masters = Masters(call, lambda: config.namesrv_addr, config.broker_name, steady_ms)
@@ -154,6 +158,12 @@ class Escape:
         self._call(address, request, TIMEOUT_MS).then(answered)
         return asked
 
+    def _call(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
+        for one in self._neighbours():
+            if one.address == address:
+                return one.ask(request, timeout_ms)
+        return self._remote(address, request, timeout_ms)
+
     @property
     def _group(self) -> str:
         """The producer group of messages that name none (RocketMQ: getInnerProducerGroupName)."""
@@ -161,15 +171,21 @@ class Escape:
 
     def _master(self, topic: str, key: str) -> Master | None:
         """One after the other of those that have the topic; of a key the one that it belongs to,
-        which is another one only if that goes."""
+        which is another one only if that goes. One of this process is before all others; messages
+        without a key go to those, too, while it takes none."""
+        now_ms = self.steady_ms()
+        beside = near(self._neighbours(), topic, self._config.broker_name)
+        if beside is not None and (key or self._avoided.get(beside.address, now_ms) <= now_ms):
+            return beside
         masters = self._masters.of(topic)
+        if not masters and beside is not None:
+            return beside
         if not masters:
             unknown = "no name server has said yet" if masters is None else "no living master is"
             self._wait(f"{unknown} where topic {topic} is, beside this group")
             return None
         if key:
             return max(masters, key=lambda one: crc32(f"{one.name}\n{key}".encode()))
-        now_ms = self.steady_ms()
         well = [one for one in masters if self._avoided.get(one.address, now_ms) <= now_ms]
         self._turn += 1
         some = well or masters

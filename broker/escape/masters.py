@@ -7,7 +7,7 @@ asks for a topic that is not known yet asks again later. Called by bridge.py.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from turbopump.engine.later import Later
 from turbopump.engine.types import LONG_AGO_MS
@@ -47,6 +47,33 @@ class Master:
     name: str
     address: str
     queue_count: int
+
+
+class Neighbour(Protocol):
+    """A master of the same process (broker/container)."""
+
+    @property
+    def name(self) -> str:
+        """Of its group."""
+
+    @property
+    def address(self) -> str:
+        """`host:port`, as clients know it."""
+
+    def queues(self, topic: str) -> int:
+        """How many queues of the topic take messages now; 0: none, or it is no master any more."""
+
+    def ask(self, request: Command, timeout_ms: int) -> Later[Command | str]:
+        """The answer to a request, or why there is none; without a connection between them."""
+
+
+def near(neighbours: Sequence[Neighbour], topic: str, own_name: str) -> Master | None:
+    """The first master of another group in this process that takes messages of the topic
+    (RocketMQ: BrokerContainer.peekMasterBroker, which does not ask for the topic)."""
+    for one in neighbours:
+        if one.name != own_name and (count := one.queues(topic)) > 0:
+            return Master(one.name, one.address, count)
+    return None
 
 
 @dataclass(slots=True)

@@ -2,24 +2,28 @@
 
 import asyncio
 import contextlib
+import json
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
-from tests.integration.broker.conftest import SMALL_FILES, Caller
+from tests.integration.broker.conftest import SMALL_FILES, Caller, serving
 from tests.unit.engine.conftest import TroubledFiles
 
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.container.config import ContainerConfig
 from turbopump.broker.container.node import BrokerEvent, ContainerNode
+from turbopump.broker.escape.masters import Neighbour
 from turbopump.broker.node import BrokerNode
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import ABANDONED
 from turbopump.engine.disk.real_files import RealFiles
+from turbopump.namesrv.config import NamesrvConfig
+from turbopump.namesrv.node import NameServerNode
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.headers.admin import AddBrokerRequest, RemoveBrokerRequest
 from turbopump.net.wire.java_properties import Property
@@ -49,8 +53,11 @@ class Container:
         )
         return str(path)
 
-    def make(self, config: BrokerConfig) -> BrokerNode:
-        return BrokerNode(config, files=self.files.get(config.broker_name))
+    def make(
+        self, config: BrokerConfig, neighbours: Callable[[], Sequence[Neighbour]]
+    ) -> BrokerNode:
+        files = self.files.get(config.broker_name)
+        return BrokerNode(config, files=files, neighbours=neighbours)
 
     async def until(self, *names: str) -> None:
         """These have started, or failed."""
@@ -274,5 +281,54 @@ def test_a_broker_that_recovers_long_is_removed_while_it_starts(tmp_path: Path) 
             failed = [one.text for one in container.events if one.kind == "failed"]
             assert failed == ["DefaultCluster_slow_0 was removed while it started"]
             assert await container.add(str(tmp_path / "slow.conf")) == (0, None)
+
+    play(story)
+
+
+async def info(caller: Caller) -> dict[str, str]:
+    answer = await caller.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+    table: dict[str, str] = json.loads(bytes(answer.body))["table"]
+    return table
+
+
+ACTING = (
+    "brokerName=g\nenableSlaveActingMaster=true\ntotalReplicas=2\nskipPreOnline=true\n"
+    "enableRemoteEscape=true\nhaListenPort=1\n"
+)
+
+
+def test_what_a_replica_has_due_goes_to_a_master_of_its_process(tmp_path: Path) -> None:
+    async def story() -> None:
+        config = NamesrvConfig(
+            listen_port=0, bind_address="127.0.0.1", kv_config_path=f"{tmp_path}/kv.json"
+        )
+        config.support_acting_master = config.notify_min_broker_id_changed = True
+        namesrv = NameServerNode(config)
+        await namesrv.start()
+        at = f"namesrvAddr={namesrv.address}\n"
+        container = Container(tmp_path)
+        replica = container.write("g", f"{ACTING}{at}brokerRole=SLAVE\nbrokerId=1\n")
+        text = ACTING.replace("haListenPort=1", "haListenPort=0")
+        async with (
+            serving(tmp_path / "master", f"{text}{at}") as (master, caller),
+            running(container, replica, container.write("m", at)),
+        ):
+            await container.until("DefaultCluster_g_1")
+            await container.until("DefaultCluster_m_0")
+            assert await container.send("m", b"plain") == 0
+            assert (await caller.send(b"delayed", DELAY="2")).code == 0
+            assert (await caller.send(b"timer", TIMER_DELAY_SEC="5")).code == 0
+            end = (await info(caller))["commitLogMaxOffset"]
+            while (await info(container.caller("g")))["commitLogMaxOffset"] != end:
+                await asyncio.sleep(0.1)
+            await master.stop()
+            while {b"delayed", b"timer"} - set(await container.bodies("m")):
+                await asyncio.sleep(0.1)
+            told = await info(container.caller("g"))
+            assert told["escapedTo_m"].startswith("2 messages, last at ")
+            assert told["commitLogMaxOffset"] == end, "it writes nothing"
+            assert (await container.remove("g", 1)) == (0, None)
+            await master.start()
+        await namesrv.stop()
 
     play(story)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from turbopump.broker.config.config import BrokerConfig, load_config
+from turbopump.broker.escape.masters import Neighbour
 from turbopump.broker.parts import Surroundings, make_broker, request_table
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.saving import Saver
@@ -120,6 +121,8 @@ class World:
         """What the end of a loop's turn does; a test without connections needs none of it."""
         self.called: list[tuple[str, Command, Later[Command | str]]] = []
         """What was asked of other nodes: (address, request, the answer to come)."""
+        self.neighbours: list[Neighbour] = []
+        """Masters of the same process."""
         self.open()
 
     def call(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
@@ -164,6 +167,7 @@ class World:
             register_topics=lambda names: Later(),
             save_config=self.save_config,
             call=lambda address, request, timeout_ms: self.call(address, request, timeout_ms),
+            neighbours=lambda: self.neighbours,
         )
 
     def save_config(self, changed: Sequence[Property]) -> Later[OSError | None]:

@@ -1,0 +1,93 @@
+"""A master of the container as the other brokers of it ask it: without a connection.
+
+Owns the way of a request through the master's own table of handlers, so that it is checked as one
+from outside. It must never touch a store, nor keep a master: who asks gets the ones of now. Made by
+node.py, called by broker/escape.
+"""
+
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, Final
+
+from turbopump.broker.container.members import InnerBroker
+from turbopump.engine.later import Later
+from turbopump.net.transport.peer import Peer, Timer
+from turbopump.net.wire.command import Command
+from turbopump.net.wire.topics import PERM_WRITE
+
+CallLater = Callable[..., Timer]
+"""(seconds, callback)."""
+
+
+class _NoLink:
+    """Of a peer without a connection: requests to it go nowhere."""
+
+    def __init__(self, call_later: CallLater) -> None:
+        self._call_later = call_later
+
+    def send(self, command: Command) -> None: ...
+
+    def close(self) -> None: ...
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
+        return self._call_later(delay_ms / 1_000, callback)
+
+    def after_answers(self, callback: Callable[[], None]) -> None:
+        callback()
+
+
+class LocalMaster:
+    """See the module. Loop thread only."""
+
+    def __init__(self, node: InnerBroker, now_ms: Callable[[], int], call_later: CallLater) -> None:
+        self._node, self._now_ms, self._call_later = node, now_ms, call_later
+
+    @property
+    def name(self) -> str:
+        """Of its group."""
+        return self._node.context.config.broker_name
+
+    @property
+    def address(self) -> str:
+        """`host:port`."""
+        return self._node.address
+
+    def queues(self, topic: str) -> int:
+        """How many queues of the topic take messages now."""
+        broker = self._node.context
+        found = broker.topics.peek(topic)
+        if found is None or broker.shutting_down or not broker.role.leads:
+            return 0
+        return found.write_queue_nums if found.perm & PERM_WRITE and broker.config.writable else 0
+
+    def ask(self, request: Command, timeout_ms: int) -> Later[Command | str]:
+        """The answer to a request, or why there is none."""
+        asked: Later[Command | str] = Later()
+
+        def answered(answer: Any) -> None:
+            if not asked.done:
+                timer.cancel()
+                asked.resolve(answer if isinstance(answer, Command) else _NO_ANSWER)
+
+        timer = self._call_later(timeout_ms / 1_000, partial(answered, None))
+        peer = Peer(self.address, self._node.context.store_host, _NoLink(self._call_later))
+        answer: Any = self._node.table.dispatch(request, peer, self._now_ms())
+        if isinstance(answer, Generator):
+            answer = _finished(answer)
+        if isinstance(answer, Later):
+            answer.then(answered)
+        else:
+            answered(answer)
+        return asked
+
+
+_NO_ANSWER: Final = "the broker of this process did not answer in time"
+
+
+def _finished(steps: Generator[None, None, Any]) -> Any:
+    """What a request of one message comes to, whose steps are few."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return done.value

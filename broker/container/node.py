@@ -40,7 +40,7 @@ from turbopump.broker.registration.addresses import VIP_DISTANCE, StartError, lo
 from turbopump.broker.small import settle
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import DiskThreads
-from turbopump.engine.disk.real_files import RealFiles
+from turbopump.engine.disk.real_files import MAPPED_FILES_MIN, RealFiles
 from turbopump.engine.later import Later
 from turbopump.engine.types import StoreError
 from turbopump.net.config.config_file import write_back
@@ -61,6 +61,8 @@ logger = logging.getLogger(__name__)
 
 STOP_S: Final = 10.0
 """So long a stop waits for the disk that has the configuration files."""
+BROKERS_USUAL: Final = 4
+"""For so many at least the files that a process may map are shared out: brokers come later."""
 KNOWN_FAILURES: Final = (StartError, StoreError, PropertiesError, TlsError, OSError)
 """What a start raises; the text is one sentence."""
 
@@ -87,10 +89,18 @@ class _Start:
     over: asyncio.Event
 
 
-def _make_broker(
-    config: BrokerConfig, neighbours: Callable[[], Sequence[Neighbour]]
-) -> InnerBroker:
-    return BrokerNode(config, neighbours=neighbours)
+class PartOfProcess(RealFiles):
+    """The files of one broker of several: how many may be mapped is a limit of the process."""
+
+    def __init__(self, brokers: Callable[[], int]) -> None:
+        """`brokers`: how many there are when its store is opened."""
+        super().__init__()
+        self._brokers = brokers
+
+    def mapping_limit(self) -> int:
+        """Its part of it; what is mapped beyond goes, and is mapped again when it is read."""
+        parts = max(BROKERS_USUAL, self._brokers())
+        return max(MAPPED_FILES_MIN, super().mapping_limit() // parts)
 
 
 class ContainerNode:
@@ -101,12 +111,12 @@ class ContainerNode:
         config: ContainerConfig,
         *,
         files: Files | None = None,
-        make: Make = _make_broker,
+        make: Make | None = None,
         told: Callable[[BrokerEvent], None] = lambda _event: None,
     ) -> None:
         self._config = config
         self._files: Files = files or RealFiles()
-        self._make, self._told = make, told
+        self._make, self._told = make or self._make_broker, told
         self._members = Members([])
         self._tasks: set[asyncio.Task[None]] = set()
         self._reading: set[asyncio.Future[Any]] = set()
@@ -179,6 +189,12 @@ class ContainerNode:
     def remove(self, cluster: str, name: str, broker_id: int) -> Later[BrokerOutcome]:
         """Stop this broker as a process is stopped; resolves when it has, or is not there."""
         return self._run(self._remove(cluster, name, broker_id))
+
+    def _make_broker(
+        self, config: BrokerConfig, neighbours: Callable[[], Sequence[Neighbour]]
+    ) -> BrokerNode:
+        files = PartOfProcess(lambda: len(list(self._members)))
+        return BrokerNode(config, files=files, neighbours=neighbours)
 
     def _masters(self) -> list[Neighbour]:
         """In the order in which they were added."""

@@ -15,6 +15,8 @@ from turbopump.broker.container.members import (
     claims_of,
     own_claims,
 )
+from turbopump.broker.container.node import BROKERS_USUAL, PartOfProcess
+from turbopump.engine.disk.real_files import MAPPED_FILES_MIN, RealFiles
 
 
 def configured(text: str) -> BrokerConfig:
@@ -121,3 +123,11 @@ def test_one_that_is_being_stopped_is_not_found_and_not_forgotten() -> None:
     member.state = PartOfLife.STOPPING
     assert members.find("DefaultCluster", "a", 0) is None
     assert "already been added" in refused(members, "brokerName=a\nlistenPort=20911\n", "/a")
+
+
+def test_mapped_files_are_shared_out() -> None:
+    """The kernel counts them by process."""
+    whole = RealFiles().mapping_limit()
+    assert PartOfProcess(lambda: 1).mapping_limit() == whole // BROKERS_USUAL
+    assert PartOfProcess(lambda: 10).mapping_limit() == whole // 10
+    assert PartOfProcess(lambda: 1 << 20).mapping_limit() == MAPPED_FILES_MIN

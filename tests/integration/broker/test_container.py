@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 from tests.integration.broker.conftest import SMALL_FILES, Caller, serving
+from tests.integration.broker.electing import BROKER, elections
 from tests.unit.engine.conftest import TroubledFiles
 
 from turbopump.broker.config.config import BrokerConfig
@@ -330,5 +331,51 @@ def test_what_a_replica_has_due_goes_to_a_master_of_its_process(tmp_path: Path) 
             assert (await container.remove("g", 1)) == (0, None)
             await master.start()
         await namesrv.stop()
+
+    play(story)
+
+
+def test_an_elected_master_that_is_removed_gives_the_lead_first(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has no id in its file; a request means the one that it has now. The others serve on."""
+
+    caplog.set_level("INFO")
+
+    async def story() -> None:
+        async with elections(tmp_path, brokers=0) as group:
+            container = Container(tmp_path)
+            elected = (
+                f"enableControllerMode=true\nbrokerId=-1\nnamesrvAddr={group.namesrv.address}\n"
+                f"controllerAddr={';'.join(group.admin.addresses)}\n"
+            )
+            paths = container.write(BROKER, elected), container.write("alone")
+            async with running(container, *paths):
+                await container.until(f"DefaultCluster_{BROKER}_-1", f"DefaultCluster_{BROKER}_0")
+                await container.until("DefaultCluster_alone_0")
+                await group.send("before")
+                await group.add()
+                await group.whole(2)
+                assert (await group.route())[0] == container.caller(BROKER).address
+                assert await container.remove(BROKER, 2) == (211, "Broker not exist")
+                took: list[float] = []
+
+                async def sending() -> None:
+                    while True:
+                        took.append(await group.send(f"meanwhile {len(took)}"))
+
+                sender = asyncio.create_task(sending())
+                assert await container.remove(BROKER, 0) == (0, None)
+                sender.cancel()
+                assert max(took) < 1, "senders hardly miss a master"
+                assert "the lead is handed over" in caplog.text
+                after = await group.info()
+                assert after is not None and after.master_broker_id == 2, "it leads already"
+                await group.send("after")
+                await group.check()
+                assert await container.send("alone", b"1") == 0
+                assert await container.add(paths[0]) == (0, None)
+                await group.whole(2)
+                assert await container.remove(BROKER, 1) == (0, None)
 
     play(story)

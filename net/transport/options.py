@@ -153,8 +153,9 @@ class ServerOptions(ConnectionOptions):
     The marks of unsent bytes are low: what thousands of peers do not read is the server's memory,
     and the kernel keeps megabytes of each besides.
 
-    max_connections: also bounded by the process's limit of open files at start. Beyond it a peer's
-        first request is answered SYSTEM_BUSY and the connection closed.
+    max_connections: also bounded by the process's limit of open files at start, of which each
+        server in it has its part. Beyond it a peer's first request is answered SYSTEM_BUSY and the
+        connection closed.
     backlog: RocketMQ's so_backlog.
     stop_grace_ms: for requests in flight when the server stops.
     """

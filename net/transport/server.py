@@ -7,8 +7,10 @@ request code. Called by nodes.
 import asyncio
 import logging
 import resource
+import sys
 from collections.abc import Callable
-from typing import Final
+from typing import ClassVar, Final
+from weakref import WeakSet
 
 from turbopump.net.transport.connection import GO_AWAY_SINCE_VERSION, Connection
 from turbopump.net.transport.dispatcher import Dispatcher
@@ -114,6 +116,8 @@ class _ServerHub(Hub):
     """A hub that admits and refuses."""
 
     is_server = True
+    _all: ClassVar[WeakSet["_ServerHub"]] = WeakSet()
+    """Those of this process that serve."""
 
     def __init__(
         self,
@@ -126,7 +130,9 @@ class _ServerHub(Hub):
     ) -> None:
         super().__init__(dispatcher, options, now_ms, loop)
         self.stopping = False
-        self._limit = _connection_limit(options.max_connections)
+        self._most, self._of_process = options.max_connections, _connections_of_process()
+        if self._of_process < self._most:
+            logger.info("the limit of open files allows %d connections", self._of_process)
         self._refused: set[Swept] = set()
         self._tls = tls
         self._upgrade = upgrade
@@ -135,12 +141,21 @@ class _ServerHub(Hub):
     def start_sweeping(self) -> None:
         """Begin the sweeps, and the looks at certificates that may be renewed."""
         super().start_sweeping()
+        self._all.add(self)
         self._tls.start_looking()
 
     def stop_sweeping(self) -> None:
         """End them."""
         super().stop_sweeping()
+        self._all.discard(self)
         self._tls.stop_looking()
+
+    @property
+    def _limit(self) -> int:
+        """Open files are the process's: several nodes in it have a part each, so that a flood at
+        one of them leaves room for the others."""
+        servers = sum(not hub.loop.is_closed() for hub in self._all)
+        return min(self._most, max(1, self._of_process // max(1, servers)))
 
     def admit(self, connection: Swept) -> bool:
         """Up to the limit; the next few get to hear why not."""
@@ -182,10 +197,6 @@ class _ServerHub(Hub):
         return self._tls.context(hello)
 
 
-def _connection_limit(configured: int) -> int:
+def _connections_of_process() -> int:
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if files == resource.RLIM_INFINITY or files - OTHER_FILES >= configured:
-        return configured
-    limit = max(1, files - OTHER_FILES)
-    logger.info("at most %d connections: the limit of open files is %d", limit, files)
-    return limit
+    return sys.maxsize if files == resource.RLIM_INFINITY else max(1, files - OTHER_FILES)

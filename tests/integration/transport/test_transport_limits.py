@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+from typing import Any
 
 import pytest
 
+from turbopump.net.transport import server
 from turbopump.net.transport.errors import CallTimeout
 from turbopump.net.transport.options import RemotingOptions, ServerOptions
 from turbopump.net.wire.command import Command, encode, new_request, response
@@ -198,6 +200,33 @@ def test_refused_connections_that_stay_silent_are_closed(run, serve, talk) -> No
                 assert await two.closed() == b""
             one.send(Command(ECHO, opaque=1))
             assert (await one.answer()).code == 0
+
+    run(main())
+
+
+def test_servers_of_a_process_have_a_part_of_its_open_files_each(
+    run, serve, talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one of them is flooded with leaves room for the other."""
+    limit = server.OTHER_FILES + 4
+    monkeypatch.setattr(server.resource, "getrlimit", lambda _what: (limit, limit))
+
+    async def asked(served: Any, count: int) -> list[int]:
+        codes = []
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(count):
+                raw = await stack.enter_async_context(talk(served.port))
+                raw.send(Command(ECHO, opaque=1))
+                codes.append((await raw.answer()).code)
+        await served.until(lambda: not served.server.peers)
+        return codes
+
+    async def main() -> None:
+        async with serve() as one:
+            assert await asked(one, 5) == [0, 0, 0, 0, 2]
+            async with serve() as two:
+                assert await asked(one, 3) == await asked(two, 3) == [0, 0, 2]
+            assert await asked(one, 4) == [0, 0, 0, 0]
 
     run(main())
 

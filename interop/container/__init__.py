@@ -1,1 +1,1 @@
-"""Apache RocketMQ's tools at containers of brokers."""
+"""Containers of brokers: Apache RocketMQ's tools at them, and what leaves a replica in one."""

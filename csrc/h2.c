@@ -175,7 +175,9 @@ int h2_open(struct h2_session *session, const struct h2_library *library,
             const struct h2_limits *limits)
 {
     const struct h2_setting settings[] = {
-        {H2_SETTINGS_MAX_CONCURRENT_STREAMS, limits->streams_max},
+        /* Nothing is pushed to a client; a server opens no streams, and says how many it takes. */
+        {limits->is_client ? H2_SETTINGS_ENABLE_PUSH : H2_SETTINGS_MAX_CONCURRENT_STREAMS,
+         limits->is_client ? 0 : limits->streams_max},
         {H2_SETTINGS_INITIAL_WINDOW_SIZE, limits->stream_window},
         {H2_SETTINGS_MAX_HEADER_LIST_SIZE, limits->headers_max},
     };
@@ -186,7 +188,7 @@ int h2_open(struct h2_session *session, const struct h2_library *library,
     }
     session->library = library;
     session->headers_max = limits->headers_max;
-    session->skip = H2_PREFACE;
+    session->skip = limits->is_client ? 0 : H2_PREFACE;
     session->head_used = session->continuations = 0;
     session->unsent = session->room_used = session->block_size = 0;
     library->on_begin_headers(callbacks, begin_headers);
@@ -194,7 +196,8 @@ int h2_open(struct h2_session *session, const struct h2_library *library,
     library->on_frame_recv(callbacks, frame_recv);
     library->on_data_chunk(callbacks, data);
     library->on_stream_close(callbacks, stream_close);
-    failed = library->server_new(&session->session, callbacks, session);
+    failed = (limits->is_client ? library->client_new : library->server_new)(&session->session,
+                                                                             callbacks, session);
     library->callbacks_del(callbacks);
     if (failed != 0) {
         session->session = NULL;
@@ -303,6 +306,19 @@ int h2_answer(struct h2_session *session, int32_t stream_id, const uint8_t *pair
     }
     return session->library->submit_response(session->session, stream_id, found, (size_t)count,
                                              outbox != NULL ? &provider : NULL);
+}
+
+int32_t h2_request(struct h2_session *session, const uint8_t *pairs, size_t size,
+                   struct h2_outbox *outbox)
+{
+    struct h2_pair found[H2_PAIRS_MAX];
+    struct h2_provider provider = {.source.at = outbox, .read = read_outbox};
+    int count = pairs_of(pairs, size, found);
+    if (count <= 0) {
+        return ERR_CALLBACK;
+    }
+    return session->library->submit_request(session->session, NULL, found, (size_t)count, &provider,
+                                            NULL);
 }
 
 int h2_more(struct h2_session *session, int32_t stream_id, struct h2_outbox *outbox)

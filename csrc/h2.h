@@ -1,4 +1,5 @@
-/* One HTTP/2 connection of a server: bytes in, events out; answers in, bytes out. No I/O.
+/* One HTTP/2 connection of a server, or of a client: bytes in, events out; answers or requests in,
+ * bytes out. No I/O.
  *
  * The protocol itself (frames, HPACK, flow control, states of streams) is libnghttp2's. What it
  * finds is written as events into a room of the caller, which reads them when the call is over: no
@@ -54,6 +55,7 @@ struct h2_limits {
     uint32_t headers_max;  /* bytes of a request's names and values, and 32 for each pair */
     uint32_t stream_window; /* bytes that a peer may send ahead of a stream */
     int32_t window;        /* and of all of a connection */
+    int is_client;         /* it asks; else it answers */
 };
 
 /* DATA that waits to be written to one stream, then its trailers. */
@@ -100,6 +102,11 @@ ssize_t h2_send(struct h2_session *session, uint8_t *out, size_t size);
  * `outbox` NULL: the headers are all. 0, or an error code. */
 int h2_answer(struct h2_session *session, int32_t stream_id, const uint8_t *pairs, size_t size,
               struct h2_outbox *outbox);
+
+/* Begin a request of a client, its body in the outbox; the stream's id, or a negative code. Events
+ * of its answer are those of a request at a server: BLOCK comes twice where there are trailers. */
+int32_t h2_request(struct h2_session *session, const uint8_t *pairs, size_t size,
+                   struct h2_outbox *outbox);
 
 /* There is more in the outbox, or its end is known. */
 int h2_more(struct h2_session *session, int32_t stream_id, struct h2_outbox *outbox);

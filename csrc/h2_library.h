@@ -26,6 +26,7 @@ enum {
     H2_DATA_NO_END_STREAM = 2,
     H2_ERR_PAUSE = -526,
     H2_ERR_DEFERRED = -508,
+    H2_SETTINGS_ENABLE_PUSH = 2,
     H2_SETTINGS_MAX_CONCURRENT_STREAMS = 3,
     H2_SETTINGS_INITIAL_WINDOW_SIZE = 4,
     H2_SETTINGS_MAX_HEADER_LIST_SIZE = 6
@@ -82,6 +83,7 @@ struct h2_library {
     void (*on_data_chunk)(void *callbacks, h2_on_data call);
     void (*on_stream_close)(void *callbacks, h2_on_close call);
     int (*server_new)(void **session, const void *callbacks, void *user);
+    int (*client_new)(void **session, const void *callbacks, void *user);
     void (*session_del)(void *session);
     ssize_t (*mem_recv)(void *session, const uint8_t *bytes, size_t size);
     ssize_t (*mem_send)(void *session, const uint8_t **bytes);
@@ -94,6 +96,8 @@ struct h2_library {
                            size_t count);
     int (*submit_response)(void *session, int32_t stream_id, const struct h2_pair *pairs,
                            size_t count, const struct h2_provider *provider);
+    int32_t (*submit_request)(void *session, const void *priority, const struct h2_pair *pairs,
+                              size_t count, const struct h2_provider *provider, void *of_stream);
     int (*submit_trailer)(void *session, int32_t stream_id, const struct h2_pair *pairs,
                           size_t count);
     int (*submit_reset)(void *session, uint8_t flags, int32_t stream_id, uint32_t error);

@@ -8,7 +8,7 @@ PONG: Final = 6
 AWAY: Final = 7
 
 _Event = tuple[int, int, list[tuple[bytes, bytes]] | bytes | int | None]
-"""(kind, stream id, what): HEADERS of a request, None where they are too many; DATA and its bytes;
+"""(kind, stream id, what): HEADERS of the peer, None where they are too many; DATA and its bytes;
 END, the peer has sent all; CLOSED and the error code; PONG and AWAY, of the connection."""
 
 def library(file: str | None = None) -> str:
@@ -20,12 +20,15 @@ def pairs(headers: list[tuple[bytes, bytes]]) -> bytes:
     ones."""
 
 class H2Session:
-    """The server's side of one HTTP/2 connection, without a socket; `library` was called before.
+    """One side of an HTTP/2 connection, without a socket: a server's, or with `client` a client's.
+    `library` was called before.
 
-    `streams` may be open at once, `headers` is the size of a request's headers as SETTINGS counts
-    it, `stream_window` and `window` what a peer may send ahead. Raises MemoryError."""
+    `streams` may be open at once, `headers` is the size of a peer's headers as SETTINGS counts it,
+    `stream_window` and `window` what a peer may send ahead. Raises MemoryError."""
 
-    def __init__(self, streams: int, headers: int, stream_window: int, window: int) -> None: ...
+    def __init__(
+        self, streams: int, headers: int, stream_window: int, window: int, client: bool = False
+    ) -> None: ...
     @property
     def unsent(self) -> int:
         """Bytes of answers that the peer gave no window for yet."""
@@ -47,8 +50,13 @@ class H2Session:
         trailers are in the headers, and all is said. With trailers the answer is complete, b"":
         more follows."""
 
-    def more(self, stream_id: int, body: bytes, trailers: bytes) -> None:
-        """Go on with an answer; with trailers it is complete."""
+    def request(self, headers: bytes, body: bytes, ends: bool) -> int:
+        """Begin a request with `pairs`; the id of its stream. `ends`: the body is all. HEADERS of
+        the answer come again where it has trailers. Raises ValueError where the connection is no
+        longer to be used."""
+
+    def more(self, stream_id: int, body: bytes, trailers: bytes, ends: bool = False) -> None:
+        """Go on with an answer or a request; with trailers or `ends` it is complete."""
 
     def reset(self, stream_id: int, error: int) -> None:
         """End a stream at once (RST_STREAM)."""

@@ -46,6 +46,7 @@ cdef extern from "h2.h" nogil:
         uint32_t headers_max
         uint32_t stream_window
         int32_t window
+        int is_client
     struct h2_outbox:
         const uint8_t *bytes
         size_t size
@@ -66,6 +67,7 @@ cdef extern from "h2.h" nogil:
     ssize_t h2_send(h2_session *session, uint8_t *out, size_t size)
     int h2_answer(h2_session *session, int32_t stream_id, const uint8_t *pairs, size_t size,
                   h2_outbox *outbox)
+    int32_t h2_request(h2_session *session, const uint8_t *pairs, size_t size, h2_outbox *outbox)
     int h2_more(h2_session *session, int32_t stream_id, h2_outbox *outbox)
 
 HEADERS = H2_BLOCK
@@ -124,14 +126,14 @@ cdef class _Outbox:
     def __cinit__(self):
         memset(&self.box, 0, sizeof(h2_outbox))
 
-    cdef int add(self, bytes body, bytes end) except -1:
+    cdef int add(self, bytes body, bytes end, bint ends) except -1:
         cdef size_t left = self.box.size - self.box.at
         if left:
             body = PyBytes_FromStringAndSize(<char *>self.box.bytes + self.box.at, left) + body
         self.held = body
         self.box.bytes = <const uint8_t *>PyBytes_AS_STRING(body)
         self.box.size, self.box.at = <size_t>len(body), 0
-        if end:
+        if end or ends:
             self.trailers = end
             self.box.trailer = <const uint8_t *>PyBytes_AS_STRING(end)
             self.box.trailer_size = <size_t>len(end)
@@ -150,12 +152,13 @@ cdef class H2Session:
     def __cinit__(self, *args, **kwargs):
         memset(&self.session, 0, sizeof(h2_session))
 
-    def __init__(self, streams, headers, stream_window, window):
+    def __init__(self, streams, headers, stream_window, window, client=False):
         cdef h2_limits limits
         assert loaded, "the library is loaded first"
         assert self.session.session == NULL, "it begins once"
         limits.streams_max, limits.headers_max = streams, headers
         limits.stream_window, limits.window = stream_window, window
+        limits.is_client = bool(client)
         self.outboxes, self.open, self.block = {}, set(), []
         self.session.room, self.session.room_size = ROOM, ROOM_SIZE
         if h2_open(&self.session, &LIBRARY, &limits) != 0:
@@ -239,7 +242,7 @@ cdef class H2Session:
             return
         if body is not None:
             outbox = _Outbox()
-            outbox.add(body, trailers)
+            outbox.add(body, trailers, False)
             self.session.unsent += <size_t>len(body)
             self.outboxes[stream_id] = outbox
         self.check(h2_answer(
@@ -247,11 +250,25 @@ cdef class H2Session:
             <size_t>len(headers), NULL if outbox is None else &outbox.box,
         ))
 
-    def more(self, int32_t stream_id, bytes body, bytes trailers) -> None:
+    def request(self, bytes headers, bytes body, bint ends) -> int:
+        """Ask; see the stub."""
+        cdef _Outbox outbox = _Outbox()
+        outbox.add(body, b"", ends)
+        cdef int32_t stream_id = h2_request(
+            &self.session, <const uint8_t *>PyBytes_AS_STRING(headers), <size_t>len(headers),
+            &outbox.box,
+        )
+        if stream_id < 0:
+            raise ValueError(f"HTTP/2 error {stream_id}")
+        self.session.unsent += <size_t>len(body)
+        self.outboxes[stream_id] = outbox
+        return stream_id
+
+    def more(self, int32_t stream_id, bytes body, bytes trailers, bint ends=False) -> None:
         """Go on; see the stub."""
         cdef _Outbox outbox = self.outboxes.get(stream_id)
         if outbox is not None:
-            outbox.add(body, trailers)
+            outbox.add(body, trailers, ends)
             self.session.unsent += <size_t>len(body)
             self.check(h2_more(&self.session, stream_id, &outbox.box))
 

@@ -1,4 +1,4 @@
-"""RocketMQ's clients of gRPC: those of Java, Python and Node.js, as their registries have them.
+"""Clients of gRPC: RocketMQ's of Java, Python and Node.js, as their registries have them, and ours.
 
 Ours serves them at the broker's own port, and by a proxy in front of two brokers. `--target
 rocketmq` has RocketMQ's proxy 5.5.0 in front of RocketMQ's broker, and ours in front of two. Each
@@ -6,6 +6,7 @@ client runs all its scenarios at once, on topics of its own; Java's uses
 TLS, which is its default.
 """
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(540)]
 JAVA = ("push", "simple", "fifo", "delay", "transaction")
 PYTHON = ("simple", "push", "tags", "sql", "fifo", "delay", "transaction", "dead")
 NODE = ("simple", "push", "tags", "fifo", "delay", "transaction")
+OURS = ("simple", "tags", "fifo", "delay")
 TYPES = {"fifo": "FIFO", "delay": "DELAY", "transaction": "TRANSACTION"}
 """Of the scenarios' topics; the others' are NORMAL."""
 DEAD = "%DLQ%python-dead"
@@ -65,14 +67,17 @@ def results(
                 _make_topics(admin, broker, "", JAVA)
                 _make_topics(admin, broker, "python-", PYTHON)
                 _make_topics(admin, broker, "node-", NODE)
+                _make_topics(admin, broker, "ours-", OURS)
             with _serving(kind, front, group, folder) as endpoints:
                 java = _java(endpoints, folder)
                 python = _python(python_program, endpoints, folder)
                 node = _node(packages, endpoints, folder)
+                ours = _ours(endpoints, folder)
                 found = {
                     "java": _end(java, JAVA),
                     "python": _end(python, PYTHON),
                     "node": _end(node, NODE),
+                    "ours": _end(ours, OURS),
                 }
             found["python"]["dead"].add(_dead(admin))
             yield found
@@ -136,6 +141,12 @@ def _node(packages: Path, endpoints: str, folder: Path) -> Process:
     )
 
 
+def _ours(endpoints: str, folder: Path) -> Process:
+    program = Path(__file__).parent / "our_client.py"
+    command = [sys.executable, str(program), endpoints, *OURS]
+    return Process("ours", command, folder / "ours")
+
+
 def _end(process: Process, scenarios: tuple[str, ...]) -> dict[str, Checks]:
     try:
         process.wait(RUN_TIMEOUT_S)
@@ -179,6 +190,7 @@ def _dead(admin: Admin) -> dict[str, object]:
         *(("java", name) for name in JAVA),
         *(("python", name) for name in PYTHON),
         *(("node", name) for name in NODE),
+        *(("ours", name) for name in OURS),
     ],
 )
 def test_a_client_of_grpc(results: Results, client: str, scenario: str) -> None:

@@ -12,12 +12,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from random import Random
+from typing import TYPE_CHECKING
 
 from turbopump.net.client import backoff
 from turbopump.net.client.errors import (
     BrokerError,
     ClientClosed,
     ClientError,
+    InvalidArgument,
     NoWritableQueue,
     RouteNotFound,
 )
@@ -44,6 +46,9 @@ from turbopump.net.wire import hosts
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.message_id import UniqueIds
 from turbopump.net.wire.queues import MessageQueue
+
+if TYPE_CHECKING:
+    from turbopump.net.client.endpoints.far_producer import FarProducer
 
 logger = logging.getLogger(__name__)
 
@@ -75,9 +80,14 @@ class ProducerOptions:
 class Producer(ClientLifetime):
     """Sends messages; use as `async with Producer("group", ["127.0.0.1:9876"]) as producer`.
 
+    With `endpoints` it speaks gRPC, to RocketMQ's proxy, ours, or a broker of ours, and needs no
+    name server: `Producer(endpoints="127.0.0.1:8081")`. Topics have to be there, with the type of
+    what is sent; servers choose the queues, and results do not name them.
+
     Args:
-        group: the producer group, which brokers list.
+        group: the producer group, which brokers list; by gRPC there is none.
         namesrv: addresses "host:port", or one text with ";" between; not needed with `instance`.
+        endpoints: "host:port" where gRPC is served.
         options: time-out, tries, compression.
         instance: a client to share with other producers and consumers.
         client_options: intervals and timeouts of an own client.
@@ -86,23 +96,29 @@ class Producer(ClientLifetime):
 
     def __init__(
         self,
-        group: str,
+        group: str = "",
         namesrv: str | Sequence[str] = (),
         *,
+        endpoints: str = "",
         options: ProducerOptions | None = None,
         instance: Instance | None = None,
         client_options: ClientOptions | None = None,
         seed: int | None = None,
     ) -> None:
-        check_group(group)
         self.group = group
         self._options = options or ProducerOptions()
-        self._instance = instance or Instance(namesrv, client_options)
+        self._far = _far(endpoints, client_options, self._options) if endpoints else None
+        if not endpoints:
+            check_group(group)
+        self._instance = instance or Instance(namesrv or endpoints, client_options)
         self._selector = QueueSelector(Random(seed))
         self._ids: UniqueIds | None = None
 
     async def start(self) -> None:
-        """Make the producer ready; connections are made when first used."""
+        """Make the producer ready; connections to brokers are made when first used."""
+        if self._far is not None:
+            await self._far.start()
+            return
         if self._ids is not None:
             raise ClientError("the producer is started already")
         await self._instance.acquire()
@@ -113,6 +129,8 @@ class Producer(ClientLifetime):
 
     async def close(self) -> None:
         """Leave the brokers and close the connections. Closing twice does nothing."""
+        if self._far is not None:
+            await self._far.close()
         if self._ids is not None:
             self._ids = None
             await self._instance.remove_producer(self.group)
@@ -120,6 +138,7 @@ class Producer(ClientLifetime):
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be sent to, sorted; raises RouteNotFound."""
+        self._not_far("the server alone knows the queues")
         return list(await self._publish_queues(topic))
 
     async def send(
@@ -146,6 +165,10 @@ class Producer(ClientLifetime):
         BrokerError for the broker's refusal, RemotingError without an answer: the message may have
         been stored then.
         """
+        if self._far is not None:
+            if queue is not None or choose is not None:
+                self._not_far("a sharding key is what fixes the queue")
+            return (await self._far.send([message], timeout_ms))[0]
         check_message(message)
         unique_id = self._next_id()
         if choose is None and message.sharding_key:
@@ -162,6 +185,7 @@ class Producer(ClientLifetime):
     ) -> SendResult:
         """As `send`, with the properties that make the message the first half of a transaction: no
         consumer gets it (transactions.py)."""
+        self._not_far("transactions are not supported")
         unique_id = self._next_id()
         choose = partial(choose_by_key, key=message.sharding_key) if message.sharding_key else None
 
@@ -183,6 +207,10 @@ class Producer(ClientLifetime):
         does, and InvalidArgument for messages that may not be one batch (delay, other topics, more
         than 4 MiB together).
         """
+        if self._far is not None:
+            if queue is not None:
+                self._not_far("a sharding key is what fixes the queue")
+            return await self._far.send_batch(messages, timeout_ms)
         check_batch(messages)
         ids = [self._next_id() for _ in messages]
         batch_id = self._next_id()
@@ -198,6 +226,7 @@ class Producer(ClientLifetime):
 
         Raises as `send` does where nothing could be written.
         """
+        self._not_far("every message is answered")
         check_message(message)
         unique_id = self._next_id()
         queues = await self._publish_queues(message.topic)
@@ -215,11 +244,17 @@ class Producer(ClientLifetime):
         Raises InvalidArgument for what is no handle, BrokerError for the broker's refusal (also of
         what is due by then), RemotingError without an answer.
         """
+        if self._far is not None:
+            return await self._far.recall(handle, timeout_ms)
         request, queue = recall_request(handle, self.group)
         await self._publish_queues(queue.topic)
         address = await self._master(queue)
         wait_ms = timeout_ms or self._options.timeout_ms
         return recall_result(await self._instance.call(address, request, wait_ms), address)
+
+    def _not_far(self, why: str) -> None:
+        if self._far is not None:
+            raise InvalidArgument(f"not by gRPC: {why}")
 
     def _request(
         self,
@@ -338,6 +373,14 @@ class Producer(ClientLifetime):
         if self._ids is None:
             raise ClientClosed("the producer is not started, or is closed")
         return self._ids.next()
+
+
+def _far(
+    endpoints: str, client_options: ClientOptions | None, options: ProducerOptions
+) -> "FarProducer":
+    from turbopump.net.client.endpoints.far_producer import FarProducer  # loads protobuf
+
+    return FarProducer(endpoints, client_options, options.timeout_ms, options.retries)
 
 
 @asynccontextmanager

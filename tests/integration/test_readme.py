@@ -7,15 +7,18 @@ from typing import Any
 import pytest
 from tests import readme
 
+from turbopump.net.grpc.server import why_no_grpc
 from turbopump.testing import RunningCluster, running_cluster
 
 pytestmark = pytest.mark.integration
 
 NAMESRV = "127.0.0.1:9876"
+ENDPOINTS = "127.0.0.1:10911"
 SNIPPETS = readme.blocks("python")
 SHOWN = {
     "def test_my_service": "",
     "TransactionProducer(": "the local transaction",
+    "Producer(endpoints=": "SEND_OK",
     "Producer(": "Orders new one",
     "SimpleConsumer(": "one",
     "PopConsumer(": "shipped one",
@@ -56,13 +59,17 @@ def test_a_snippet_runs_as_pasted(
         pytest.importorskip("pyarrow")
     monkeypatch.chdir(folder)
     names: dict[str, Any] = {"__name__": "__main__"}
+    if ENDPOINTS in snippet and why_no_grpc() is not None:
+        pytest.skip("libnghttp2 is not installed")
     code = snippet.replace(NAMESRV, cluster.namesrv)
-    assert "turbopump_cluster" in code or code.count("127.0.0.1") == snippet.count(NAMESRV)
+    code = code.replace(ENDPOINTS, cluster.brokers[0].grpc)
+    shown = snippet.count(NAMESRV) + snippet.count(ENDPOINTS)
+    assert "turbopump_cluster" in code or code.count("127.0.0.1") == shown
     exec(compile(code, "README.md", "exec"), names)
     tests: list[Callable[..., None]] = [
         found for name, found in names.items() if name.startswith("test_")
     ]
     for test in tests:
         test(turbopump_cluster=cluster)
-    shown = next(text for word, text in SHOWN.items() if word in snippet)
-    assert shown in capsys.readouterr().out
+    printed = next(text for word, text in SHOWN.items() if word in snippet)
+    assert printed in capsys.readouterr().out

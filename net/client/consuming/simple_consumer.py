@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from turbopump.engine.types import QueueOffset
 from turbopump.net.client import backoff
@@ -52,6 +52,9 @@ from turbopump.net.wire.pop_handles import (
 from turbopump.net.wire.pop_records import MESSAGES_MAX
 from turbopump.net.wire.subscription import ALL, SubscriptionData
 
+if TYPE_CHECKING:
+    from turbopump.net.client.endpoints.far_consumer import FarConsumer
+
 logger = logging.getLogger(__name__)
 
 INVISIBLE_MAX_MS: Final = 12 * 3_600_000
@@ -82,9 +85,14 @@ class SimpleConsumer(ClientLifetime):
     Any number of members, and calls side by side, share the messages of all queues: none has queues
     of its own. What is not acknowledged comes again when its time is over.
 
+    With `endpoints` it speaks gRPC, to RocketMQ's proxy, ours, or a broker of ours, and needs no
+    name server: where a group begins and whether it is ordered is the server's to know then, it
+    hides for ten seconds at least, and waits for five where nothing comes.
+
     Args:
         group: the consumer group.
         namesrv: addresses "host:port", or one text with ";" between; not needed with `instance`.
+        endpoints: "host:port" where gRPC is served.
         from_first: a group that is new begins at the first message, not at the last one.
         ordered: no more of a queue comes until all that came of it is acknowledged, or its time is
             over.
@@ -97,6 +105,7 @@ class SimpleConsumer(ClientLifetime):
         group: str,
         namesrv: str | Sequence[str] = (),
         *,
+        endpoints: str = "",
         from_first: bool = False,
         ordered: bool = False,
         instance: Instance | None = None,
@@ -106,8 +115,9 @@ class SimpleConsumer(ClientLifetime):
         self.group = group
         self._init_mode = _FROM_FIRST if from_first else _FROM_LAST
         self._ordered = ordered
-        self._instance = instance or Instance(namesrv, client_options)
+        self._instance = instance or Instance(namesrv or endpoints, client_options)
         self._subscriptions: dict[str, SubscriptionData] = {}
+        self._far = self._make_far(endpoints, client_options) if endpoints else None
         self._turn = 0
         self._running = False
 
@@ -121,6 +131,10 @@ class SimpleConsumer(ClientLifetime):
         """Make the consumer ready."""
         if self._running:
             raise ClientError("the consumer is started already")
+        if self._far is not None:
+            await self._far.start()
+            self._running = True
+            return
         await self._instance.acquire()
         try:
             self._instance.add_member(self)
@@ -134,6 +148,9 @@ class SimpleConsumer(ClientLifetime):
         again. Closing twice does nothing."""
         if self._running:
             self._running = False
+            if self._far is not None:
+                await self._far.close()
+                return
             await self._instance.remove_member(self)
             await self._instance.release()
 
@@ -150,6 +167,8 @@ class SimpleConsumer(ClientLifetime):
         if not 0 < max_count <= MESSAGES_MAX:
             raise InvalidArgument(f"1 to {MESSAGES_MAX} messages can be received, not {max_count}")
         check_invisible(invisible_ms, 1)
+        if self._far is not None:
+            return await self._far.receive(max_count, invisible_ms, wait_ms)
         end_ms = self._instance.steady_ms() + wait_ms
         failures = 0
         while True:
@@ -186,6 +205,10 @@ class SimpleConsumer(ClientLifetime):
 
         Raises BrokerError, RemotingError, RouteNotFound; it may come again then.
         """
+        if self._far is not None:
+            self._check_running()
+            await self._far.ack(message)
+            return
         handle = _handle_of(message)
         assert handle.queue_offset is not None
         header = AckMessageRequest(
@@ -204,6 +227,10 @@ class SimpleConsumer(ClientLifetime):
         Raises InvalidArgument, BrokerError, RemotingError, RouteNotFound.
         """
         check_invisible(invisible_ms, 0)
+        if self._far is not None:
+            self._check_running()
+            await self._far.change_invisible(message, invisible_ms)
+            return
         handle = _handle_of(message)
         assert handle.queue_offset is not None
         header = ChangeInvisibleTimeRequest(
@@ -360,6 +387,11 @@ class SimpleConsumer(ClientLifetime):
         if address is None:
             raise RouteNotFound(f"no master of broker {broker_name} is known")
         return address
+
+    def _make_far(self, endpoints: str, client_options: ClientOptions | None) -> "FarConsumer":
+        from turbopump.net.client.endpoints.far_consumer import FarConsumer  # loads protobuf
+
+        return FarConsumer(endpoints, self.group, self._subscriptions, client_options)
 
     def _check_running(self) -> None:
         if not self._running:

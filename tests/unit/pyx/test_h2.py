@@ -4,7 +4,7 @@ import pytest
 from tests.wire import h2_frames as h2
 from tests.wire.h2_frames import BEGIN, REQUEST, block, frame, frames, headers, setting
 
-from turbopump.pyx.h2 import CLOSED, DATA, END, HEADERS, H2Session, library, pairs
+from turbopump.pyx.h2 import AWAY, CLOSED, DATA, END, HEADERS, H2Session, library, pairs
 
 try:
     library()
@@ -210,3 +210,57 @@ def test_pairs_that_do_not_fit_are_refused() -> None:
     for bad in ([(b"n" * 256, b"")], [(b"n", b"v" * 65_536)], [(b"n", b"v")] * 17):
         with pytest.raises(ValueError, match="header"):
             pairs(bad)
+
+
+ASKED = [
+    (b":method", b"POST"),
+    (b":scheme", b"http"),
+    (b":path", b"/S/M"),
+    (b":authority", b"a"),
+]
+
+
+def talk(client: H2Session, server: H2Session) -> tuple[list[object], list[object]]:
+    """Hand over what both say until neither says any more: what the client and the server hear."""
+    at_client, at_server = list[object](), list[object]()
+    for _ in range(100):
+        asked, answered = written(client), written(server)
+        at_server += heard(server, asked)
+        at_client += heard(client, answered)
+        if not asked and not answered:
+            break
+    return at_client, at_server
+
+
+def test_a_client_asks_a_server_with_small_and_large_bodies() -> None:
+    server = H2Session(streams=4, headers=8_192, stream_window=65_535, window=1 << 20)
+    client = H2Session(4, 8_192, 65_535, 1 << 20, client=True)
+    head = pairs(ASKED)
+    for number, body in enumerate((b"", b"x", bytes(200_000))):
+        stream_id = client.request(head, body, True)
+        assert stream_id == 2 * number + 1
+        _, at_server = talk(client, server)
+        assert b"".join(data for kind, _, data in at_server if kind == DATA) == body  # type: ignore[misc]
+        assert (END, stream_id, None) in at_server
+        assert client.unsent == 0
+        answer = pairs([(b":status", b"200")])
+        server.answer(stream_id, answer, body[::-1], pairs([(b"grpc-status", b"0")]))
+        at_client, _ = talk(client, server)
+        blocks = [what for kind, _, what in at_client if kind == HEADERS]  # type: ignore[misc]
+        assert blocks == [[(b":status", b"200")], [(b"grpc-status", b"0")]]
+        assert sum(len(data) for kind, _, data in at_client if kind == DATA) == len(body)  # type: ignore[misc]
+        assert (CLOSED, stream_id, NO) in at_client
+
+
+def test_a_clients_stream_goes_on_until_it_is_ended() -> None:
+    server = session()
+    client = H2Session(4, 8_192, 65_535, 1 << 20, client=True)
+    head = pairs(ASKED)
+    stream_id = client.request(head, b"", False)
+    assert [kind for kind, *_ in talk(client, server)[1]] == [HEADERS]  # type: ignore[misc]
+    client.more(stream_id, b"a", b"")
+    assert (DATA, stream_id, b"a") in talk(client, server)[1]
+    client.more(stream_id, b"", b"", True)
+    assert (END, stream_id, None) in talk(client, server)[1]
+    server.terminate(0)
+    assert AWAY in [kind for kind, *_ in talk(client, server)[0]]  # type: ignore[misc]

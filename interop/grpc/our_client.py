@@ -1,0 +1,136 @@
+"""Our Python client by gRPC, against a proxy or a broker.
+
+A program of its own: ENDPOINTS SCENARIO...; topics and groups have the names `ours-SCENARIO` and
+are there.
+"""
+
+import asyncio
+import sys
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+
+from reporting import Report  # type: ignore[import-not-found]
+
+from turbopump import Message, Producer, ReceivedMessage, SimpleConsumer
+
+COUNT = 40
+INVISIBLE_MS = 30_000
+DELAY_MS = 3_000
+RUN_S = 120.0
+
+
+def message(topic: str, number: int, **more: object) -> Message:
+    """Number, tag and key follow from `number`."""
+    made = Message(
+        topic,
+        str(number).encode(),
+        tags=("red", "green", "blue")[number % 3],
+        keys=[f"key-{number}"],
+        properties={"number": str(number)},
+    )
+    for name, value in more.items():
+        setattr(made, name, value)
+    return made
+
+
+def numbers(found: list[ReceivedMessage]) -> list[int]:
+    return [int(one.body) for one in found]
+
+
+async def receive(consumer: SimpleConsumer, count: int, keep: int = -1) -> list[ReceivedMessage]:
+    """So many messages, each acknowledged but the number `keep`; fewer if none comes for 20 s."""
+    found: list[ReceivedMessage] = []
+    last = time.monotonic()
+    while len(found) < count and time.monotonic() - last < 20:
+        for one in await consumer.receive(16, invisible_ms=INVISIBLE_MS, wait_ms=5_000):
+            last = time.monotonic()
+            found.append(one)
+            if int(one.body) != keep:
+                await consumer.ack(one)
+    return found
+
+
+async def simple(report: Report, topic: str, producer: Producer, consumer: SimpleConsumer) -> None:
+    """What is acknowledged does not come again, what is not does, after the changed time."""
+    consumer.subscribe(topic)
+    ids = {(await producer.send(message(topic, number))).message_id for number in range(COUNT)}
+    came = await receive(consumer, COUNT, keep=5)
+    report.equal("each once", list(range(COUNT)), sorted(numbers(came)))
+    report.equal("by the ids that sends returned", ids, {one.message_id for one in came})
+    one = next(one for one in came if int(one.body) == 5)
+    report.equal("with its tag", "blue", one.tags)
+    report.equal("with its key", ("key-5",), one.keys)
+    report.equal("with its property", "5", one.properties.get("number"))
+    changed = time.monotonic()
+    await consumer.change_invisible(one, 10_000)
+    again = await receive(consumer, 1)
+    waited = time.monotonic() - changed
+    report.equal("what is left comes again", [5], numbers(again))
+    report.check("after the changed time", 9.5 <= waited < 20, waited)
+
+
+async def tags(report: Report, topic: str, producer: Producer, consumer: SimpleConsumer) -> None:
+    """Those of two tags, and no others."""
+    consumer.subscribe(topic, "red || blue")
+    for number in range(COUNT):
+        await producer.send(message(topic, number))
+    wanted = [number for number in range(COUNT) if number % 3 != 1]
+    came = await receive(consumer, len(wanted))
+    came += await consumer.receive(16, invisible_ms=INVISIBLE_MS, wait_ms=5_000)
+    report.equal("those that pass", wanted, sorted(numbers(came)))
+
+
+async def fifo(report: Report, topic: str, producer: Producer, consumer: SimpleConsumer) -> None:
+    """Those of a message group come in their order."""
+    consumer.subscribe(topic)
+    for number in range(COUNT):
+        await producer.send(message(topic, number, sharding_key=f"group-{number % 2}"))
+    came = numbers(await receive(consumer, COUNT))
+    for of in range(2):
+        wanted = [number for number in range(COUNT) if number % 2 == of]
+        report.equal("in order", wanted, [number for number in came if number % 2 == of])
+
+
+async def delay(report: Report, topic: str, producer: Producer, consumer: SimpleConsumer) -> None:
+    """They come at their time, and one that is recalled does not."""
+    consumer.subscribe(topic)
+    sent = time.monotonic()
+    gone = await producer.send(message(topic, 99, delay_ms=15_000))
+    for number in range(5):
+        await producer.send(message(topic, number, delay_ms=DELAY_MS))
+    report.equal("recalled", gone.message_id, await producer.recall(gone.recall_handle))
+    came = await receive(consumer, 5)
+    report.check("not before", time.monotonic() - sent >= DELAY_MS / 1_000 - 0.1, "")
+    report.equal("each", [0, 1, 2, 3, 4], sorted(numbers(came)))
+    while time.monotonic() - sent < 20:
+        came += await consumer.receive(16, invisible_ms=INVISIBLE_MS, wait_ms=5_000)
+    report.equal("no other", 5, len(came))
+
+
+Scenario = Callable[[Report, str, Producer, SimpleConsumer], Awaitable[None]]
+SCENARIOS: dict[str, Scenario] = {"simple": simple, "tags": tags, "fifo": fifo, "delay": delay}
+
+
+async def run(endpoints: str, name: str) -> None:
+    """One scenario with a producer and a consumer of its own."""
+    topic, report = f"ours-{name}", Report(name)
+    try:
+        async with (
+            asyncio.timeout(RUN_S),
+            Producer(endpoints=endpoints) as producer,
+            SimpleConsumer(topic, endpoints=endpoints) as consumer,
+        ):
+            await SCENARIOS[name](report, topic, producer, consumer)
+    except Exception:
+        report.check("it does not fail", False, traceback.format_exc())
+    report.done()
+
+
+async def main() -> None:
+    endpoints, *names = sys.argv[1:]
+    await asyncio.gather(*(run(endpoints, name) for name in names))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

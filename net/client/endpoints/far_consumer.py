@@ -1,0 +1,176 @@
+"""What a SimpleConsumer does that was given endpoints: receives by gRPC.
+
+Owns the turns of brokers, as routes name them. It must never read ahead. Made and called by
+simple_consumer.py.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from turbopump.net.client.endpoints.converting import received, time_of
+from turbopump.net.client.endpoints.session import EndpointSession
+from turbopump.net.client.errors import BrokerError, InvalidArgument, RouteNotFound
+from turbopump.net.client.messages import ReceivedMessage
+from turbopump.net.client.options import ClientOptions
+from turbopump.net.grpc.codes import (
+    AddressScheme,
+    ClientType,
+    Code,
+    FilterType,
+    Language,
+    Permission,
+)
+from turbopump.net.grpc.messages import message_class
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.hosts import split
+from turbopump.net.wire.subscription import SubscriptionData
+
+logger = logging.getLogger(__name__)
+
+ROUTE_MS: Final = 30_000
+"""A route is asked for again after that time, or a failure."""
+REQUEST_MS: Final = 3_000
+POLL_MIN_MS: Final = 5_000
+"""Servers wait for so long at least."""
+INVISIBLE_MIN_MS: Final = 10_000
+_DOMAIN: Final = AddressScheme.DOMAIN_NAME
+_READABLE: Final = frozenset({Permission.READ, Permission.READ_WRITE})
+
+
+class FarConsumer:
+    """Receives of `host:port`; `subscriptions` are the consumer's own, by topic."""
+
+    def __init__(
+        self,
+        address: str,
+        group: str,
+        subscriptions: Mapping[str, SubscriptionData],
+        client_options: ClientOptions | None,
+    ) -> None:
+        self._session = EndpointSession(address, client_options, self._settings)
+        self._session.client_type = ClientType.SIMPLE_CONSUMER
+        self._group = group
+        self._subscriptions = subscriptions
+        self._said: set[str] = set()
+        self._routes: dict[str, tuple[int, list[Any]]] = {}
+        self._turn = 0
+
+    async def start(self) -> None:
+        """Connect, and join the group. Raises ClientError, RemotingError."""
+        await self._session.start()
+
+    async def close(self) -> None:
+        """Leave the group."""
+        await self._session.close()
+
+    async def receive(
+        self, max_count: int, invisible_ms: int, wait_ms: int
+    ) -> list[ReceivedMessage]:
+        """Messages of one broker, another one each time."""
+        if invisible_ms < INVISIBLE_MIN_MS:
+            text = f"invisible_ms is {invisible_ms}; gRPC hides for {INVISIBLE_MIN_MS} at least"
+            raise InvalidArgument(text)
+        if set(self._subscriptions) != self._said:
+            await self._session.sync()
+        places = [
+            (topic, queue)
+            for topic in list(self._subscriptions)
+            for queue in await self._brokers(topic)
+        ]
+        if not places:
+            raise RouteNotFound(f"no broker of {', '.join(self._subscriptions) or 'no topic'}")
+        self._turn += 1
+        topic, queue = places[self._turn % len(places)]
+        wait_ms = max(wait_ms, POLL_MIN_MS)
+        request = {
+            "group": {"name": self._group},
+            "message_queue": queue,
+            "filter_expression": _filter(self._subscriptions[topic]),
+            "batch_size": max_count,
+            "invisible_duration": time_of(invisible_ms),
+            "long_polling_timeout": time_of(wait_ms),
+        }
+        try:
+            found = await self._session.ask_many("ReceiveMessage", request, wait_ms + REQUEST_MS)
+            return self._messages(found, queue.broker.name)
+        except Exception:
+            self._routes.pop(topic, None)
+            raise
+
+    async def ack(self, message: ReceivedMessage) -> None:
+        """The message is handled."""
+        entry = {
+            "message_id": message.message_id,
+            "receipt_handle": message.properties.get(names.POP_CK, ""),
+        }
+        asked = {**self._named(message), "entries": [entry]}
+        fine = frozenset({Code.OK, Code.MULTIPLE_RESULTS})
+        answer = await self._session.ask("AckMessage", asked, fine=fine)
+        for one in answer.entries:
+            self._session.check(one.status)
+
+    async def change_invisible(self, message: ReceivedMessage, invisible_ms: int) -> None:
+        """The message comes again after that time; its receipt is another one then."""
+        asked = {
+            **self._named(message),
+            "message_id": message.message_id,
+            "receipt_handle": message.properties.get(names.POP_CK, ""),
+            "invisible_duration": time_of(invisible_ms),
+        }
+        answer = await self._session.ask("ChangeInvisibleDuration", asked)
+        message.properties[names.POP_CK] = answer.receipt_handle
+
+    def _named(self, message: ReceivedMessage) -> dict[str, Any]:
+        return {"group": {"name": self._group}, "topic": {"name": message.topic}}
+
+    def _messages(self, answers: list[Any], broker_name: str) -> list[ReceivedMessage]:
+        found = []
+        for one in answers:
+            kind = one.WhichOneof("kind")
+            if kind == "status" and one.status.code not in (Code.OK, Code.MESSAGE_NOT_FOUND):
+                raise BrokerError(one.status.code, one.status.message, self._session.address)
+            if kind != "message":
+                continue
+            try:
+                found.append(received(one.message, broker_name))
+            except ValueError as error:
+                # It comes again, and is a dead letter in the end.
+                named = one.message.system_properties.message_id
+                logger.error("message %s cannot be read: %s", named, error)
+        return found
+
+    async def _brokers(self, topic: str) -> list[Any]:
+        """A readable queue of each broker of a topic."""
+        now_ms = self._session.options.steady_ms()
+        at_ms, known = self._routes.get(topic, (0, []))
+        if known and now_ms - at_ms < ROUTE_MS:
+            return known
+        host, port = split(self._session.address)
+        endpoints = {"scheme": _DOMAIN, "addresses": [{"host": host, "port": port}]}
+        asked = {"topic": {"name": topic}, "endpoints": endpoints}
+        answer = await self._session.ask("QueryRoute", asked)
+        found: dict[str, Any] = {}
+        for queue in answer.message_queues:
+            if queue.permission in _READABLE:
+                found.setdefault(queue.broker.name, queue)
+        self._routes[topic] = (now_ms, list(found.values()))
+        return self._routes[topic][1]
+
+    def _settings(self) -> Any:
+        self._said = set(self._subscriptions)
+        subscriptions = [
+            {"topic": {"name": topic}, "expression": _filter(data)}
+            for topic, data in self._subscriptions.items()
+        ]
+        return message_class("Settings")(
+            client_type=ClientType.SIMPLE_CONSUMER,
+            request_timeout=time_of(REQUEST_MS),
+            subscription={"group": {"name": self._group}, "subscriptions": subscriptions},
+            user_agent={"language": Language.PYTHON, "version": "5.1.0"},
+        )
+
+
+def _filter(data: SubscriptionData) -> dict[str, Any]:
+    kind = FilterType.TAG if data.is_tag_type else FilterType.SQL
+    return {"type": kind, "expression": data.sub_string}

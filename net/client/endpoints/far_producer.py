@@ -1,0 +1,155 @@
+"""What a Producer does that was given endpoints: sends by gRPC.
+
+Owns the tries after failures and which topics the client says it sends to. It must never choose a
+queue: the server does. Made and called by producer.py.
+"""
+
+import asyncio
+import itertools
+import logging
+import os
+import random
+import socket
+from collections.abc import Sequence
+from typing import Any, Final
+
+from turbopump.net.client import backoff
+from turbopump.net.client.endpoints.converting import outgoing
+from turbopump.net.client.endpoints.session import EndpointSession
+from turbopump.net.client.errors import BrokerError, ClientError, InvalidArgument
+from turbopump.net.client.messages import Message, SendResult, SendStatus
+from turbopump.net.client.options import ClientOptions
+from turbopump.net.client.sending import check_batch
+from turbopump.net.grpc.codes import ClientType, Code
+from turbopump.net.grpc.messages import message_class
+from turbopump.net.transport.errors import CallTimeout, ConnectError, RemotingError
+from turbopump.net.wire.message_id import UniqueIds, decode_handle
+from turbopump.net.wire.queues import MessageQueue
+
+logger = logging.getLogger(__name__)
+
+TOPICS_MAX: Final = 1_000
+"""Topics that a client says it sends to."""
+_STATUS: Final = {
+    Code.OK: SendStatus.SEND_OK,
+    Code.MASTER_PERSISTENCE_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
+    Code.SLAVE_PERSISTENCE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
+    Code.HA_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
+}
+_SENT: Final = frozenset({*_STATUS, Code.MULTIPLE_RESULTS})
+_AGAIN: Final = frozenset(
+    {Code.TOO_MANY_REQUESTS, Code.INTERNAL_ERROR, Code.INTERNAL_SERVER_ERROR, Code.PROXY_TIMEOUT}
+)
+"""After these a message is sent once more, which may have it there twice."""
+
+
+class FarProducer:
+    """Sends to `host:port`; `retries` and `timeout_ms` are those of ProducerOptions."""
+
+    def __init__(
+        self, address: str, client_options: ClientOptions | None, timeout_ms: int, retries: int
+    ) -> None:
+        self._session = EndpointSession(address, client_options, self._settings)
+        self._session.client_type = ClientType.PRODUCER
+        self._timeout_ms = timeout_ms
+        self._retries = retries
+        self._topics: dict[str, None] = {}
+        self._host = socket.gethostname()
+        self._ids = UniqueIds(
+            random.SystemRandom().randbytes(4), os.getpid(), id(self) >> 4, self._now_ms
+        )
+
+    async def start(self) -> None:
+        """Connect. Raises ClientError, RemotingError."""
+        await self._session.start()
+
+    async def close(self) -> None:
+        """Leave."""
+        await self._session.close()
+
+    async def send(self, messages: Sequence[Message], timeout_ms: int) -> list[SendResult]:
+        """The results of messages of one topic; raises the first failure of one. Those of a message
+        group are tried once, so that their order stays."""
+        session = self._session
+        deadline_ms = session.options.steady_ms() + (timeout_ms or self._timeout_ms)
+        ids = [self._ids.next() for _ in messages]
+        now_ms = self._now_ms()
+        made = [
+            outgoing(one, message_id, now_ms, self._host)
+            for one, message_id in zip(messages, ids, strict=True)
+        ]
+        topic = messages[0].topic
+        await self._name(topic)
+        tries = 1 if any(one.sharding_key for one in messages) else 1 + self._retries
+        for failures in itertools.count(1):
+            try:
+                left_ms = deadline_ms - session.options.steady_ms()
+                if left_ms <= 0:
+                    raise CallTimeout("the message was not stored in time")
+                return self._results(topic, ids, await self._ask({"messages": made}, left_ms))
+            except (BrokerError, RemotingError) as error:
+                is_again = isinstance(error, RemotingError) or error.code in _AGAIN
+                # What could not be reached got nothing: the time alone decides.
+                tries -= not isinstance(error, ConnectError)
+                pause_ms = backoff.send_wait_ms(failures)
+                late = session.options.steady_ms() + pause_ms >= deadline_ms
+                if not is_again or tries == 0 or late:
+                    raise
+                logger.info("try %d of a message of %s failed: %s", failures, topic, error)
+                await asyncio.sleep(pause_ms / 1_000)
+        raise AssertionError("it ends by a result or an error")
+
+    async def send_batch(self, messages: Sequence[Message], timeout_ms: int) -> SendResult:
+        """One result, as of a batch by remoting, though each message is stored by itself."""
+        check_batch(messages)
+        found = await self.send(messages, timeout_ms)
+        first = found[0]
+        ids = ",".join(one.message_id for one in found)
+        return SendResult(first.status, ids, "", first.queue, first.queue_offset)
+
+    async def recall(self, handle: str, timeout_ms: int) -> str:
+        """The id of the message that was recalled."""
+        try:
+            topic = decode_handle(handle).topic
+        except ValueError as error:
+            raise InvalidArgument(str(error)) from None
+        asked = {"topic": {"name": topic}, "recall_handle": handle}
+        answer = await self._session.ask("RecallMessage", asked, timeout_ms or self._timeout_ms)
+        return str(answer.message_id)
+
+    async def _ask(self, request: dict[str, Any], left_ms: int) -> Any:
+        return await self._session.ask("SendMessage", request, left_ms, fine=_SENT)
+
+    def _results(self, topic: str, ids: list[str], answer: Any) -> list[SendResult]:
+        entries = list(answer.entries)
+        if len(entries) == 1 and len(ids) > 1:
+            entries *= len(ids)  # RocketMQ's proxy has one for all
+        found = []
+        for message_id, entry in zip(ids, entries, strict=True):
+            status = _STATUS.get(entry.status.code)
+            if status is None:
+                raise BrokerError(entry.status.code, entry.status.message, self._session.address)
+            queue = MessageQueue(topic, "", -1)
+            handle = entry.recall_handle
+            found.append(SendResult(status, message_id, "", queue, entry.offset, handle))
+        return found
+
+    async def _name(self, topic: str) -> None:
+        """Say once that the client sends to a topic; a server that does not hear it takes the
+        message all the same."""
+        if topic in self._topics or len(self._topics) >= TOPICS_MAX:
+            return
+        self._topics[topic] = None
+        try:
+            await self._session.sync()
+        except (ClientError, RemotingError) as error:
+            logger.info("the settings for topic %s were not taken: %s", topic, error)
+
+    def _settings(self) -> Any:
+        return message_class("Settings")(
+            client_type=ClientType.PRODUCER,
+            publishing={"topics": [{"name": topic} for topic in self._topics]},
+        )
+
+    def _now_ms(self) -> int:
+        return self._session.options.now_ms()

@@ -1,0 +1,221 @@
+"""One client of gRPC's service: its id, its settings on a Telemetry stream, its heartbeats, calls.
+
+Owns the channel to one address and the life of the stream. It must never know a message that is
+sent or received. Called by far_producer.py and far_consumer.py, each of which makes its own.
+"""
+
+import asyncio
+import itertools
+import logging
+import os
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from turbopump.net.client.errors import BrokerError, ClientClosed, ClientError, InvalidArgument
+from turbopump.net.client.options import ClientOptions
+from turbopump.net.client.tasks import TaskSet
+from turbopump.net.grpc.channel import GrpcChannel, OutgoingCall
+from turbopump.net.grpc.codes import Code
+from turbopump.net.grpc.messages import SERVICE, message_class
+from turbopump.net.grpc.server import why_no_grpc
+from turbopump.net.grpc.status import GrpcCode, GrpcError
+from turbopump.net.transport.errors import CallTimeout, ConnectionClosed, RemotingError
+from turbopump.net.transport.hub import HTTP2
+from turbopump.net.transport.tls import client_context
+from turbopump.net.wire.hosts import split
+
+logger = logging.getLogger(__name__)
+
+VERSION: Final = b"5.1.0"
+"""Of the service, as RocketMQ's clients of that version speak it; servers compare it."""
+HEARTBEAT_MS: Final = 10_000
+AGAIN_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
+"""Between tries to open a stream that was lost."""
+CLOSE_MS: Final = 1_000
+
+_serial = itertools.count()
+_Command: Final = message_class("TelemetryCommand")
+
+
+class EndpointSession:
+    """A client of `host:port`. `settings` gives what it says of itself, whenever that is said.
+
+    Raises InvalidArgument for what is no address.
+    """
+
+    def __init__(
+        self, address: str, options: ClientOptions | None, settings: Callable[[], Any]
+    ) -> None:
+        try:
+            split(address)
+        except ValueError as error:
+            raise InvalidArgument(f"endpoints: {error}") from None
+        self.address = address
+        self.options = options or ClientOptions()
+        self._settings = settings
+        self._tasks = TaskSet()
+        self._channel: GrpcChannel | None = None
+        self._stream: OutgoingCall | None = None
+        self._answered: asyncio.Future[Any] | None = None
+        self.client_id = ""
+        self.client_type = 0
+
+    @property
+    def runs(self) -> bool:
+        """Whether it was started, and not closed."""
+        return self._channel is not None
+
+    async def start(self) -> None:
+        """Connect, and say the settings. Raises ClientError, RemotingError."""
+        if self.runs:
+            raise ClientError("the client is started already")
+        reason = why_no_grpc()
+        if reason is not None:
+            raise ClientError(reason)
+        name = self.options.instance_name or f"{time.time_ns() + next(_serial)}"
+        self.client_id = f"{socket.gethostname()}@{os.getpid()}#{name}"
+        self._channel = GrpcChannel(self.address, self._tls(), self.options.connect_timeout_ms)
+        try:
+            await self.sync()
+        except BaseException:
+            channel, self._channel = self._channel, None
+            await channel.close()
+            raise
+        self._tasks.every(HEARTBEAT_MS, self._beat, "heartbeat")
+
+    async def close(self) -> None:
+        """Leave, and close the connection. Closing twice does nothing."""
+        channel = self._channel
+        if channel is None:
+            return
+        try:
+            await self.ask("NotifyClientTermination", {}, CLOSE_MS)
+        except (ClientError, RemotingError) as error:
+            logger.debug("leaving %s failed: %s", self.address, error)
+        self._channel = None
+        await self._tasks.cancel()
+        if self._stream is not None:
+            self._stream.end()
+        await channel.close()
+
+    async def sync(self) -> None:
+        """Say the settings, over a new stream if there is none. Raises BrokerError where they are
+        refused, RemotingError."""
+        channel = self._opened()
+        said = _Command(settings=self._settings()).SerializeToString()
+        answered = self._answered = asyncio.get_running_loop().create_future()
+        if self._stream is None or self._stream.is_over:
+            path = f"/{SERVICE}/Telemetry"
+            self._stream = await channel.stream(
+                path, self._metadata(), self._heard, self._stream_over
+            )
+        self._stream.send(said)
+        try:
+            async with asyncio.timeout(self.options.timeout_ms / 1_000):
+                await answered
+        except TimeoutError:
+            raise CallTimeout(f"{self.address} did not answer the settings in time") from None
+
+    async def ask(
+        self,
+        name: str,
+        request: dict[str, Any],
+        timeout_ms: int = 0,
+        *,
+        fine: frozenset[Code] = frozenset({Code.OK}),
+    ) -> Any:
+        """The answer to a unary call. Raises BrokerError for a status that is not `fine`,
+        RemotingError without an answer."""
+        found = await self._call(name, request, timeout_ms or self.options.timeout_ms)
+        if len(found) != 1:
+            raise ConnectionClosed(f"{self.address} answered {name} with {len(found)} messages")
+        answer = message_class(f"{name}Response").FromString(found[0])
+        self.check(answer.status, fine)
+        return answer
+
+    async def ask_many(self, name: str, request: dict[str, Any], timeout_ms: int) -> list[Any]:
+        """The messages of an answer that is a stream. Raises RemotingError, BrokerError."""
+        found = await self._call(name, request, timeout_ms)
+        return [message_class(f"{name}Response").FromString(one) for one in found]
+
+    def check(self, status: Any, fine: frozenset[Code] = frozenset({Code.OK})) -> None:
+        """Raises BrokerError for a status that is not fine."""
+        if status.code not in fine:
+            raise BrokerError(status.code, status.message, self.address)
+
+    async def _call(self, name: str, request: dict[str, Any], timeout_ms: int) -> list[bytes]:
+        channel = self._opened()
+        asked = message_class(f"{name}Request")(**request).SerializeToString()
+        try:
+            return await channel.call(f"/{SERVICE}/{name}", asked, self._metadata(), timeout_ms)
+        except GrpcError as error:
+            raise _failure(error, self.address) from None
+
+    def _opened(self) -> GrpcChannel:
+        if self._channel is None:
+            raise ClientClosed("the client is not started, or is closed")
+        return self._channel
+
+    def _tls(self) -> ssl.SSLContext | None:
+        settings = self.options.remoting.tls
+        if settings is None:
+            return None
+        context = client_context(settings)
+        context.set_alpn_protocols([HTTP2])
+        return context
+
+    def _metadata(self) -> list[tuple[bytes, bytes]]:
+        return [
+            (b"x-mq-client-id", self.client_id.encode()),
+            (b"x-mq-language", b"PYTHON"),
+            (b"x-mq-client-version", VERSION),
+            (b"x-mq-protocol", b"v2"),
+        ]
+
+    async def _beat(self) -> None:
+        await self.ask("Heartbeat", {"client_type": self.client_type})
+
+    # The stream.
+
+    def _heard(self, message: bytes) -> None:
+        said = _Command.FromString(message)
+        answered = self._answered
+        if said.WhichOneof("kind") != "settings" or answered is None or answered.done():
+            return
+        if said.HasField("status") and said.status.code != Code.OK:
+            answered.set_exception(BrokerError(said.status.code, said.status.message, self.address))
+        else:
+            answered.set_result(said.settings)
+
+    def _stream_over(self, error: Exception | None) -> None:
+        answered = self._answered
+        if answered is not None and not answered.done():
+            lost = ConnectionClosed(f"{self.address} closed the stream of settings")
+            failure = _failure(error, self.address) if isinstance(error, GrpcError) else lost
+            answered.set_exception(failure)
+        elif self.runs:
+            self._tasks.spawn(self._again(), "settings")
+
+    async def _again(self) -> None:
+        """Open a stream that was lost, as long as it takes."""
+        for wait_s in itertools.chain(AGAIN_S, itertools.repeat(AGAIN_S[-1])):
+            await asyncio.sleep(wait_s)
+            if not self.runs:
+                return
+            try:
+                await self.sync()
+                return
+            except (ClientError, RemotingError) as error:
+                logger.info("no stream of settings to %s: %s", self.address, error)
+
+
+def _failure(error: GrpcError, address: str) -> Exception:
+    """The end of a call as the exception that programs know."""
+    if error.code is GrpcCode.DEADLINE_EXCEEDED:
+        return CallTimeout(f"{address} did not answer in time: {error.text}")
+    if error.code in (GrpcCode.UNAVAILABLE, GrpcCode.CANCELLED):
+        return ConnectionClosed(f"{address} ended the call: {error.text}")
+    return BrokerError(error.code, error.text, address)

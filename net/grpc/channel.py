@@ -1,0 +1,395 @@
+"""The client's side of gRPC: calls to one address over one connection.
+
+Owns the connection, opened when a call needs it, and the calls under way. It must never know a
+method. Called by net/client/proxied.
+
+What a peer sends is bounded: messages by `message_max`, what is ahead of them by windows.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Final, cast
+
+from turbopump.net.grpc.framing import MessageReader, framed
+from turbopump.net.grpc.status import GrpcCode, GrpcError
+from turbopump.net.transport.errors import CallTimeout, ConnectError, ConnectionClosed
+from turbopump.net.wire.hosts import split
+from turbopump.pyx.h2 import AWAY, CLOSED, DATA, END, H2Session, pairs
+from turbopump.pyx.h2 import HEADERS as BLOCK
+
+logger = logging.getLogger(__name__)
+
+MESSAGE_MAX: Final = 16 << 20
+"""Bytes of one message of an answer: a body of 4 MiB, and all else that it has."""
+STREAM_WINDOW: Final = 1 << 20
+WINDOW: Final = 32 << 20
+HEADERS_MAX: Final = 16 << 10
+STREAMS_MAX: Final = 100
+PING_S: Final = 30.0
+"""A connection is asked for a sign of life so often; without one until the next time it is over."""
+CANCEL: Final = 8
+NO_ERROR: Final = 0
+_CODES: Final = frozenset(int(code) for code in GrpcCode)
+
+Metadata = Sequence[tuple[bytes, bytes]]
+_Pairs = list[tuple[bytes, bytes]]
+
+
+class OutgoingCall:
+    """A call of ours. `on_message` gets each message of the answer, `on_over` once how it ended:
+    None for OK."""
+
+    __slots__ = (
+        "_connection",
+        "is_over",
+        "metadata",
+        "on_message",
+        "on_over",
+        "reader",
+        "stream_id",
+    )
+
+    def __init__(
+        self,
+        connection: "_Connection",
+        on_message: Callable[[bytes], None],
+        on_over: Callable[[Exception | None], None],
+    ) -> None:
+        self._connection = connection
+        self.on_message = on_message
+        self.on_over = on_over
+        self.reader: MessageReader | None = None
+        self.metadata: dict[bytes, bytes] = {}
+        self.stream_id = 0
+        self.is_over = False
+
+    def send(self, message: bytes) -> None:
+        """One message more of a stream."""
+        if not self.is_over:
+            self._connection.more(self.stream_id, framed(message), ends=False)
+
+    def end(self) -> None:
+        """There is no more to say."""
+        if not self.is_over:
+            self._connection.more(self.stream_id, b"", ends=True)
+
+    def cancel(self) -> None:
+        """The answer is of no use any more; `on_over` is not called."""
+        if not self.is_over:
+            self.is_over = True
+            self._connection.reset(self.stream_id)
+
+    def over(self, error: Exception | None) -> None:
+        """It has ended."""
+        if not self.is_over:
+            self.is_over = True
+            self.on_over(error)
+
+
+class GrpcChannel:
+    """Calls to `host:port`. `tls` None: without TLS. Loop thread only; `pyx.h2.library` was loaded.
+
+    A connection that is lost ends the calls on it; the next call opens another one.
+    """
+
+    def __init__(
+        self, address: str, tls: ssl.SSLContext | None = None, connect_timeout_ms: int = 3_000
+    ) -> None:
+        self.address = address
+        self._tls = tls
+        self._connect_s = connect_timeout_ms / 1_000
+        self._connection: _Connection | None = None
+        self._opening = asyncio.Lock()
+        self._closed = False
+
+    async def call(
+        self, path: str, request: bytes, metadata: Metadata, timeout_ms: int
+    ) -> list[bytes]:
+        """The messages of an answer to one message. Raises GrpcError for an end that is not OK, a
+        RemotingError where there is none in time."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1_000
+        try:
+            async with asyncio.timeout_at(deadline):
+                connection = await self._connected()
+        except TimeoutError:
+            raise ConnectError(f"{self.address} cannot be reached: timed out") from None
+        found: list[bytes] = []
+        done: asyncio.Future[None] = loop.create_future()
+
+        def over(error: Exception | None) -> None:
+            if done.done():
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        left_ms = max(1, round((deadline - loop.time()) * 1_000))
+        timed = [*metadata, (b"grpc-timeout", b"%dm" % min(left_ms, 99_999_999))]
+        call = connection.begin(path, timed, framed(request), True, found.append, over)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await done
+        except TimeoutError:
+            raise CallTimeout(f"{self.address} did not answer {path} in time") from None
+        finally:
+            call.cancel()
+        return found
+
+    async def stream(
+        self,
+        path: str,
+        metadata: Metadata,
+        on_message: Callable[[bytes], None],
+        on_over: Callable[[Exception | None], None],
+    ) -> OutgoingCall:
+        """Open a stream both ways. Raises ConnectError, ConnectionClosed."""
+        connection = await self._connected()
+        return connection.begin(path, metadata, b"", False, on_message, on_over)
+
+    async def close(self) -> None:
+        """End all calls and the connection."""
+        self._closed = True
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _connected(self) -> "_Connection":
+        async with self._opening:
+            if self._closed:
+                raise ConnectionClosed("the client is closed")
+            connection = self._connection
+            if connection is None or not connection.takes_calls:
+                connection = self._connection = await self._open()
+            return connection
+
+    async def _open(self) -> "_Connection":
+        try:
+            host, port = split(self.address)
+            async with asyncio.timeout(self._connect_s):
+                _, made = await asyncio.get_running_loop().create_connection(
+                    lambda: _Connection(self.address), host, port, ssl=self._tls
+                )
+        except TimeoutError:
+            raise ConnectError(f"{self.address} cannot be reached: timed out") from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ConnectError(f"{self.address} cannot be reached: {reason}") from None
+        return made
+
+
+class _Connection(asyncio.Protocol):
+    """One HTTP/2 connection."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._session = H2Session(STREAMS_MAX, HEADERS_MAX, STREAM_WINDOW, WINDOW, True)
+        self._transport: asyncio.Transport | None = None
+        self._calls: dict[int, OutgoingCall] = {}
+        self._over = asyncio.get_running_loop().create_future()
+        self._timer: asyncio.TimerHandle | None = None
+        self._heard = True
+        self._blocked = False
+        self._leaves = False
+
+    @property
+    def takes_calls(self) -> bool:
+        """Whether new calls can begin."""
+        return self._transport is not None and not self._leaves
+
+    def begin(
+        self,
+        path: str,
+        metadata: Metadata,
+        body: bytes,
+        ends: bool,
+        on_message: Callable[[bytes], None],
+        on_over: Callable[[Exception | None], None],
+    ) -> OutgoingCall:
+        """Ask. Raises ConnectionClosed."""
+        if not self.takes_calls:
+            raise ConnectionClosed(f"{self._address} closed the connection")
+        head = [
+            (b":method", b"POST"),
+            (b":scheme", b"https" if self._is_tls else b"http"),
+            (b":path", path.encode()),
+            (b":authority", self._address.encode()),
+            (b"content-type", b"application/grpc"),
+            (b"te", b"trailers"),
+            *metadata,
+        ]
+        call = OutgoingCall(self, on_message, on_over)
+        try:
+            call.stream_id = self._session.request(pairs(head), body, ends)
+        except ValueError as error:
+            raise ConnectionClosed(f"{self._address} takes no more calls: {error}") from None
+        self._calls[call.stream_id] = call
+        self._write()
+        return call
+
+    def more(self, stream_id: int, body: bytes, *, ends: bool) -> None:
+        """Go on with a stream."""
+        self._session.more(stream_id, body, b"", ends)
+        self._write()
+
+    def reset(self, stream_id: int) -> None:
+        """End a stream."""
+        if self._calls.pop(stream_id, None) is not None and self._transport is not None:
+            self._session.reset(stream_id, CANCEL)
+            self._write()
+
+    async def close(self) -> None:
+        """Say that it ends, and close."""
+        for call in list(self._calls.values()):
+            call.over(ConnectionClosed("the client is closed"))
+        self._calls.clear()
+        if self._transport is not None:
+            self._session.terminate(NO_ERROR)
+            self._write()
+            if self._transport is not None:
+                self._transport.close()
+            await self._over
+
+    @property
+    def _is_tls(self) -> bool:
+        transport = self._transport
+        return transport is not None and transport.get_extra_info("ssl_object") is not None
+
+    # What the loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is open."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._timer = asyncio.get_running_loop().call_later(PING_S, self._ping)
+        self._write()
+
+    def data_received(self, data: bytes) -> None:
+        """The server says something."""
+        self._heard = True
+        left = memoryview(data)
+        try:
+            while len(left):
+                taken, events = self._session.receive(left)
+                left = left[taken:]
+                for kind, stream_id, what in events:
+                    self._on_event(kind, stream_id, what)
+                if not taken and not events:
+                    break
+        except ValueError as error:
+            self._break(str(error))
+            return
+        self._write()
+
+    def pause_writing(self) -> None:
+        """The socket is full."""
+        self._blocked = True
+
+    def resume_writing(self) -> None:
+        """There is room again."""
+        self._blocked = False
+        self._write()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """All calls are over."""
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        text = f"{self._address} closed the connection before it answered"
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            call.over(ConnectionClosed(text if error is None else f"{text}: {error}"))
+        if not self._over.done():
+            self._over.set_result(None)
+
+    def _on_event(self, kind: int, stream_id: int, what: object) -> None:
+        if kind == AWAY:
+            self._leaves = True
+            return
+        call = self._calls.get(stream_id)
+        if call is None:
+            return
+        try:
+            if kind == BLOCK:
+                self._on_headers(call, cast("_Pairs | None", what))
+            elif kind == DATA:
+                self._on_data(call, cast(bytes, what))
+            elif kind in (END, CLOSED):
+                self._on_end(call, cast("int | None", what))
+        except GrpcError as error:
+            self.reset(stream_id)
+            call.over(error)
+
+    def _on_headers(self, call: OutgoingCall, headers: _Pairs | None) -> None:
+        if headers is None:
+            raise GrpcError(GrpcCode.INTERNAL, "the headers of the answer are too large")
+        call.metadata.update(headers)
+        status = call.metadata.get(b":status", b"")
+        if status != b"200":
+            raise GrpcError(GrpcCode.UNAVAILABLE, f"HTTP status {status.decode(errors='replace')}")
+        if call.reader is None:
+            is_gzip = call.metadata.get(b"grpc-encoding") == b"gzip"
+            call.reader = MessageReader(MESSAGE_MAX, is_gzip)
+
+    def _on_data(self, call: OutgoingCall, data: bytes) -> None:
+        if call.reader is None:
+            raise GrpcError(GrpcCode.INTERNAL, "an answer without headers")
+        for message in call.reader.feed(data):
+            call.on_message(message)
+
+    def _on_end(self, call: OutgoingCall, error: int | None) -> None:
+        """Trailers came before, or none will come."""
+        self._calls.pop(call.stream_id, None)
+        said = call.metadata.get(b"grpc-status", b"")
+        if not said.isdigit():
+            what = "the server ended the call without a status"
+            call.over(GrpcError(GrpcCode.UNAVAILABLE, f"{what} ({error or 0})"))
+        elif int(said) == GrpcCode.OK:
+            call.over(None)
+        else:
+            code = GrpcCode(int(said)) if int(said) in _CODES else GrpcCode.UNKNOWN
+            call.over(GrpcError(code, plain(call.metadata.get(b"grpc-message", b""))))
+
+    def _ping(self) -> None:
+        if not self._heard:
+            self._break("it does not answer a PING")
+            return
+        self._heard = False
+        self._timer = asyncio.get_running_loop().call_later(PING_S, self._ping)
+        self._session.ping()
+        self._write()
+
+    def _write(self) -> None:
+        transport = self._transport
+        try:
+            while transport is not None and not self._blocked:
+                out, events = self._session.take()
+                for kind, stream_id, what in events:
+                    self._on_event(kind, stream_id, what)
+                if not out:
+                    break
+                transport.write(out)
+        except ValueError as error:
+            self._break(str(error))
+            return
+        if transport is not None and self._session.is_over:
+            transport.close()
+
+    def _break(self, text: str) -> None:
+        logger.info("the connection to %s is given up: %s", self._address, text)
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def plain(quoted: bytes) -> str:
+    """The text of `grpc-message`: %XX is a byte of UTF-8."""
+    parts = quoted.split(b"%")
+    found = [parts[0]]
+    for part in parts[1:]:
+        try:
+            found.append(bytes((int(part[:2], 16),)) + part[2:])
+        except ValueError:
+            found.append(b"%" + part)
+    return b"".join(found).decode(errors="replace")

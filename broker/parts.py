@@ -313,7 +313,8 @@ def _fast_lane(
         )
 
     lane = store.lane(lambda: around.soon(store.tell_arrivals), around.native_clock, commit_soon)
-    return FastLane(lane, store.pulls(commit_pulled), config, topics, role, committed, statistics)
+    pulls, popped = store.pulls(commit_pulled), store.pulls(commit_pulled)
+    return FastLane(lane, pulls, popped, config, topics, role, committed, statistics)
 
 
 def _low_of(store: Store, topic: bytes, queue_id: int) -> int:
@@ -342,11 +343,53 @@ def _put_check_point(
     )
 
 
-def _acked(context: BrokerContext, group: bytes, topic: bytes, until_ms: int, count: int) -> None:
-    """Messages that are hidden up to then were acknowledged natively."""
+def _counted(
+    context: BrokerContext,
+    group: bytes,
+    topic: bytes,
+    until_ms: int,
+    floor: int,
+    change: int,
+    acked: int,
+    queue_id: int,
+    first: int,
+) -> None:
+    """Messages that are hidden up to then were popped and acknowledged natively."""
     pair = group.decode(), topic.decode()
-    context.statistics.acked(*pair, count, count)
-    context.pop.in_flight.handled(*pair, until_ms, count)
+    if acked:
+        context.statistics.acked(*pair, acked, acked)
+    place = None if queue_id < 0 else (queue_id, QueueOffset(first))
+    context.pop.in_flight.counted(pair, until_ms, floor, change, place, context.pop.now_ms())
+
+
+def _places_of(
+    context: BrokerContext,
+    group: bytes,
+    topic: bytes,
+    queues: int,
+    retries: list[tuple[bytes, int]],
+) -> list[int] | None:
+    """Where a group pops next."""
+    names = [(name.decode(), count) for name, count in retries]
+    found = context.pop.popping.places_of(group.decode(), topic.decode(), queues, names)
+    return None if found is None else list(found)
+
+
+def _serve_pops(context: BrokerContext) -> None:
+    """Pops and acknowledgements natively."""
+    fast, pop, store = context.fast, context.pop, context.store
+    fast.acks.configure(pop.log.topic.encode(), len(pop.queues))
+    fast.acks.begin(partial(_low_of, store), partial(_counted, context))
+    fast.pops.begin(
+        pop.turns,
+        partial(_places_of, context),
+        lambda topic, queue_id: pop.waiters.arrived(topic.decode(), queue_id),
+    )
+    fast.lane.serve_pops(fast.pops)
+    context.offsets.collect_popped = fast.collect_popped
+    context.topics.on_made = fast.made
+    pop.in_flight.collect = fast.acks.tell
+    pop.log.put_natively = partial(_put_check_point, context)
 
 
 def _tie(context: BrokerContext, wall_ms: Callable[[], int]) -> None:
@@ -394,10 +437,7 @@ def _tie(context: BrokerContext, wall_ms: Callable[[], int]) -> None:
     context.statistics.collect = fast.collect_got
     context.lags.held = context.pop.held
     context.half_counts.collect = lambda: fast.collect_halves(context.half_counts)
-    context.pop.in_flight.collect = fast.acks.tell
-    context.pop.log.put_natively = partial(_put_check_point, context)
-    fast.acks.configure(context.pop.log.topic.encode(), len(context.pop.queues))
-    fast.acks.begin(partial(_low_of, store), partial(_acked, context))
+    _serve_pops(context)
     context.transactions.serve_ends = fast.lane.serve_ends
     context.topics.on_replace = replaced
     context.consumers.on_change = consumers_changed

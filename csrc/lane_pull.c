@@ -146,6 +146,13 @@ enum lane_found_outcome lane_find(const struct lane_reading *reading, const stru
                                   int64_t now_ms, struct lane_found *found)
 {
     struct lane_reader *row = reader_of(reading, pull, now_ms);
+    found->reader = row;
+    return row == NULL ? LANE_NOT_HERE : lane_read(reading, row, pull, found);
+}
+
+enum lane_found_outcome lane_read(const struct lane_reading *reading, struct lane_reader *row,
+                                  const struct trf_pull *pull, struct lane_found *found)
+{
     int64_t offset = pull->queue_offset, asked = pull->max_msg_nums < 1 ? 1 : pull->max_msg_nums;
     const struct lane_cursor *cursor;
     struct cq_unit units[LANE_PULL_MAX];
@@ -157,9 +164,6 @@ enum lane_found_outcome lane_find(const struct lane_reading *reading, const stru
     int is_near;
 
     found->reader = row;
-    if (row == NULL) {
-        return LANE_NOT_HERE;
-    }
     cursor = &row->cursors[pull->queue_id];
     if (cursor->units == NULL || cursor->generation != *reading->generation ||
         offset < cursor->first || offset - cursor->first >= cursor->count) {

@@ -105,6 +105,10 @@ struct lane_found {
 enum lane_found_outcome lane_find(const struct lane_reading *reading, const struct trf_pull *pull,
                                   int64_t now_ms, struct lane_found *found);
 
+/* The same for a row of which all is known: subscription, time and queue id are fine. */
+enum lane_found_outcome lane_read(const struct lane_reading *reading, struct lane_reader *row,
+                                  const struct trf_pull *pull, struct lane_found *found);
+
 /* What was found is on its way. */
 void lane_got(const struct lane_found *found, const struct trf_pull *pull);
 

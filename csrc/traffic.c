@@ -48,9 +48,19 @@ enum field {
     TRANSACTION_ID,
     EXTRA_INFO, /* of an acknowledgement */
     ACK_OFFSET,
+    INVISIBLE_TIME, /* of a pop, which shares the number of messages with a pull */
+    POLL_TIME,
+    BORN_TIME,
+    INIT_MODE,
+    EXP_TYPE,
+    EXP,
+    ORDER,
+    ATTEMPT_ID,
     FIELDS,
     UNKNOWN = FIELDS
 };
+
+_Static_assert(FIELDS <= 64, "header.seen has a bit for each");
 
 enum member {
     SEEN_CODE = 1,
@@ -71,23 +81,29 @@ struct header {
 static enum field find_long_field(const uint8_t *name, size_t size)
 {
     switch (size) {
-    case 4:
-        return TRF_IS(name, "flag") ? V1_FIRST + FLAG : UNKNOWN;
     case 5:
         return TRF_IS(name, "topic")   ? V1_FIRST + TOPIC
                : TRF_IS(name, "batch") ? V1_FIRST + BATCH
                : TRF_IS(name, "msgId") ? MSG_ID
+               : TRF_IS(name, "order") ? ORDER
                                        : UNKNOWN;
     case 6:
         return TRF_IS(name, "offset") ? ACK_OFFSET : UNKNOWN;
     case 7:
         return TRF_IS(name, "queueId")   ? V1_FIRST + QUEUE_ID
                : TRF_IS(name, "sysFlag") ? V1_FIRST + SYS_FLAG
+               : TRF_IS(name, "expType") ? EXP_TYPE
                                      : UNKNOWN;
     case 8:
-        return TRF_IS(name, "unitMode") ? V1_FIRST + UNIT_MODE : UNKNOWN;
+        return TRF_IS(name, "unitMode")   ? V1_FIRST + UNIT_MODE
+               : TRF_IS(name, "pollTime") ? POLL_TIME
+               : TRF_IS(name, "bornTime") ? BORN_TIME
+               : TRF_IS(name, "initMode") ? INIT_MODE
+                                          : UNKNOWN;
     case 9:
-        return TRF_IS(name, "extraInfo") ? EXTRA_INFO : UNKNOWN;
+        return TRF_IS(name, "extraInfo")   ? EXTRA_INFO
+               : TRF_IS(name, "attemptId") ? ATTEMPT_ID
+                                           : UNKNOWN;
     case 10:
         return TRF_IS(name, "properties")   ? V1_FIRST + PROPERTIES
                : TRF_IS(name, "maxMsgNums") ? MAX_MSG_NUMS
@@ -107,6 +123,7 @@ static enum field find_long_field(const uint8_t *name, size_t size)
                : TRF_IS(name, "bornTimestamp") ? V1_FIRST + BORN_TIMESTAMP
                : TRF_IS(name, "consumerGroup") ? CONSUMER_GROUP
                : TRF_IS(name, "requestSource") ? REQUEST_SOURCE
+               : TRF_IS(name, "invisibleTime") ? INVISIBLE_TIME
                : TRF_IS(name, "transactionId") ? TRANSACTION_ID
                                            : UNKNOWN;
     case 14:
@@ -137,6 +154,12 @@ static inline enum field find_field(const uint8_t *name, size_t size)
     if (size == 1) {
         unsigned letter = (unsigned)*name - 'a';
         return letter <= V2_LAST ? letter : UNKNOWN;
+    }
+    if (size == 3) {
+        return TRF_IS(name, "exp") ? EXP : UNKNOWN;
+    }
+    if (size == 4) {
+        return TRF_IS(name, "flag") ? V1_FIRST + FLAG : UNKNOWN;
     }
     return find_long_field(name, size);
 }
@@ -214,7 +237,7 @@ static inline int is_traffic(int32_t code)
 {
     return code == TRF_SEND_MESSAGE_V2 || code == TRF_PULL_MESSAGE || code == TRF_SEND_MESSAGE ||
            code == TRF_SEND_BATCH_MESSAGE || code == TRF_END_TRANSACTION ||
-           code == TRF_ACK_MESSAGE;
+           code == TRF_ACK_MESSAGE || code == TRF_POP_MESSAGE;
 }
 
 static const uint8_t *read_language(struct header *header, const uint8_t *at, uint8_t *language)
@@ -463,6 +486,22 @@ static int read_ack(const struct header *header, struct trf_ack *ack)
            read_int64_field(header, ACK_OFFSET, &ack->offset);
 }
 
+static int read_pop(const struct header *header, struct trf_pop *pop)
+{
+    pop->order = read_flag(header, ORDER);
+    return read_text(header, CONSUMER_GROUP, 1, &pop->consumer_group) &&
+           read_text(header, V1_FIRST + TOPIC, 1, &pop->topic) &&
+           read_int32_field(header, V1_FIRST + QUEUE_ID, &pop->queue_id) &&
+           read_int32_field(header, MAX_MSG_NUMS, &pop->max_msg_nums) &&
+           read_int64_field(header, INVISIBLE_TIME, &pop->invisible_ms) &&
+           read_int64_field(header, POLL_TIME, &pop->poll_ms) &&
+           read_int64_field(header, BORN_TIME, &pop->born_ms) &&
+           read_int32_field(header, INIT_MODE, &pop->init_mode) &&
+           read_text(header, EXP_TYPE, 0, &pop->expression_type) &&
+           read_text(header, EXP, 0, &pop->expression) &&
+           read_text(header, ATTEMPT_ID, 0, &pop->attempt_id);
+}
+
 enum trf_verdict trf_decode(const uint8_t *frame, size_t size, uint8_t *scratch,
                             size_t scratch_size, struct trf_request *out)
 {
@@ -502,6 +541,10 @@ enum trf_verdict trf_decode(const uint8_t *frame, size_t size, uint8_t *scratch,
     if (out->code == TRF_ACK_MESSAGE) {
         out->kind = TRF_ACK;
         return read_ack(&header, &out->ack) ? TRF_PLAIN : TRF_OTHER;
+    }
+    if (out->code == TRF_POP_MESSAGE) {
+        out->kind = TRF_POP;
+        return read_pop(&header, &out->pop) ? TRF_PLAIN : TRF_OTHER;
     }
     out->kind = TRF_SEND;
     return out->body.size > 0 &&

@@ -1,6 +1,6 @@
 /* The requests that carry traffic, read without a Python object: SEND_MESSAGE, SEND_MESSAGE_V2,
- * SEND_BATCH_MESSAGE, PULL_MESSAGE, END_TRANSACTION and ACK_MESSAGE (10, 310, 320, 11, 37, 200051),
- * in both header encodings.
+ * SEND_BATCH_MESSAGE, PULL_MESSAGE, END_TRANSACTION, ACK_MESSAGE and POP_MESSAGE (10, 310, 320, 11,
+ * 37, 200051, 200050), in both header encodings.
  *
  * The reference is net/wire: command.decode, then header.read_header with the class of the code. A
  * request is TRF_PLAIN only if each byte of its header was understood as they understand it; then
@@ -39,7 +39,7 @@ enum trf_verdict {
     TRF_BAD = 2    /* no frame: Python's decode refuses it, and the connection is closed */
 };
 
-enum trf_kind { TRF_SEND = 1, TRF_PULL = 2, TRF_END = 3, TRF_ACK = 4 };
+enum trf_kind { TRF_SEND = 1, TRF_PULL = 2, TRF_END = 3, TRF_ACK = 4, TRF_POP = 5 };
 
 enum {
     TRF_SEND_MESSAGE = 10,
@@ -47,6 +47,7 @@ enum {
     TRF_END_TRANSACTION = 37,
     TRF_SEND_MESSAGE_V2 = 310,
     TRF_SEND_BATCH_MESSAGE = 320,
+    TRF_POP_MESSAGE = 200050,
     TRF_ACK_MESSAGE = 200051,
     TRF_LANGUAGES = 14 /* of LanguageCode, JAVA to NODE_JS: command.LANGUAGES */
 };
@@ -85,6 +86,14 @@ struct trf_ack {
     int32_t queue_id;
 };
 
+/* PopMessageRequest. A flag that is missing is 0. */
+struct trf_pop {
+    struct trf_text consumer_group, topic, expression, expression_type, attempt_id;
+    int64_t invisible_ms, poll_ms, born_ms;
+    int32_t queue_id, max_msg_nums, init_mode;
+    uint8_t order;
+};
+
 struct trf_request {
     int32_t code, opaque, flag, version;
     uint8_t kind;     /* enum trf_kind */
@@ -96,6 +105,7 @@ struct trf_request {
         struct trf_pull pull;
         struct trf_end end;
         struct trf_ack ack;
+        struct trf_pop pop;
     };
     struct trf_text body; /* not empty for a send */
 };

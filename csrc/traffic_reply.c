@@ -254,3 +254,32 @@ size_t trf_pull_reply(uint8_t *frame, size_t room, const struct trf_pull_answer 
     *out++ = '"';
     return put_end(out, frame, answer->body_size);
 }
+
+size_t trf_pop_reply_room(const struct trf_pop_answer *answer)
+{
+    return TRF_REPLY_FIXED + ((size_t)answer->starts.size + answer->offsets.size) * ESCAPED_MAX;
+}
+
+size_t trf_pop_reply(uint8_t *frame, size_t room, const struct trf_pop_answer *answer)
+{
+    uint8_t *out = frame + FRAME_HEAD;
+    if (room < trf_pop_reply_room(answer)) {
+        return 0;
+    }
+    out = LITERAL(out, "{\"code\":0,\"extFields\":{\"popTime\":\"");
+    out = put_number(out, answer->pop_time_ms);
+    out = LITERAL(out, "\",\"invisibleTime\":\"");
+    out = put_number(out, answer->invisible_ms);
+    out = LITERAL(out, "\",\"reviveQid\":\"");
+    out = put_number(out, answer->revive_queue_id);
+    out = LITERAL(out, "\",\"restNum\":\"");
+    out = put_number(out, answer->rest);
+    out = LITERAL(out, "\",\"startOffsetInfo\":\"");
+    out = put_text(out, answer->starts);
+    out = LITERAL(out, "\",\"msgOffsetInfo\":\"");
+    out = put_text(out, answer->offsets);
+    *out++ = '"';
+    out = put_opaque(out, answer->opaque);
+    out = LITERAL(out, ",\"remark\":\"FOUND\"");
+    return put_end(out, frame, answer->body_size);
+}

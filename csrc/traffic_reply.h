@@ -1,5 +1,5 @@
-/* The answers to plain sends and pulls, byte for byte as net/wire encodes what the handlers of
- * broker/handlers/send.py and pull.py answer.
+/* The answers to plain sends, pulls and pops, byte for byte as net/wire encodes what the handlers
+ * of broker/handlers/send.py, pull.py and pop/pops.py answer.
  *
  *     length | 0, header length | {"code":0,"extFields":{...},"flag":1,...,"version":513} | body
  *
@@ -44,6 +44,15 @@ struct trf_pull_answer {
     size_t body_size; /* of the body that follows; the frame's length counts it */
 };
 
+/* A pop that found messages. Both texts are of digits, blanks, commas and semicolons. */
+struct trf_pop_answer {
+    int32_t opaque;
+    int32_t revive_queue_id;
+    int64_t pop_time_ms, invisible_ms, rest;
+    struct trf_text starts, offsets; /* startOffsetInfo and msgOffsetInfo */
+    size_t body_size;
+};
+
 /* Write the answer that a transaction is ended: TRF_REPLY_FIXED bytes are enough. */
 size_t trf_end_reply(uint8_t *out, size_t room, int32_t opaque);
 
@@ -60,6 +69,7 @@ struct trf_refusal {
 size_t trf_send_reply_room(const struct trf_send_answer *answer);
 size_t trf_pull_reply_room(const struct trf_pull_answer *answer);
 size_t trf_refusal_room(const struct trf_refusal *refusal);
+size_t trf_pop_reply_room(const struct trf_pop_answer *answer);
 
 /* Write a whole answer; its size, or 0 if `room` is less than it asks for or no frame holds it. */
 size_t trf_send_reply(uint8_t *out, size_t room, const struct trf_send_answer *answer);
@@ -68,5 +78,6 @@ size_t trf_send_refusal(uint8_t *out, size_t room, const struct trf_refusal *ref
 
 /* Write an answer up to its body; the size of that part, or 0 as above. */
 size_t trf_pull_reply(uint8_t *out, size_t room, const struct trf_pull_answer *answer);
+size_t trf_pop_reply(uint8_t *out, size_t room, const struct trf_pop_answer *answer);
 
 #endif

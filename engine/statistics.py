@@ -45,7 +45,7 @@ class StoreStatistics:
     started_ms: int = 0
     lane: Lane | None = None
     """Who else puts; it counts for itself, and what it counted is taken over when asked for."""
-    pulls: Pulls | None = None
+    pulls: list[Pulls] = field(default_factory=list)
     """Who else reads, likewise."""
     _total: Counters = field(default_factory=Counters)
     _put_count_by_topic: dict[str, int] = field(default_factory=dict)
@@ -59,10 +59,10 @@ class StoreStatistics:
             count, size = self.lane.take_totals()
             self._total.put_count += count
             self._total.put_size += size
-        if self.pulls is not None:
-            self._total.found_count += self.pulls.found_count
-            self._total.transferred_count += self.pulls.transferred_count
-            self.pulls.found_count = self.pulls.transferred_count = 0
+        for pulls in self.pulls:
+            self._total.found_count += pulls.found_count
+            self._total.transferred_count += pulls.transferred_count
+            pulls.found_count = pulls.transferred_count = 0
         return self._total
 
     @property

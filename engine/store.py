@@ -284,9 +284,9 @@ class Store(StoreReader):
             self.pending.ask_for(1)
 
     def pulls(self, commit: Commit) -> Pulls:
-        """The native way to read, one for the store's life: what it finds is what `read` does."""
+        """A native way to read, for the store's life: what it finds is what `read` does."""
         pulls = make_pulls(self.config, self._log, self._queues, self._lookup, commit)
-        self.statistics.pulls = pulls
+        self.statistics.pulls.append(pulls)
         return pulls
 
     def lane(
@@ -351,8 +351,8 @@ class Store(StoreReader):
             self._dispatch(now_ms)
         self._log.warm(steady_ms)
         self.tell_arrivals()
-        if self.statistics.pulls is not None:
-            self.statistics.pulls.tidy()
+        for pulls in self.statistics.pulls:
+            pulls.tidy()
         if self._replicated is not None:
             self._replicated.tick(now_ms)
         self._checkpointer.tick(steady_ms, self._commit.flushed_timestamp_ms)
@@ -381,8 +381,8 @@ class Store(StoreReader):
             logger.error("the store was not closed cleanly: %s", error)
         finally:
             self._closed = True
-            if self.statistics.pulls is not None:
-                self.statistics.pulls.let_go()
+            for pulls in self.statistics.pulls:
+                pulls.let_go()
             self._queues.close()
             self._pool.close()
             self._lock.release()

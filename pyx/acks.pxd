@@ -7,19 +7,39 @@ from turbopump.pyx.c_traffic cimport trf_request
 from turbopump.pyx.dispatch cimport QueueTable
 
 
+cdef enum:
+    FLYING_MAX = 64               # counts that were not given to Python yet
+
+
+# What is hidden of a group and topic until some second. Pops and acknowledgements in their order
+# make of a count max(floor, count + change): no acknowledgement takes more than there is.
+cdef struct flying:
+    int32_t row
+    int32_t first_queue_id        # of the first message that was popped, -1: none was
+    int64_t first
+    int64_t second
+    int64_t floor
+    int64_t change
+    int64_t acked
+
+
 cdef class Acks:
     cdef lane_acks core
     cdef QueueTable queues
     cdef list names               # (group, topic) of each row
     cdef list texts               # the bytes that the core points to
     cdef bytes revive_topic
-    cdef object low_of, acked     # what knows the queues and what counts, None: nothing is served
-    cdef int32_t noted_row         # of what was not counted by Python yet
-    cdef int64_t noted_second
-    cdef int64_t noted_count
+    cdef object low_of, counted   # what knows the queues and what counts, None: nothing is served
+    cdef flying noted[FLYING_MAX]
+    cdef int32_t noted_count
+    cdef int32_t noted_last       # the one that was changed last
 
     cdef bint add(self, const lane_core *lane, const trf_request *request, const uint8_t *frame,
                   size_t size) except -1
     cdef int write(self, lane_core *lane, int64_t now_ms) except -1
     cdef int64_t low(self, int32_t row, int32_t queue_id) except? -1
     cdef int count(self, int32_t row, int64_t until_ms, int64_t requests) except -1
+    cdef int popped(self, int32_t row, int64_t until_ms, int64_t messages, int32_t queue_id,
+                    int64_t first) except -1
+    cdef flying *flying_of(self, int32_t row, int64_t second) except NULL
+    cdef int32_t row_of(self, bytes group, bytes topic) except -2

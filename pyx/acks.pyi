@@ -12,11 +12,13 @@ class Acks:
     def begin(
         self,
         low_of: Callable[[bytes, int], int],
-        acked: Callable[[bytes, bytes, int, int], None],
+        counted: Callable[[bytes, bytes, int, int, int, int, int, int], None],
     ) -> None:
         """Serve from now on. `low_of(topic, queue_id)` is the first queue offset of a queue;
-        `acked(group, topic, until_ms, count)` counts the requests that were answered, of messages
-        that are hidden up to some time in that second."""
+        `counted(group, topic, until_ms, floor, change, acked, queue_id, first)` takes what became
+        of messages that are hidden up to some time in that second: their count is the greater one
+        of `floor` and of what it was and `change`; `acked` requests were answered; `first` of
+        `queue_id` was popped first, -1: nothing was."""
 
     def configure(self, revive_topic: bytes, revive_queues: int) -> None:
         """The topic that records go to when they are due, and its queues."""
@@ -31,4 +33,4 @@ class Acks:
         """As `forget` for every topic."""
 
     def tell(self) -> None:
-        """Have all counted that was written: what is alike is counted together."""
+        """Have all counted that was written and popped: what is alike is counted together."""

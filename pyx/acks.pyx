@@ -2,7 +2,8 @@
 """Plain acknowledgements of popped messages: many requests, one record for each check point.
 
 Owns the table of groups and topics whose acknowledgements are plain, and those of the read that is
-handled. It must never keep one beyond the read, nor decide what is plain: the broker does
+handled, and counts of what is popped and acknowledged natively until Python asks for them. It must
+never keep an acknowledgement beyond the read, nor decide what is plain: the broker does
 (broker/traffic/fast_lane.py). Called by FastConnection for each acknowledgement, and by the broker.
 
     add, add, add ... -> write: a record for each check point -> the answers, in the order they came
@@ -30,17 +31,16 @@ cdef class Acks:
 
     def __cinit__(self, QueueTable queues not None):
         self.queues, self.names, self.texts = queues, [], []
-        self.low_of = self.acked = None
-        self.noted_row = -1
+        self.low_of = self.counted = None
 
     def __dealloc__(self):
         PyMem_Free(self.core.pairs.keys)
         PyMem_Free(self.core.pairs.buckets)
         PyMem_Free(self.core.rows)
 
-    def begin(self, low_of not None, acked not None) -> None:
+    def begin(self, low_of not None, counted not None) -> None:
         """Serve from now on; see the stub."""
-        self.low_of, self.acked = low_of, acked
+        self.low_of, self.counted = low_of, counted
 
     def configure(self, bytes revive_topic not None, int32_t revive_queues) -> None:
         """Where records go; see the stub."""
@@ -53,30 +53,10 @@ cdef class Acks:
 
     def serve(self, bytes group not None, bytes topic not None, int32_t queue_limit) -> None:
         """Acknowledgements of this group and topic are plain."""
-        cdef bytes text = group + b"\0" + topic
-        cdef nam_text first, second
-        cdef lane_acker *row
-        cdef int32_t number
-        if b"\0" in group:
-            return
-        first.at, first.size = <const uint8_t *><const char *>group, <size_t>len(group)
-        second.at, second.size = <const uint8_t *><const char *>topic, <size_t>len(topic)
-        number = nam_find(&self.core.pairs, first, second)
-        if number < 0:
-            if self.core.pairs.count == MAX_ACKERS:
-                return
-            self.core.rows = <lane_acker *>row_room(
-                &self.core.pairs, self.core.rows, sizeof(lane_acker))
-            self.names.append((group, topic))
-            self.texts.append(text)
-            number = nam_add(&self.core.pairs, <const uint8_t *><const char *>text, first.size,
-                             <size_t>len(text))
-            row = &self.core.rows[number]
-            memset(row, 0, sizeof(lane_acker))
-            for at in range(LANE_LOWS):
-                row.lows[at].generation = -1
-        row = &self.core.rows[number]
-        row.queue_limit, row.plain = queue_limit, True
+        cdef int32_t number = self.row_of(group, topic)
+        if number >= 0:
+            self.core.rows[number].queue_limit = queue_limit
+            self.core.rows[number].plain = True
 
     def forget(self, bytes topic not None) -> None:
         """Acknowledgements of this topic are for the Python handler, until they are served again.
@@ -91,13 +71,14 @@ cdef class Acks:
             self.core.rows[number].plain = False
 
     def tell(self) -> None:
-        """Have all counted that was written."""
-        cdef int32_t row = self.noted_row
-        cdef int64_t count = self.noted_count
-        self.noted_row, self.noted_count = -1, 0
-        if count:
-            group, topic = self.names[row]
-            self.acked(group, topic, self.noted_second * SECOND, count)
+        """Have all counted that was written and popped."""
+        cdef flying one
+        while self.noted_count:
+            self.noted_count -= 1
+            one = self.noted[self.noted_count]
+            group, topic = self.names[one.row]
+            self.counted(group, topic, one.second * SECOND, one.floor, one.change, one.acked,
+                         one.first_queue_id, one.first)
 
     cdef bint add(self, const lane_core *lane, const trf_request *request, const uint8_t *frame,
                   size_t size) except -1:
@@ -139,10 +120,66 @@ cdef class Acks:
         return low
 
     cdef int count(self, int32_t row, int64_t until_ms, int64_t requests) except -1:
-        """Count what was written, with what is alike."""
-        cdef int64_t second = until_ms // SECOND
-        if self.noted_row != row or self.noted_second != second:
-            self.tell()
-            self.noted_row, self.noted_second = row, second
-        self.noted_count += requests
+        """Count what was acknowledged."""
+        cdef flying *one = self.flying_of(row, until_ms // SECOND)
+        one.floor = max(<int64_t>0, one.floor - requests)
+        one.change -= requests
+        one.acked += requests
         return 0
+
+    cdef int popped(self, int32_t row, int64_t until_ms, int64_t messages, int32_t queue_id,
+                    int64_t first) except -1:
+        """Count what was popped of a queue, from `first` on."""
+        cdef flying *one = self.flying_of(row, until_ms // SECOND)
+        one.floor += messages
+        one.change += messages
+        if one.first_queue_id < 0:
+            one.first_queue_id, one.first = queue_id, first
+        return 0
+
+    cdef flying *flying_of(self, int32_t row, int64_t second) except NULL:
+        """What is noted of a row and a second; without room all is counted first."""
+        cdef flying *one
+        cdef int32_t number = self.noted_last
+        if number < self.noted_count:
+            one = &self.noted[number]
+            if one.row == row and one.second == second:
+                return one
+        for number in range(self.noted_count):
+            one = &self.noted[number]
+            if one.row == row and one.second == second:
+                self.noted_last = number
+                return one
+        if self.noted_count == FLYING_MAX:
+            self.tell()
+        self.noted_last = self.noted_count
+        one = &self.noted[self.noted_count]
+        self.noted_count += 1
+        memset(one, 0, sizeof(flying))
+        one.row, one.second, one.first_queue_id = row, second, -1
+        return one
+
+    cdef int32_t row_of(self, bytes group, bytes topic) except -2:
+        """The row of a group and a topic, made if it is missing; -1: there is none."""
+        cdef bytes text = group + b"\0" + topic
+        cdef nam_text first, second
+        cdef lane_acker *row
+        cdef int32_t number
+        if b"\0" in group:
+            return -1
+        first.at, first.size = <const uint8_t *><const char *>group, <size_t>len(group)
+        second.at, second.size = <const uint8_t *><const char *>topic, <size_t>len(topic)
+        number = nam_find(&self.core.pairs, first, second)
+        if number >= 0 or self.core.pairs.count == MAX_ACKERS:
+            return number
+        self.core.rows = <lane_acker *>row_room(
+            &self.core.pairs, self.core.rows, sizeof(lane_acker))
+        self.names.append((group, topic))
+        self.texts.append(text)
+        number = nam_add(&self.core.pairs, <const uint8_t *><const char *>text, first.size,
+                         <size_t>len(text))
+        row = &self.core.rows[number]
+        memset(row, 0, sizeof(lane_acker))
+        for at in range(LANE_LOWS):
+            row.lows[at].generation = -1
+        return number

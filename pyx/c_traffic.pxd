@@ -56,6 +56,7 @@ cdef extern from "traffic.h" nogil:
         TRF_PULL
         TRF_END
         TRF_ACK
+        TRF_POP
 
     enum:
         TRF_SEND_MESSAGE
@@ -64,6 +65,7 @@ cdef extern from "traffic.h" nogil:
         TRF_SEND_MESSAGE_V2
         TRF_SEND_BATCH_MESSAGE
         TRF_ACK_MESSAGE
+        TRF_POP_MESSAGE
         TRF_LANGUAGES
 
     struct trf_send:
@@ -115,6 +117,20 @@ cdef extern from "traffic.h" nogil:
         int64_t offset
         int32_t queue_id
 
+    struct trf_pop:
+        trf_text consumer_group
+        trf_text topic
+        trf_text expression
+        trf_text expression_type
+        trf_text attempt_id
+        int64_t invisible_ms
+        int64_t poll_ms
+        int64_t born_ms
+        int32_t queue_id
+        int32_t max_msg_nums
+        int32_t init_mode
+        uint8_t order
+
     struct trf_request:
         int32_t code
         int32_t opaque
@@ -128,6 +144,7 @@ cdef extern from "traffic.h" nogil:
         trf_pull pull
         trf_end end
         trf_ack ack
+        trf_pop pop
         trf_text body
 
     trf_verdict trf_decode(const uint8_t *frame, size_t size, uint8_t *scratch,
@@ -173,6 +190,18 @@ cdef extern from "traffic_reply.h" nogil:
         trf_text region
         uint8_t trace_on
 
+    struct trf_pop_answer:
+        int32_t opaque
+        int32_t revive_queue_id
+        int64_t pop_time_ms
+        int64_t invisible_ms
+        int64_t rest
+        trf_text starts
+        trf_text offsets
+        size_t body_size
+
+    size_t trf_pop_reply_room(const trf_pop_answer *answer)
+    size_t trf_pop_reply(uint8_t *out, size_t room, const trf_pop_answer *answer)
     size_t trf_end_reply(uint8_t *out, size_t room, int32_t opaque)
     size_t trf_refusal_room(const trf_refusal *refusal)
     size_t trf_send_refusal(uint8_t *out, size_t room, const trf_refusal *refusal)

@@ -32,6 +32,7 @@ from turbopump.pyx.c_traffic cimport *
 from turbopump.pyx.c_pulls cimport LANE_PULL_MAX
 from turbopump.pyx.frame_memory cimport FrameMemory
 from turbopump.pyx.lane cimport Lane
+from turbopump.pyx.pops cimport Pops
 from turbopump.pyx.pulls cimport Pulls
 from turbopump.pyx.socket_writing cimport (
     MSG_DONTWAIT, MSG_NOSIGNAL, SocketWriter, iovec, msghdr, sendmsg
@@ -340,7 +341,9 @@ cdef class FastConnection(SocketWriter):
         elif request.kind == TRF_END:
             if not lane.end(&request):
                 return False
-        elif self.pulls is None or request.is_oneway or not self.pull(&request):
+        elif self.pulls is None or request.is_oneway:
+            return False
+        elif not (self.pop(&request) if request.kind == TRF_POP else self.pull(&request)):
             return False
         if request.version != self.met_version or request.language != self.met_language:
             self.met_version, self.met_language = request.version, request.language
@@ -415,14 +418,44 @@ cdef class FastConnection(SocketWriter):
         lane.out_size += size
         reader = pulls.reader()
         pulls.count(&request.pull)
-        self.write_found()
+        self.write_found(pulls)
         pulls.note(reader, &request.pull, now_ms)
         return True
 
-    cdef int write_found(self) except -1:
-        """Write the lane's answers and behind them what a pull found, from where it lies."""
+    cdef bint pop(self, const trf_request *request) except -1:
+        """Serve a pop that finds messages; False: it is for Python, or for the next turn."""
+        cdef trf_pop_answer answer
         cdef Lane lane = self.lane
-        cdef Pulls pulls = self.pulls
+        cdef Pops pops = lane.pops
+        cdef size_t size
+        cdef int64_t now_ms
+        if pops is None or not lane.may_hide():
+            return False
+        if self.given == 0 and not self.gives(0):
+            self.give_way()
+            return False
+        self.write_acks()  # they came before it
+        now_ms = lane.now()
+        lane.settle()
+        self.is_queued()
+        if self.ended:
+            return True
+        # From here to the write nothing calls Python, as for a pull.
+        if not pops.find(request, now_ms):
+            return False
+        pops.fill(request, now_ms, &answer)
+        lane.make_room(trf_pop_reply_room(&answer))
+        size = trf_pop_reply(lane.out + lane.out_size, lane.out_room - lane.out_size, &answer)
+        if size == 0 or not pops.hide(&lane.core, request, now_ms):
+            return False
+        lane.out_size += size
+        self.write_found(pops.readers)
+        pops.note(now_ms + request.pop.invisible_ms, lane.watched)
+        return True
+
+    cdef int write_found(self, Pulls pulls) except -1:
+        """Write the lane's answers and behind them what was found, from where it lies."""
+        cdef Lane lane = self.lane
         cdef iovec pieces[LANE_PULL_MAX + 1]
         cdef msghdr message
         cdef ssize_t sent = 0

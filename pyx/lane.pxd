@@ -8,6 +8,7 @@ from turbopump.pyx.c_traffic cimport trf_request
 from turbopump.pyx.dispatch cimport QueueTable
 from turbopump.pyx.halves cimport HalfMarks
 from turbopump.pyx.pending cimport Holder, PendingSends
+from turbopump.pyx.pops cimport Pops
 from turbopump.pyx.tail cimport Tail
 
 
@@ -37,11 +38,13 @@ cdef class Lane:
     cdef int64_t asked            # the end of the log at the last call of `dispatch`
     cdef bytes broker_name
     cdef HalfMarks halves         # which half messages may be ended here, None: none
+    cdef Pops pops                # which pops are served here, None: none
 
     cdef int64_t now(self) except? -1
     cdef bint send(self, const trf_request *request, bytes born_host, Holder holder) except -1
     cdef bint end(self, const trf_request *request) except -1
     cdef bint waits(self)
+    cdef bint may_hide(self)
     cdef bint ack(self, const trf_request *request, const uint8_t *frame, size_t size) except -1
     cdef int write_acks(self) except -1
     cdef int refuse(self, const trf_request *request) except -1

@@ -5,6 +5,7 @@ from turbopump.pyx.acks import Acks
 from turbopump.pyx.dispatch import QueueTable
 from turbopump.pyx.halves import HalfMarks
 from turbopump.pyx.pending import PendingSends
+from turbopump.pyx.pops import Pops
 from turbopump.pyx.tail import Tail
 
 SCRATCH_SIZE: int
@@ -97,6 +98,9 @@ class Lane:
     def serve_ends(self, halves: HalfMarks | None) -> None:
         """Serve ends of these half messages from now on: committed ones are marked 1, and those
         that were rolled back 2. None: of none."""
+
+    def serve_pops(self, pops: Pops) -> None:
+        """Serve these pops from now on."""
 
     def serve(self, topic: bytes, queue_limit: int) -> None:
         """Sends to this topic are plain, to queue ids below the limit."""

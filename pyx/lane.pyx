@@ -16,6 +16,7 @@ from turbopump.pyx.c_traffic cimport *
 from turbopump.pyx.dispatch cimport QueueTable
 from turbopump.pyx.halves cimport HalfMarks
 from turbopump.pyx.pending cimport Holder, PendingSends
+from turbopump.pyx.pops cimport Pops
 from turbopump.pyx.tail cimport Tail
 
 cdef extern from "time.h" nogil:
@@ -67,7 +68,7 @@ cdef class Lane:
                 or self.out == NULL):
             raise MemoryError
         self.pending, self.acks = pending, Acks(queues)
-        self.halves = None
+        self.halves = self.pops = None
         for topic in (LANE_TIMER_TOPIC, LANE_HALF_TOPIC):
             self.add_row(topic)
         self.configure(b"", b"", True, b"\x7f\0\0\1\0\0\0\0", 0, 0, b"")
@@ -110,6 +111,10 @@ cdef class Lane:
     def serve_ends(self, HalfMarks halves) -> None:
         """Which ends of transactions are served; see the stub."""
         self.halves = halves
+
+    def serve_pops(self, Pops pops) -> None:
+        """Which pops are served; see the stub."""
+        self.pops = pops
 
     def serve(self, bytes topic not None, int32_t queue_limit) -> None:
         """Sends to this topic are plain."""
@@ -306,13 +311,17 @@ cdef class Lane:
         """Whether an answer waits until its record is safe."""
         return self.is_sync or self.pending.copies not in (0, 1)
 
+    cdef bint may_hide(self):
+        """Whether check points and acknowledgements are written here: what is answered waits for
+        nothing."""
+        cdef PendingSends pending = self.pending
+        return (self.core.kept.timers and not self.waits() and not pending.withheld
+                and not pending.not_enough)
+
     cdef bint ack(self, const trf_request *request, const uint8_t *frame, size_t size) except -1:
         """Note an acknowledgement that lies at `frame`; False: it is for the Python handler. What
         its answer would have to wait for is the handler's."""
-        cdef PendingSends pending = self.pending
-        if self.waits() or pending.withheld or pending.not_enough:
-            return False
-        return self.acks.add(&self.core, request, frame, size)
+        return self.may_hide() and self.acks.add(&self.core, request, frame, size)
 
     def add_check_point(
         self, bytes topic not None, bytes group not None, int32_t queue_id, int64_t start,

@@ -15,7 +15,7 @@ OTHER = <int>TRF_OTHER
 BAD = <int>TRF_BAD
 CODES = (
     TRF_SEND_MESSAGE, TRF_PULL_MESSAGE, TRF_SEND_MESSAGE_V2, TRF_SEND_BATCH_MESSAGE,
-    TRF_END_TRANSACTION, TRF_ACK_MESSAGE,
+    TRF_END_TRANSACTION, TRF_ACK_MESSAGE, TRF_POP_MESSAGE,
 )
 LANGUAGES = TRF_LANGUAGES
 FRAME_MAX = TRF_FRAME_MAX
@@ -86,6 +86,8 @@ cdef dict _members(trf_request *request):
         members.update(_end(&request.end))
     elif request.kind == TRF_ACK:
         members.update(_ack(&request.ack))
+    elif request.kind == TRF_POP:
+        members.update(_pop(&request.pop))
     else:
         assert request.kind == TRF_PULL
         members.update(_pull(&request.pull))
@@ -118,6 +120,17 @@ cdef dict _ack(trf_ack *ack):
     return {
         "consumer_group": _text(ack.consumer_group), "topic": _text(ack.topic),
         "queue_id": ack.queue_id, "extra_info": _text(ack.extra_info), "offset": ack.offset,
+    }
+
+
+cdef dict _pop(trf_pop *pop):
+    return {
+        "consumer_group": _text(pop.consumer_group), "topic": _text(pop.topic),
+        "queue_id": pop.queue_id, "max_msg_nums": pop.max_msg_nums,
+        "invisible_time": pop.invisible_ms, "poll_time": pop.poll_ms, "born_time": pop.born_ms,
+        "init_mode": pop.init_mode, "exp_type": _text(pop.expression_type),
+        "exp": _text(pop.expression), "order": bool(pop.order),
+        "attempt_id": _text(pop.attempt_id),
     }
 
 

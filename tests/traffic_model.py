@@ -9,7 +9,7 @@ from turbopump.broker.scheduled.timer_messages import TIMER_PROPERTIES
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.command import LANGUAGES, Command, WireError, decode
 from turbopump.net.wire.header import BadHeader, read_header
-from turbopump.net.wire.headers.pop import AckMessageRequest
+from turbopump.net.wire.headers.pop import AckMessageRequest, PopMessageRequest
 from turbopump.net.wire.headers.pull import PullMessageRequest
 from turbopump.net.wire.headers.send import read_send
 from turbopump.net.wire.headers.transactions import EndTransactionRequest
@@ -17,7 +17,7 @@ from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.pyx import traffic
 
 PAIRS_MAX, PROPERTIES_MAX = 64, (1 << 15) - 1  # of properties that are looked at
-PULL, END, ACK = 11, 37, 200051
+PULL, END, POP, ACK = 11, 37, 200050, 200051
 IGNORED = {"broker_name", "proxy_froward_client_id"}  # members that no handler reads
 
 
@@ -44,7 +44,7 @@ def reference(frame: bytes) -> dict[str, Any] | None:
 
 def serves(command: Command) -> bool:
     """A send without a body is refused, which is nothing for the hot path."""
-    return command.code in (PULL, END, ACK) or len(command.body) > 0
+    return command.code in (PULL, END, POP, ACK) or len(command.body) > 0
 
 
 def _members(command: Command) -> dict[str, Any]:
@@ -52,6 +52,9 @@ def _members(command: Command) -> dict[str, Any]:
         return _end(command)
     if command.code == ACK:
         return _bytes_of(read_header(AckMessageRequest, command.fields))
+    if command.code == POP:
+        members = _bytes_of(read_header(PopMessageRequest, command.fields))
+        return members | {"order": bool(members["order"])}
     return _pull(command) if command.code == PULL else _send(command)
 
 

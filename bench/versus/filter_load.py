@@ -36,7 +36,9 @@ class Scanned:
     matched: int
 
 
-class _Connection:
+class Connection:
+    """To one broker, one request at a time."""
+
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
 
@@ -47,9 +49,10 @@ class _Connection:
         return decode(size.to_bytes(4, "big") + await self._reader.readexactly(size))
 
 
-async def connect(address: str) -> _Connection:
+async def connect(address: str) -> Connection:
+    """A connection to HOST:PORT; raises OSError."""
     host, _, port = address.rpartition(":")
-    return _Connection(*await asyncio.open_connection(host, int(port), limit=1 << 22))
+    return Connection(*await asyncio.open_connection(host, int(port), limit=1 << 22))
 
 
 async def _fill(address: str, count: int) -> None:

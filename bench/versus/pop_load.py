@@ -9,14 +9,16 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from bench.versus.filter_load import connect
+from bench.versus.filter_load import Connection, connect
 
 from turbopump.net.wire.codes import RequestCode
-from turbopump.net.wire.command import encode, new_request
+from turbopump.net.wire.command import Command, encode, new_request
 from turbopump.net.wire.headers.pop import PopMessageRequest
 from turbopump.net.wire.headers.send import SendMessageRequestV2
 from turbopump.net.wire.message import encode_batch
@@ -27,6 +29,8 @@ GROUP: Final = "versus-pop"
 QUEUES: Final = 8
 CONNECTIONS: Final = 16
 BATCH: Final = 500
+TRIES, RETRY_S = 1_000, 0.02
+"""Of each request of the fill."""
 BODY: Final = b"x" * 128
 BORN: Final = "0" * 13
 ACK: Final = (
@@ -57,28 +61,49 @@ def build(folder: Path) -> Path:
     return program
 
 
-async def _fill(port: int, count: int) -> None:
-    connection = await connect(f"127.0.0.1:{port}")
+class _Asked:
+    """Requests to a broker, each until it is done. A connection that the broker cuts is made anew;
+    what it was asked last may then be done twice."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._connection: Connection | None = None
+        self.cuts = 0
+
+    async def ask(self, make: Callable[[], Command]) -> None:
+        last: object = None
+        for _ in range(TRIES):
+            try:
+                self._connection = self._connection or await connect(self._address)
+                last = await self._connection.ask(make())
+                if last.code == 0:
+                    return
+            except (OSError, asyncio.IncompleteReadError) as error:
+                last, self._connection = error, None
+                self.cuts += 1
+            await asyncio.sleep(RETRY_S)  # RocketMQ says now and then that it is busy
+        raise RuntimeError(f"{self._address} refuses what is to be popped: {last}")
+
+
+async def _fill(port: int, count: int) -> int:
+    broker = _Asked(f"127.0.0.1:{port}")
     fields = {"topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": str(QUEUES)}
     fields |= {"writeQueueNums": str(QUEUES), "perm": "6", "topicFilterType": "SINGLE_TAG"}
     fields |= {"topicSysFlag": "0", "order": "false"}
-    made = await connection.ask(new_request(RequestCode.UPDATE_AND_CREATE_TOPIC, fields=fields))
-    assert made.code == 0, made.remark
+    await broker.ask(lambda: new_request(RequestCode.UPDATE_AND_CREATE_TOPIC, fields=fields))
     body = encode_batch((0, BODY, f"UNIQ_KEY\x01{at:032d}\x02".encode()) for at in range(BATCH))
     for number in range(count // BATCH):
         header = SendMessageRequestV2(
             "versus", TOPIC, "TBW102", 4, number % QUEUES, 0, 1, 0, batch=True
         )
-        while True:  # RocketMQ says now and then that it is busy
-            request = new_request(RequestCode.SEND_BATCH_MESSAGE, header, body)
-            if (await connection.ask(request)).code == 0:
-                break
-            await asyncio.sleep(0.01)
+        await broker.ask(partial(new_request, RequestCode.SEND_BATCH_MESSAGE, header, body))
+    return broker.cuts
 
 
-def fill(port: int, count: int) -> None:
-    """Send so many messages, in batches, to all queues of the topic."""
-    asyncio.run(_fill(port, count))
+def fill(port: int, count: int) -> int:
+    """Send so many messages, in batches, to all queues of the topic; how often the broker cut the
+    connection. Raises RuntimeError if it goes on refusing."""
+    return asyncio.run(_fill(port, count))
 
 
 def handle(

@@ -53,9 +53,33 @@ class InFlight:
 
     def handled(self, group: str, topic: str, until_ms: int, count: int) -> None:
         """Of those, so many are hidden until then no more."""
+        self.collect()
         counts, second = self._counts.get((group, topic)), until_ms // SECOND
         if counts is not None and counts[second]:
             counts[second] = max(0, counts[second] - count)
+
+    def counted(
+        self,
+        pair: Pair,
+        until_ms: int,
+        floor: int,
+        change: int,
+        first: tuple[int, QueueOffset] | None,
+        now_ms: int,
+    ) -> None:
+        """What came of native pops and acknowledgements, in their order: the count is the greater
+        one of `floor` and of what it was and `change`. `first` is what was popped first."""
+        counts, second = self._counts.get(pair), until_ms // SECOND
+        if first is not None:
+            counts = self._counts.setdefault(pair, Counter())
+            self._first.setdefault(pair, {}).setdefault(second, first)
+        if counts is None:
+            return
+        left = max(floor, counts[second] + change)
+        if left or first is not None or second in counts:
+            counts[second] = left
+        if first is not None and now_ms - self._looked.get(pair, 0) >= SECOND:
+            self._forget(pair, now_ms)
 
     def counts(self, now_ms: int) -> Counter[str]:
         """Of each group; what is left of a handled or expired one is forgotten."""

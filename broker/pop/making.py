@@ -6,6 +6,7 @@ broker/parts.py, for the process, the simulator and the tests' worlds alike.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from turbopump.broker.config.config import BrokerConfig
@@ -30,6 +31,7 @@ from turbopump.engine.later import Later
 from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import NewMessage, PutStatus, QueueOffset
+from turbopump.pyx.pops import PopTurns
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -68,6 +70,7 @@ def make_pop(ground: PopGround) -> PopService:
     orders.load()
     log = ReviveLog(config.broker_cluster_name, ground.put_record)
     ordered_log = OrderedLog(orders, log, config.revive_queue_num, config.broker_name)
+    turns = PopTurns(partial(ground.random.randrange, 100))
     popping = Popping(
         PopParts(
             store=ground.store,
@@ -77,7 +80,7 @@ def make_pop(ground: PopGround) -> PopService:
             ordered_log=ordered_log,
             hand_outs=hand_outs,
             log=log,
-            random=ground.random,
+            turns=turns,
             broker_name=config.broker_name,
             revive_queues=config.revive_queue_num,
             retry_v2=config.pop.enable_retry_topic_v2,
@@ -88,6 +91,7 @@ def make_pop(ground: PopGround) -> PopService:
     waiters = PopWaiters(lambda: ground.soon(waiters.sweep))
     return PopService(
         popping=popping,
+        turns=turns,
         waiters=waiters,
         orders=orders,
         ordered_log=ordered_log,

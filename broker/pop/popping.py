@@ -10,7 +10,6 @@ once its check point is safe. Called by the pop handler, at the request and when
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from random import Random
 from typing import Final
 
 from turbopump.broker.pop.hand_outs import HandOuts, PoppedQueue
@@ -26,6 +25,7 @@ from turbopump.engine.types import PutStatus, QueueOffset, ReadResult, ReadStatu
 from turbopump.net.wire.names import RETRY_PREFIX
 from turbopump.net.wire.pop_handles import ORDERED_REVIVE_QUEUE, RetryKind, order_counts
 from turbopump.net.wire.pop_records import CheckPoint, CheckPointKey
+from turbopump.pyx.pops import PopTurns
 
 QUEUES_OF_STEP: Final = 128
 """Queues that are looked at in one step of a pop, some microseconds each."""
@@ -114,7 +114,7 @@ class PopParts:
     ordered_log: OrderedLog
     hand_outs: HandOuts
     log: ReviveLog
-    random: Random
+    turns: PopTurns
     broker_name: str
     revive_queues: int
     retry_v2: bool
@@ -127,7 +127,6 @@ class Popping:
 
     def __init__(self, parts: PopParts) -> None:
         self._parts = parts
-        self._numbered = 0
 
     def pop(
         self, wish: PopWish, now_ms: int, arrived: tuple[str, int] | None = None
@@ -135,10 +134,10 @@ class Popping:
         """Pop at `now_ms`, in steps; `arrived` is the only topic and queue id to look at. The
         answer may leave when `Popped.when_safe` is there."""
         parts = self._parts
-        self._numbered += 1
-        revive_queue = self._numbered % parts.revive_queues
+        turn, draw = parts.turns.take()
+        revive_queue = turn % parts.revive_queues
         popped = Popped(now_ms, ORDERED_REVIVE_QUEUE if wish.is_ordered else revive_queue)
-        for number, (kind, queue) in enumerate(self._places(wish)):
+        for number, (kind, queue) in enumerate(self._places(wish, draw)):
             if number % QUEUES_OF_STEP == QUEUES_OF_STEP - 1:
                 yield
             if arrived is None or arrived == (queue.topic, queue.queue_id):
@@ -175,6 +174,21 @@ class Popping:
         low = self._parts.store.min_queue_offset(queue.topic, queue.queue_id)
         return known if known >= 0 else QueueOffset(max(low, 0))
 
+    def places_of(
+        self, group: str, topic: str, queues: int, retries: list[tuple[str, int]]
+    ) -> list[QueueOffset] | None:
+        """Where the group pops each queue of the topic and of its retry topics next, -1 where it
+        has no offset yet; None while a reset or a check point is waited for."""
+        parts, found = self._parts, []
+        for name, count in [(topic, queues), *retries]:
+            if parts.offsets.has_resets(group, name):
+                return None
+            for queue_id in range(count):
+                if parts.hand_outs.next_offset(PoppedQueue(name, group, queue_id)) is not None:
+                    return None
+                found.append(parts.offsets.query(group, name, queue_id))
+        return found
+
     def waiting_count(self, queue: PoppedQueue) -> int:
         """Messages of the queue that were not handed out."""
         high = self._parts.store.max_queue_offset(queue.topic, queue.queue_id)
@@ -190,11 +204,10 @@ class Popping:
             kinds.append(RetryKind.RETRY_V1)
         return [kind for kind in kinds if parts.topics.peek(kind.topic_of(topic, group))]
 
-    def _places(self, wish: PopWish) -> Iterator[tuple[RetryKind, PoppedQueue]]:
+    def _places(self, wish: PopWish, draw: int) -> Iterator[tuple[RetryKind, PoppedQueue]]:
         """The queues of a wish in the order in which they are looked at: the retry topic comes
         first now and then, so that neither starves."""
         parts = self._parts
-        draw = parts.random.randrange(100)
         normal = list(self._queues(wish, RetryKind.NORMAL, draw))
         kinds = [] if wish.is_ordered else self.retry_kinds(wish.topic, wish.group)
         retry: list[tuple[RetryKind, PoppedQueue]] = []

@@ -22,6 +22,7 @@ from turbopump.broker.tables.lags import Held
 from turbopump.broker.traffic.role import Role
 from turbopump.net.transport.turns import Steps
 from turbopump.net.wire.pop_handles import RetryKind
+from turbopump.pyx.pops import PopTurns
 
 WAKES_MAX: Final = 100_000
 """Times at which ordered queues come free that are remembered; more are found by the next poll."""
@@ -35,6 +36,7 @@ class PopService:
         self,
         *,
         popping: Popping,
+        turns: PopTurns,
         waiters: PopWaiters,
         orders: OrderedBatches,
         ordered_log: OrderedLog,
@@ -48,6 +50,7 @@ class PopService:
         recover: Callable[[], Iterator[bool]],
     ) -> None:
         self.popping = popping
+        self.turns = turns
         self.waiters = waiters
         self.orders = orders
         self.ordered_log = ordered_log

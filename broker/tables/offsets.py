@@ -188,7 +188,10 @@ class OffsetTable:
     def __init__(self, files: ConfigFiles, version_step: int = 500) -> None:
         self.on_reset: Callable[[str, int], None] = lambda topic, queue_id: None
         self.collect: Callable[[], None] = lambda: None
-        """Asks for the pull offsets that were noted elsewhere meanwhile."""
+        """Asks for the pull offsets that were noted elsewhere meanwhile; and as the next one."""
+        self.collect_popped: Callable[[], None] = lambda: None
+        """Asks for the offsets of groups that pop natively: they are committed here before anything
+        looks at one, and from then on they are known here alone."""
         self._files = files
         self._version_step = version_step
         self._committed = _Committed()
@@ -245,6 +248,18 @@ class OffsetTable:
         someone, so what was handed out of this log counts on (recovered.py)."""
         self._set((topic, group), queue_id, queue_offset, now_ms, set_back_ms=None)
 
+    def commit_popped(
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        queue_offset: QueueOffset,
+        now_ms: int,
+        times: int,
+    ) -> None:
+        """As `commit`, of an offset that moved so often meanwhile."""
+        self._set((topic, group), queue_id, queue_offset, now_ms, set_back_ms=now_ms, times=times)
+
     def _set(
         self,
         pair: Pair,
@@ -252,7 +267,9 @@ class OffsetTable:
         queue_offset: QueueOffset,
         now_ms: int,
         set_back_ms: int | None,
+        times: int = 1,
     ) -> None:
+        self.collect_popped()
         queues = self._committed.get(pair)
         if queues is not None and queue_offset < queues.get(queue_id, NONE):
             self._count_lowered(pair, queue_id, set_back_ms)
@@ -262,8 +279,8 @@ class OffsetTable:
             if self.versions.following:
                 self._own.restore(pair, queue_id, queue_offset)
             self._changes += 1
-            self._commits += 1
-            if self._commits % self._version_step == 0:
+            before, self._commits = self._commits, self._commits + times
+            if self._commits // self._version_step != before // self._version_step:
                 self.data_version = self._next_version(now_ms)
 
     def adopt(self, theirs: Offsets, before: Offsets | None, told: bool = False) -> Iterator[None]:
@@ -296,6 +313,7 @@ class OffsetTable:
 
     def offsets(self) -> Offsets:
         """What the table has; a view, good until it changes."""
+        self.collect_popped()
         return Offsets(self.data_version, self._committed, self._pulled, self._lowered)
 
     def clamp(self, queue_end: Callable[[str, int], int], now_ms: int) -> int:
@@ -326,6 +344,7 @@ class OffsetTable:
 
     def bump_version(self, now_ms: int) -> None:
         """A new version of the same offsets: from here on they are of another reign."""
+        self.collect_popped()
         if not self.versions.following:
             self._own.remove_all()  # the master has what there is
         self._changes += 1
@@ -333,6 +352,7 @@ class OffsetTable:
 
     def query(self, group: str, topic: str, queue_id: int) -> QueueOffset:
         """The pending reset if there is one, else the committed offset, else -1."""
+        self.collect_popped()
         reset = self._resets.get((topic, group), {}).get(queue_id)
         if reset is not None:
             return reset
@@ -352,6 +372,7 @@ class OffsetTable:
 
     def queues_of(self, group: str, topic: str) -> dict[int, QueueOffset]:
         """Queue id to committed offset."""
+        self.collect_popped()
         return dict(self._committed.get((topic, group), {}))
 
     def set_reset(

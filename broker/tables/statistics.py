@@ -145,10 +145,10 @@ class BrokerStatistics:
         self._add(GROUP_GET_NUMS, key, messages, pulls)
         self._add(GROUP_GET_SIZE, key, size, pulls)
 
-    def popped(self, group: str, topic: str, messages: int, size: int) -> None:
-        """A pop gave messages (size in bytes) of a topic to a group."""
-        self.got(group, topic, messages, size)
-        self._add(GROUP_POP_NUMS, f"{topic}@{group}", messages, 1)
+    def popped(self, group: str, topic: str, messages: int, size: int, pops: int = 1) -> None:
+        """Pops gave messages (size in bytes) of a topic to a group; each queue counts as one."""
+        self.got(group, topic, messages, size, pops)
+        self._add(GROUP_POP_NUMS, f"{topic}@{group}", messages, pops)
 
     def acked(self, group: str, topic: str, messages: int, times: int = 1) -> None:
         """A group acknowledged messages that it had popped, by so many requests."""

@@ -81,13 +81,14 @@ class TopicTable:
     """Topic name to configuration, kept in topics.json. Loop thread only.
 
     `on_change` gets the names of changed topics, `on_replace` before it those of them that were
-    there before. A configuration in the table is never changed, only replaced: the saver writes on
-    another thread.
+    there before, `on_made` behind it those of all others. A configuration in the table is never
+    changed, only replaced: the saver writes on another thread.
     """
 
     def __init__(self, config: BrokerConfig, saver: Saver) -> None:
         self.on_change: Callable[[list[str]], None] = lambda names: None
         self.on_replace: Callable[[list[str]], None] = lambda names: None
+        self.on_made: Callable[[list[str]], None] = lambda names: None
         self._config = config
         self._saver = saver
         self._topics: KeptTable[TopicConfig] = KeptTable()
@@ -242,6 +243,8 @@ class TopicTable:
         self._note_unsaved(made, number)
         if replaced:
             self.on_replace(replaced)
+        if made:
+            self.on_made(made)
         if put or gone:
             self.on_change([*put, *gone])
 

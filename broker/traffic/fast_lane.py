@@ -1,8 +1,8 @@
-"""Which sends, pulls and acknowledgements are plain: they are served natively instead of by their
-handlers.
+"""Which sends, pulls, pops and acknowledgements are plain: they are served natively instead of by
+their handlers.
 
-Owns the policy behind the tables of Lane, Pulls and Acks, and keeps them up to date. It must never
-serve a request or know a connection. Fed by handlers/send.py, pull.py and pop/acks.py, which have
+Owns the policy behind the tables of Lane, Pulls, Pops and Acks, and keeps them up to date. It must
+never serve a request or know a connection. Fed by handlers/send.py, pull.py and pop, which have
 just served a request and say so: what is looked up there once is not looked up again, until
 something it depends on changes. Notified of changes by parts.py (topics, groups, consumers,
 resets), node.py (configuration) and the role.
@@ -29,6 +29,7 @@ from turbopump.net.wire.properties import encode_properties
 from turbopump.net.wire.topics import MULTI_TAG, TopicConfig
 from turbopump.pyx.filter import Filter
 from turbopump.pyx.lane import Lane
+from turbopump.pyx.pops import Pops
 from turbopump.pyx.pulls import Pulls
 
 CARRIED_MS: Final = 60_000
@@ -52,6 +53,7 @@ class FastLane:
         self,
         lane: Lane,
         pulls: Pulls,
+        popped: Pulls,
         config: BrokerConfig,
         topics: TopicTable,
         role: Role,
@@ -61,6 +63,7 @@ class FastLane:
         self.lane = lane
         self.pulls = pulls
         self.acks = lane.acks
+        self.pops = Pops(popped, lane.acks)
         self._config = config
         self._topics = topics
         self._role = role
@@ -120,19 +123,21 @@ class FastLane:
 
     def _role_changed(self) -> None:
         """What was plain for a master is not for a replica, and the other way round."""
+        self.collect_popped()
         self._forget_all()
 
     def _forget_all(self) -> None:
         self.lane.forget_all()
         self.pulls.forget_all()
         self.acks.forget_all()
+        self.pops.forget_all()
 
     def forget(self, changed: Iterable[str]) -> None:
         """These topics have changed."""
         for name in changed:
             self.lane.forget(name.encode())
             self.acks.forget(name.encode())
-        self.pulls.forget_all()
+        self.forget_readers()
 
     def learn_pull(
         self,
@@ -178,6 +183,42 @@ class FastLane:
             assert found is not None, "a handler found it"
             self.acks.serve(group.encode(), topic.encode(), found.read_queue_nums)
 
+    def learn_pop(
+        self,
+        group: str,
+        topic_name: str,
+        wanted: Wanted,
+        expression: str | None,
+        expression_type: str | None,
+        retries: list[str],
+        now_ms: int,
+    ) -> None:
+        """A pop was found legal and found messages: the next ones of the group by this expression
+        may be served natively, as long as its retry topics, which are there, have nothing."""
+        topic = self._topics.get(topic_name)
+        found = {name: self._topics.get(name) for name in retries}
+        is_plain = (
+            self._role.is_master
+            and self._role.is_known
+            and self._topics.is_saved(topic_name)
+            and not topic_name.startswith(RETRY_PREFIX)
+            and not any(self._topics.is_batch(name) for name in (topic_name, *retries))
+        )
+        if topic is None or not is_plain:
+            return
+        self.collect_popped()
+        self.pops.serve(
+            group.encode(),
+            topic_name.encode(),
+            topic.read_queue_nums,
+            tuple((name.encode(), one.read_queue_nums) for name, one in found.items() if one),
+            expression=None if expression is None else expression.encode(),
+            expression_type=None if expression_type is None else expression_type.encode(),
+            codes=None if isinstance(wanted, Filter) else wanted,
+            filter=wanted if isinstance(wanted, Filter) else None,
+            until_ms=now_ms + CARRIED_MS,
+        )
+
     def pulled(self, group: str, topic: str, queue_id: int) -> None:
         """A handler served a pull: where an earlier native one ended does not count any more."""
         self.pulls.drop_pulled(group.encode(), topic.encode(), queue_id)
@@ -185,6 +226,7 @@ class FastLane:
     def forget_group(self, group: str) -> None:
         """The group's members or subscriptions have changed."""
         self.pulls.forget(group.encode())
+        self.pops.forget(group.encode())
 
     def forget_groups(self, changed: Iterable[str]) -> None:
         """These groups are others than before, or may read something else."""
@@ -192,17 +234,34 @@ class FastLane:
             self.forget_group(name)
 
     def forget_readers(self) -> None:
-        """Something has changed that any pull may depend on."""
+        """Something has changed that any pull or pop may depend on."""
         self.pulls.forget_all()
+        self.pops.forget_all()
+
+    def made(self, names: Iterable[str]) -> None:
+        """These topics are new: pops read their group's retry topics, too."""
+        if any(name.startswith(RETRY_PREFIX) for name in names):
+            self.pops.forget_all()
+
+    def collect_popped(self) -> None:
+        """Commit where groups pop next that popped natively."""
+        if self.pops.is_known:
+            for group, topic, queue_id, offset, times, now_ms in self.pops.take_popped():
+                self._offsets.commit_popped(
+                    group.decode(), topic.decode(), queue_id, QueueOffset(offset), now_ms, times
+                )
 
     def collect_offsets(self) -> None:
-        """Note where native pulls ended."""
+        """Note where native pulls ended, and where groups pop next."""
+        self.collect_popped()
         for group, topic, queue_id, offset in self.pulls.take_pulled():
             self._offsets.commit_pull(group.decode(), topic.decode(), queue_id, QueueOffset(offset))
 
     def collect_got(self) -> None:
-        """Count what native pulls got, and what was acknowledged natively."""
+        """Count what native pulls and pops got, and what was acknowledged natively."""
         self.acks.tell()
+        for group, topic, pops, messages, size in self.pops.readers.take_got():
+            self._statistics.popped(group.decode(), topic.decode(), messages, size, pops)
         for group, topic, pulls, messages, size in self.pulls.take_got():
             self._statistics.got(group.decode(), topic.decode(), messages, size, pulls)
 

@@ -204,6 +204,15 @@ def _native_dispatch() -> Iterator[bytes]:
         yield bytes([1, 3, 6]) + bytes(7) + b"\x28\0" + bytes(24) + b"\0" * 16 + log
 
 
+def _native_pop() -> Iterator[bytes]:
+    times = (60_000).to_bytes(8, "little") + bytes(16)
+    for mode in range(16):
+        for queue_id, count in ((255, 1), (255, 32), (0, 8), (3, 2)):
+            pops = b"".join(bytes([draw, queue_id, count]) + times for draw in range(6))
+            yield bytes([mode, mode, 90]) + bytes(5) + pops
+            yield bytes([mode & 1, mode, 40, 2, 60, 1, 5, 9, 2, 1]) + b"\1\7\0\x80" * 4 + pops
+
+
 def _native_crc() -> Iterator[bytes]:
     for size in (1, 31, 32, 33, 63, 64, 65, 127, 130, 300):
         yield b"\x11\0" + logs()[0][:size]
@@ -361,6 +370,7 @@ _MAKERS: Final = {
     "json_dialect": _json,
     "json_strict": _json,
     "messages": _messages,
+    "pop": _native_pop,
     "queue": _native_queue,
     "record": _native_record,
     "records": logs,

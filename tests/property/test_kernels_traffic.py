@@ -28,7 +28,12 @@ PULL_INT64 = ("queueOffset", "commitOffset", "suspendTimeoutMillis", "subVersion
 END_TEXTS = ("producerGroup", "msgId")
 ACK_TEXTS = ("consumerGroup", "topic", "extraInfo")
 END_INT64 = ("tranStateTableOffset", "commitLogOffset")
-BODILESS = (11, 37, 200051)
+POP_INT32, POP_INT64 = (
+    ("queueId", "maxMsgNums", "initMode"),
+    ("invisibleTime", "pollTime", "bornTime"),
+)
+POP_OPTIONAL = {"expType": TEXT, "exp": TEXT, "attemptId": TEXT, "order": FLAG}
+BODILESS = (11, 37, 200050, 200051)
 BINARY_CODES = [code for code in traffic.CODES if code < 1 << 15]
 """A code has two bytes in the binary header."""
 OPTIONAL = {"i", "properties", "subscription", "expressionType"}
@@ -48,6 +53,9 @@ def members_of(code: int) -> dict[str, st.SearchStrategy[str]]:
     elif code == 200051:
         optional = {}
         texts, int32, int64 = ACK_TEXTS, ("queueId",), ("offset",)
+    elif code == 200050:
+        optional = POP_OPTIONAL
+        texts, int32, int64 = ACK_TEXTS[:2], POP_INT32, POP_INT64
     elif code == 11:
         optional = {key: texts_of(INT32) for key in ("maxMsgBytes", "requestSource")}
         texts, int32, int64 = PULL_TEXTS, PULL_INT32, PULL_INT64
@@ -72,6 +80,7 @@ def fields_of(draw: st.DrawFn, code: int) -> dict[str, str]:
     fields = {}
     optional = OPTIONAL | {*"jklm", "reconsumeTimes", "maxReconsumeTimes", "unitMode", "batch"}
     optional |= {"maxMsgBytes", "requestSource", "fromTransactionCheck", "transactionId"}
+    optional |= POP_OPTIONAL.keys()
     for key, values in members_of(code).items():
         if key not in optional or draw(st.booleans()):
             fields[key] = draw(values)

@@ -18,7 +18,7 @@ def requests(frames: list[Golden]) -> list[Golden]:
 
 def test_every_request_that_is_served_is_plain(all_frames) -> None:
     golden = requests(all_frames)
-    in_json_alone = {(RequestCode.ACK_MESSAGE, 1)}
+    in_json_alone = {(RequestCode.ACK_MESSAGE, 1), (RequestCode.POP_MESSAGE, 1)}
     assert {(each.truth["code"], each.frame[4]) for each in golden} == {
         (code, codec) for code in traffic.CODES for codec in (0, 1)
     } - in_json_alone

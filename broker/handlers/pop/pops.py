@@ -60,9 +60,26 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
         popped = Popped(now_ms, 0)
         if (yield from broker.pop.ready()):
             popped = yield from broker.pop.popping.pop(wish, now_ms)
+            _learn(broker, header, wish, popped)
         return _Pop(broker, request, wish, peer).first(popped, until_ms, now_ms)
 
     table.add(RequestCode.POP_MESSAGE, pop)
+
+
+def _learn(broker: BrokerContext, header: PopMessageRequest, wish: PopWish, popped: Popped) -> None:
+    """The next ones may be served natively."""
+    if popped.taken and not wish.is_ordered and broker.pop.is_ready:
+        kinds = broker.pop.popping.retry_kinds(wish.topic, wish.group)
+        names = [kind.topic_of(wish.topic, wish.group) for kind in kinds]
+        broker.fast.learn_pop(
+            wish.group,
+            wish.topic,
+            wish.wanted,
+            header.exp,
+            header.exp_type,
+            names,
+            popped.pop_time_ms,
+        )
 
 
 def _wish(

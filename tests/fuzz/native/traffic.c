@@ -120,8 +120,19 @@ static void check_plain(const struct trf_request *request, const struct place *p
               request->ack.extra_info.at != NULL);
         return;
     }
+    if (request->kind == TRF_POP) {
+        CHECK(request->code == TRF_POP_MESSAGE);
+        check_text(request->pop.consumer_group, place);
+        check_text(request->pop.topic, place);
+        check_text(request->pop.expression, place);
+        check_text(request->pop.expression_type, place);
+        check_text(request->pop.attempt_id, place);
+        CHECK(request->pop.topic.at != NULL && request->pop.consumer_group.at != NULL);
+        return;
+    }
     CHECK(request->kind == TRF_SEND && request->code != TRF_PULL_MESSAGE &&
-          request->code != TRF_END_TRANSACTION && request->code != TRF_ACK_MESSAGE);
+          request->code != TRF_END_TRANSACTION && request->code != TRF_ACK_MESSAGE &&
+          request->code != TRF_POP_MESSAGE);
     check_text(request->send.producer_group, place);
     check_text(request->send.topic, place);
     check_text(request->send.default_topic, place);

@@ -64,7 +64,7 @@ async def broker(
     fast.start(world.broker.store_host)
     server = Server(world.table, options, lambda: world.now_ms)
     loop = asyncio.get_running_loop()
-    gate = Gate(lane, store.statistics.pulls, Turn(lane, loop.call_soon) if turns else None)
+    gate = Gate(lane, store.statistics.pulls[0], Turn(lane, loop.call_soon) if turns else None)
     port = await server.start("127.0.0.1", 0, gate=gate)
     raw = Raw(*await asyncio.open_connection("127.0.0.1", port))
     for opaque in range(8):

@@ -257,7 +257,10 @@ class BrokerLives(ABC):
     # Requests
 
     def _ask(self, code: int, header: object, body: bytes = b"") -> Later[Command | None]:
-        answer: Any = self._table.dispatch(new_request(code, header, body), self.peer, self.now_ms)
+        return self._by_handlers(new_request(code, header, body))
+
+    def _by_handlers(self, request: Command) -> Later[Command | None]:
+        answer: Any = self._table.dispatch(request, self.peer, self.now_ms)
         while isinstance(answer, Generator):
             try:
                 next(answer)

@@ -1,0 +1,266 @@
+# cython: auto_pickle=False
+"""Plain pops: from a request to check points and slices of the log, without a Python object for
+each message.
+
+Owns the table of groups and topics whose pops are plain, and where they pop next while Python does
+not look. It must never decide what is plain: the broker does (broker/traffic/fast_lane.py); nor
+know a place that Python knows, too. Called by FastConnection for each pop, and by the broker.
+
+    places_of -> pop, pop, pop ... -> take_popped: Python has the places, and is asked for them anew
+"""
+
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcpy, memset
+
+from turbopump.pyx.acks cimport Acks
+from turbopump.pyx.c_lane cimport LANE_DONE, lane_core, nam_find, nam_text
+from turbopump.pyx.c_pops cimport *
+from turbopump.pyx.c_pulls cimport *
+from turbopump.pyx.c_traffic cimport *
+from turbopump.pyx.filter cimport Filter
+from turbopump.pyx.pulls cimport Pulls
+
+cdef enum:
+    TRIES = 64                    # memory that one pop asks for, until it is for the handler
+    FIRST_ROWS = 16
+
+
+cdef class PopTurns:
+    """See the stub."""
+
+    def __cinit__(self, draw_one not None):
+        self.draw_one, self.draw = draw_one, -1
+
+    def take(self) -> tuple[int, int]:
+        """(number, draw) of one more pop."""
+        cdef int32_t draw = self.peek()
+        self.count()
+        return self.number, draw
+
+    cdef int32_t peek(self) except -1:
+        """What the next pop draws."""
+        if self.draw < 0:
+            self.draw = self.draw_one() % 100
+        return self.draw
+
+    cdef void count(self) noexcept:
+        """The pop is."""
+        self.number += 1
+        self.draw = -1
+
+
+cdef class Pops:
+    """See the stub."""
+
+    def __cinit__(self, Pulls readers not None, Acks acks not None):
+        self.readers, self.acks, self.turns = readers, acks, None
+        self.places_of = self.left = None
+        self.texts = []
+
+    def __dealloc__(self):
+        for number in range(self.row_count):
+            PyMem_Free(self.core.rows[number].places)
+        PyMem_Free(self.core.rows)
+
+    def begin(self, PopTurns turns not None, places_of not None, left not None) -> None:
+        """Serve from now on; see the stub."""
+        self.turns, self.places_of, self.left = turns, places_of, left
+
+    def serve(
+        self, bytes group not None, bytes topic not None, int32_t queue_limit, tuple retries, *,
+        bytes expression, bytes expression_type, codes, Filter filter, int64_t until_ms
+    ) -> None:
+        """Pops of this group from this topic are plain; see the stub."""
+        cdef nam_text first, second
+        cdef lane_popper *popper
+        cdef lane_place *places
+        cdef int32_t number, acker
+        cdef int32_t total = queue_limit
+        cdef list names = [name for name, _ in retries]
+        cdef list counts = [<int32_t>count for _, count in retries]
+        if len(retries) > <Py_ssize_t>LANE_RETRIES:
+            raise ValueError("so many retry topics has no group")
+        acker = self.acks.row_of(group, topic)
+        self.row_at(self.readers.core.pairs.count)  # a reader is never without its row here
+        self.readers.serve(
+            group, topic, queue_limit, readers=(0, 0), topic_sys_flag=0, group_sys_flag=0,
+            sub_version=0, subscription=expression, expression_type=expression_type, codes=codes,
+            filter=filter, until_ms=until_ms)
+        first.at, first.size = <const uint8_t *><const char *>group, <size_t>len(group)
+        second.at, second.size = <const uint8_t *><const char *>topic, <size_t>len(topic)
+        number = nam_find(&self.readers.core.pairs, first, second)
+        if number < 0:
+            return
+        popper = self.row_at(number)
+        if acker < 0 or popper.is_known or not self.readers.core.rows[number].plain:
+            self.readers.core.rows[number].plain = False
+            return
+        for count in counts:
+            total += count
+        places = <lane_place *>PyMem_Calloc(<size_t>total + 1, sizeof(lane_place))
+        if places == NULL:
+            self.readers.core.rows[number].plain = False
+            raise MemoryError
+        PyMem_Free(popper.places)
+        popper.places, popper.queue_count, popper.acker = places, queue_limit, acker
+        popper.retry_count = 0
+        self.texts[number] = names
+        for at in range(len(names)):
+            popper.retries[at].topic = text_of(names[at])
+            popper.retries[at].queue_count = counts[at]
+            popper.retry_count += 1
+
+    def forget(self, bytes group not None) -> None:
+        """Pops of this group are for the Python handler, until they are served again."""
+        self.readers.forget(group)
+
+    def forget_all(self) -> None:
+        """As `forget` for every group."""
+        self.readers.forget_all()
+
+    def take_popped(self) -> list[tuple[bytes, bytes, int, int, int, int]]:
+        """Where groups pop next, for Python from here on; see the stub."""
+        cdef list taken = []
+        cdef list moved = []
+        cdef lane_popper *popper
+        cdef lane_place *place
+        cdef int32_t number = lane_take_popped(&self.core)
+        while number >= 0:
+            popper = &self.core.rows[number]
+            for queue_id in range(popper.queue_count):
+                place = &popper.places[queue_id]
+                if place.moves:
+                    moved.append((number, queue_id, place.next, place.moves))
+            number = lane_take_popped(&self.core)
+        for number, queue_id, queue_offset, moves in moved:
+            group, topic = self.readers.names[number]
+            taken.append((group, topic, queue_id, queue_offset, moves, self.popped_ms))
+        return taken
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is something to take."""
+        return self.core.first_known != 0
+
+    cdef lane_popper *row_at(self, int32_t number) except NULL:
+        """The row of a reader, made if it is missing."""
+        cdef int32_t count = self.row_count
+        cdef void *rows
+        if number >= count:
+            while count <= number:
+                count = max(<int32_t>FIRST_ROWS, 2 * count)
+            rows = PyMem_Realloc(self.core.rows, <size_t>count * sizeof(lane_popper))
+            if rows == NULL:
+                raise MemoryError
+            self.core.rows = <lane_popper *>rows
+            memset(&self.core.rows[self.row_count], 0,
+                   <size_t>(count - self.row_count) * sizeof(lane_popper))
+            self.texts += [None] * (count - self.row_count)
+            self.row_count = count
+        return &self.core.rows[number]
+
+    cdef bint ask(self, int32_t row) except -1:
+        """Have Python say where the group pops next; False: it has to look itself."""
+        cdef lane_popper *popper = &self.core.rows[row]
+        cdef Py_ssize_t total = popper.queue_count
+        cdef list counts = []
+        cdef list found
+        for at in range(popper.retry_count):
+            counts.append(popper.retries[at].queue_count)
+            total += popper.retries[at].queue_count
+        names = self.texts[row]
+        group, topic = self.readers.names[row]
+        found = self.places_of(group, topic, popper.queue_count, list(zip(names, counts)))
+        # What was called may have had the rows moved, or this one made anew.
+        popper = &self.core.rows[row]
+        if found is None or popper.is_known or self.texts[row] is not names:
+            return False
+        if len(found) != total:
+            raise ValueError("not a place for each queue")
+        for at in range(total):
+            popper.places[at].next, popper.places[at].moves = found[at], 0
+        lane_known(&self.core, row)
+        return True
+
+    cdef bint find(self, const trf_request *request, int64_t now_ms) except -1:
+        """What a pop gets is in `got`, and the readers' `found`; False: it is for the Python
+        handler. Nothing is changed."""
+        cdef lane_found_outcome outcome = LANE_NOT_HERE
+        cdef Pulls readers = self.readers
+        cdef int32_t row, draw
+        if self.turns is None or self.acks.core.revive_queues <= 0:
+            return False
+        for _ in range(TRIES):
+            readers.tidy()
+            row = lane_find_popper(&readers.core, &self.core, &request.pop, now_ms)
+            if row < 0:
+                return False
+            draw = self.turns.peek()
+            if not self.core.rows[row].is_known and not self.ask(row):
+                return False
+            outcome = lane_find_popped(&readers.core, &self.core, row, &request.pop, draw,
+                                       &readers.found, &self.got)
+            if outcome == LANE_NEEDS_UNITS:
+                if not readers.fetch_units(&self.got.pull):
+                    return False
+            elif outcome == LANE_NEEDS_LOG:
+                if not readers.fetch_log(readers.found.lacking):
+                    return False
+            else:
+                break
+        if outcome != LANE_FOUND:
+            return False
+        self.row = row
+        readers.found.count = <size_t>self.got.count
+        readers.found.size, readers.found.run_count = self.got.size, self.got.run_count
+        memcpy(readers.found.runs, self.got.runs, self.got.run_count * sizeof(lane_run))
+        return True
+
+    cdef void fill(self, const trf_request *request, int64_t now_ms,
+                   trf_pop_answer *answer) noexcept:
+        """The answer to what was found."""
+        answer.opaque = request.opaque
+        answer.revive_queue_id = <int32_t>((self.turns.number + 1) % self.acks.core.revive_queues)
+        answer.pop_time_ms, answer.invisible_ms = now_ms, request.pop.invisible_ms
+        answer.rest, answer.body_size = self.got.rest, self.got.size
+        lane_put_offsets(&self.got, self.starts, self.offsets, answer)
+
+    cdef bint hide(self, lane_core *lane, const trf_request *request, int64_t now_ms):
+        """Write the check points of what was found, and count it; False: it is for the Python
+        handler, and nothing was done."""
+        cdef int32_t revive_queue_id
+        revive_queue_id = <int32_t>((self.turns.number + 1) % self.acks.core.revive_queues)
+        if lane_hide(lane, &self.acks.core, &self.core, self.row, &request.pop, revive_queue_id,
+                     now_ms, &self.got) != LANE_DONE:
+            return False
+        self.turns.count()
+        self.popped_ms = now_ms
+        self.pop_count += 1
+        self.readers.core.rows[self.row].got_times += self.got.part_count
+        self.readers.core.rows[self.row].got_count += self.got.count
+        self.readers.core.rows[self.row].got_size += <int64_t>self.got.size
+        self.readers.found_count += self.got.part_count
+        self.readers.transferred_count += self.got.count
+        return True
+
+    cdef int note(self, int64_t until_ms, bint watched) except -1:
+        """What was given is in flight; pops that wait are notified of what is left."""
+        cdef int32_t part, acker
+        cdef const lane_part *one
+        acker = self.core.rows[self.row].acker
+        for part in range(self.got.part_count):
+            one = &self.got.parts[part]
+            self.acks.popped(acker, until_ms, one.count, one.queue_id,
+                             self.got.offsets[one.first])
+        if watched and self.got.rest > 0:
+            topic = self.readers.names[self.row][1]
+            for part in range(self.got.part_count):
+                self.left(topic, self.got.parts[part].queue_id)
+        return 0
+
+
+cdef trf_text text_of(bytes text):
+    cdef trf_text found
+    found.at, found.size = <const uint8_t *><const char *>text, <unsigned int>len(text)
+    return found

@@ -126,6 +126,8 @@ class ContainerNode:
         self._server: Server
         self._stopping = False
         self._address = ""
+        self.unclean: list[str] = []
+        """Brokers that did not stop in order with the container, and why, as sentences."""
 
     @property
     def address(self) -> str:
@@ -171,8 +173,9 @@ class ContainerNode:
         self._stopping = True
         try:
             replicas = [one for one in self._members if not one.is_master]
-            await asyncio.gather(*map(self._stopped, replicas))
-            await asyncio.gather(*map(self._stopped, self._members))
+            reasons = await asyncio.gather(*map(self._stopped, replicas))
+            reasons += await asyncio.gather(*map(self._stopped, self._members))
+            self.unclean = [reason for reason in reasons if reason]
             for reading in self._reading:
                 reading.cancel()
             while self._tasks:
@@ -295,7 +298,7 @@ class ContainerNode:
             await member.node.stop()
         except Exception as error:
             logger.exception("broker %s did not stop in order", name)
-            reason = one_line(error)
+            reason = f"{name} did not stop in order: {one_line(error)}"
         self._members.drop(member)
         self._told(BrokerEvent("removed", name, reason))
         return reason

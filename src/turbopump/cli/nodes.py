@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turbopump.cli import logs
-from turbopump.cli.errors import UserError, sentence_of
+from turbopump.cli.errors import CommandFailed, UserError, sentence_of
 from turbopump.cli.files import read_text
 from turbopump.cli.options import Json, LogLevel, port_option, split_addresses
 from turbopump.cli.output import print_json, print_lines
@@ -231,6 +231,8 @@ def container(
         config.namesrv_addr = split_addresses(name_servers)
     node = ContainerNode(config, told=lambda event: _of_container(event, as_json))
     run(serve(node, lambda: _ready("container", node.address, as_json)))
+    if node.unclean:
+        raise CommandFailed("; ".join(node.unclean))
     _stopped(as_json)
 
 

@@ -197,6 +197,11 @@ def test_a_disk_that_fails_is_one_brokers(tmp_path: Path) -> None:
                             break
                     await asyncio.sleep(0.05)
             assert len(await container.bodies("good")) == 20
+            bad.fail_sync = True
+            assert await container.send("bad", b"5") != 0
+        (reason,) = container.node.unclean
+        assert reason.startswith("DefaultCluster_bad_0 did not stop in order: OSError")
+        assert not (tmp_path / "good" / "abort").exists()
 
     play(story)
 

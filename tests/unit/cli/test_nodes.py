@@ -24,6 +24,7 @@ class Made:
 
     def __init__(self, config: Any, **more: Any) -> None:
         self.config, self.more = config, more
+        self.unclean: list[str] = []
         port = getattr(config, "listen_port", None) or config.grpc_server_port
         self.address = f"127.0.0.1:{port}"
         Made.all.append(self)

@@ -260,9 +260,7 @@ class ContainerNode:
 
     async def _serves(self, member: ContainerMember) -> None:
         """Raises AddRefused where it does not; then nothing of it runs, and it is no member."""
-        context = contextvars.copy_context()
-        context.run(BROKER.set, member.name)
-        starting = asyncio.get_running_loop().create_task(member.node.start(), context=context)
+        starting = _named_task(member.name, member.node.start())
         start = self._starts[member] = _Start(starting, asyncio.Event())
         try:
             await asyncio.wait([starting])
@@ -295,7 +293,7 @@ class ContainerNode:
         name, reason = member.name, ""
         member.state = PartOfLife.STOPPING
         try:
-            await member.node.stop()
+            await _named_task(name, member.node.stop())
         except Exception as error:
             logger.exception("broker %s did not stop in order", name)
             reason = f"{name} did not stop in order: {one_line(error)}"
@@ -345,6 +343,13 @@ class ContainerNode:
         work = partial(write_back, self._files, self._config.path, changed)
         self._disk.submit(work, saved.resolve)
         return saved
+
+
+def _named_task(broker: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """A task of which, and of whose connections and timers, the log says which broker they are."""
+    context = contextvars.copy_context()
+    context.run(BROKER.set, broker)
+    return asyncio.get_running_loop().create_task(work, context=context)
 
 
 def _why_not_started(task: asyncio.Task[None], member: ContainerMember) -> str:

@@ -370,15 +370,19 @@ def _now_ms() -> int:
 
 
 def _text_of(path: str) -> str:
-    """The text of a configuration file that a peer names: of no device, and not more than one has.
-    Raises OSError."""
+    """The text of a configuration file that a peer names. What is no file on a disk is not read: a
+    device, or one of /proc, which has no size, may never end. Raises OSError."""
     at = Path(path).expanduser()
     status = at.stat()
     if not stat.S_ISREG(status.st_mode):
         raise OSError(0, "it is no file")
-    if status.st_size > FILE_MAX:
+    if status.st_size == 0:
+        return ""
+    with at.open("rb") as file:
+        data = file.read(FILE_MAX + 1)
+    if len(data) > FILE_MAX:
         raise OSError(0, f"it has more than {FILE_MAX} bytes")
     try:
-        return at.read_text("utf-8")
+        return data.decode()
     except UnicodeDecodeError:
         raise OSError(0, "it is not UTF-8 text") from None

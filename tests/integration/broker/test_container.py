@@ -16,7 +16,7 @@ from tests.integration.broker.electing import BROKER, elections
 from tests.unit.engine.conftest import TroubledFiles
 
 from turbopump.broker.config.config import BrokerConfig
-from turbopump.broker.container.config import ContainerConfig
+from turbopump.broker.container.config import FILE_MAX, ContainerConfig
 from turbopump.broker.container.node import BrokerEvent, ContainerNode
 from turbopump.broker.escape.masters import Neighbour
 from turbopump.broker.node import BrokerNode
@@ -169,6 +169,14 @@ def test_what_cannot_start_takes_nothing_down(tmp_path: Path) -> None:
             assert code == 1 and f"port {port}" in str(remark) and "in use" in str(remark)
             code, remark = await container.add("/dev/zero")
             assert (code, remark) == (1, "addBroker properties empty: /dev/zero: it is no file")
+            assert await container.add("/proc/self/pagemap") == (1, "addBroker properties empty")
+            large = tmp_path / "large.conf"
+            large.write_bytes(b"#" * (FILE_MAX + 1))
+            code, remark = await container.add(str(large))
+            assert code == 1 and str(remark).endswith(f"more than {FILE_MAX} bytes")
+            large.write_bytes(b"brokerName=\xff\n")
+            code, remark = await container.add(str(large))
+            assert code == 1 and str(remark).endswith("it is not UTF-8 text")
             assert [one.name for one in container.node.members] == ["DefaultCluster_fine_0"]
             assert await container.send("fine", b"2") == 0
 

@@ -2,8 +2,7 @@
 
 Ours serves them at the broker's own port, and by a proxy in front of two brokers. `--target
 rocketmq` has RocketMQ's proxy 5.5.0 in front of RocketMQ's broker, and ours in front of two. Each
-client runs all its scenarios at once, on topics of its own; Java's uses
-TLS, which is its default.
+client runs all its scenarios at once, on topics of its own; Java's uses TLS, which is its default.
 """
 
 import sys

@@ -164,6 +164,7 @@ def proxy(
     as_json: Json = False,
 ) -> None:
     """Run one proxy until Ctrl-C: gRPC for a whole cluster, at one address."""
+    from turbopump.cli.group.beside import proxy_node
     from turbopump.cli.running import run
     from turbopump.cli.serving import serve
     from turbopump.net.wire.java_properties import PropertiesError
@@ -180,13 +181,7 @@ def proxy(
     if port is not None:
         config.grpc_server_port = port
     _warn(config_file, warnings)
-    try:
-        from turbopump.proxy.node import ProxyNode
-    except ModuleNotFoundError as error:
-        if not (error.name or "").startswith("google"):
-            raise
-        raise UserError(f"a proxy needs protobuf: {error}; install protobuf") from None
-    node = ProxyNode(config)
+    node = proxy_node(config)
     run(serve(node, lambda: _ready("proxy", node.address, as_json)))
     _stopped(as_json)
 

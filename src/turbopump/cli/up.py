@@ -16,6 +16,7 @@ from turbopump.cli.options import Json, LogLevel, port_option
 from turbopump.cli.output import print_json, print_lines
 
 if TYPE_CHECKING:
+    from turbopump.cli.group.beside import ProxyBeside
     from turbopump.cli.progress import Recovering
     from turbopump.cluster import Cluster
 
@@ -69,6 +70,17 @@ Processes = Annotated[
         "with controllers and with --acting-master, unless --one-process.",
     ),
 ]
+ProxyPort = Annotated[
+    int | None,
+    port_option(
+        "--proxy-port",
+        help="Run a proxy, too: gRPC for all brokers at this port; 0 for a free one.",
+    ),
+]
+MoreProperties = Annotated[
+    Path | None,
+    typer.Option("-c", "--config", metavar="FILE", help="More properties of the broker."),
+]
 
 
 def up(
@@ -94,11 +106,9 @@ def up(
     brokers: Brokers = 1,
     controllers: Controllers = 0,
     controller_port: ControllerPort = 9877,
+    proxy_port: ProxyPort = None,
     processes: Processes = None,
-    config: Annotated[
-        Path | None,
-        typer.Option("-c", "--config", metavar="FILE", help="More properties of the broker."),
-    ] = None,
+    config: MoreProperties = None,
     log_level: LogLevel = "info",
     as_json: Json = False,
 ) -> None:
@@ -108,6 +118,7 @@ def up(
     `--replicas 2 --acting-master` one whose replicas serve consumers until it is back: break it
     with `turbopump node kill master`.
     """
+    from turbopump.cli.group.beside import beside_of
     from turbopump.cli.progress import Recovering
     from turbopump.cluster import Cluster
 
@@ -134,29 +145,34 @@ def up(
     if apart:
         from turbopump.cli.group.up_processes import up_processes
 
-        up_processes(cluster, host, controllers, log_level, as_json)
+        up_processes(cluster, host, controllers, proxy_port, log_level, as_json)
         _stopped(as_json)
         return
 
-    _run_here(cluster, recovering, config, as_json)
+    beside = None if proxy_port is None else beside_of(cluster, host, proxy_port)
+    _run_here(cluster, beside, recovering, config, as_json)
     _stopped(as_json)
 
 
 def _run_here(
-    cluster: "Cluster", recovering: "Recovering", config: Path | None, as_json: bool
+    cluster: "Cluster",
+    beside: "ProxyBeside | None",
+    recovering: "Recovering",
+    config: Path | None,
+    as_json: bool,
 ) -> None:
     """All nodes on one loop of this process, until a signal."""
     from turbopump.cli.running import run
-    from turbopump.cli.serving import serve
+    from turbopump.cli.serving import Together, serve
 
     def ready() -> None:
         recovering.end()
         for warning in cluster.warnings:
             logging.getLogger(__name__).warning("%s: %s", config, warning)
-        _announce(cluster, as_json)
+        _announce(cluster, "" if beside is None else beside.address, as_json)
 
     try:
-        run(serve(cluster, ready))
+        run(serve(cluster if beside is None else Together(cluster, beside), ready))
     finally:
         recovering.end()
 
@@ -196,7 +212,7 @@ def read_properties(path: Path) -> dict[str, str]:
     return {item.key: item.value for item in found}
 
 
-def _announce(cluster: "Cluster", as_json: bool) -> None:
+def _announce(cluster: "Cluster", proxy: str, as_json: bool) -> None:
     if as_json:
         print_json(
             {
@@ -204,6 +220,7 @@ def _announce(cluster: "Cluster", as_json: bool) -> None:
                 "namesrv": [cluster.namesrv],
                 "controllers": cluster.controllers,
                 "brokers": [dataclasses.asdict(broker) for broker in cluster.brokers],
+                **({"proxy": proxy} if proxy else {}),
                 "data": str(cluster.data.absolute()),
             }
         )
@@ -212,6 +229,7 @@ def _announce(cluster: "Cluster", as_json: bool) -> None:
     copies = f", replicas at {', '.join(each.address for each in replicas)}" if replicas else ""
     found = cluster.controllers
     quorum = f", controllers {', '.join(found)}" if found else ""
+    quorum += f", proxy at {proxy}" if proxy else ""
     print_lines(
         [
             f"Turbopump is ready. Name server {cluster.namesrv}, broker {broker.name} at "

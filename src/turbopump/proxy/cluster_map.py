@@ -166,8 +166,7 @@ class ClusterMap:
         broker = self._brokers.setdefault(data.broker_name, _Broker())
         master = data.broker_addrs.get(0, "")
         if master != broker.master:
-            if broker.master:
-                logger.info("the master of %s is %s now", data.broker_name, master or "nobody")
+            logger.info("the master of %s: %s", data.broker_name, master or "none")
             broker.master, broker.failed_ms = master, None
         broker.cluster = data.cluster
 

@@ -1,5 +1,6 @@
 """`turbopump up` as a process: ready, used, stopped, and what it says when it cannot start."""
 
+import asyncio
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from turbopump import Message, Producer, SimpleConsumer
 from turbopump.net.grpc.server import why_no_grpc
 
 pytestmark = pytest.mark.integration
@@ -364,3 +366,27 @@ def test_a_reader_that_goes_away_ends_a_command_quietly(program: list[str], tmp_
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 1
+
+
+@pytest.mark.skipif(why_no_grpc() is not None, reason="libnghttp2 is not installed")
+@pytest.mark.parametrize("apart", [[], ["--processes"]])
+def test_a_proxy_beside_the_group(up: Ready, command: Command, apart: list[str]) -> None:
+    running = up("--proxy-port", "0", *apart)
+    ready, said = running.ready, running.process.stdout
+    while ready["event"] != "ready":  # each process has a line of its own before
+        ready = json.loads(said.readline())
+    proxy, (namesrv,), (broker,) = ready["proxy"], ready["namesrv"], ready["brokers"]
+    made = command("admin", "updateTopic", "-n", namesrv, "-b", broker["address"], "-t", "T")
+    assert made.code == 0, made
+
+    async def go_round() -> list[bytes]:
+        async with (
+            Producer(endpoints=proxy) as producer,
+            SimpleConsumer("G", endpoints=proxy) as consumer,
+        ):
+            consumer.subscribe("T")
+            await producer.send(Message("T", b"by the proxy"))
+            return [one.body for one in await consumer.receive()]
+
+    assert asyncio.run(go_round()) == [b"by the proxy"]
+    assert running.stop().code == 0

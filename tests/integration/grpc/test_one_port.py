@@ -188,7 +188,7 @@ def test_handed_connections_count_against_the_limit_of_the_port(serve: Serve) ->
     limited: GrpcServer = served.server
     hub = served.remoting._hub
     assert hub is not None
-    hub._limit = 2
+    hub._most = 2
     with talk(served) as one, talk(served) as two:
         for each in (one, two):
             each.sendall(BEGIN)

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from turbopump.cli.errors import UserError
+from turbopump.cli.group.beside import beside_of
 from turbopump.cli.group.control import Control
 from turbopump.cli.group.files import write_files
 from turbopump.cli.group.processes import Processes
 from turbopump.cli.output import columns, print_json, print_lines
 from turbopump.cli.running import client_options, run
-from turbopump.cli.serving import serve
+from turbopump.cli.serving import Together, serve
 from turbopump.cluster import Cluster, ClusterError
 
 if TYPE_CHECKING:
@@ -22,11 +23,20 @@ NODE_LINE = "  {:<20} {:>8}  {:<24} {}"
 
 
 def up_processes(
-    cluster: Cluster, host: str, controllers: int, log_level: str, as_json: bool
+    cluster: Cluster,
+    host: str,
+    controllers: int,
+    proxy_port: int | None,
+    log_level: str,
+    as_json: bool,
 ) -> None:
     """Run the group until a signal; raises UserError."""
     group = _Group(cluster, host, controllers, log_level, as_json)
-    run(serve(group, group.announce))
+    if proxy_port is None:
+        run(serve(group, group.announce))
+        return
+    beside = beside_of(cluster, host, proxy_port, lambda: group.namesrv)
+    run(serve(Together(group, beside), lambda: group.announce(beside.address)))
 
 
 class _Group:
@@ -91,11 +101,16 @@ class _Group:
         elif self._is_ready and event["event"] == "node":
             print_lines([f"{event['node']} (pid {event['pid']}): {event['state']}"], flush=True)
 
-    def announce(self) -> None:
+    @property
+    def namesrv(self) -> str:
+        """Where the name server is."""
+        return str(self._nodes[0]["address"])
+
+    def announce(self, proxy: str = "") -> None:
         """Say that clients are served, and where."""
         self._is_ready = True
         cluster, nodes = self._cluster, self._nodes
-        namesrv = nodes[0]["address"]
+        namesrv = self.namesrv
         if self._json:
             print_json(
                 {
@@ -106,6 +121,7 @@ class _Group:
                     ],
                     "brokers": self._brokers,
                     "nodes": nodes,
+                    **({"proxy": proxy} if proxy else {}),
                     "data": str(cluster.data.absolute()),
                 }
             )
@@ -114,7 +130,8 @@ class _Group:
         last = next(each["node"] for each in reversed(nodes) if _is_broker(each, self._brokers))
         print_lines(
             [
-                f"Turbopump is ready. Name server {namesrv}, data in {cluster.data}.",
+                f"Turbopump is ready. Name server {namesrv}, "
+                f"{f'proxy at {proxy}, ' if proxy else ''}data in {cluster.data}.",
                 "",
                 columns(NODE_LINE, "node", "pid", "address", "configuration"),
                 *(

@@ -1,0 +1,73 @@
+"""The proxy that `turbopump up --proxy-port` runs beside a group.
+
+Owns when it is made: its name server is known once the group runs. Called by up.py and
+up_processes.py, which run it behind the group, and by nodes.py.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from turbopump.cli.errors import UserError
+
+if TYPE_CHECKING:
+    from turbopump.cluster import Cluster
+    from turbopump.proxy.config import ProxyConfig
+    from turbopump.proxy.node import ProxyNode
+
+
+class ProxyBeside:
+    """A proxy in this process, for the brokers of `namesrv()`; `tls` are properties."""
+
+    def __init__(
+        self, namesrv: Callable[[], str], host: str, port: int, tls: dict[str, str]
+    ) -> None:
+        self._namesrv = namesrv
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._node: ProxyNode | None = None
+
+    @property
+    def address(self) -> str:
+        """Where clients of gRPC connect."""
+        assert self._node is not None, "it is started"
+        return self._node.address
+
+    async def start(self) -> None:
+        """Raises ConfigError, UserError."""
+        from turbopump.proxy.config import ProxyConfig
+
+        config = ProxyConfig(
+            namesrv_addr=[self._namesrv()],
+            bind_address=self._host,
+            grpc_server_port=self._port,
+            tls_properties=self._tls,
+        )
+        self._node = proxy_node(config)
+        await self._node.start()
+
+    async def stop(self) -> None:
+        """End it."""
+        if self._node is not None:
+            await self._node.stop()
+
+
+def beside_of(
+    cluster: "Cluster", host: str, port: int, namesrv: Callable[[], str] | None = None
+) -> ProxyBeside:
+    """A proxy for a cluster, with its certificates and by TLS where brokers take nothing else.
+    `namesrv`: where its name server is, if not in this process."""
+    properties = cluster.broker_properties(0, "", [])
+    tls = {key: value for key, value in properties.items() if key.startswith("tls.")}
+    return ProxyBeside(namesrv or (lambda: cluster.namesrv), host, port, tls)
+
+
+def proxy_node(config: "ProxyConfig") -> "ProxyNode":
+    """A proxy, not started; raises UserError where a package is missing."""
+    try:
+        from turbopump.proxy.node import ProxyNode
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("google"):
+            raise
+        raise UserError(f"a proxy needs protobuf: {error}; install protobuf") from None
+    return ProxyNode(config)

@@ -29,6 +29,10 @@ HEADERS_MAX: Final = 16 << 10
 STREAMS_MAX: Final = 100
 PING_S: Final = 30.0
 """A connection is asked for a sign of life so often; without one until the next time it is over."""
+CLOSE_S: Final = 1.0
+"""For a server to take the end of a connection."""
+ANSWER_MAX: Final = 192 << 20
+"""Bytes of all messages of one answer: a receive brings 32 of the largest."""
 CANCEL: Final = 8
 NO_ERROR: Final = 0
 _CODES: Final = frozenset(int(code) for code in GrpcCode)
@@ -117,6 +121,7 @@ class GrpcChannel:
         except TimeoutError:
             raise ConnectError(f"{self.address} cannot be reached: timed out") from None
         found: list[bytes] = []
+        size = 0
         done: asyncio.Future[None] = loop.create_future()
 
         def over(error: Exception | None) -> None:
@@ -127,9 +132,17 @@ class GrpcChannel:
             else:
                 done.set_exception(error)
 
+        def take(message: bytes) -> None:
+            nonlocal size
+            size += len(message)
+            if size > ANSWER_MAX:
+                text = f"an answer of over {ANSWER_MAX} bytes"
+                raise GrpcError(GrpcCode.RESOURCE_EXHAUSTED, text)
+            found.append(message)
+
         left_ms = max(1, round((deadline - loop.time()) * 1_000))
         timed = [*metadata, (b"grpc-timeout", b"%dm" % min(left_ms, 99_999_999))]
-        call = connection.begin(path, timed, framed(request), True, found.append, over)
+        call = connection.begin(path, timed, framed(request), True, take, over)
         try:
             async with asyncio.timeout_at(deadline):
                 await done
@@ -251,7 +264,12 @@ class _Connection(asyncio.Protocol):
             self._write()
             if self._transport is not None:
                 self._transport.close()
-            await self._over
+            try:
+                async with asyncio.timeout(CLOSE_S):
+                    await asyncio.shield(self._over)
+            except TimeoutError:
+                if self._transport is not None:
+                    self._transport.abort()
 
     @property
     def _is_tls(self) -> bool:

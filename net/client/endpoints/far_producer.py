@@ -16,7 +16,7 @@ from typing import Any, Final
 from turbopump.net.client import backoff
 from turbopump.net.client.endpoints.converting import outgoing
 from turbopump.net.client.endpoints.session import EndpointSession
-from turbopump.net.client.errors import BrokerError, ClientError, InvalidArgument
+from turbopump.net.client.errors import BrokerError, InvalidArgument
 from turbopump.net.client.messages import Message, SendResult, SendStatus
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.sending import check_batch
@@ -79,7 +79,7 @@ class FarProducer:
             for one, message_id in zip(messages, ids, strict=True)
         ]
         topic = messages[0].topic
-        await self._name(topic)
+        self._name(topic)
         tries = 1 if any(one.sharding_key for one in messages) else 1 + self._retries
         for failures in itertools.count(1):
             try:
@@ -134,16 +134,12 @@ class FarProducer:
             found.append(SendResult(status, message_id, "", queue, entry.offset, handle))
         return found
 
-    async def _name(self, topic: str) -> None:
-        """Say once that the client sends to a topic; a server that does not hear it takes the
+    def _name(self, topic: str) -> None:
+        """Say once that the client sends to a topic; a server that has not heard it takes the
         message all the same."""
-        if topic in self._topics or len(self._topics) >= TOPICS_MAX:
-            return
-        self._topics[topic] = None
-        try:
-            await self._session.sync()
-        except (ClientError, RemotingError) as error:
-            logger.info("the settings for topic %s were not taken: %s", topic, error)
+        if topic not in self._topics and len(self._topics) < TOPICS_MAX:
+            self._topics[topic] = None
+            self._session.sync_soon()
 
     def _settings(self) -> Any:
         return message_class("Settings")(

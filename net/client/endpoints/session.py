@@ -60,6 +60,8 @@ class EndpointSession:
         self._channel: GrpcChannel | None = None
         self._stream: OutgoingCall | None = None
         self._answered: asyncio.Future[Any] | None = None
+        self._says = asyncio.Lock()
+        self._will_say = False
         self.client_id = ""
         self.client_type = 0
 
@@ -103,7 +105,24 @@ class EndpointSession:
 
     async def sync(self) -> None:
         """Say the settings, over a new stream if there is none. Raises BrokerError where they are
-        refused, RemotingError."""
+        refused, RemotingError. An answer does not say which settings it is for: one at a time."""
+        async with self._says:
+            self._will_say = False
+            await self._say()
+
+    def sync_soon(self) -> None:
+        """Say the settings that have changed, without waiting for it."""
+        if not self._will_say and self.runs:
+            self._will_say = True
+            self._tasks.spawn(self._sync_or_not(), "settings")
+
+    async def _sync_or_not(self) -> None:
+        try:
+            await self.sync()
+        except (ClientError, RemotingError) as error:
+            logger.info("%s did not take new settings: %s", self.address, error)
+
+    async def _say(self) -> None:
         channel = self._opened()
         said = _Command(settings=self._settings()).SerializeToString()
         answered = self._answered = asyncio.get_running_loop().create_future()

@@ -47,6 +47,10 @@ async def receive(consumer: SimpleConsumer, count: int) -> list[bytes]:
     return found
 
 
+def made(topic: str, body: bytes) -> Message:
+    return Message(topic, body, tags="a", keys=["k"], properties={"u": "ü"})
+
+
 async def go_round(endpoints: str, topic: str, options: ClientOptions | None = None) -> None:
     """What is sent is received, by tags, once."""
     group = f"G{topic}"
@@ -56,17 +60,15 @@ async def go_round(endpoints: str, topic: str, options: ClientOptions | None = N
     ):
         consumer.subscribe(topic, "a")
         bodies = [b"%d" % number for number in range(20)] + [bytes(3 << 20)]
-        sent = []
-        for body in bodies:
-            message = Message(topic, body, tags="a", keys=["k"], properties={"u": "ü"})
-            sent.append(await producer.send(message))
+        sent = [await producer.send(made(topic, body)) for body in bodies]
         await producer.send(Message(topic, b"other", tags="b"))
-        batch = await producer.send_batch([Message(topic, b"x", tags="a")] * 3)
+        batch = await producer.send_batch([made(topic, b"x")] * 3)
         assert {one.status for one in [*sent, batch]} == {SendStatus.SEND_OK}
         first, *others = await consumer.receive(1)
         assert not others
         assert (first.tags, first.keys, first.properties["u"]) == ("a", ("k",), "ü")
-        assert first.message_id in {one.message_id for one in sent}
+        ids = {one.message_id for one in sent} | set(batch.message_id.split(","))
+        assert first.message_id in ids
         await consumer.change_invisible(first, 60_000)
         await consumer.ack(first)
         found = [first.body, *await receive(consumer, len(bodies) + 2)]
@@ -106,6 +108,19 @@ def test_order_time_and_recall(cluster: RunningCluster) -> None:
             assert time.monotonic() - began > 1
 
     asyncio.run(main())
+
+
+def test_first_sends_to_many_topics_do_not_wait_for_each_other(cluster: RunningCluster) -> None:
+    topics = {f"TFirst{number}": "NORMAL" for number in range(8)}
+    asyncio.run(make_topics(cluster, topics))
+
+    async def main() -> float:
+        async with Producer(endpoints=cluster.brokers[0].grpc) as producer:
+            began = time.monotonic()
+            await asyncio.gather(*(producer.send(Message(topic, b"x")) for topic in topics))
+            return time.monotonic() - began
+
+    assert asyncio.run(main()) < 2
 
 
 def test_what_goes_wrong_is_an_exception_of_the_client(cluster: RunningCluster) -> None:

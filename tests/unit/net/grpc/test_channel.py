@@ -97,6 +97,17 @@ def test_many_calls_share_one_connection(bench: Callable[..., Bench]) -> None:
     run(bench(), work)
 
 
+def test_an_answer_is_bounded_in_bytes(
+    bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel, "ANSWER_MAX", 999)
+    made = bench()
+    assert run(made, lambda one: one.ask("Echo", bytes(999))) == [bytes(999)]
+    with pytest.raises(GrpcError) as raised:
+        run(made, lambda one: one.ask("Echo", bytes(1_000)))
+    assert raised.value.code is GrpcCode.RESOURCE_EXHAUSTED
+
+
 def test_how_a_call_ends_is_said(bench: Callable[..., Bench]) -> None:
     with pytest.raises(GrpcError, match="no method") as raised:
         run(bench(), lambda one: one.ask("None", b""))

@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard csrc/*.c csrc/*.h pyx/*.pyx pyx/*.pxd)
 # More than two cores: much of the tests' time is waiting for processes and their timers.
 WORKERS ?= 5
+# Clients of other processes wait half of the time.
+INTEROP_WORKERS ?= 2
 ARGS ?=
 SUITE ?= store
 SEEDS ?= 1000
@@ -69,7 +71,7 @@ asan: $(VENV)/.dev ## the kernels under the address and undefined-behaviour sani
 	$(BIN)/python -m tests.asan
 
 interop: $(VENV)/.dev ## Apache's clients of all languages, mqadmin and brokers (needs Java 17, Maven, Go and Node.js)
-	$(BIN)/python -m pytest interop $(ARGS)
+	$(BIN)/python -m pytest interop -n $(INTEROP_WORKERS) --dist loadfile $(ARGS)
 
 rebalance: $(VENV)/.dev ## chaos evaluation of rebalancing, RocketMQ and ours (needs Java 17, Maven and Go; ARGS='--page docs/EVALUATION.md' writes its tables)
 	$(BIN)/python -m interop.rebalance_chaos $(ARGS)

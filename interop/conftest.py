@@ -1,6 +1,7 @@
 """Session set-up: which broker is tested, what is built, where files go, what is printed.
 
-Run it with `python -m pytest interop` from the repository root; `--target rocketmq` runs the same
+Run it with `make interop` (files of tests side by side, each with groups of its own), or with
+`python -m pytest interop` from the repository root; `--target rocketmq` runs the same
 tests against Apache RocketMQ itself, which is how the tests are proven.
 """
 
@@ -98,7 +99,8 @@ def pytest_terminal_summary(
     """What each client suite checked, and where to look after a failure."""
     made = config.stash.get(_SUITES, None)
     terminalreporter.section(f"interop against {config.getoption('--target')}")
-    terminalreporter.write_line(f"built in {config.stash.get(_BUILD_SECONDS, 0.0):.1f} s")
+    if _BUILD_SECONDS in config.stash:
+        terminalreporter.write_line(f"built in {config.stash[_BUILD_SECONDS]:.1f} s")
     if made is not None:
         for line in made.summary():
             terminalreporter.write_line(line)

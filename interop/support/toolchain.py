@@ -4,11 +4,13 @@ Owns interop/.cache, interop/**/target and build/interop. Never skips: a tool th
 failure that names the tool. Called by the session fixtures of conftest.py.
 """
 
+import fcntl
 import hashlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 HERE = Path(__file__).parent.parent
@@ -42,6 +44,15 @@ def missing_tools() -> list[str]:
     ]
 
 
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Test processes side by side build one after the other; what is built, they share."""
+    CACHE.mkdir(exist_ok=True)
+    with (CACHE / "build.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def _digest(files: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for file in sorted(files):
@@ -57,6 +68,7 @@ def _run(command: list[str], folder: Path) -> None:
         raise BuildError(f"{' '.join(command)} failed in {folder}:\n{done.stdout}{done.stderr}")
 
 
+@_alone()
 def build_java() -> None:
     """Compiles the Maven modules unless they were built from these very sources."""
     folder = HERE / "java"
@@ -88,6 +100,7 @@ def classpath(module: str) -> str:
     return f"{target / 'classes'}:{(target / 'classpath.txt').read_text().strip()}"
 
 
+@_alone()
 def build_python() -> Path:
     """Makes the environment of RocketMQ's Python client of gRPC. Returns its interpreter."""
     folder, stamp = PACKAGES / "grpc-python", PACKAGES / "grpc-python.stamp"
@@ -101,6 +114,7 @@ def build_python() -> Path:
     return program
 
 
+@_alone()
 def build_node() -> Path:
     """Fetches RocketMQ's Node.js client of gRPC. Returns the folder of its packages."""
     folder, stamp = PACKAGES / "grpc-node", PACKAGES / "grpc-node.stamp"
@@ -113,6 +127,7 @@ def build_node() -> Path:
     return folder / "node_modules"
 
 
+@_alone()
 def build_go() -> Path:
     """Builds the Go client; Go's own cache makes a second build quick. Returns the program."""
     CACHE.mkdir(exist_ok=True)

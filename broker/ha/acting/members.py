@@ -5,7 +5,17 @@ is due. It must never decide who acts. Made and ticked by broker/replicating.py;
 pre_online.py.
 
 A name server of RocketMQ 4 does not know the question: it is asked for the route of a topic that
-all brokers of the group have (BrokerOuterAPI: compatibleWithOldNameSrv).
+all brokers of the group have (BrokerOuterAPI: compatibleWithOldNameSrv). It does not say that it is
+one, it is silent; so is one that starts anew, or whose network is cut:
+
+    901 not answered     the route is asked for; a server that has answered 901 before is asked for
+                         that again first
+    901 refused as a     it is an old one
+    code not known
+    route answered       901 is asked once more; a server is an old one when it was silent for that
+                         and then answers the route again
+    an empty route       says that there is no member only if the server is an old one and never
+                         answered 901; and 901 is asked next
 
 A notice that the lowest id changed (905) is no more than a reason to ask at once: anyone can send
 one, and one that is lost does no harm.
@@ -42,6 +52,11 @@ MEMBERS_MAX: Final = 64
 MASTER_ID: Final = 0
 SYNC_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 """Of the topic by whose route an old name server says who is in the group."""
+AGAIN_FIRST: Final = 1
+"""So often a name server that has answered the question before is asked it again, before it is
+asked for a route."""
+OLD_ROUTES: Final = 2
+"""A name server that answers so many routes and not the question between them is an old one."""
 
 
 @dataclass(slots=True)
@@ -52,8 +67,42 @@ class _Server:
     due_ms: int = LONG_AGO_MS
     busy: bool = False
     again: bool = False
-    old: bool = False
-    """Whether it is asked for a route instead, as it did not answer the question itself."""
+    knows: bool = False
+    """Whether it has ever said itself who is in the group."""
+    failures: int = 0
+    """Questions of that which it has not answered since it last did."""
+    routes: int = 0
+    """Routes that it has answered meanwhile, one after the other."""
+    refuses: bool = False
+    """Whether it said that it does not know that question."""
+    asks_route: bool = False
+    """Whether it is asked for a route next."""
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it is RocketMQ 4's."""
+        return self.refuses or self.routes >= OLD_ROUTES
+
+    def failed(self, *, refused: bool) -> None:
+        """It has not answered what it was asked, or does not know that."""
+        if self.asks_route:
+            self.refuses, self.routes = False, 0  # it may be another one by now
+            self.asks_route = False
+            return
+        self.failures += 1
+        self.refuses, self.knows = refused, self.knows and not refused
+        self.asks_route = refused or not self.knows or self.failures > AGAIN_FIRST
+
+    def said(self, *, is_empty: bool) -> bool:
+        """It has answered what it was asked; whether that counts."""
+        if not self.asks_route:
+            self.knows, self.refuses, self.failures, self.routes = True, False, 0, 0
+            return True
+        self.routes += 1
+        self.asks_route = self.is_old and not is_empty
+        if not self.asks_route:
+            self.due_ms = LONG_AGO_MS
+        return not is_empty or (self.is_old and not self.knows)
 
 
 @dataclass(slots=True)
@@ -88,7 +137,7 @@ class GroupMembers:
     def is_old(self, address: str) -> bool:
         """Whether the name server there is asked as one of RocketMQ 4."""
         server = self._servers.get(address)
-        return server is not None and server.old
+        return server is not None and server.is_old
 
     @property
     def answered_ms(self) -> int:
@@ -119,7 +168,7 @@ class GroupMembers:
 
     def _ask(self, address: str, server: _Server, due_ms: int) -> None:
         server.busy, server.again, server.due_ms = True, False, due_ms
-        if server.old:
+        if server.asks_route:
             topic = SYNC_MEMBER_PREFIX + self.broker_name
             route = GetRouteInfoRequest(topic, accept_standard_json_only=True)
             request = new_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, route)
@@ -132,15 +181,19 @@ class GroupMembers:
         server.busy = False
         if server.again:
             server.due_ms = LONG_AGO_MS
-        was_old = server.old
-        unsupported = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-        if isinstance(answer, str) or answer.code == unsupported:
-            server.old = not was_old  # RocketMQ 4.9 does not answer what it does not know
+        is_refused = (
+            isinstance(answer, Command) and answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        )
+        if isinstance(answer, str) or is_refused:
+            server.failed(refused=is_refused)
             return
         try:
-            members = self._read_route(answer) if was_old else read_members(answer)
+            members = self._read_route(answer) if server.asks_route else read_members(answer)
         except BadBody as error:
             logger.warning("name server %s does not say who is in the group: %s", address, error)
+            server.failed(refused=False)
+            return
+        if not server.said(is_empty=not members):
             return
         now_ms = self.steady_ms()
         if server.members is None or _replicas(server.members) != _replicas(members):

@@ -74,7 +74,7 @@ def old_name_servers_are_asked_as_new_ones(patch: Patch) -> None:
 
     def stays(self: GroupMembers, address: str, server: Any, answer: Any) -> None:
         answered(self, address, server, answer)
-        server.old = False
+        server.asks_route = False
 
     patch.setattr(GroupMembers, "_answered", stays)
 

@@ -10,7 +10,7 @@ import random
 from unittest.mock import patch
 
 from tests.sim.acting.lockers import YOUNG_MS, Locker
-from tests.sim.acting.machines import READERS, TOPIC, Member, NameMachine, Reader
+from tests.sim.acting.machines import READERS, SAVE_MS, TOPIC, Member, NameMachine, Reader
 from tests.sim.acting.model import Model, offsets_of
 from tests.sim.group.calls import Trouble
 from tests.sim.group.machines import CALL_TIMEOUT_MS
@@ -107,27 +107,59 @@ class Run:
     def stand_still(self) -> None:
         """The master stands still, and a replica takes a commit that no consumer repeats."""
         self.has_cuts = True  # the master that stands still believes that it keeps progress
+        self._begin_story()
+        master = self.brokers[0]
+        master.paused = True
+        self._pass(STILL_MS)
+        self._commit_where_it_acts()
+        master.paused = False
+        self._pass(SETTLE_MS)
+        self.model.settled()
+
+    def come_later(self) -> None:
+        """A replica that acted comes back when its master serves already, and has a commit that no
+        consumer repeats."""
+        self.has_cuts = True  # what counts is the end
+        self._begin_story()
+        master, *replicas = self.brokers
+        master.crash(power=False)
+        self._pass(STILL_MS)
+        acted = self._commit_where_it_acts()
+        self._pass(2 * SAVE_MS)
+        for one in replicas:
+            one.crash(power=False)
+        master.start()
+        self._pass(STILL_MS)
+        assert master.context is not None and master.context.role.keeps_progress, "it waits"
+        acted.start()
+        self._pass(STILL_MS)
+        for one in replicas:
+            if one is not acted:
+                one.start()
+        self._pass(SETTLE_MS)
+        self.model.settled()
+
+    def _begin_story(self) -> None:
+        """All are there, and no consumer commits any more."""
         for one in self.machines:
             one.start()
         self._pass(8_000)
-        master, *replicas = self.brokers
-        reader = self.readers[0]
         for one in self.readers:
             one.paused = True
         self._pass(1_000)
-        master.paused = True
-        self._pass(STILL_MS)
-        acting = [one for one in replicas if one.context.role.is_acting]
+
+    def _commit_where_it_acts(self) -> Member:
+        """A replica that acts takes a commit; which one."""
+        acting = [one for one in self.brokers[1:] if one.context.role.is_acting]
         assert acting, "no replica acts"
+        reader = self.readers[0]
         to = reader.position + 1
         header = UpdateConsumerOffsetRequest(READERS, TOPIC, reader.queue_id, to)
         request = new_request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
         reader.endpoint.call(acting[0].endpoint.address, request, CALL_TIMEOUT_MS)
         self._pass(500)
         assert offsets_of(acting[0])[reader.queue_id] == to, "the commit is not there"
-        master.paused = False
-        self._pass(SETTLE_MS)
-        self.model.settled()
+        return acting[0]
 
     # Trouble
 
@@ -214,3 +246,8 @@ def run_seed(seed: int) -> Model:
 def run_stood_still(seed: int) -> None:
     """Play a master that stands still."""
     Run(seed).stand_still()
+
+
+def run_comes_later(seed: int) -> None:
+    """Play a replica that comes back later than its master."""
+    Run(seed).come_later()

@@ -269,7 +269,9 @@ class Rounds:
         for size in POP_SIZES:
             with running(side, self._folder, {}) as server:
                 port, name = server.ports.broker, f"pop-{size}"
-                pop_load.fill(port, POP_FILLED)
+                cuts = pop_load.fill(port, POP_FILLED)
+                if cuts:
+                    self._say(f"  {name}, {side}: {cuts} connections were cut while it was filled")
                 pop_load.handle(program, port, size, POP_WARMING_S, POP_HIDDEN_MS)
                 self._revived(server)
                 before_s = server.usage().cpu_s

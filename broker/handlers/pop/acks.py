@@ -45,6 +45,8 @@ from turbopump.net.wire.pop_records import (
 ACKS_OF_STEP: Final = 32
 """Entries of a batch that are stored in one step."""
 INVISIBLE_MAX_MS: Final = 12 * 3_600_000 + 60_000
+SOON_MS: Final = 1_000
+"""A message's time may be changed so often in the millisecond of its pop."""
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
@@ -214,7 +216,8 @@ def _change(
     offset = QueueOffset(header.offset)
     log, queue_id = broker.pop.log, handle.revive_queue_id
     old = Acknowledgement(_key(header, handle), (offset,))
-    key = old.key._replace(start=offset, pop_time_ms=now_ms)
+    pop_time_ms = _unlike(handle, offset, now_ms)
+    key = old.key._replace(start=offset, pop_time_ms=pop_time_ms)
     new = CheckPoint(key, header.invisible_time, (0,), is_suspended=header.suspend)
     answer: Later[Command | None] = Later()
     written = log.add_check_point(new, queue_id, now_ms)
@@ -228,13 +231,20 @@ def _change(
         if status is not PutStatus.PUT_OK:
             answer.resolve(_stored(request, status))
             return
-        found = ChangeInvisibleTimeResponse(now_ms, header.invisible_time, queue_id)
+        found = ChangeInvisibleTimeResponse(pop_time_ms, header.invisible_time, queue_id)
         answer.resolve(response(request, ResponseCode.SUCCESS, header=found))
 
     written.then(
         lambda status: safe(status) if status is not PutStatus.PUT_OK else acked.then(safe)
     )
     return answer
+
+
+def _unlike(handle: PopHandle, offset: QueueOffset, now_ms: int) -> int:
+    """The pop time of the new check point in ms: not that of an old one which begins with the same
+    message, whose acknowledgement would be one of the new, too. RocketMQ takes the time of now."""
+    is_soon = now_ms <= handle.pop_time_ms < now_ms + SOON_MS
+    return handle.pop_time_ms + 1 if is_soon and handle.start == offset else now_ms
 
 
 def _ack_batch(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> Steps[Answer]:

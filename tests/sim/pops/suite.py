@@ -95,7 +95,8 @@ class Run(BrokerLives):
         rng = self.rng
         draw = rng.random()
         if draw < 0.2:
-            self._send()
+            for _ in range(5 if self._is_native else 1):
+                self._send()
         elif draw < 0.45:
             self._pop()
             if rng.random() < 0.1:

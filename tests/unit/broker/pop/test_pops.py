@@ -251,6 +251,25 @@ def test_a_changed_time_makes_another_handle_and_the_old_one_does_nothing(popper
     assert [body for body, _ in popper.pop()] == ["a"]
 
 
+def test_a_time_that_is_changed_in_the_millisecond_of_the_pop_loses_nothing(popper: Popper) -> None:
+    """The acknowledgement of the old check point was taken for one of the new (found by the
+    simulation)."""
+    popper.send("a")
+    [(_, handle)] = popper.pop()
+    for _ in range(3):
+        old = popper.header(handle)
+        header = ChangeInvisibleTimeRequest("g", "T", old.queue_id, handle, old.offset, 950)
+        changed = popper.world.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header).fields
+        handle = (
+            f"{old.offset} {changed['popTime']} {changed['invisibleTime']} {changed['reviveQid']}"
+            f" 0 broker-a {old.queue_id} {old.offset}"
+        )
+    popper.world.pass_time(900)
+    assert popper.pop() == []
+    popper.world.pass_time(300)
+    assert [body for body, _ in popper.pop()] == ["a"]
+
+
 def test_the_new_handle_acknowledges(popper: Popper) -> None:
     popper.send("a")
     [(_, handle)] = popper.pop()

@@ -64,7 +64,7 @@ static enum lane_found_outcome add(const struct lane_reading *reading, struct cq
     int64_t start = unit.log_offset - unit.log_offset % reading->file_size;
     struct lane_run *last = found->run_count > 0 ? &found->runs[found->run_count - 1] : NULL;
     const uint8_t *memory;
-    if (unit.log_offset + unit.size > reading->tail->end ||
+    if (unit.log_offset > reading->tail->end - unit.size ||
         unit.log_offset - start + unit.size > reading->file_size) {
         return LANE_NOT_HERE;
     }
@@ -179,6 +179,9 @@ enum lane_found_outcome lane_read(const struct lane_reading *reading, struct lan
                        ? found->max_offset - cursor->first
                        : cursor->count) *
           CQ_UNIT;
+    if (!cq_is_valid(cq_get(cursor->units + at))) {
+        return LANE_NOT_HERE;
+    }
     is_near = reading->tail->end - cq_get(cursor->units + at).log_offset <=
               reading->limits.near_bytes;
     wish.matches = NULL;

@@ -32,8 +32,10 @@ cdef class Pops:
     cdef uint8_t starts[LANE_TEXTS_MAX]
     cdef uint8_t offsets[LANE_TEXTS_MAX]
     cdef readonly int64_t pop_count
+    cdef readonly int64_t place_count  # of all rows
 
     cdef lane_popper *row_at(self, int32_t number) except NULL
+    cdef bint has_room(self, bytes group, bytes topic, int32_t total) except -1
     cdef bint ask(self, int32_t row) except -1
     cdef bint find(self, const trf_request *request, int64_t now_ms) except -1
     cdef void fill(self, const trf_request *request, int64_t now_ms,

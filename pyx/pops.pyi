@@ -5,6 +5,8 @@ from turbopump.pyx.acks import Acks
 from turbopump.pyx.filter import Filter
 from turbopump.pyx.pulls import Pulls
 
+MAX_PLACES: int
+
 class PopTurns:
     """Whose turn it is at a pop: its number, which says its revive queue, and what it draws, 0 to
     99, which says the queue it begins with. `draw_one` gives such a number; one is drawn for each
@@ -21,6 +23,8 @@ class Pops:
     readers: Pulls
     pop_count: int
     """Pops served natively since the start."""
+    place_count: int
+    """Queues of all groups and topics, at most MAX_PLACES."""
     is_known: bool
     """Whether `take_popped` has something to take."""
 

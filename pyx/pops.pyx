@@ -21,6 +21,10 @@ from turbopump.pyx.c_traffic cimport *
 from turbopump.pyx.filter cimport Filter
 from turbopump.pyx.pulls cimport Pulls
 
+MAX_PLACES = 1 << 18
+"""Queues of all groups and topics that are popped natively, some 19 MB with what the readers have
+of them; what is beyond is for the Python handler."""
+
 cdef enum:
     TRIES = 64                    # memory that one pop asks for, until it is for the handler
     FIRST_ROWS = 16
@@ -81,6 +85,10 @@ cdef class Pops:
         cdef list counts = [<int32_t>count for _, count in retries]
         if len(retries) > <Py_ssize_t>LANE_RETRIES:
             raise ValueError("so many retry topics has no group")
+        for count in counts:
+            total += count
+        if not self.has_room(group, topic, total):
+            return
         acker = self.acks.row_of(group, topic)
         self.row_at(self.readers.core.pairs.count)  # a reader is never without its row here
         self.readers.serve(
@@ -96,12 +104,11 @@ cdef class Pops:
         if acker < 0 or popper.is_known or not self.readers.core.rows[number].plain:
             self.readers.core.rows[number].plain = False
             return
-        for count in counts:
-            total += count
         places = <lane_place *>PyMem_Calloc(<size_t>total + 1, sizeof(lane_place))
         if places == NULL:
             self.readers.core.rows[number].plain = False
             raise MemoryError
+        self.place_count += total - size_of(popper)
         PyMem_Free(popper.places)
         popper.places, popper.queue_count, popper.acker = places, queue_limit, acker
         popper.retry_count = 0
@@ -159,6 +166,22 @@ cdef class Pops:
             self.texts += [None] * (count - self.row_count)
             self.row_count = count
         return &self.core.rows[number]
+
+    cdef bint has_room(self, bytes group, bytes topic, int32_t total) except -1:
+        """Whether a row may have so many places; if not, one that is there serves nothing."""
+        cdef nam_text first, second
+        cdef int32_t number
+        cdef int64_t had = 0
+        first.at, first.size = <const uint8_t *><const char *>group, <size_t>len(group)
+        second.at, second.size = <const uint8_t *><const char *>topic, <size_t>len(topic)
+        number = nam_find(&self.readers.core.pairs, first, second)
+        if number >= 0:
+            had = size_of(&self.core.rows[number])
+        if self.place_count - had + total <= <int64_t>MAX_PLACES:
+            return True
+        if number >= 0:
+            self.readers.core.rows[number].plain = False
+        return False
 
     cdef bint ask(self, int32_t row) except -1:
         """Have Python say where the group pops next; False: it has to look itself."""
@@ -258,6 +281,14 @@ cdef class Pops:
             for part in range(self.got.part_count):
                 self.left(topic, self.got.parts[part].queue_id)
         return 0
+
+
+cdef int32_t size_of(const lane_popper *popper) noexcept:
+    """How many places a row has."""
+    cdef int32_t size = popper.queue_count
+    for at in range(popper.retry_count):
+        size += popper.retries[at].queue_count
+    return size
 
 
 cdef trf_text text_of(bytes text):

@@ -272,7 +272,9 @@ class Rounds:
                 cuts = pop_load.fill(port, POP_FILLED)
                 if cuts:
                     self._say(f"  {name}, {side}: {cuts} connections were cut while it was filled")
-                pop_load.handle(program, port, size, POP_WARMING_S, POP_HIDDEN_MS)
+                warmed = pop_load.handle(program, port, size, POP_WARMING_S, POP_HIDDEN_MS)
+                if warmed.messages > POP_FILLED // 4:
+                    pop_load.fill(port, warmed.messages)
                 self._revived(server)
                 before_s = server.usage().cpu_s
                 found = pop_load.handle(program, port, size, self._plan.duration_s, POP_HIDDEN_MS)

@@ -16,6 +16,7 @@ from turbopump.engine.queues.lookup import Lookup
 from turbopump.engine.types import FlushMode, QueueOffset
 from turbopump.net.wire.command import decode
 from turbopump.net.wire.topics import TopicConfig
+from turbopump.pyx.pops import MAX_PLACES
 
 HOOKS = [(Popping, "places_of"), (Lookup, "units_of"), (CommitLog, "region_of")]
 MANY = 40
@@ -100,6 +101,18 @@ def test_a_retry_topic_that_is_new_is_looked_at(popped: tuple[PopWorld, Popper])
     assert pop(native, driven, 2)
     topics.create_internal("%RETRY%live_Plain", 1, 6, now_ms)
     assert not pop(native, driven, 3)
+
+
+def test_places_are_bounded(popped: tuple[PopWorld, Popper]) -> None:
+    native, driven = popped
+    pops, now_ms = driven.fast_lane.pops, native.world.now_ms
+    native.world.broker.topics.put(TopicConfig("Wide", 1_000, 1_000), now_ms)
+    for number in range(MAX_PLACES // 1_000 + 10):
+        driven.fast_lane.learn_pop(f"g{number}", "Wide", None, "*", "TAG", [], now_ms)
+        driven.fast_lane.learn_pop("g0", "Wide", None, "*", "TAG", [], now_ms)
+    assert MAX_PLACES - 1_000 < pops.place_count <= MAX_PLACES
+    assert not pop(native, driven, 2)
+    assert pop(native, driven, 3)  # of those that are known the lane goes on
 
 
 def learn_many(native: PopWorld, driven: Driven) -> None:

@@ -278,6 +278,7 @@ def _pop_ground(context: BrokerContext, around: Surroundings) -> PopGround:
         pulls=context.request_modes.is_set_to_pull,
         store_host=lambda: context.store_host,
         delivered_ms=context.timers.delivered_ms,
+        escape=context.escape,
     )
 
 

@@ -272,7 +272,8 @@ class ReplicationConfig:
         BOOLEAN,
         False,
         "With enableSlaveActingMaster: whether a replica that acts sends what is due to masters of"
-        " other groups: delay levels, timers, half messages; false: it waits for its master.",
+        " other groups: delay levels, timers, half messages, popped messages that were not"
+        " acknowledged; false: it waits for its master.",
     )
     total_replicas: int = key(
         "totalReplicas",

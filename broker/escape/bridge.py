@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 from zlib import crc32
 
 from turbopump.broker.config.config import BrokerConfig
@@ -27,6 +27,7 @@ from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.send import SendMessageRequestV2
+from turbopump.net.wire.names import RETRY_PREFIX
 from turbopump.net.wire.properties import decode_properties, encode_properties
 
 logger = logging.getLogger(__name__)
@@ -74,6 +75,15 @@ class Arrival(NamedTuple):
     answer: Command
 
 
+class Apart(Protocol):
+    """What is due among the timers and does not go as it is (broker/pop/revive_escape.py)."""
+
+    @property
+    def has_room(self) -> bool: ...
+    def takes(self, topic: str) -> bool: ...
+    def take(self, message: NewMessage, left: Callable[[], None]) -> None: ...
+
+
 @dataclass(slots=True)
 class Escaped:
     """What one master was given."""
@@ -104,6 +114,8 @@ class Escape:
         self._messages = self._bytes = self._questions = 0
         self.to: dict[str, Escaped] = {}
         """What went where in this life, by the name of the group."""
+        self.apart: Apart | None = None
+        """To be set; None: nothing is due that does not go as it is."""
         self.waits = ""
         """Why the last message could not be sent; "" if it was."""
 
@@ -125,12 +137,15 @@ class Escape:
         key: str = "",
         due_ms: int | None = None,
         is_half: bool = False,
+        home: str = "",
     ) -> Later[Arrival | None]:
         """The master that has the message, which failed so often before; None: no one has. Those of
         one `key` go to the same master; `due_ms`: its consumers get it at that time, None: at once;
-        `is_half`: not before its producer ends the transaction."""
+        `is_half`: not before its producer ends the transaction; `home`: the topic that the master
+        is to have, if not the message's own."""
         sent: Later[Arrival | None] = Later()
-        master = self._master(message.topic, key)
+        home = home or message.topic
+        master = self._master(home, key)
         if master is None:
             sent.resolve(None)
             return sent
@@ -139,7 +154,7 @@ class Escape:
         size = len(request.body)
         self._messages, self._bytes = self._messages + 1, self._bytes + size
         group = properties.get(names.PGROUP) or self._group
-        answered = partial(self._answered, message.topic, master, group, size, failures, sent)
+        answered = partial(self._answered, home, master, group, size, failures, sent)
         self._call(master.address, request, TIMEOUT_MS).then(answered)
         return sent
 
@@ -262,6 +277,7 @@ def _request(
 ) -> Command:
     """The message as a producer sends it. Its queue is the one that it was for, where the other
     master has as many."""
+    is_retry = message.topic.startswith(RETRY_PREFIX)
     header = SendMessageRequestV2(
         producer_group=properties.get(names.PGROUP) or group,
         topic=message.topic,
@@ -273,5 +289,7 @@ def _request(
         flag=message.flag,
         properties=encode_properties(properties).decode(errors="replace"),
         reconsume_times=message.reconsume_times,
+        # Of a retry topic: it is no dead letter there that is none here.
+        max_reconsume_times=message.reconsume_times if is_retry else None,
     )
     return new_request(RequestCode.SEND_MESSAGE_V2, header, bytes(message.body))

@@ -272,6 +272,8 @@ class SendHandler:
         """A message a consumer sends to its own retry topic may be due for the dead letters."""
         broker = self._broker
         name = header.topic.removeprefix(RETRY_PREFIX)
+        if _is_of_pops(broker, name):
+            return topic  # it was popped at a master that is gone: its consumers decide
         group = broker.groups.find(name, now_ms)
         if group is None:
             raise SendRefused(
@@ -364,6 +366,18 @@ class SendHandler:
         """Every answer carries region and trace switch: clients read them without looking."""
         config = self._broker.config
         return {names.MSG_REGION: config.region_id, names.TRACE_ON: _flag(config.trace_on)}
+
+
+def _is_of_pops(broker: BrokerContext, name: str) -> bool:
+    """Whether a retry topic, named without its prefix, is that of a group's pops: group and topic
+    (KeyBuilder.buildPopRetryTopicV1). A group of that name comes first."""
+    if broker.groups.get(name) is not None:
+        return False
+    ends = [at for at, letter in enumerate(name) if letter == "_"]
+    return any(
+        broker.groups.get(name[:at]) is not None and broker.topics.peek(name[at + 1 :]) is not None
+        for at in ends
+    )
 
 
 def check_topic(

@@ -10,6 +10,7 @@ from functools import partial
 from random import Random
 
 from turbopump.broker.config.config import BrokerConfig
+from turbopump.broker.escape.bridge import Escape
 from turbopump.broker.pop.hand_outs import HandOuts, PoppedQueue
 from turbopump.broker.pop.joined_acks import JoinedAcks
 from turbopump.broker.pop.order_info import OrderedBatches
@@ -18,6 +19,7 @@ from turbopump.broker.pop.popping import PopParts, Popping
 from turbopump.broker.pop.recovered import PoppedOffsets, recover_offsets
 from turbopump.broker.pop.retries import RetryCopies, RetryParts
 from turbopump.broker.pop.revive import REVIVE_GROUP, ReviveProgress, ReviveQueue
+from turbopump.broker.pop.revive_escape import PopEscape
 from turbopump.broker.pop.revive_log import PutRecord, ReviveLog
 from turbopump.broker.pop.service import PopService
 from turbopump.broker.pop.settled_time import SettledTime
@@ -55,6 +57,7 @@ class PopGround:
     pulls: Callable[[str, str], bool]
     store_host: Callable[[], bytes]
     delivered_ms: Callable[[int], int]
+    escape: Escape
 
 
 def make_pop(ground: PopGround) -> PopService:
@@ -89,6 +92,7 @@ def make_pop(ground: PopGround) -> PopService:
         )
     )
     waiters = PopWaiters(lambda: ground.soon(waiters.sweep))
+    copies, progress = _copies(ground), _progress(ground, log.topic)
     return PopService(
         popping=popping,
         turns=turns,
@@ -98,11 +102,17 @@ def make_pop(ground: PopGround) -> PopService:
         hand_outs=hand_outs,
         log=log,
         acks=JoinedAcks(log, ground.soon, ground.wall_ms),
-        queues=_revive_queues(ground, log),
+        queues=[
+            ReviveQueue(
+                ground.store, log.topic, queue_id, config.broker_name, copies, log, progress
+            )
+            for queue_id in range(config.revive_queue_num)
+        ],
         role=ground.role,
         now_ms=ground.wall_ms,
         settled=SettledTime(ground.store, ground.delivered_ms),
         recover=lambda: _recovery(ground, log.topic, orders, ordered_log),
+        escaping=_escaping(ground, log.topic, copies, progress),
     )
 
 
@@ -128,24 +138,40 @@ def _recovery(
     return recover_offsets(ground.store, places, topic, ground.config.broker_name, known)
 
 
-def _revive_queues(ground: PopGround, log: ReviveLog) -> list[ReviveQueue]:
-    offsets, topic, name = ground.offsets, log.topic, ground.config.broker_name
-    retries = RetryCopies(
+def _copies(ground: PopGround) -> RetryCopies:
+    return RetryCopies(
         RetryParts(
             topics=ground.topics,
             groups=ground.groups,
-            offsets=offsets,
+            offsets=ground.offsets,
             put=ground.put,
             pulls=ground.pulls,
             store_host=ground.store_host,
             retry_v2=ground.config.pop.enable_retry_topic_v2,
         )
     )
-    progress = ReviveProgress(
+
+
+def _progress(ground: PopGround, topic: str) -> ReviveProgress:
+    offsets = ground.offsets
+    return ReviveProgress(
         get=lambda queue_id: offsets.query(REVIVE_GROUP, topic, queue_id),
         set=lambda queue_id, at, now_ms: offsets.commit(REVIVE_GROUP, topic, queue_id, at, now_ms),
     )
-    return [
-        ReviveQueue(ground.store, topic, queue_id, name, retries, log, progress)
-        for queue_id in range(ground.config.revive_queue_num)
-    ]
+
+
+def _escaping(
+    ground: PopGround, topic: str, copies: RetryCopies, progress: ReviveProgress
+) -> PopEscape:
+    role, escape = ground.role, ground.escape
+    escape.apart = escaping = PopEscape(
+        ground.store,
+        escape,
+        copies,
+        progress,
+        (topic, ground.config.revive_queue_num),
+        ground.config.broker_name,
+        ground.delivered_ms,
+        lambda: role.is_acting and not role.is_master and escape.is_on,
+    )
+    return escaping

@@ -18,7 +18,7 @@ from turbopump.engine.later import Later
 from turbopump.engine.types import NewMessage, PutStatus, QueueOffset
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.names import RETRY_PREFIX
-from turbopump.net.wire.pop_handles import RetryKind
+from turbopump.net.wire.pop_handles import RetryKind, original_topic
 from turbopump.net.wire.pop_records import CheckPoint
 from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
@@ -65,6 +65,18 @@ class RetryCopies:
         if parts.offsets.query(queue.group, queue.topic, queue.queue_id) < 0:
             parts.offsets.commit(queue.group, queue.topic, queue.queue_id, QueueOffset(0), now_ms)
         return parts.put(self._copy(record, check_point, name), now_ms)
+
+    def leaving(self, record: Record, check_point: CheckPoint) -> tuple[NewMessage, str]:
+        """As `revive`, of a replica that acts: the copy for the retry topic at a master of another
+        group, and the topic by which masters are found that the group reads. The name is that of
+        version 1: brokers read it whatever they write, and it can be sent to."""
+        key = check_point.key
+        topic = original_topic(key.group, key.topic)
+        name = key.topic if topic.startswith(RETRY_PREFIX) else ""
+        if not name and self._parts.pulls(topic, key.group):
+            name = RETRY_PREFIX + key.group
+        name = name or RetryKind.RETRY_V1.topic_of(topic, key.group)
+        return self._copy(record, check_point, name), topic
 
     def _retry_topic(self, topic: str, group: str) -> str:
         """Where the group reads what it did not acknowledge. One that pulls now reads the topic of

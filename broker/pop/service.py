@@ -1,7 +1,8 @@
 """Pop in one value: its parts, their ticks and what a change of role means to them.
 
-Owns the timing of pop: revival, waits for queues that come free, the saving of ordered batches. It
-must never do what its parts do. Made by broker/parts.py; called by the handlers and the tick.
+Owns the timing of pop: revival, also that of a replica that acts, waits for queues that come free,
+the saving of ordered batches. It must never do what its parts do. Made by broker/parts.py; called
+by the handlers and the tick.
 """
 
 import heapq
@@ -15,6 +16,7 @@ from turbopump.broker.pop.order_info import OrderedBatches
 from turbopump.broker.pop.ordered_log import OrderedLog
 from turbopump.broker.pop.popping import Popping
 from turbopump.broker.pop.revive import READ_MAX, ReviveQueue
+from turbopump.broker.pop.revive_escape import PopEscape
 from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.broker.pop.settled_time import SettledTime
 from turbopump.broker.pop.waiters import PopWaiters
@@ -48,6 +50,7 @@ class PopService:
         now_ms: Callable[[], int],
         settled: SettledTime,
         recover: Callable[[], Iterator[bool]],
+        escaping: PopEscape,
     ) -> None:
         self.popping = popping
         self.turns = turns
@@ -59,6 +62,7 @@ class PopService:
         self.acks = acks
         self.queues = queues
         self.now_ms = now_ms
+        self.escaping = escaping
         self.in_flight = InFlight()
         self._role = role
         self._settled = settled
@@ -87,7 +91,8 @@ class PopService:
                 self._stop()
             for queue in self.queues:
                 queue.bound()
-            return False
+            return self.escaping.step(now_ms)
+        self.escaping.stop()
         if not self._is_ready():
             return not self._waits
         while self._wakes and self._wakes[0][0] <= now_ms:

@@ -4,7 +4,8 @@ Owns which of them are on their way or wait for another try. It must never deliv
 broker's log (I11), nor count a timer as delivered that no other master has (I14). Made and called
 by timers.py.
 
-What is on its way, or waits, stays counted in its slot, so that no progress passes it.
+What is on its way, or waits, stays counted in its slot, so that no progress passes it; so do check
+points and acknowledgements of popped messages, which meet elsewhere (broker/pop/revive_escape.py).
 """
 
 from collections.abc import Callable
@@ -74,7 +75,9 @@ class TimerEscape:
 
     @property
     def _has_room(self) -> bool:
-        return self._escape.has_room and len(self._out) + len(self._failed) < OUT_MAX
+        apart = self._escape.apart
+        has_room = self._escape.has_room and (apart is None or apart.has_room)
+        return has_room and len(self._out) + len(self._failed) < OUT_MAX
 
     def _again(self, now_ms: int) -> None:
         steady_ms = self._escape.steady_ms()
@@ -95,9 +98,17 @@ class TimerEscape:
         if leaving is None:
             self._left(due, None)
             return
+        apart = self._escape.apart
+        if apart is not None and apart.takes(leaving.message.topic):
+            apart.take(leaving.message, partial(self._left_apart, due, leaving.facts))
+            return
         self._out.add(due.position)
         sent = self._escape.send(leaving.message, failures, key=leaving.key, due_ms=leaving.due_ms)
         sent.then(partial(self._took, due, failures, leaving.facts))
+
+    def _left_apart(self, due: Due, facts: TimerFacts) -> None:
+        if not self._is_over:
+            self._left(due, facts)
 
     def _took(self, due: Due, failures: int, facts: TimerFacts, arrival: Arrival | None) -> None:
         if self._is_over:

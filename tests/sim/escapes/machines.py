@@ -63,6 +63,7 @@ class EscapingMember(Member):
             self._delay_ms = now_ms
             context.delay.begin_save()
         self._save_delay(context)
+        context.pop.step(self.clock.wall_ms)
         super().on_tick(now_ms)
 
     def _save_delay(self, context: BrokerContext) -> None:

@@ -1,8 +1,11 @@
 """Bugs of what escapes, to be planted one at a time: the suite must find each."""
 
+from typing import Any
+
 from tests.sim.planting import Patch, Plant
 from turbopump.broker.escape.bridge import Arrival
 from turbopump.broker.escape.window import EscapeWindow
+from turbopump.broker.pop.revive_escape import PopEscape
 from turbopump.broker.scheduled.delay import DelayedMessages
 from turbopump.broker.scheduled.due_slots import Due
 from turbopump.broker.scheduled.level_escape import LevelEscape
@@ -64,6 +67,40 @@ def a_restart_begins_anew(patch: Patch) -> None:
 
     patch.setattr(DelayedMessages, "take_save", of_masters)
 
+
+def check_points_and_acknowledgements_escape_to_different_masters(patch: Patch) -> None:
+    """As timers, each by itself, as RocketMQ's do."""
+    patch.setattr(PopEscape, "takes", lambda self, topic: False)
+
+
+def acknowledgements_are_not_read(patch: Patch) -> None:
+    """What its master had stored of them."""
+    patch.setattr(PopEscape, "_take_acks", lambda self, tag, body: None)
+
+
+def messages_leave_before_all_acknowledgements_are_read(patch: Patch) -> None:
+    """When the check point comes, which is a second before its time."""
+    look_at = PopEscape._look_at
+    patch.setattr(PopEscape, "_look_at", lambda self, entry, at_ms: look_at(self, entry, 0))
+
+
+def popped_messages_leave_when_they_are_sent(patch: Patch) -> None:
+    """An answer is not looked at."""
+
+    def took(self: PopEscape, entry: Any, index: int, arrival: Arrival | None) -> None:
+        if self._open.get(entry.check_point.key) is entry:
+            self._answered(entry, index, is_there=True)
+
+    patch.setattr(PopEscape, "_took", took)
+
+
+POP_BUGS: list[Plant] = [
+    check_points_and_acknowledgements_escape_to_different_masters,
+    acknowledgements_are_not_read,
+    messages_leave_before_all_acknowledgements_are_read,
+    popped_messages_leave_when_they_are_sent,
+]
+"""Of the suite of popped messages."""
 
 BUGS: list[Plant] = [
     what_no_master_took_counts,

@@ -62,6 +62,11 @@ class EscapeModel(Model):
             progress = broker.context.delay.progress()
             if not had or had[-1][1] != progress:
                 had.append((broker.clock.now_ms, progress))
+        elif broker.name in self._had:
+            # A master that serves already does not ask for this: what it says counts from then on.
+            last, now = self._had[broker.name][-1][1], broker.context.delay.progress()
+            if any(now.get(level, 0) < at for level, at in last.items()):
+                del self._had[broker.name]
 
     def begins(self, broker: "Member") -> None:
         """It knows what it had delivered, but for the last seconds."""
@@ -100,13 +105,18 @@ class EscapeModel(Model):
 class Run(acting.Run):
     """One seed."""
 
+    member_class: type[EscapingMember] = EscapingMember
+    other_class: type[OtherMaster] = OtherMaster
+
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.is_sending = True
         self.reminded = Reminded()
         self.model = EscapeModel(self)
-        self.brokers = [EscapingMember(self, number) for number in range(len(self.brokers))]
-        self.others = [OtherMaster(self, f"other-{n}") for n in range(self.rng.choice((1, 2)))]
+        count = len(self.brokers)
+        self.brokers = [self.member_class(self, number) for number in range(count)]
+        others = self.rng.choice((1, 2))
+        self.others = [self.other_class(self, f"other-{n}") for n in range(others)]
         self.sender = Sender(self, "sender")
 
     @property

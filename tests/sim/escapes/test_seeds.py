@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.sim.escapes.planted import BUGS
+from tests.sim.escapes import popped
+from tests.sim.escapes.planted import BUGS, POP_BUGS
 from tests.sim.escapes.suite import run_seed
 from tests.sim.planting import Plant
 from tests.sim.share import check_found, played
@@ -32,3 +33,14 @@ def test_what_is_due_escapes() -> None:
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_the_suite_finds(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     check_found(bug, monkeypatch, run_seed, range(40))
+
+
+def test_popped_messages_escape() -> None:
+    found = [popped.run_seed(seed) for seed in played(SEEDS)]
+    assert sum(one.escaped for one in found) > 0, "nothing escaped"
+    assert sum(len(one.letters) for one in found) > 50, "nothing was sent"
+
+
+@pytest.mark.parametrize("bug", POP_BUGS, ids=lambda bug: bug.__name__)
+def test_the_suite_of_popped_messages_finds(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_found(bug, monkeypatch, popped.run_seed, range(40))

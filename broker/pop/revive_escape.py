@@ -1,0 +1,353 @@
+"""Popped messages at a replica that acts for its master: what was not acknowledged in time goes to
+masters of other groups, into the retry topics of its groups.
+
+Owns which check points of the dead master are open, and which of their messages are on their way.
+It must never write to this broker's log (I11), never send a message whose acknowledgement lies in
+that log, and never count a check point as done before each of its messages is acknowledged or has
+arrived (I16). Called by service.py at each tick, and by broker/scheduled/timer_escape.py with what
+is due among the timers.
+
+    revive queues of the log ------.
+                                    > open check points -> time over -> copies of what is left
+    check points and acks, due ----'        ^ acks
+    among the timers
+
+A check point and its acknowledgements meet here, for what the dead master stored and this broker
+copied is in this log: neither leaves by itself, so none can miss the other. (RocketMQ sends both to
+other brokers, where they miss each other.)
+"""
+
+import heapq
+import itertools
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+from turbopump.broker.escape.bridge import Arrival, Escape
+from turbopump.broker.escape.window import pause_ms
+from turbopump.broker.pop.revive import BACK_MAX, DONE_MAX, FOREIGN_MS, READ_MAX, ReviveProgress
+from turbopump.engine.store import Store
+from turbopump.engine.timer.timer_files import TIMER_TOPIC
+from turbopump.engine.types import Buffer, NewMessage, QueueOffset, QueueUnit
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.bodies import BadBody
+from turbopump.net.wire.pop_records import (
+    ACK_TAG,
+    BATCH_ACK_TAG,
+    CHECK_POINT_TAG,
+    Acknowledgement,
+    CheckPoint,
+    CheckPointKey,
+)
+from turbopump.net.wire.properties import decode_properties
+from turbopump.pyx.index import java_hash
+from turbopump.pyx.record import Record
+
+logger = logging.getLogger(__name__)
+
+OPEN_MAX: Final = 25_000
+"""Check points whose time is over and that no master took all of, 600 bytes each and 2,500 at most:
+beyond that no timer is looked at. As many may be open whose time is not over. What more there is
+waits for the master."""
+SENT_PER_STEP: Final = 128
+"""Messages, some 5 ms."""
+FOREIGN_PAUSE_MS: Final = 60_000
+"""Another broker had ours keep a check point: its messages are not here."""
+
+_CHECK_POINT: Final = java_hash(CHECK_POINT_TAG.encode()) & 0xFFFFFFFF
+_ACKS: Final = {java_hash(tag.encode()) & 0xFFFFFFFF for tag in (ACK_TAG, BATCH_ACK_TAG)}
+
+
+class LeavingCopies(Protocol):
+    """Makes what is sent (retries.py)."""
+
+    def leaving(self, record: Record, check_point: CheckPoint) -> tuple[NewMessage, str]:
+        """The copy for the retry topic at another master, and the topic by which masters are found
+        that the group reads."""
+
+
+@dataclass(slots=True, eq=False)
+class _Open:
+    """A check point that is not done. Bit i of `acked`: message i is handled, or has arrived; of
+    `coming`: it is on its way."""
+
+    check_point: CheckPoint
+    acked: int
+    left: Callable[[], None]
+    """Called once it is done."""
+    coming: int = 0
+    failures: int = 0
+    is_late: bool = False
+    """Whether its time is over."""
+
+    @property
+    def whole(self) -> int:
+        """The bits of all its messages."""
+        return (1 << len(self.check_point.distances)) - 1
+
+
+class PopEscape:
+    """See the module. Loop thread only; times are of the wall clock, as those of check points."""
+
+    def __init__(
+        self,
+        store: Store,
+        escape: Escape,
+        copies: LeavingCopies,
+        progress: ReviveProgress,
+        revive: tuple[str, int],
+        broker_name: str,
+        delivered_ms: Callable[[int], int],
+        acts: Callable[[], bool],
+    ) -> None:
+        """`revive`: the revive topic and how many queues it has; `delivered_ms`: the time up to
+        which all timers came that are in the log; `acts`: whether what is due is to leave."""
+        self._store, self._escape, self._copies = store, escape, copies
+        self._progress, self._broker_name = progress, broker_name
+        self._topic, self._queue_count = revive
+        self._delivered_ms, self._acts = delivered_ms, acts
+        self._open: dict[CheckPointKey, _Open] = {}
+        self._done: dict[CheckPointKey, None] = {}
+        self._due: list[tuple[int, int, _Open]] = []
+        """Time, a number, and what is to be looked at then."""
+        self._numbers = itertools.count()
+        self._queues: list[dict[CheckPointKey, QueueOffset]] = []
+        """What is open of each revive queue, in its order."""
+        self._reading: Iterator[None] | None = None
+        self._is_on = self._is_read = False
+        self._late_count = self._now_ms = 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more timers may come: the revive queues are read, so that what comes is behind
+        them, as in the log of a master."""
+        return self._is_read and self._late_count < OPEN_MAX
+
+    @property
+    def open_count(self) -> int:
+        """Check points that are not done."""
+        return len(self._open)
+
+    def takes(self, topic: str) -> bool:
+        """Whether a timer for the topic is to come here."""
+        return topic == self._topic
+
+    def take(self, message: NewMessage, left: Callable[[], None]) -> None:
+        """A check point or acknowledgements, whose time among the timers is over; `left` is called
+        once a restart may begin behind it. An acknowledgement's slot is never before that of its
+        check point, which keeps the progress."""
+        properties = decode_properties(message.properties)
+        try:
+            if properties.get(names.TAGS) == CHECK_POINT_TAG:
+                check_point = CheckPoint.parse(message.body)
+                _check_time(check_point, self._now_ms)
+                if check_point.key not in self._open and check_point.key not in self._done:
+                    if len(self._open) < 2 * OPEN_MAX:  # else its slot keeps the progress
+                        self._add(check_point, left)
+                    return
+            else:
+                self._take_acks(properties.get(names.TAGS), message.body)
+        except BadBody as error:
+            logger.warning("a timer for %s: %s", self._topic, error)
+        left()
+
+    def stop(self) -> None:
+        """This replica acts no more: of what is on its way no answer counts."""
+        if self._is_on:
+            for table in (self._open, self._done, self._due, self._queues):
+                table.clear()
+            self._reading, self._is_on, self._is_read = None, False, False
+            self._late_count = 0
+
+    def step(self, now_ms: int) -> bool:
+        """Send what was not acknowledged in time; whether there may be more for now."""
+        self._now_ms = now_ms
+        if not self._acts():
+            self.stop()
+            return False
+        if not self._is_on:
+            self._is_on, self._reading = True, self._read_all()
+        if self._reading is not None:
+            if next(self._reading, self) is not self:
+                return True
+            self._reading, self._is_read = None, True
+        until_ms = min(now_ms, self._delivered_ms(now_ms))
+        left = SENT_PER_STEP
+        while left > 0:
+            if not (self._due and self._due[0][0] <= until_ms and self._escape.has_room):
+                return False
+            _, _, entry = heapq.heappop(self._due)
+            left -= self._send_left(entry, now_ms)
+        return True
+
+    # What is open
+
+    def _read_all(self) -> Iterator[None]:
+        """The revive queues, in steps, and the acknowledgements of what is open there."""
+        for queue_id in range(self._queue_count):
+            self._queues.append({})
+            yield from self._read_queue(queue_id)
+        if self._open:
+            first_ms = min(key.pop_time_ms for key in self._open)
+            yield from self._read_acks(first_ms)
+
+    def _read_queue(self, queue_id: int) -> Iterator[None]:
+        store, topic = self._store, self._topic
+        end = store.max_queue_offset(topic, queue_id)
+        low = max(store.min_queue_offset(topic, queue_id), 0)
+        first = max(min(self._progress.get(queue_id) + 1, end), low)
+        at = QueueOffset(max(first - BACK_MAX, low))
+        is_full = False
+        while at < end:
+            at = QueueOffset(max(at, store.min_queue_offset(topic, queue_id)))
+            units = store.units(topic, queue_id, at, READ_MAX)
+            if not units:
+                return
+            for unit in units:
+                is_full = is_full or len(self._open) >= OPEN_MAX
+                if not (is_full and unit.tags_code & 0xFFFFFFFF == _CHECK_POINT):
+                    self._read_one(queue_id, unit, is_done=unit.queue_offset < first)
+            at = QueueOffset(units[-1].queue_offset + 1)
+            yield
+
+    def _read_one(self, queue_id: int, unit: QueueUnit, *, is_done: bool) -> None:
+        code = unit.tags_code & 0xFFFFFFFF
+        is_wanted = code == _CHECK_POINT or (code in _ACKS and not is_done)
+        record = self._store.record_of(unit) if is_wanted else None
+        if record is None:
+            return
+        tag = decode_properties(record.properties).get(names.TAGS)
+        try:
+            if tag != CHECK_POINT_TAG:
+                self._take_acks(tag, record.body)
+                return
+            check_point = CheckPoint.parse(record.body)
+            _check_time(check_point, record.store_timestamp_ms)
+        except BadBody as error:
+            logger.warning("a record of %s at %d: %s", self._topic, unit.log_offset, error)
+            return
+        if is_done:
+            self._remember(check_point.key)
+        elif check_point.key not in self._open and check_point.key not in self._done:
+            self._queues[queue_id][check_point.key] = unit.queue_offset
+            self._add(check_point, partial(self._advance, queue_id))
+
+    def _read_acks(self, since_ms: int) -> Iterator[None]:
+        """Acknowledgements that were stored since then, as timers. The progress of timers may be
+        behind them while that of the revive queue is not behind their check points."""
+        store = self._store
+        low = max(store.min_queue_offset(TIMER_TOPIC, 0), 0)
+        end = store.max_queue_offset(TIMER_TOPIC, 0)
+        while end > low:
+            start = QueueOffset(max(low, end - READ_MAX))
+            for unit in reversed(store.units(TIMER_TOPIC, 0, start, end - start)):
+                if unit.tags_code & 0xFFFFFFFF not in _ACKS:
+                    continue
+                record = store.record_of(unit)
+                if record is None:
+                    continue
+                if record.store_timestamp_ms < since_ms:
+                    return
+                properties = decode_properties(record.properties)
+                if properties.get(names.REAL_TOPIC) == self._topic:
+                    try:
+                        self._take_acks(properties.get(names.TAGS), record.body)
+                    except BadBody:
+                        continue  # a client's
+            end = start
+            yield
+
+    def _add(self, check_point: CheckPoint, left: Callable[[], None]) -> None:
+        entry = _Open(check_point, check_point.acked, left)
+        self._open[check_point.key] = entry
+        self._look_at(entry, check_point.revive_ms)
+
+    def _take_acks(self, tag: str | None, body: Buffer) -> None:
+        if tag not in (ACK_TAG, BATCH_ACK_TAG):
+            return
+        ack = Acknowledgement.parse(body, tag == BATCH_ACK_TAG)
+        entry = self._open.get(ack.key)
+        if entry is None:
+            return  # of a check point that is done
+        for queue_offset in ack.queue_offsets:
+            index = entry.check_point.index_of(queue_offset)
+            if index is not None:
+                entry.acked |= 1 << index
+
+    def _remember(self, key: CheckPointKey) -> None:
+        """It is done, also where it comes again: the timers' progress may be older."""
+        self._done[key] = None
+        if len(self._done) > 2 * DONE_MAX * self._queue_count:
+            self._done = dict.fromkeys(list(self._done)[DONE_MAX * self._queue_count :])
+
+    def _advance(self, queue_id: int) -> None:
+        """The progress goes over check points that are done, in the order of the queue."""
+        queue, done = self._queues[queue_id], None
+        while queue and (first := next(iter(queue))) not in self._open:
+            done = queue.pop(first)
+        if done is not None:
+            self._progress.set(queue_id, done, self._now_ms)
+
+    # What leaves
+
+    def _look_at(self, entry: _Open, at_ms: int) -> None:
+        heapq.heappush(self._due, (at_ms, next(self._numbers), entry))
+
+    def _send_left(self, entry: _Open, now_ms: int) -> int:
+        """Send what is not acknowledged of a check point whose time is over; what that costs, in
+        messages."""
+        self._late_count += not entry.is_late
+        entry.is_late = True
+        left = entry.whole & ~entry.acked
+        if left and entry.check_point.key.broker_name != self._broker_name:
+            self._look_at(entry, now_ms + FOREIGN_PAUSE_MS)
+            return 1
+        entry.coming = left
+        for index, queue_offset in enumerate(entry.check_point.queue_offsets()):
+            if left & 1 << index:
+                self._send(entry, index, queue_offset)
+        if not left:
+            self._settle(entry)
+        return max(1, left.bit_count())
+
+    def _send(self, entry: _Open, index: int, queue_offset: QueueOffset) -> None:
+        key = entry.check_point.key
+        units = self._store.units(key.topic, key.queue_id, queue_offset, 1)
+        record = self._store.record_of(units[0]) if units else None
+        if record is None or units[0].queue_offset != queue_offset:
+            self._answered(entry, index, is_there=True)  # retention took it
+            return
+        message, home = self._copies.leaving(record, entry.check_point)
+        sent = self._escape.send(message, entry.failures, home=home)
+        sent.then(partial(self._took, entry, index))
+
+    def _took(self, entry: _Open, index: int, arrival: Arrival | None) -> None:
+        if self._open.get(entry.check_point.key) is entry:
+            self._answered(entry, index, is_there=arrival is not None)
+
+    def _answered(self, entry: _Open, index: int, *, is_there: bool) -> None:
+        entry.coming &= ~(1 << index)
+        if is_there:
+            entry.acked |= 1 << index
+        if not entry.coming:
+            self._settle(entry)
+
+    def _settle(self, entry: _Open) -> None:
+        """Nothing of it is on its way."""
+        if entry.acked != entry.whole:
+            self._look_at(entry, self._now_ms + pause_ms(entry.failures))
+            entry.failures += 1
+            return
+        key = entry.check_point.key
+        if self._open.pop(key, None) is entry:
+            self._late_count -= 1
+            self._remember(key)
+            entry.left()
+
+
+def _check_time(check_point: CheckPoint, known_ms: int) -> None:
+    """A client may have written it; raises BadBody."""
+    if check_point.revive_ms > known_ms + FOREIGN_MS:
+        raise BadBody(f"a check point that is due at {check_point.revive_ms}")

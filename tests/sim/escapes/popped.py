@@ -1,0 +1,308 @@
+"""One seed of the suite of popped messages that escape (RIP-32, enableRemoteEscape): the machines
+of the suite `escapes`, and a consumer that pops at all masters.
+
+What was sent safely is handled in the end, at whichever master. A message whose acknowledgement
+was answered in time is never given out again, though its master dies, a replica acts and others
+take what it had given out (I16), if the replica that acted has what was acknowledged. Duplicates of
+what was not acknowledged are no fault: a copy may have arrived whose answer did not.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tests.sim.acting.machines import CALL_TIMEOUT_MS, GROUP, ROOT, Member
+from tests.sim.acting.model import Model
+from tests.sim.acting.routing import address_of, route_request
+from tests.sim.escapes import suite as escapes
+from tests.sim.escapes.machines import SAVE_MS, EscapingMember, OtherMaster
+from tests.sim.group.machines import Process
+from tests.sim.pops.handles import handles_of
+from turbopump.broker.pop.revive import REVIVE_GROUP
+from turbopump.engine.disk.config_files import ConfigFiles
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.groups import SubscriptionGroupConfig
+from turbopump.net.wire.headers.pop import AckMessageRequest, PopMessageRequest
+from turbopump.net.wire.headers.send import SendMessageRequestV2, write_send
+from turbopump.net.wire.pop_handles import PopHandle
+from turbopump.net.wire.topics import TopicConfig
+
+if TYPE_CHECKING:
+    from tests.sim.escapes.popped import Run
+
+TOPIC, POPPERS = "P", "poppers"
+INVISIBLE_MS = (2_500, 4_000, 8_000)
+SLACK_MS = 500
+ENDS_MS = 90_000
+STEADY_MS = 3_000
+"""A master that serves for so long has taken over what its replica knows, and what that sent has
+arrived."""
+
+
+@dataclass(eq=False)
+class Letter:
+    """One message, as its consumer knows it."""
+
+    body: bytes
+    is_safe: bool = False
+    until_ms: int = 0
+    """Until when its last hand-out surely hides it."""
+    handle: str = ""
+    was_handled: bool = False
+    is_done: bool = False
+    """Whether its acknowledgement was answered in time."""
+    log_end: int = 0
+    """Where the master's log ended when it last gave it out, or took its acknowledgement."""
+    may_double: bool = False
+    """Whether there may be two: its time was over while no master served for long."""
+
+
+class PoppedMember(EscapingMember):
+    """A broker of the group."""
+
+    def begin(self) -> None:
+        super().begin()
+        _knows(self)
+
+
+class PoppedOther(OtherMaster):
+    """The master of another group, which revives what it gave out."""
+
+    def begin(self) -> None:
+        super().begin()
+        self.files = ConfigFiles(self.disk, f"{ROOT}/config")
+        self._saving, self._saved_ms = False, self.clock.now_ms
+        _knows(self)
+
+    def on_tick(self, now_ms: int) -> None:
+        context, wall_ms = self.context, self.clock.wall_ms
+        assert context is not None, "it is up"
+        context.timers.step(wall_ms, now_ms)
+        context.pop.step(wall_ms)
+        if now_ms - self._saved_ms >= SAVE_MS and not self._saving:
+            self._saved_ms = now_ms
+            Member._save(self)  # type: ignore[arg-type]
+        super().on_tick(now_ms)
+
+
+def _knows(broker: EscapingMember | OtherMaster) -> None:
+    context = broker.context
+    assert context is not None, "it has begun"
+    context.topics.put(TopicConfig(TOPIC, 2, 2), 1)
+    context.groups.put(SubscriptionGroupConfig(POPPERS), 1)
+
+
+class Popper(Process):
+    """Sends to the group's master, pops at any, and acknowledges; one thing at a time."""
+
+    def begin(self) -> None:
+        self._busy, self._next_ms = False, 0
+        self.letters: dict[bytes, Letter] = {}
+        self.handles_all = False
+        """Whether it acknowledges all that it gets."""
+        self.rests = False
+        self._held: list[tuple[Letter | None, str, str]] = []
+        """With the handle, and the name of the broker that gave it."""
+        self.escaped = self.again = 0
+
+    def on_tick(self, now_ms: int) -> None:
+        group = self.group
+        for one in group.brokers:
+            if one.up and one.context.role.is_acting:
+                self._acted(one)
+        if not group.is_steady:
+            for letter in self.letters.values():
+                is_due = letter.until_ms and group.now_ms >= letter.until_ms - SLACK_MS
+                letter.may_double |= bool(is_due) and not letter.is_done
+        if self.rests or self._busy or now_ms < self._next_ms:
+            return
+        self._busy, rng = True, group.rng
+        draw = rng.random()
+        if self._held and (self.handles_all or draw < 0.25):
+            self._ack(*self._held.pop(int(rng.random() * len(self._held))))
+        elif draw < 0.65 or self.handles_all:
+            names = [GROUP, *(one.name for one in group.others)]
+            name = names[int(rng.random() * len(names))]
+            self._at(name, partial(self._pop, name))
+        else:
+            self._at(GROUP, self._post)
+
+    def _acted(self, replica: Member) -> None:
+        """What its master did and it does not know of may be done again."""
+        end = replica.context.store.max_log_offset
+        for letter in self.letters.values():
+            letter.may_double |= letter.log_end > end
+
+    def _at(self, name: str, then) -> None:
+        """Do that at the master of a group, or the replica that acts for it."""
+        names = self.group.names[int(self.group.rng.random() * len(self.group.names))]
+
+        def routed(answer: Command | str) -> None:
+            address = address_of(answer, name)
+            if address:
+                then(address)
+            else:
+                self._done(300)
+
+        self._ask(names.endpoint.address, route_request(TOPIC), routed)
+
+    def _ask(self, address: str, request: Command, then) -> None:
+        self.endpoint.call(address, request, CALL_TIMEOUT_MS).then(then)
+
+    def _post(self, address: str) -> None:
+        letter = Letter(b"letter-%d" % len(self.letters))
+        self.letters[letter.body] = letter
+        header = SendMessageRequestV2(
+            "PG", TOPIC, "TBW102", 4, 0, 0, self.clock.wall_ms, 0, properties=""
+        )
+        code = RequestCode.SEND_MESSAGE_V2
+        request = new_request(code, None, letter.body, fields=write_send(code, header))
+
+        def told(answer: Command | str) -> None:
+            letter.is_safe = isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS
+            self._done(80)
+
+        self._ask(address, request, told)
+
+    def _pop(self, name: str, address: str) -> None:
+        rng, now_ms = self.group.rng, self.group.now_ms
+        invisible_ms = INVISIBLE_MS[int(rng.random() * len(INVISIBLE_MS))]
+        count = 32 if self.handles_all else (1, 3)[int(rng.random() * 2)]
+        header = PopMessageRequest(POPPERS, TOPIC, -1, count, invisible_ms, 0, 0, 0)
+        request = new_request(RequestCode.POP_MESSAGE, header)
+
+        def popped(answer: Command | str) -> None:
+            if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
+                for message, handle in handles_of(answer, name):
+                    letter = self.letters.get(bytes(message.body))
+                    self._held.append((letter, handle, name))
+                    if letter is not None:
+                        self._came(letter, handle, now_ms + invisible_ms, name)
+            self._done(80)
+
+        self._ask(address, request, popped)
+
+    def _came(self, letter: Letter, handle: str, until_ms: int, name: str) -> None:
+        group = self.group
+        assert not letter.is_done or letter.may_double or group.has_cuts, (
+            f"{name} gives out what was acknowledged (I16): {letter}"
+        )
+        self.again += bool(letter.until_ms)
+        self.escaped += name != GROUP
+        letter.until_ms, letter.handle = until_ms, handle
+        self._note(letter, name)
+
+    def _note(self, letter: Letter, name: str) -> None:
+        """That broker has just done something with it."""
+        master = self.group.brokers[0].context
+        if name == GROUP and master is not None:
+            letter.log_end = master.store.max_log_offset
+        letter.may_double |= name == GROUP and master is None
+
+    def _ack(self, letter: Letter | None, text: str, name: str) -> None:
+        handle = PopHandle.parse(text)
+        topic = handle.kind.topic_of(TOPIC, POPPERS)
+        at = handle.queue_offset or 0
+        header = AckMessageRequest(POPPERS, topic, handle.queue_id, text, at)
+
+        def told(address: str, answer: Command | str) -> None:
+            is_ok = isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS
+            if letter is not None and is_ok:
+                letter.was_handled = True
+                in_time = self.group.now_ms < letter.until_ms - SLACK_MS
+                letter.is_done |= letter.handle == text and in_time
+                self._note(letter, name)
+            self._done(60)
+
+        request = new_request(RequestCode.ACK_MESSAGE, header)
+        self._at(name, lambda address: self._ask(address, request, partial(told, address)))
+
+    def _done(self, pause_ms: int) -> None:
+        self._busy = False
+        pause_ms = 20 if self.handles_all else int(self.group.rng.random() * pause_ms)
+        self._next_ms = self.clock.now_ms + pause_ms
+
+
+class PopModel(escapes.EscapeModel):
+    """That of what escapes, and the progress of revival."""
+
+    def serves(self, master: Member) -> None:
+        super().serves(master)
+        known = master.replicating.acting.members.members.values()
+        mine = _revived(master)
+        for other in [] if self._group.has_cuts else self._listed(master):
+            if other.endpoint.address in known:
+                for queue_id, at in _revived(other).items():
+                    assert mine.get(queue_id, -1) >= at, (
+                        f"{master.name} serves with {mine}, {other.name} has revived {at} (I13)"
+                    )
+
+
+def _revived(broker: Member) -> dict[int, int]:
+    context = broker.context
+    assert context is not None, "it is up"
+    return dict(context.offsets.queues_of(REVIVE_GROUP, context.pop.log.topic))
+
+
+class Run(escapes.Run):
+    """One seed."""
+
+    member_class, other_class = PoppedMember, PoppedOther
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.model = PopModel(self)
+        self.popper = Popper(self, "popper")
+        self._unsteady_ms = 0
+
+    @property
+    def machines(self) -> list:
+        """All of them."""
+        return [*super().machines, self.popper]
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether its master has served for a while."""
+        return self.now_ms - self._unsteady_ms > STEADY_MS
+
+    def _come_back(self) -> None:
+        super()._come_back()
+        up = [one for one in (*self.brokers, *self.others) if one.up]
+        is_well = len(up) == len(self.brokers) + len(self.others)
+        if not (is_well and self.brokers[0].context.role.keeps_progress):
+            self._unsteady_ms = self.now_ms
+
+    def _heal(self) -> None:
+        super()._heal()
+        self.popper.rests = True  # until all is seen to be one
+
+    def _trouble(self) -> None:
+        if self.brokers[0].up and self.rng.random() < 0.5:  # what was popped is due meanwhile
+            self._end(self.brokers[0], 8_000, at_least_ms=8_000)
+        else:
+            super()._trouble()
+
+    def play(self) -> Model:
+        """All of it; AssertionError is a finding."""
+        model = super().play()
+        model.acked += sum(one.was_handled for one in self.popper.letters.values())
+        return model
+
+    def _check(self) -> None:
+        super()._check()
+        self.popper.handles_all, self.popper.rests = True, False
+        end_ms = self.now_ms + ENDS_MS
+        while self._left():
+            assert self.now_ms < end_ms, f"never handled: {self._left()[:5]} (I16)"
+            self._pass(500)
+
+    def _left(self) -> list[Letter]:
+        return [one for one in self.popper.letters.values() if one.is_safe and not one.was_handled]
+
+
+def run_seed(seed: int) -> Popper:
+    """Play one seed."""
+    run = Run(seed)
+    run.play()
+    return run.popper

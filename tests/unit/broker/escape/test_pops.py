@@ -1,0 +1,225 @@
+"""Popped messages that were not acknowledged go to masters of other groups while a replica acts,
+and those that were stay where they are (RIP-32, I11, I16)."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.unit.broker.conftest import World
+from tests.unit.broker.escape.cluster import Replica, bodies, records
+
+from turbopump.broker.pop.revive import REVIVE_GROUP
+from turbopump.engine.timer.timer_files import TIMER_TOPIC
+from turbopump.engine.types import NewMessage, QueueOffset
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.groups import SubscriptionGroupConfig
+from turbopump.net.wire.headers.pop import PopMessageRequest
+from turbopump.net.wire.pop_records import Acknowledgement, CheckPoint, CheckPointKey, unique_key
+from turbopump.net.wire.properties import decode_properties
+from turbopump.net.wire.topics import TopicConfig
+
+REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"
+GROUP, RETRY = "g", "%RETRY%g_T"
+
+
+class Popped(Replica):
+    """Its dead master handed messages out."""
+
+    def __init__(self, make_world: Callable[..., World]) -> None:
+        super().__init__(make_world)
+        self.world.broker.groups.put(SubscriptionGroupConfig(GROUP), 1)
+
+    def give(self, *bodies: bytes, topic: str = "T", invisible_ms: int = 5_000) -> CheckPoint:
+        """Messages of one pop, whose check point is not stored yet."""
+        start = max(0, self.world.broker.store.max_queue_offset(topic, 1))
+        for body in bodies:
+            self.store(topic, 1, body, {"UNIQ_KEY": body.decode()})
+        at = QueueOffset(start)
+        key = CheckPointKey(topic, GROUP, 1, at, self.world.now_ms, "b")
+        return CheckPoint(key, invisible_ms, tuple(range(len(bodies))))
+
+    def log(self, what: CheckPoint | Acknowledgement, due_ms: int, *, waits: bool = True) -> None:
+        """As its master stored that, among the timers or where it is read."""
+        is_point = isinstance(what, CheckPoint)
+        tag = "ck" if is_point else what.tag
+        name = unique_key(what.key, tag, None if is_point else -1)
+        properties = {"TAGS": tag, "UNIQ_KEY": name, "TIMER_DELIVER_MS": str(due_ms)}
+        if not waits:
+            self.store(REVIVE, 3, what.body(), properties)
+            return
+        properties |= {
+            "REAL_TOPIC": REVIVE,
+            "REAL_QID": "3",
+            "TIMER_OUT_MS": str((due_ms - 1) // 1_000 * 1_000),
+        }
+        self.store(TIMER_TOPIC, 0, what.body(), properties)
+
+    def pop(self, *bodies: bytes, topic: str = "T", waits: bool = True) -> CheckPoint:
+        """They were popped, and their check point is there."""
+        point = self.give(*bodies, topic=topic)
+        self.log(point, point.revive_ms - 1_000, waits=waits)
+        return point
+
+    def ack(self, point: CheckPoint, *numbers: int, waits: bool = True) -> None:
+        """Some of them were acknowledged."""
+        at = tuple(QueueOffset(point.key.start + number) for number in numbers)
+        self.log(Acknowledgement(point.key, at, is_batch=True), point.revive_ms, waits=waits)
+
+    @property
+    def revived_to(self) -> int:
+        """The progress of the revive queue."""
+        return self.world.broker.offsets.query(REVIVE_GROUP, REVIVE, 3)
+
+
+@pytest.fixture
+def replica(make_world: Callable[..., World]) -> Popped:
+    return Popped(make_world)
+
+
+def taker(replica: Popped, name: str = "m", topic: str = "T") -> World:
+    """Another group's master, which the consumers read."""
+    world = replica.master(name, topic=topic)
+    world.broker.groups.put(SubscriptionGroupConfig(GROUP), 1)
+    return world
+
+
+def read_ms(replica: Popped) -> int:
+    return replica.world.broker.timers.told().read_ms
+
+
+def test_what_was_not_acknowledged_comes_to_consumers_at_another_master(replica: Popped) -> None:
+    other = taker(replica)
+    point = replica.pop(b"a", b"b", b"c")
+    replica.ack(point, 1)
+    end = replica.world.broker.store.max_log_offset
+    replica.pass_time(4_900)
+    assert bodies(other, RETRY) == []
+    replica.pass_time(300)
+    assert bodies(other, RETRY) == [b"a", b"c"], "neither early nor what was acknowledged"
+    first = records(other, RETRY)[0]
+    assert first.reconsume_times == 1
+    assert decode_properties(first.properties)["1ST_POP_TIME"] == str(point.key.pop_time_ms)
+    assert replica.world.broker.store.max_log_offset == end
+    header = PopMessageRequest(GROUP, "T", -1, 32, 60_000, 0, 0, 0)
+    answer = other.ask(RequestCode.POP_MESSAGE, header)
+    assert answer.code == 0
+    assert b"UNIQ_KEY\x01a" in b"".join(answer.body)
+    replica.pass_time(60_000)
+    assert bodies(other, RETRY) == [b"a", b"c"]
+    assert bodies(other, REVIVE) == [], "no check point leaves by itself"
+    assert other.broker.groups.get("g_T") is None
+    assert read_ms(replica) > point.revive_ms
+
+
+def test_what_was_revived_often_is_no_dead_letter_elsewhere(replica: Popped) -> None:
+    other = taker(replica)
+    message = NewMessage("T", 1, b"old", b"", reconsume_times=30)
+    replica.world.broker.store.append(message, replica.world.now_ms)
+    point = replica.give()
+    key = point.key._replace(start=QueueOffset(0))
+    point = CheckPoint(key, point.invisible_ms, (0,), is_suspended=True)
+    replica.log(point, point.revive_ms - 1_000)
+    replica.pass_time(6_000)
+    assert [one.reconsume_times for one in records(other, RETRY)] == [30]
+    other.broker.topics.put(TopicConfig("%RETRY%g", 1, 1), 1)
+    again = point.key._replace(topic="%RETRY%g+T", start=QueueOffset(0))
+    replica.store("%RETRY%g+T", 1, b"second", {"UNIQ_KEY": "second"})
+    replica.log(CheckPoint(again, 1_000, (0,)), replica.world.now_ms + 500)
+    replica.pass_time(3_000)
+    assert bodies(other, RETRY) == [b"old", b"second"], "each broker reads version 1"
+    pulled = point.key._replace(topic="%RETRY%g")
+    replica.store("%RETRY%g", 1, b"third", {"UNIQ_KEY": "third"})
+    replica.log(CheckPoint(pulled, 1_000, (0,)), replica.world.now_ms + 500)
+    replica.pass_time(3_000)
+    assert bodies(other, "%RETRY%g") == [b"third"]
+
+
+def test_check_points_that_were_due_before_meet_what_comes_after(replica: Popped) -> None:
+    """The master died when check points were in the revive queue, and their acknowledgements were
+    not; a replica that starts again finds them behind the progress of its timers."""
+    other = taker(replica)
+    point = replica.pop(b"a", b"b", waits=False)
+    replica.ack(point, 0)
+    replica.pass_time(30_000)
+    assert bodies(other, RETRY) == [b"b"]
+    assert replica.revived_to == 0
+    late = replica.pop(b"c", b"d", waits=False)
+    replica.ack(late, 0)
+    replica.ack(late, 1, waits=False)
+    replica.world.broker.role.is_acting = False
+    replica.pass_time(10_000)
+    replica.world.broker.timers._kept.current = replica.world.broker.timers._kept.current._replace(
+        read_ms=replica.world.now_ms
+    )
+    replica.world.broker.role.is_acting = True
+    replica.pass_time(10_000)
+    assert bodies(other, RETRY) == [b"b"]
+    assert replica.revived_to == 1
+
+
+def test_what_no_master_takes_waits_for_one(replica: Popped) -> None:
+    other = taker(replica)
+    replica.world.broker.topics.put(other.broker.topics.peek("T"), 1)
+    stuck = replica.pop(b"alone", topic="Alone")
+    replica.store("Alone", 0, b"-", {})
+    replica.pass_time(500)
+    replica.pop(b"x")
+    before = replica.pop(b"old", topic="Alone", waits=False)
+    replica.pop(b"new", waits=False)
+    replica.pass_time(10_000)
+    assert bodies(other, RETRY) == [b"x"], "it holds up nothing else"
+    assert read_ms(replica) <= stuck.revive_ms
+    assert before is not None
+    late = taker(replica, "n", topic="Alone")
+    replica.pass_time(12_000)
+    assert bodies(late, "%RETRY%g_Alone") == [b"alone"]
+    assert read_ms(replica) > stuck.revive_ms
+
+
+def test_progress_of_a_revive_queue_keeps_its_order(replica: Popped) -> None:
+    replica.pop(b"old", topic="Alone", waits=False)
+    replica.pop(b"new", waits=False)
+    other = taker(replica)
+    replica.pass_time(10_000)
+    assert bodies(other, RETRY) == [b"new"]
+    assert replica.revived_to == -1
+    taker(replica, "n", topic="Alone")
+    replica.pass_time(12_000)
+    assert replica.revived_to == 1
+
+
+def test_a_refusal_is_not_the_end(replica: Popped) -> None:
+    other = taker(replica)
+    replica.others.dead.add("m")
+    replica.pop(b"a", b"b")
+    replica.pass_time(8_000)
+    assert bodies(other, RETRY) == []
+    replica.others.dead.clear()
+    replica.pass_time(6_000)
+    assert sorted(bodies(other, RETRY)) == [b"a", b"b"]
+
+
+def test_what_is_open_is_bounded(replica: Popped, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turbopump.broker.pop.revive_escape.OPEN_MAX", 5)
+    for number in range(10):
+        replica.pop(b"q%d" % number, topic="Alone", waits=False)
+        replica.pop(b"t%d" % number, topic="Alone")
+    replica.pass_time(20_000)
+    assert replica.world.broker.pop.escaping.open_count == 10
+    late = taker(replica, "n", topic="Alone")
+    replica.pass_time(30_000)
+    found = set(bodies(late, "%RETRY%g_Alone"))
+    assert len(found) == 10, "the rest is for the master"
+    assert replica.revived_to == 4
+    assert read_ms(replica) < replica.world.now_ms - 20_000
+
+
+def test_an_acknowledgement_that_counts_is_of_any_form(replica: Popped) -> None:
+    other = taker(replica)
+    point = replica.pop(b"a", b"b")
+    one = Acknowledgement(point.key, (QueueOffset(point.key.start + 1),))
+    replica.log(one, point.revive_ms)
+    junk = CheckPoint(point.key._replace(start=QueueOffset(9)), 10**15, (0,))
+    replica.log(junk, point.revive_ms)
+    replica.pass_time(20_000)
+    assert bodies(other, RETRY) == [b"a"]
+    assert read_ms(replica) > point.revive_ms

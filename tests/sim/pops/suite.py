@@ -6,6 +6,8 @@ kills, anywhere. In half of the seeds without syncs the fast lane serves what it
 is in `model.py`.
 """
 
+from typing import Self
+
 from tests.sim.broker.lives import TICK_MS, BrokerLives, SilentLink
 from tests.sim.pops.handles import handles_of
 from tests.sim.pops.model import Message, Model
@@ -72,10 +74,21 @@ class Run(BrokerLives):
             return super()._ask(code, header, body)
         return self._asker.ask(new_request(code, header, body))
 
-    def _ended(self, *, power: bool) -> None:
+    def _end_asker(self) -> None:
         if self._asker is not None:
             self.native_pops += self._asker.fast_lane.pops.pop_count
             self._asker.end()
+            self._asker = None
+
+    def play(self) -> Self:
+        """All lives; AssertionError is a finding."""
+        try:
+            return super().play()
+        finally:
+            self._end_asker()
+
+    def _ended(self, *, power: bool) -> None:
+        self._end_asker()
         self.model.ended(self.now_ms, power=power, reviving=self._was_in(ReviveQueue._revive))
 
     def _settle(self) -> None:

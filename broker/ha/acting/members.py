@@ -52,6 +52,9 @@ MEMBERS_MAX: Final = 64
 MASTER_ID: Final = 0
 SYNC_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 """Of the topic by whose route an old name server says who is in the group."""
+AGAIN_MS: Final = 1_000
+"""Of the question that follows an answered route: a server that answers the one answers the other,
+and one that is old keeps a master that starts waiting for no longer."""
 AGAIN_FIRST: Final = 1
 """So often a name server that has answered the question before is asked it again, before it is
 asked for a route."""
@@ -146,8 +149,9 @@ class GroupMembers:
 
     @property
     def are_settled(self) -> bool:
-        """Whether name servers have said the same of the replicas for a while."""
-        return self.steady_ms() - self.changed_ms >= SETTLED_MS
+        """Whether name servers have said the same of the replicas for a while, and not only once
+        before they were gone."""
+        return self.answered_ms - self.changed_ms >= SETTLED_MS
 
     @property
     def members(self) -> dict[int, str]:
@@ -175,7 +179,8 @@ class GroupMembers:
         else:
             header = GetBrokerMemberGroupRequest(self.cluster, self.broker_name)
             request = new_request(RequestCode.GET_BROKER_MEMBER_GROUP, header)
-        self.call(address, request, TIMEOUT_MS).then(partial(self._answered, address, server))
+        timeout_ms = AGAIN_MS if server.routes and not server.asks_route else TIMEOUT_MS
+        self.call(address, request, timeout_ms).then(partial(self._answered, address, server))
 
     def _answered(self, address: str, server: _Server, answer: Command | str) -> None:
         server.busy = False

@@ -126,7 +126,9 @@ class Model:
                 )
 
     def quiet(self) -> None:
-        """Nothing came, went or was cut for QUIET_MS."""
+        """Nothing came, went or was cut for QUIET_MS. What no name server says is not known."""
+        if not any(one.up for one in self._group.names):
+            return
         up = [one for one in self._group.brokers if one.context is not None]
         master, *replicas = self._group.brokers
         if master.context is None:

@@ -68,6 +68,7 @@ TEXT = (
     f"maxIndexNum=40\nenableSlaveActingMaster=true\nbrokerNotActiveTimeoutMillis={DEAD_MS}\n"
     f"brokerHeartbeatInterval={BEAT_MS}\nsyncBrokerMemberGroupPeriod=500\nhaListenPort=10912\n"
     "haSendHeartbeatInterval=500\nhaHousekeepingInterval=4000\nconsumerOffsetUpdateVersionStep=2\n"
+    "mappedFileSizeTimerLog=65536\n"
 )
 
 

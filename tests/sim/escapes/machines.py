@@ -39,6 +39,7 @@ TEXT = (
     f"storePathRootDir={ROOT}\nbrokerName=%s\nbrokerIP1=127.0.0.1\nnamesrvAddr=%s\n"
     "mappedFileSizeCommitLog=16384\nmappedFileSizeConsumeQueue=800\nmaxHashSlotNum=16\n"
     "maxIndexNum=40\nregisterNameServerPeriod=10000\n"
+    "mappedFileSizeTimerLog=65536\n"
 )
 
 

@@ -8,7 +8,17 @@ from types import SimpleNamespace
 import pytest
 from tests.sim import __main__ as sim
 
-GROUPS = {"group", "payments", "acting", "escapes"}
+GROUPS = {
+    "group",
+    "payments",
+    "reminders",
+    "poppers",
+    "ordered",
+    "acting",
+    "escapes",
+    "popped",
+    "elected",
+}
 """A whole group's seed takes as long as ten of the others."""
 SEEDS = {suite: range(3 if suite in GROUPS else 8) for suite in sim.SUITES}
 

@@ -1,8 +1,8 @@
 """A master of the container as the other brokers of it ask it: without a connection.
 
 Owns the way of a request through the master's own table of handlers, so that it is checked as one
-from outside. It must never touch a store, nor keep a master: who asks gets the ones of now. Made by
-node.py, called by broker/escape.
+from outside. It must never touch a store, nor keep a master: each question gets the masters of that
+moment. Made by node.py, called by broker/escape.
 """
 
 from collections.abc import Callable, Generator

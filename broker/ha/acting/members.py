@@ -71,7 +71,7 @@ class _Server:
     busy: bool = False
     again: bool = False
     knows: bool = False
-    """Whether it has ever said itself who is in the group."""
+    """Whether it has ever answered that question itself."""
     failures: int = 0
     """Questions of that which it has not answered since it last did."""
     routes: int = 0

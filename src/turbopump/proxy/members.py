@@ -127,7 +127,7 @@ class ClusterMembers:
             del self._sent_ms[address]
 
     def lost(self, address: str) -> None:
-        """A connection is gone: the broker has forgotten who was behind it."""
+        """A connection is gone: the broker has forgotten the members behind it."""
         self._sent_ms.pop(address, None)
 
     def _join(

@@ -140,7 +140,7 @@ class ProxyNode:
         assert self._client is not None, "it runs"
         self._known.tick()
         for address in set(self._known.masters().values()) - self._watched:
-            # The broker at the other end forgets who was behind a connection that is lost.
+            # The broker at the other end forgets the members behind a connection that is lost.
             self._watched.add(address)
             self._client.on_lost(address, partial(self._members.lost, address))
         self._members.tick()

@@ -177,10 +177,12 @@ def test_a_refusal_is_counted_by_its_code(cli: Cli, cluster: RunningCluster) -> 
 
 
 @contextmanager
-def proxy(target: str, answers: int) -> Iterator[str]:
-    """Name server and broker behind a relay that cuts every connection after some answers."""
+def proxy(target: str, answers: int, connections: int) -> Iterator[str]:
+    """A broker behind a relay that cuts every connection after some answers: all of them together,
+    or the first that is made anew could send what is left before the last one is cut."""
     host, _, port = target.rpartition(":")
     listener = socket.create_server(("127.0.0.1", 0))
+    served = threading.Barrier(connections)
 
     def relay(client: socket.socket) -> None:
         with client, socket.create_connection((host, int(port))) as server:
@@ -190,6 +192,8 @@ def proxy(target: str, answers: int) -> Iterator[str]:
                     return
                 server.sendall(data)
                 client.sendall(server.recv(65_536))
+            with contextlib.suppress(threading.BrokenBarrierError):
+                served.wait(timeout=60)
 
     def accept() -> None:
         while True:
@@ -216,7 +220,7 @@ def test_lost_connections_end_it_with_a_sentence(
     connect = bench_run._connect
     monkeypatch.setattr(bench_run, "SILENCE_NS", 300_000_000)
     monkeypatch.setattr(failover.Links, "_ask", lambda links: {})
-    with proxy(cluster.brokers[0].address, answers=10) as cutting:
+    with proxy(cluster.brokers[0].address, answers=10, connections=3) as cutting:
         monkeypatch.setattr(
             bench_run,
             "_connect",
@@ -237,7 +241,7 @@ def test_lost_connections_are_made_anew(
     from turbopump.cli.bench import run as bench_run
 
     connect = bench_run._connect
-    with proxy(cluster.brokers[0].address, answers=10) as cutting:
+    with proxy(cluster.brokers[0].address, answers=10, connections=3) as cutting:
         monkeypatch.setattr(
             bench_run,
             "_connect",
@@ -263,7 +267,7 @@ def test_it_goes_on_while_a_connection_is_left(
     from turbopump.cli.bench import run as bench_run
 
     connect, made = bench_run._connect, []
-    with proxy(cluster.brokers[0].address, answers=0) as cutting:
+    with proxy(cluster.brokers[0].address, answers=0, connections=1) as cutting:
 
         def one_is_cut(links: failover.Links, place: Place, is_sender: bool) -> int:
             made.append(place)

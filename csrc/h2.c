@@ -31,9 +31,10 @@ static int fits(const struct h2_session *session, size_t size)
 }
 
 /* Most events leave half of the room free; a pause has it emptied before the next frame. */
-static int pause_if_full(const struct h2_session *session)
+static int pause_if_full(struct h2_session *session)
 {
-    return session->room_used > session->room_size / 2 ? H2_ERR_PAUSE : 0;
+    session->paused = session->room_used > session->room_size / 2;
+    return session->paused ? H2_ERR_PAUSE : 0;
 }
 
 static int begin_headers(void *library_session, const struct h2_frame *frame, void *user)
@@ -190,6 +191,7 @@ int h2_open(struct h2_session *session, const struct h2_library *library,
     session->headers_max = limits->headers_max;
     session->skip = limits->is_client ? 0 : H2_PREFACE;
     session->head_used = session->continuations = 0;
+    session->paused = 0;
     session->unsent = session->room_used = session->block_size = 0;
     library->on_begin_headers(callbacks, begin_headers);
     library->on_header(callbacks, header);
@@ -256,16 +258,19 @@ ssize_t h2_receive(struct h2_session *session, const uint8_t *bytes, size_t size
 {
     size_t taken = 0;
     session->room_used = 0;
-    while (taken < size && session->room_used <= session->room_size / 2) {
+    while ((taken < size || session->paused) && session->room_used <= session->room_size / 2) {
         size_t slice = size - taken < H2_SLICE ? size - taken : H2_SLICE;
-        ssize_t got = session->library->mem_recv(session->session, bytes + taken, slice);
+        int was_paused = session->paused;
+        ssize_t got;
+        session->paused = 0;
+        got = session->library->mem_recv(session->session, bytes + taken, slice);
         if (got < 0) {
             return got;
         }
         if (!follow(session, bytes + taken, (size_t)got)) {
             return ERR_CALLBACK;
         }
-        if (got == 0) {
+        if (got == 0 && !was_paused) {
             break;
         }
         taken += (size_t)got;

@@ -77,6 +77,7 @@ struct h2_session {
     size_t room_used;
     size_t unsent;      /* bytes in outboxes; h2_send takes off what it wrote */
     uint32_t headers_max;
+    int paused;         /* a frame that was taken is not handled to its end */
     size_t block_size;  /* of the headers that are read, as limits count them */
     /* Where frames begin: what the library ignores is counted, too. */
     uint8_t head[9];
@@ -91,7 +92,9 @@ int h2_open(struct h2_session *session, const struct h2_library *library,
 void h2_close(struct h2_session *session);
 
 /* Take bytes of the peer, until some are taken and the room is half full: how many were taken, or
- * a negative code if the connection cannot go on. Events lie in room[:room_used]. */
+ * a negative code if the connection cannot go on. Events lie in room[:room_used]. Where all are
+ * taken and the session is paused it is called again, with none: the end of the last frame is not
+ * handled yet, and the peer may wait for what comes of it. */
 ssize_t h2_receive(struct h2_session *session, const uint8_t *bytes, size_t size);
 
 /* Bytes to write: as many whole frames as fit into `out` (H2_SLICE and some: more than a frame),

@@ -61,6 +61,7 @@ cdef extern from "h2.h" nogil:
         size_t room_size
         size_t room_used
         size_t unsent
+        int paused
     int h2_open(h2_session *session, const h2_library *library, const h2_limits *limits)
     void h2_close(h2_session *session)
     ssize_t h2_receive(h2_session *session, const uint8_t *bytes, size_t size)
@@ -182,13 +183,19 @@ cdef class H2Session:
     def receive(self, data):
         """Take some; see the stub."""
         cdef Py_buffer view
-        cdef ssize_t taken
+        cdef ssize_t taken, more = 0
+        cdef bint whole
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         taken = h2_receive(&self.session, <const uint8_t *>view.buf, <size_t>view.len)
+        whole = taken == view.len
         PyBuffer_Release(&view)
-        if taken < 0:
-            raise ValueError(f"HTTP/2 error {taken}")
-        return taken, self.events()
+        found = self.events() if taken >= 0 else None
+        while whole and more == 0 and self.session.paused:
+            more = h2_receive(&self.session, NULL, 0)
+            found += self.events()
+        if taken < 0 or more < 0:
+            raise ValueError(f"HTTP/2 error {taken if taken < 0 else more}")
+        return taken, found
 
     def take(self):
         """Some bytes to write; see the stub."""

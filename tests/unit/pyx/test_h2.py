@@ -126,6 +126,33 @@ def test_a_call_comes_as_events_however_it_is_cut(slice_: int) -> None:
     assert found[-1] == (END, 1, None)
 
 
+@pytest.mark.parametrize("size", [16_000, 48_000, 65_000, 65_280, 65_300, 65_450, 131_000])
+def test_a_read_that_fills_the_room_ends_what_ends_in_it(size: int) -> None:
+    """The library pauses behind the last byte of a frame, and is asked to handle its end."""
+    one = H2Session(streams=4, headers=8_192, stream_window=1 << 20, window=1 << 20)
+    written(one)
+    heard(one, BEGIN + frame(h2.SETTINGS, 0, b"", h2.ACK) + OPEN)
+    parts = [frame(h2.DATA, 1, bytes(16_384)) for _ in range(size // 16_384)]
+    found = heard(one, b"".join(parts) + frame(h2.DATA, 1, bytes(size % 16_384), h2.END_STREAM))
+    assert sum(len(what) for kind, _, what in found if isinstance(what, bytes)) == size
+    assert [kind for kind, _, _ in found if kind != DATA] == [END]
+
+
+@pytest.mark.parametrize("count", [9, 18, 20, 21, 22, 23, 40])
+def test_headers_that_fill_the_room_are_complete(count: int) -> None:
+    """A header of 3 KB costs a byte from its second time on."""
+    one = H2Session(streams=100, headers=8_192, stream_window=1 << 20, window=1 << 20)
+    known = h2.literal(b"a", b"x" * 3_000, 0x40)
+    first = frame(h2.HEADERS, 1, block() + known, h2.END_HEADERS | h2.END_STREAM)
+    heard(one, BEGIN + first)
+    again = [
+        frame(h2.HEADERS, stream, block() + bytes((0x80 | 62,)), h2.END_HEADERS | h2.END_STREAM)
+        for stream in range(3, 2 * count + 3, 2)
+    ]
+    found = heard(one, b"".join(again))
+    assert [kind for kind, _, _ in found] == [HEADERS, END] * count
+
+
 def test_an_answer_is_written_as_its_window_allows_and_ends_with_trailers() -> None:
     one = session()
     heard(one, h2.PREFACE + frame(h2.SETTINGS, 0, setting(4, 10)) + headers(1, ends=True))

@@ -33,6 +33,7 @@ NAMES = [
     "unacknowledged",
     "topics",
     "append",
+    "grpc",
 ]
 
 

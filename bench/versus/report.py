@@ -14,6 +14,11 @@ from bench.versus.runs import POP_SIZES, UNACKNOWLEDGED, Plan, Results
 from bench.versus.targets import BESIDE, BOUND, OURS, THEIRS
 from bench.versus.workloads import LOADS
 
+_GRPC = (
+    ("grpc-64x1-1k", "sends by gRPC, 64 connections x 1, 1 KB"),
+    ("grpc-8x32-1k", "sends by gRPC, 8 connections x 32, 1 KB"),
+    ("grpc-receive", "received by gRPC, 32 a call, and acknowledged one by one"),
+)
 _PAGES = ("SC_PHYS_PAGES", "SC_PAGE_SIZE")
 
 
@@ -54,6 +59,11 @@ class Table:
         """Ours in percent of the bound."""
         mine, bound = self.median(figure, OURS), self.median(figure, BOUND)
         return f"{mine / bound:.0%}" if mine and bound else "-"
+
+    def times(self, figure: str) -> str:
+        """How many times the bound, where less is better."""
+        mine, bound = self.median(figure, OURS), self.median(figure, BOUND)
+        return f"{mine / bound:.1f}x" if mine and bound else "-"
 
     def cell(self, figure: str, side: str) -> str:
         """The median."""
@@ -209,6 +219,11 @@ def _rest(table: Table, plan: Plan) -> str:
             ("CPU us a message", f"pop-{size}.cpu_us"),
             ("CPU us a message when its time is over", f"pop-{size}.behind_cpu_us"),
         )
+    for name, title in _GRPC:
+        rows += (
+            (f"{title}, a second", f"{name}.messages_per_s"),
+            ("CPU us of each", f"{name}.cpu_us"),
+        )
     title = f"anonymous memory with {UNACKNOWLEDGED:,} messages popped, MB"
     rows += ((title, "unacknowledged.anonymous_mb"),)
     lines = ["| what | RocketMQ | Turbopump | RocketMQ's is |", "|---|---|---|---|"]
@@ -217,6 +232,14 @@ def _rest(table: Table, plan: Plan) -> str:
             f"| {title} | {table.cell(figure, THEIRS)} | {table.cell(figure, OURS)}"
             f" | {table.ratio(figure, OURS, THEIRS, inverted=True)} |"
         )
+    shares = [
+        f"{title}: {table.share(f'{name}.messages_per_s')} of its calls a second,"
+        f" {table.times(f'{name}.cpu_us')} its processor time"
+        for name, title in _GRPC
+        if table.median(f"{name}.cpu_us", BOUND)
+    ]
+    if shares:
+        lines += ["", "Beside a C loop on libnghttp2 that answers: " + "; ".join(shares) + "."]
     many = table.median("topics.messages_per_s", OURS)
     if many:
         lines += [

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import bound, engine_append, tls_load
-from bench.versus import filter_load, later_load, pop_load, topic_load
+from bench.versus import filter_load, grpc_load, grpc_sides, later_load, pop_load, topic_load
 from bench.versus.servers import Server, running
 from bench.versus.targets import BOUND, OURS, THEIRS
 from bench.versus.workloads import (
@@ -48,6 +48,9 @@ DUE, DUE_RATE, DUE_BEHIND_S = 100_000, 20_000, 12.0
 POP_FILLED, POP_SIZES, POP_WARMING_S, POP_HIDDEN_MS = 2_000_000, (32, 1), 2.0, 20_000
 """Messages that are popped, how many at a time, and for how long each pop hides them."""
 UNACKNOWLEDGED = 1_000_000
+GRPC_FILLED, GRPC_WARMING_S = 600_000, 6.0
+"""Messages that are received by gRPC, and for how long each load is put on before it is measured: a
+JVM compiles its paths."""
 RESTS_MAX, RESTS_BELOW = 60, 0.08
 SETTLE_S = 1.0
 """Between the end of a load and the look at memory: what the broker does behind it ends."""
@@ -111,6 +114,7 @@ class Rounds:
             self._later,
             self._pop,
             self._unacknowledged,
+            self._grpc,
         ]
         for number in range(self._plan.rounds):
             self._say(f"round {number + 1} of {self._plan.rounds}")
@@ -314,6 +318,48 @@ class Rounds:
                 f" {anonymous_mb:.0f} MB of anonymous memory"
             )
 
+    def _grpc(self, side: str) -> None:
+        """Calls of gRPC's clients: sends, and receives with an acknowledgement of each message."""
+        if not self._plan.wants("grpc"):
+            return
+        program = grpc_load.build(self._folder.parent / "grpc")
+        kind = grpc_sides.kind_of(side)
+        with running(kind, self._folder, {}) as server:
+            port = grpc_sides.port_of(server)
+            pop_load.fill(server.ports.broker, pop_load.BATCH)  # it makes the topic
+            for name, load in grpc_load.LOADS.items():
+                self._called(server, name, side, partial(grpc_load.send, program, port, *load))
+        with running(kind, self._folder, {}) as server:
+            port = grpc_sides.port_of(server)
+            pop_load.fill(server.ports.broker, GRPC_FILLED)
+            grpc_load.make_group(server.ports.broker)
+            receive = partial(grpc_load.receive, program, port)
+            self._called(server, grpc_load.RECEIVES, side, receive)
+
+    def _called(
+        self, server: Server, name: str, side: str, load: Callable[[float], grpc_load.Called]
+    ) -> None:
+        load(GRPC_WARMING_S)
+        self._rest(server)
+        before_s = server.usage().cpu_s
+        found = load(self._plan.duration_s)
+        self._note_called(name, side, found, server.usage().cpu_s - before_s)
+
+    def _note_called(self, name: str, side: str, found: grpc_load.Called, used_s: float) -> None:
+        cpu_us, refused = used_s * 1e6 / found.calls, found.refused / found.calls
+        measured = Measured(found.calls_per_s, cpu_us, found.p50_us, found.p99_us, refused)
+        self._note(name, side, measured)
+
+    def _grpc_floor(self) -> None:
+        """What libnghttp2 and the kernel alone cost, under the same sends."""
+        program = grpc_load.build(self._folder.parent / "grpc")
+        with grpc_load.floor(program) as least:
+            for name, load in grpc_load.LOADS.items():
+                before_s = grpc_load.cpu_s(least.pid)
+                found = grpc_load.send(program, least.port, *load, self._plan.duration_s)
+                used_s = grpc_load.cpu_s(least.pid) - before_s
+                self._note_called(name, BOUND, found, used_s)
+
     def _note_sent(self, name: str, side: str, sent: later_load.Sent, used_s: float) -> None:
         refused = sent.refused / sent.taken
         cpu_us = used_s * 1e6 / sent.taken
@@ -378,6 +424,8 @@ class Rounds:
                     )
             if plan.wants("backlog"):
                 self._note("backlog", BOUND, target.consume(plan.backlog))
+        if plan.wants("grpc"):
+            self._grpc_floor()
         self._folder.mkdir(parents=True, exist_ok=True)
         program = bound.build(self._folder)
         if plan.wants("sync-1x1"):

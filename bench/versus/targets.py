@@ -133,6 +133,12 @@ TARGETS = [
     _cpu("pop-32", 10),
     _times("pop-1", 5),
     _cpu("pop-1", 10),
+    _times("grpc-64x1-1k", 5),
+    _cpu("grpc-64x1-1k", 8),
+    _times("grpc-8x32-1k", 5),
+    _cpu("grpc-8x32-1k", 8),
+    _times("grpc-receive", 5),
+    _cpu("grpc-receive", 8),
     Target(
         "1,000,000 messages popped and not acknowledged: anonymous memory",
         200,

@@ -1,0 +1,245 @@
+"""Loads of the clients' gRPC service: sends, and receives with an acknowledgement of each message.
+
+Owns the requests of `grpc_load.c`, which speaks HTTP/2 through csrc/h2.c, the least server that is
+the floor, and RocketMQ's proxy with its broker in one process. It must never know what it loads
+besides. Called by the runs, and by hand: `python -m bench.versus.grpc_load PORT`.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from bench.versus.filter_load import connect
+from bench.versus.pop_load import GROUP, TOPIC
+from interop.support import ports
+
+from turbopump.net.grpc.codes import ClientType, Code, MessageType
+from turbopump.net.grpc.framing import PREFIX, framed
+from turbopump.net.grpc.messages import message_class
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import new_request
+from turbopump.net.wire.groups import SubscriptionGroupConfig
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+SOURCES: Final = (
+    Path(__file__).resolve().with_suffix(".c"),
+    ROOT / "csrc" / "h2.c",
+    ROOT / "csrc" / "h2_library.c",
+)
+LOADS: Final = {"grpc-64x1-1k": (64, 1), "grpc-8x32-1k": (8, 32)}
+"""Sends: connections, and how many calls each has under way."""
+RECEIVES: Final = "grpc-receive"
+SIZE: Final = 1024
+BATCH: Final = 32
+RECEIVERS: Final = 16
+INVISIBLE_S: Final = 20
+TICKS: Final = os.sysconf("SC_CLK_TCK")
+READY_S: Final = 0.3
+
+
+@dataclass(frozen=True)
+class Called:
+    """What a run gave; latencies are those of sends, or of receives."""
+
+    calls_per_s: float
+    calls: int
+    refused: int
+    p50_us: float
+    p99_us: float
+
+
+def build(folder: Path) -> Path:
+    """The compiled load."""
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / "grpc_load"
+    command = ["gcc", "-O2", "-std=gnu11", f"-I{ROOT / 'csrc'}", "-o", program, *SOURCES, "-ldl"]
+    subprocess.run(list(map(str, command)), check=True)
+    return program
+
+
+def _message(kind: str, /, **fields: Any) -> Any:
+    return message_class(kind)(**fields)
+
+
+def _agent() -> Any:
+    return _message("UA", language=3, version="5.0.7", platform="Linux", hostname="bench")
+
+
+def _producer() -> Any:
+    topics = [_message("Resource", name=TOPIC)]
+    return _message(
+        "Settings",
+        client_type=ClientType.PRODUCER,
+        publishing=_message("Publishing", topics=topics),
+        user_agent=_agent(),
+    )
+
+
+def _consumer() -> Any:
+    expression = _message("FilterExpression", type=1, expression="*")
+    entry = _message(
+        "SubscriptionEntry", topic=_message("Resource", name=TOPIC), expression=expression
+    )
+    group = _message("Resource", name=GROUP)
+    settings = _message(
+        "Settings",
+        client_type=ClientType.SIMPLE_CONSUMER,
+        subscription=_message("Subscription", group=group, subscriptions=[entry]),
+        user_agent=_agent(),
+    )
+    settings.request_timeout.seconds = 3
+    return settings
+
+
+def _send_request() -> Any:
+    """As RocketMQ's Java client fills it; the load puts a number of each call into the id."""
+    system = _message(
+        "SystemProperties",
+        message_id="01" + "0" * 32,
+        body_encoding=1,
+        message_type=MessageType.NORMAL,
+        born_host="bench",
+    )
+    system.born_timestamp.seconds = int(time.time())
+    topic = _message("Resource", name=TOPIC)
+    one = _message("Message", topic=topic, system_properties=system, body=b"x" * SIZE)
+    return _message("SendMessageRequest", messages=[one])
+
+
+def _receive_request(broker: str) -> Any:
+    queue = _message("MessageQueue", topic=_message("Resource", name=TOPIC), id=-1)
+    queue.broker.name = broker
+    asked = _message(
+        "ReceiveMessageRequest",
+        group=_message("Resource", name=GROUP),
+        message_queue=queue,
+        filter_expression=_message("FilterExpression", type=1, expression="*"),
+        batch_size=BATCH,
+    )
+    asked.invisible_duration.seconds = INVISIBLE_S
+    asked.long_polling_timeout.seconds = 5
+    return asked
+
+
+def _answer() -> Any:
+    good = _message("Status", code=Code.OK, message="OK")
+    entry = _message(
+        "SendResultEntry", status=good, message_id="0" * 34, transaction_id="0" * 34, offset=100_000
+    )
+    return _message("SendMessageResponse", status=good, entries=[entry])
+
+
+def _run(program: Path, files: dict[str, bytes], *line: object) -> Called:
+    with tempfile.TemporaryDirectory() as folder:
+        for name, data in files.items():
+            Path(folder, name).write_bytes(data)
+        done = subprocess.run(
+            [str(program), *map(str, line)],
+            cwd=folder,
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+    found = json.loads(done.stdout)
+    rate = found["calls"] / found["seconds"]
+    return Called(rate, found["calls"], found["refused"], found["p50_us"], found["p99_us"])
+
+
+def _settings(settings: Any) -> bytes:
+    return framed(_message("TelemetryCommand", settings=settings).SerializeToString())
+
+
+def send(program: Path, port: int, connections: int, in_flight: int, seconds: float) -> Called:
+    """Call SendMessage for some seconds."""
+    request = framed(_send_request().SerializeToString())
+    files = {"settings": _settings(_producer()), "request": request}
+    return _run(program, files, "send", port, connections, in_flight, seconds)
+
+
+def receive(program: Path, port: int, seconds: float, broker: str = "broker-a") -> Called:
+    """Receive and acknowledge for some seconds, or until nothing is left: calls are
+    acknowledgements, one for each message."""
+    ack = _message(
+        "AckMessageRequest",
+        group=_message("Resource", name=GROUP),
+        topic=_message("Resource", name=TOPIC),
+    )
+    files = {
+        "settings": _settings(_consumer()),
+        "request": framed(_receive_request(broker).SerializeToString()),
+        "ack": b"\0" * PREFIX + ack.SerializeToString(),
+    }
+    return _run(program, files, "receive", port, RECEIVERS, seconds)
+
+
+def make_group(port: int) -> None:
+    """Make the group that receives, which RocketMQ's proxy does not."""
+
+    async def make() -> None:
+        body = SubscriptionGroupConfig(GROUP).encode()
+        asked = new_request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+        answer = await (await connect(f"127.0.0.1:{port}")).ask(asked)
+        if answer.code:
+            raise RuntimeError(f"the group is refused: {answer.remark}")
+
+    asyncio.run(make())
+
+
+def cpu_s(pid: int) -> float:
+    """What a process has used of processors."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The least server, which answers every call the same."""
+
+    port: int
+    pid: int
+
+
+@contextmanager
+def floor(program: Path) -> Iterator[Floor]:
+    """It runs until the end of the block."""
+    port = ports.free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "answer").write_bytes(framed(_answer().SerializeToString()))
+        running = subprocess.Popen([str(program), "serve", str(port)], cwd=folder)
+        try:
+            time.sleep(READY_S)
+            yield Floor(port, running.pid)
+        finally:
+            running.kill()
+            running.wait()
+
+
+def main() -> None:
+    """By hand: a port and the process id behind it; without them, the floor."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = build(Path(folder))
+        with floor(program) as least:
+            at = (int(sys.argv[1]), int(sys.argv[2])) if sys.argv[1:] else (least.port, least.pid)
+            for connections, in_flight in LOADS.values():
+                before_s = cpu_s(at[1])
+                found = send(program, at[0], connections, in_flight, 3.0)
+                cpu_us = (cpu_s(at[1]) - before_s) * 1e6 / found.calls
+                print(f"{connections}x{in_flight}: {cpu_us:.1f} us of CPU a call, {found}")
+        if sys.argv[1:]:
+            before_s = cpu_s(at[1])
+            found = receive(program, at[0], 3.0)
+            cpu_us = (cpu_s(at[1]) - before_s) * 1e6 / max(1, found.calls)
+            print(f"receive: {cpu_us:.1f} us of CPU a message, {found}")
+
+
+if __name__ == "__main__":
+    main()

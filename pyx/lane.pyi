@@ -137,6 +137,20 @@ class Lane:
         """Write the check point of what a pop gave out, and be as sure of it as of a send that was
         answered. False: nothing was done, it is for the Python path."""
 
+    def put_send(
+        self,
+        topic: bytes,
+        queue_id: int,
+        properties: bytes,
+        body: bytes,
+        born_ms: int,
+        born_host: bytes,
+    ) -> tuple[int, int, bytes, bytes] | None:
+        """Store a send that came by another way than a frame, with the checks and the bytes of one
+        that came in a frame, and make it visible: queue offset, log offset, unique key, recall
+        handle (empty: none). None: nothing was done, it is for the Python handler, as everything
+        is whose answer would have to wait for a disk or for replicas."""
+
     def append_repeatedly(
         self, frame: bytes, born_host: bytes, rounds: int, dispatched: bool
     ) -> int:

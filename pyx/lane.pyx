@@ -6,6 +6,7 @@ decide what is plain: the broker says so (broker/traffic/fast_lane.py), and all 
 Python handlers. Called by FastConnection for each read, by the broker and by the store.
 """
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memset
@@ -355,6 +356,35 @@ cdef class Lane:
             self.now_ms = 0
         return True
 
+    def put_send(
+        self, bytes topic not None, int32_t queue_id, bytes properties not None,
+        bytes body not None, int64_t born_ms, bytes born_host not None
+    ):
+        """Store a send whose answer waits for nothing; see the stub."""
+        cdef PendingSends pending = self.pending
+        cdef trf_send send
+        cdef lane_sent sent
+        if not self.open or self.busy or not body:
+            return None
+        if self.waits() or pending.withheld or pending.not_enough:
+            return None
+        memset(&send, 0, sizeof(trf_send))
+        send.topic, send.properties = text_of(topic), text_of(properties)
+        send.queue_id, send.born_timestamp_ms = queue_id, born_ms
+        self.core.not_enough = False
+        if lane_send(&self.core, &send, text_of(body), text_of(born_host), self.now(),
+                     &sent) != LANE_DONE:
+            self.now_ms = 0
+            return None
+        # Objects are made before anything of Python runs: what they are made of is the core's.
+        placed = (sent.queue_offset, self.core.log_offsets[0], bytes_of(sent.unique_key),
+                  bytes_of(sent.handle))
+        try:
+            self.settle()
+        finally:
+            self.now_ms = 0
+        return placed
+
     cdef int write_acks(self) except -1:
         """Write the acknowledgements of this read, and answer those whose record is written; how
         many check points are left to the Python handler."""
@@ -446,6 +476,10 @@ cdef class Lane:
         self.capacity = capacity
         nam_rehash(&self.core.topics, <int32_t *>buckets, <size_t>capacity * 2)
         return 0
+
+
+cdef bytes bytes_of(trf_text text):
+    return PyBytes_FromStringAndSize(<const char *>text.at, text.size) if text.size else b""
 
 
 cdef trf_text text_of(bytes text):

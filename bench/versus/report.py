@@ -19,6 +19,14 @@ _GRPC = (
     ("grpc-8x32-1k", "sends by gRPC, 8 connections x 32, 1 KB"),
     ("grpc-receive", "received by gRPC, 32 a call, and acknowledged one by one"),
 )
+_GRPC_ROWS = tuple(
+    row
+    for name, title in _GRPC
+    for row in (
+        (f"{title}, a second", f"{name}.messages_per_s"),
+        ("CPU us of each", f"{name}.cpu_us"),
+    )
+)
 _PAGES = ("SC_PHYS_PAGES", "SC_PAGE_SIZE")
 
 
@@ -85,6 +93,7 @@ def markdown(results: Results, plan: Plan, rocketmq: str, command: str) -> str:
         targets.table(table),
         _throughput(table),
         _rest(table, plan),
+        _floor(table),
     ]
     if BESIDE in plan.sides:
         parts.append(_beside(table))
@@ -176,6 +185,17 @@ def _beside(table: Table) -> str:
     return "\n".join([*lines, ""])
 
 
+def _floor(table: Table) -> str:
+    shares = [
+        f"{title}: {table.share(f'{name}.messages_per_s')} of its calls a second,"
+        f" {table.times(f'{name}.cpu_us')} its processor time"
+        for name, title in _GRPC
+        if table.median(f"{name}.cpu_us", BOUND)
+    ]
+    text = "Beside a C loop on libnghttp2 that answers, gRPC: " + "; ".join(shares) + ".\n"
+    return text if shares else ""
+
+
 def _rest(table: Table, plan: Plan) -> str:
     rows: tuple[tuple[str, str], ...] = (
         ("p99 at 10,000 messages a second, 64 connections, us", "fixed-10k.p99_us"),
@@ -219,11 +239,7 @@ def _rest(table: Table, plan: Plan) -> str:
             ("CPU us a message", f"pop-{size}.cpu_us"),
             ("CPU us a message when its time is over", f"pop-{size}.behind_cpu_us"),
         )
-    for name, title in _GRPC:
-        rows += (
-            (f"{title}, a second", f"{name}.messages_per_s"),
-            ("CPU us of each", f"{name}.cpu_us"),
-        )
+    rows += _GRPC_ROWS
     title = f"anonymous memory with {UNACKNOWLEDGED:,} messages popped, MB"
     rows += ((title, "unacknowledged.anonymous_mb"),)
     lines = ["| what | RocketMQ | Turbopump | RocketMQ's is |", "|---|---|---|---|"]
@@ -232,14 +248,6 @@ def _rest(table: Table, plan: Plan) -> str:
             f"| {title} | {table.cell(figure, THEIRS)} | {table.cell(figure, OURS)}"
             f" | {table.ratio(figure, OURS, THEIRS, inverted=True)} |"
         )
-    shares = [
-        f"{title}: {table.share(f'{name}.messages_per_s')} of its calls a second,"
-        f" {table.times(f'{name}.cpu_us')} its processor time"
-        for name, title in _GRPC
-        if table.median(f"{name}.cpu_us", BOUND)
-    ]
-    if shares:
-        lines += ["", "Beside a C loop on libnghttp2 that answers: " + "; ".join(shares) + "."]
     many = table.median("topics.messages_per_s", OURS)
     if many:
         lines += [

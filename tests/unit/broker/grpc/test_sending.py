@@ -4,9 +4,11 @@ import gzip
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.broker.conftest import World
 from tests.unit.broker.grpc.fronts import GrpcWorld, message
 
 from turbopump.net.grpc.codes import ClientType, Code
@@ -304,3 +306,55 @@ def test_a_check_does_not_wait_for_a_stream_that_is_not_taken(
     heard.is_clogged = False
     front.world.pass_time(3_000)
     assert heard.raw
+
+
+def sent_and_stored(front: GrpcWorld, *, natively: bool) -> tuple[list[bytes], list[bytes], int]:
+    """Answers and records of sends of all kinds, and how many of them the lane stored."""
+    world = front.world
+    world.broker.fast.start(world.broker.store_host)
+    world.broker.fast.lane.open = natively
+    said = [
+        message(message_id="a", born_host="h"),
+        message(message_id="a", born_host="h", tag="t", keys=["k1", "k2"], trace_context="x"),
+        message(message_id="b", user={"u": "v", "w": "\u20ac"}, born_timestamp={"seconds": 1_000}),
+        message("TFifo", message_id="c", message_group="g"),
+        message("TDelay", message_id="d", delivery_timestamp={"seconds": world.now_ms // 1000 + 9}),
+        message(**TRAN, message_id="e"),
+        message(message_id="f", body_encoding=2, body=gzip.compress(b"g" * 300, mtime=0)),
+        message(message_id="h", body=b"x" * (70 << 10)),
+        message(message_id="i", tag="|"),
+        message(message_id="j", user={"TAGS": "of the system"}),
+        message(message_id="k", user={"u": "\x01"}),
+        message("TFifo", message_id="l"),
+        message("TNone", message_id="m"),
+        message(message_id="", body=b"no id"),
+        message(message_id="n", body=b""),
+    ]
+    answers = [front.send(one).SerializeToString() for _ in range(8) for one in said]
+    answers.append(front.send(*said[:3]).SerializeToString())
+    log = Path(world.config.store.root, "commitlog")
+    return (
+        answers,
+        [path.read_bytes() for path in sorted(log.iterdir())],
+        world.broker.fast.lane.send_count,
+    )
+
+
+def test_the_lane_stores_and_answers_what_the_handler_does(
+    make_world: Callable[..., World],
+) -> None:
+    by_lane = sent_and_stored(GrpcWorld(make_world("", "lane")), natively=True)
+    by_handler = sent_and_stored(GrpcWorld(make_world("", "handler")), natively=False)
+    assert by_lane[:2] == by_handler[:2]
+    assert by_lane[2] > 40
+    assert by_handler[2] == 0
+
+
+def test_a_send_that_waits_for_the_disk_is_the_handlers(
+    make_front: Callable[..., GrpcWorld],
+) -> None:
+    front = make_front("flushDiskType=SYNC_FLUSH")
+    front.world.broker.fast.start(front.world.broker.store_host)
+    for _ in range(9):
+        assert front.send(message()).status.code == Code.OK
+    assert front.world.broker.fast.lane.send_count == 0

@@ -21,6 +21,7 @@ SINGLE: Final = (
     "tests/property/",
     "tests/sim/",
     "tests/test_source.py",
+    "tests/unit/sim/",
 )
 """Each test below is a unit: its files take long, and no fixture of theirs lives longer than a
 test. Every other file is a unit: its tests share brokers and stores."""
@@ -36,6 +37,7 @@ FIRST: Final = (
     "tests/crash/",
     "tests/integration/",
     "tests/property/",
+    "tests/unit/sim/",
 )
 """Where what takes long is, the longest first: what is left for the end is short, so that workers
 end together."""

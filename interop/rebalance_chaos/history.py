@@ -3,7 +3,8 @@
 Owns the columns. Programs write lines as things happen; a run's history has them all, by time. Its
 checkers pass over our lines, which say what members held (`own`), and when they and their nodes
 came and went (`started`, `down`, and `end` of the last window), and when a coordinator that keeps a
-history of its own knew of a change (`notice`). Called by nodes.py, checkers.py and windows.py.
+history of its own knew of a change (`notice`), and when a node had what was held back of it while
+packets to it were lost (`heard`). Called by nodes.py, checkers.py and windows.py.
 """
 
 import json
@@ -14,8 +15,9 @@ from typing import Final
 
 OWN, STARTED, DOWN, END, FAULT = "own", "started", "down", "end", "fault"
 NOTICE: Final = "notice"
+HEARD: Final = "heard"
 REQUEST, RESPONSE = "REQUEST", "RESPONSE"
-_TIMES: Final = {OWN: 2, STARTED: 2, DOWN: 2, END: 2, NOTICE: 2, FAULT: 3}
+_TIMES: Final = {OWN: 2, STARTED: 2, DOWN: 2, END: 2, NOTICE: 2, HEARD: 2, FAULT: 3}
 """The column of a line's time."""
 _REQUEST_TIME, _RESPONSE_TIME = 5, 6
 
@@ -93,6 +95,22 @@ class Noticed:
 
 
 @dataclass(frozen=True)
+class Heard:
+    """Packets to a node are not lost any more, and the last one that TCP had to send again is
+    there."""
+
+    node: str
+    time_ms: int
+
+    def line(self) -> list[str]:
+        """Its columns."""
+        return [HEARD, self.node, str(self.time_ms)]
+
+
+Event = Happened | Down | Ended | Noticed | Heard
+
+
+@dataclass(frozen=True)
 class Held:
     """From then on a member holds these queues."""
 
@@ -134,6 +152,12 @@ class History:
         """When the coordinator knew of changes, where it keeps a history."""
         return [int(line[2]) for line in self.lines if line[0] == NOTICE]
 
+    def heard(self) -> Iterator[Heard]:
+        """When nodes had what was held back of them."""
+        for line in self.lines:
+            if line[0] == HEARD:
+                yield Heard(line[1], int(line[2]))
+
     @property
     def end_ms(self) -> int:
         """When the last window ended."""
@@ -173,9 +197,7 @@ def noticed(files: Iterable[Path]) -> Iterator[Noticed]:
             yield Noticed(change["trigger"], at_ms)
 
 
-def gathered(
-    files: Iterable[Path], happened: Iterable[Happened | Down | Ended | Noticed]
-) -> History:
+def gathered(files: Iterable[Path], happened: Iterable[Event]) -> History:
     """One history of what programs wrote, and of what was done to them. The last line of a killed
     program may be cut off; it is left out."""
     lines = [tuple(one.line()) for one in happened]

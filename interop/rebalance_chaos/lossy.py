@@ -12,6 +12,7 @@ import random
 import socket
 import struct
 import threading
+import time
 from typing import Final
 
 FIRST_AGAIN_S: Final = 0.2
@@ -27,6 +28,8 @@ class LossyNetwork:
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
         self._loss = 0.0
+        self.heard_ms = 0
+        """When the last packet came that was sent again behind the end of a loss (epoch ms)."""
         self._loop = asyncio.new_event_loop()
         listening = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{listening.getsockname()[1]}"
@@ -54,9 +57,13 @@ class LossyNetwork:
         self._loop.close()
 
     async def _until_sent(self, again_s: float) -> None:
+        was_lost = False
         while self._loss and self._rng.random() < self._loss:
+            was_lost = True
             await asyncio.sleep(min(again_s, AGAIN_MAX_S))
             again_s *= 2
+        if was_lost and not self._loss:
+            self.heard_ms = time.time_ns() // 1_000_000
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, EOFError, asyncio.CancelledError):

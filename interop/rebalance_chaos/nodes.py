@@ -17,6 +17,7 @@ from interop.rebalance_chaos.history import (
     Down,
     Ended,
     Happened,
+    Heard,
     History,
     gathered,
     noticed,
@@ -77,7 +78,7 @@ class Run:
         self._group = Group(self._ports, [])
         self._nodes = [_Node(name, LossyNetwork(seed + at)) for at, name in enumerate(NODES)]
         self._sender: Process | None = None
-        self._happened: list[Happened | Down | Ended] = []
+        self._happened: list[Happened | Down | Ended | Heard] = []
 
     def play(self, faults: Sequence[Fault], say: Callable[[str], None]) -> History:
         """From the start of the brokers to what was left in queues."""
@@ -164,6 +165,8 @@ class Run:
         if fault.kind == "kill":
             self._await_started(nodes)
         time.sleep(CALM_S)
+        if fault.kind == "loss":
+            self._happened += [Heard(node.name, node.network.heard_ms) for node in nodes]
 
     def _hit(self, kind: str, node: _Node) -> None:
         if kind == "loss":

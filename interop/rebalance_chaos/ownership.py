@@ -97,13 +97,17 @@ class Ownership:
         return set(self._started)
 
     def changes(self, members: set[str], start_ms: int, end_ms: int) -> list[int]:
-        """The times at which one of the members got or lost a queue, sorted."""
+        """The times at which one of the members got or lost a queue, sorted; that its process was
+        stopped or goes on is none."""
+        stops = {name: {down.time_ms for down in downs} for name, downs in self._downs.items()}
         return sorted(
             at
             for spans in self._spans.values()
             for span in spans
             for at in (span.start_ms, span.end_ms)
-            if span.member in members and start_ms < at < end_ms
+            if span.member in members
+            and start_ms < at < end_ms
+            and at not in stops.get(process_of(span.member), ())
         )
 
     def losses(self, members: set[str], start_ms: int, end_ms: int) -> int:

@@ -86,12 +86,9 @@ def _window(
     touched = event.nodes if kind == "loss" and event.is_start else ()
     rest = {one for one in ownership.known if process_of(one).partition(".")[0] not in touched}
     changes = ownership.changes(rest, start_ms, end_ms)
-    notices = [at for at in history.notices() if start_ms <= at < end_ms] if kind == "loss" else []
-    if notices:
-        notice_ms, settle_ms = _slowest(sorted(notices), changes, end_ms)
-    else:
-        notice_ms = _notice(history, event, end_ms, kind, _later(changes, start_ms))
-        settle_ms = max(0, changes[-1] - notice_ms) if changes else 0
+    others = {one for one in rest if process_of(one).partition(".")[0] not in event.nodes}
+    apart = ownership.changes(others, start_ms, end_ms)
+    notice_ms, settle_ms = _settled(history, event, end_ms, changes, apart)
     longest, total = ownership.with_owners(2, MANY, start_ms, end_ms)
     unowned_ms, _ = ownership.with_owners(0, 0, start_ms, end_ms)
     settled = Counter(queue for one, queues in after.items() if one in rest for queue in queues)
@@ -131,6 +128,29 @@ def _window(
         least_moves=max(measures.moved_min, sum(len(after.get(one, ())) for one in came)),
         line=line,
     )
+
+
+def _settled(
+    history: History, event: Happened, end_ms: int, changes: list[int], apart: list[int]
+) -> tuple[int, int]:
+    """The notice of a window, and how long changes went on behind it. A node that packets were lost
+    to hears of a notice when TCP has sent again what it waits for, which may be seconds later; for
+    the changes `apart`, of all other nodes, the notice itself counts."""
+    kind, start_ms = event.name.rpartition("-")[2], event.time_ms
+    notices = [at for at in history.notices() if start_ms <= at < end_ms] if kind == "loss" else []
+    if not notices:
+        notice_ms = _notice(history, event, end_ms, kind, _later(changes, start_ms))
+        return notice_ms, max(0, changes[-1] - notice_ms) if changes else 0
+    heard_ms = max(
+        (
+            one.time_ms
+            for one in history.heard()
+            if not event.is_start and one.node in event.nodes and one.time_ms < end_ms
+        ),
+        default=start_ms,
+    )
+    heard = _slowest(sorted({max(at, heard_ms) for at in notices}), changes, end_ms)
+    return max(_slowest(sorted(notices), apart, end_ms), heard, key=lambda one: one[1])
 
 
 def _slowest(notices: list[int], changes: list[int], end_ms: int) -> tuple[int, int]:

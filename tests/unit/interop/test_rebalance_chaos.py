@@ -10,7 +10,9 @@ from interop.rebalance_chaos.faults import LOSSES, NAMES, Fault, chosen, plan
 from interop.rebalance_chaos.history import (
     Down,
     Ended,
+    Event,
     Happened,
+    Heard,
     History,
     gathered,
     noticed,
@@ -39,9 +41,7 @@ def got(number: int, at: int = 0) -> str:
     return f"n1 dequeue RESPONSE SUCCESS {number} key {at} 0 q 7"
 
 
-def history(
-    tmp_path: Path, *rows: str, happened: tuple[Happened | Down | Ended, ...] = ()
-) -> History:
+def history(tmp_path: Path, *rows: str, happened: tuple[Event, ...] = ()) -> History:
     file = tmp_path / "lines"
     file.write_text(lines(*rows) + "cut off")
     return gathered([file], happened)
@@ -147,6 +147,33 @@ def test_under_loss_each_notice_of_the_coordinator_counts_for_itself(tmp_path: P
     one = lossy(tmp_path, first, second)
     assert (one.notice_ms, one.settle_ms) == (1000, 500)
     assert (one.line["start_ms"], one.line["end_ms"]) == (1000, 1500)
+
+
+@pytest.mark.parametrize(("b_at", "found"), [(2700, (3500, 900)), (3900, (2600, 1300))])
+def test_a_node_hears_of_a_notice_when_what_it_waits_for_was_sent_again(
+    tmp_path: Path, b_at: int, found: tuple[int, int]
+) -> None:
+    """Which does not excuse what the others do late."""
+    rows = [f"own {B} 11 {ALL}", f"own {B} {b_at} {SECOND}", f"own {A} 4400 {FIRST}"]
+    rows += [f"started {one} 12" for one in (A, B)]
+    happened = (Happened("random-loss", False, 2000, ("n1",)), Heard("n1", 3500), Ended(9000))
+    file = tmp_path / "rebalance-00000001.jsonl"
+    file.write_text('{"trigger":"came","time_ms":2600}\n')
+    seen = history(tmp_path, *rows, happened=(*happened, *noticed([file])))
+    written(seen, tmp_path / "kept")
+    assert list(read(tmp_path / "kept").heard()) == [Heard("n1", 3500)]
+    (one,) = measured(seen, "STICKY", "group")
+    assert (one.notice_ms, one.settle_ms) == found
+
+
+def test_a_process_that_is_stopped_is_no_change(tmp_path: Path) -> None:
+    """The brokers know of a sleep when its heartbeats are missing."""
+    rows = [f"own {A} 10 {FIRST}", f"own {B} 11 {SECOND}", f"own {B} 6000 {ALL}"]
+    rows += [f"own {B} 6300 {ALL},broker-a:2"] + [f"started {one} 12" for one in (A, B)]
+    fault, down = Happened("minor-suspend", True, 1000, ("n1",)), Down("n1.1", 1001, True)
+    seen = history(tmp_path, *rows, happened=(fault, down, Ended(9000)))
+    (one,) = measured(seen, "STICKY", "group")
+    assert (one.notice_ms, one.settle_ms) == (6000, 300)
 
 
 def test_the_page_has_the_tables_of_the_last_run(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_members_ask_two_brokers_through_changes_of_mode(
             place = folder / name
             members.append(kind.broker(own, place, place / "store", {"brokerName": name}))
             groups.wait_listening(own.broker, members[-1])
-        groups.wait_ready(groups.Group(ports[0], members))
+        groups.wait_ready(groups.Group(ports[0], members), ("broker-a", "broker-b"))
         addresses = ",".join(own.broker_address for own in ports)
         arguments = [ports[0].namesrv_address, "assignment", f"{SCENARIO}:{addresses}"]
         client = java_client("client-5.5", arguments, folder / "client")

@@ -120,7 +120,7 @@ class Run:
             named = {**settings, "brokerName": name}
             members.append(self._kind.broker(own, place, place / "store", named))
             groups.wait_listening(own.broker, members[-1])
-        groups.wait_ready(self._group)
+        groups.wait_ready(self._group, BROKERS)
 
     def _java(self, what: str, file: Path, arguments: Sequence[object]) -> Process:
         spec = ",".join(map(str, [file, *arguments]))

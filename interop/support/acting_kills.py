@@ -7,7 +7,9 @@
 
 Unmodified Java clients: a producer of four threads, a group in order, a group in a cluster. At no
 time does the broker that clients are led to know a lower offset of a group than was seen before.
-At the end each group was given every message that was acknowledged. Called by test_acting.py, too.
+At the end each group was given every message that was acknowledged. RocketMQ's masters do not come
+back, so beside it (`--beside 5`) each kill has a pair of RocketMQ's brokers of its own, up to the
+moment at which the groups go on. Called by test_acting.py, too.
 """
 
 import argparse
@@ -19,7 +21,7 @@ from pathlib import Path
 
 from interop.support import toolchain
 from interop.support.acting import Consumed, Kinds, Pair, until
-from interop.support.groups import Ports, Turbopump
+from interop.support.groups import Kind, Ports, RocketMQ, Turbopump
 from interop.support.kills import spread
 from interop.support.suites import java_client
 
@@ -54,9 +56,8 @@ class ActingTimes:
 class Row:
     """The pair, the Java clients, and what they wrote down."""
 
-    def __init__(self, folder: Path) -> None:
-        ours = Turbopump()
-        self.pair = Pair(Kinds(ours, ours, ours), folder, TOPIC, QUEUES)
+    def __init__(self, folder: Path, kind: Kind) -> None:
+        self.pair = Pair(Kinds(kind, kind, kind), folder, TOPIC, QUEUES)
         self.consumed = Consumed(folder)
         self.acked, self.held = folder / "acked", folder / "held"
         self.stop, self.over = folder / "stop", folder / "over"
@@ -83,8 +84,8 @@ class Row:
         """How many messages each group was given."""
         return [len(self.consumed.of(one)) for one in self.consumed.files]
 
-    def round(self) -> None:
-        """One kill and return."""
+    def die(self) -> None:
+        """The master is killed, and the groups go on at the replica."""
         pair, seen = self.pair, self.seen
         until("both groups have begun", lambda: min(self.counts()) > 0)
         self.held.touch()
@@ -96,6 +97,10 @@ class Row:
         until("both groups go on", lambda: self._more(before, IN_MEMORY))
         seen.kills += 1
         seen.gap_s.append(time.monotonic() - killed_s)
+
+    def come_back(self) -> None:
+        """The groups consume all there is; the master returns, and they go on there."""
+        pair, seen = self.pair, self.seen
         until("all is consumed", lambda: self._all_consumed(pair.replica))
         self._look(pair.replica)
         started_s = time.monotonic()
@@ -150,10 +155,11 @@ class Row:
 
 def play(kills: int, folder: Path, say: Callable[[str], None]) -> ActingTimes:
     """So many rounds; `say` is given a line of each."""
-    row = Row(folder)
+    row = Row(folder, Turbopump())
     try:
         for number in range(1, kills + 1):
-            row.round()
+            row.die()
+            row.come_back()
             seen = row.seen
             say(
                 f"{number} of {kills}: nothing was consumed for {seen.gap_s[-1]:.2f} s; back after "
@@ -164,14 +170,36 @@ def play(kills: int, folder: Path, say: Callable[[str], None]) -> ActingTimes:
         row.kill()
 
 
+def play_beside(kills: int, folder: Path, say: Callable[[str], None]) -> ActingTimes:
+    """So many pairs of RocketMQ's brokers, each up to the end of its time without consumption."""
+    seen = ActingTimes()
+    for number in range(1, kills + 1):
+        row = Row(folder / f"pair-{number}", RocketMQ())
+        row.seen = seen
+        try:
+            row.die()
+        finally:
+            row.kill()
+        say(f"RocketMQ, {number} of {kills}: nothing was consumed for {seen.gap_s[-1]:.2f} s")
+    return seen
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m interop.support.acting_kills")
     parser.add_argument("--kills", type=int, default=30)
-    kills = parser.parse_args().kills
+    parser.add_argument("--beside", type=int, default=0, help="kills of RocketMQ's masters before")
+    given = parser.parse_args()
     toolchain.build_java()
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+
     with tempfile.TemporaryDirectory() as folder:
-        seen = play(kills, Path(folder), lambda line: print(line, flush=True))
+        theirs = play_beside(given.beside, Path(folder), say)
+        seen = play(given.kills, Path(folder), say)
+    if theirs.kills:
+        print(f"RocketMQ, {theirs.kills} kills: without consumption {spread(theirs.gap_s)}")
     print(
         f"{seen.kills} kills, {seen.acked} acknowledged: lost {seen.lost}, offsets back "
         f"{seen.back}, came twice {seen.twice}\n"

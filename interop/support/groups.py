@@ -12,7 +12,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -316,10 +316,12 @@ def wait_listening(port: int, process: Process) -> None:
             time.sleep(0.02)
 
 
-def wait_ready(group: Group) -> None:
-    """Returns when the name server gives out the broker's route for new topics."""
+def wait_ready(group: Group, names: Sequence[str] = ()) -> None:
+    """Returns when the name server gives out the broker's route for new topics, and all of the
+    brokers `names` are in it: a topic is made at those alone that have registered by then, which
+    RocketMQ's do seconds after they listen."""
     deadline = time.monotonic() + READY_TIMEOUT_S
-    while not _has_route(group.ports.namesrv, "TBW102"):
+    while not _are_routed(group.ports.namesrv, names):
         if time.monotonic() > deadline or not all(one.running for one in group.members):
             raise _not_ready(group)
         time.sleep(0.02)
@@ -331,8 +333,12 @@ def _not_ready(group: Group) -> RuntimeError:
     return RuntimeError(f"the group did not become ready:\n{tails}")
 
 
-def _has_route(port: int, topic: str) -> bool:
-    return succeeds(port, GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+def _are_routed(port: int, names: Sequence[str]) -> bool:
+    try:
+        answer = ask(port, GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"}, timeout_s=2)
+    except (OSError, struct.error):
+        return False
+    return answer.code == 0 and all(f'"{name}"'.encode() in answer.body for name in names)
 
 
 def succeeds(port: int, code: int, fields: dict[str, str]) -> bool:

@@ -91,6 +91,8 @@ class Row:
         self.held.touch()
         base = len(self.acknowledged())
         until("a backlog grows", lambda: len(self.acknowledged()) >= base + BACKLOG)
+        ends = pair.queue_ends(pair.master)
+        until("the replica has the backlog", lambda: self._has(pair.replica, ends))
         before, killed_s = self.counts(), time.monotonic()
         pair.kill_master()
         self.held.unlink()
@@ -133,6 +135,11 @@ class Row:
 
     def _more(self, before: list[int], count: int) -> bool:
         return all(now > then + count for now, then in zip(self.counts(), before, strict=True))
+
+    def _has(self, ports: Ports, ends: list[int]) -> bool:
+        """RocketMQ's replica connects seconds after its start."""
+        found = self.pair.queue_ends(ports)
+        return all(end <= now for end, now in zip(ends, found, strict=True))
 
     def _all_consumed(self, ports: Ports) -> bool:
         """As the offsets there say."""

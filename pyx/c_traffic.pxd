@@ -1,5 +1,6 @@
 """Declarations of csrc/traffic.h, csrc/traffic_properties.h and csrc/traffic_reply.h."""
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 cdef extern from "traffic_properties.h" nogil:
@@ -209,3 +210,17 @@ cdef extern from "traffic_reply.h" nogil:
     size_t trf_pull_reply_room(const trf_pull_answer *answer)
     size_t trf_send_reply(uint8_t *out, size_t room, const trf_send_answer *answer)
     size_t trf_pull_reply(uint8_t *out, size_t room, const trf_pull_answer *answer)
+
+
+cdef inline trf_text text_of(bytes text):
+    """Where the bytes of an object lie, as long as it lives; of None nowhere."""
+    cdef trf_text found
+    found.at, found.size = NULL, 0
+    if text is not None:
+        found.at, found.size = <const uint8_t *><const char *>text, <unsigned int>len(text)
+    return found
+
+
+cdef inline bytes bytes_of(trf_text text):
+    """A copy as an object."""
+    return PyBytes_FromStringAndSize(<const char *>text.at, text.size) if text.size else b""

@@ -1,5 +1,7 @@
 from typing import Final
 
+from turbopump.pyx.grpc_sends import GrpcSends
+
 HEADERS: Final = 2
 DATA: Final = 3
 END: Final = 4
@@ -36,6 +38,22 @@ class H2Session:
     @property
     def is_over(self) -> bool:
         """Nothing more is to be read or written: the connection is to be closed."""
+
+    may_send: bool
+    """Whether sends are served natively now; False at first."""
+
+    @property
+    def has_sent(self) -> bool:
+        """Whether the last `receive` has served some natively: none of their events came."""
+
+    def serve_sends(self, sends: GrpcSends, address: bytes, host: bytes) -> None:
+        """Have plain calls of SendMessage served natively while `may_send`. Up to 32 KiB of the
+        events of those that are not whole, 16 MiB of all sessions, are held until `receive` brings
+        the rest, or until `let_go`, which is called at the end, too. `address` is `ip:port` of the
+        peer, `host` the same packed."""
+
+    def let_go(self) -> list[_Event]:
+        """The events that were held, for what should not wait any longer for its rest."""
 
     def receive(self, data: memoryview | bytes) -> tuple[int, list[_Event]]:
         """Take some of `data`: (how many bytes, what they brought). To be called until all are

@@ -15,6 +15,13 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport memcpy, memset
 
+from turbopump.pyx.c_grpc_send cimport grs_head, grs_header, grs_is_plain
+from turbopump.pyx.c_traffic cimport trf_text
+from turbopump.pyx.grpc_sends cimport GrpcSends
+
+cdef extern from "bytes.h" nogil:
+    uint32_t be_u32(const uint8_t *at)
+
 cdef extern from "h2_library.h" nogil:
     struct h2_library:
         int (*want_read)(void *session)
@@ -81,12 +88,165 @@ AWAY = H2_AWAY
 cdef enum:
     ROOM_SIZE = 128 << 10
     OUT_SIZE = 256 << 10
+    H2_SERVED = 255               # what was an event; `a` bytes follow that belong to it
+    CALLS_MAX = 64                # plain calls that have begun and not ended
+    PIECES_MAX = 4                # of the DATA of one
+    HELD_MAX = 32 << 10           # bytes of the events of these, between two reads
+    HELD_ALL_MAX = 16 << 20       # of all sessions
+
+cdef struct plain_call:
+    # A call of which all that was read is plain so far; where its events lie.
+    int32_t stream_id             # 0: none any more
+    Py_ssize_t begin, behind      # of its headers
+    Py_ssize_t data[PIECES_MAX]
+    size_t sizes[PIECES_MAX]
+    int pieces
+    grs_head said
+
+cdef struct plain_calls:
+    plain_call all[CALLS_MAX]
+    int first, behind             # of those that may be there still
+    int32_t block_of              # the stream whose headers are being read
 
 # Untouched pages take no memory.
 cdef uint8_t ROOM[ROOM_SIZE]
 cdef uint8_t OUT[OUT_SIZE]
 cdef h2_library LIBRARY
 cdef bint loaded = False
+
+
+cdef plain_call *find_call(plain_calls *calls, int32_t stream_id) noexcept:
+    cdef int number
+    while calls.first < calls.behind and calls.all[calls.first].stream_id == 0:
+        calls.first += 1
+    for number in range(calls.first, calls.behind):
+        if calls.all[number].stream_id == stream_id:
+            return &calls.all[number]
+    return NULL
+
+
+cdef void note_header(plain_calls *calls, const h2_event_head *head, const uint8_t *text,
+                      Py_ssize_t here) noexcept:
+    """A header at `text`, of an event that begins at `here`."""
+    cdef trf_text name, value
+    cdef plain_call *call
+    if calls.block_of != head.stream_id:
+        calls.block_of = 0
+        call = find_call(calls, head.stream_id)
+        if call != NULL:
+            call.stream_id = 0        # trailers of a client
+            return
+        if calls.first == calls.behind:
+            calls.first = calls.behind = 0
+        if calls.behind == CALLS_MAX:
+            return
+        calls.block_of = head.stream_id
+        call = &calls.all[calls.behind]
+        memset(call, 0, sizeof(plain_call))
+        call.begin = here
+    call = &calls.all[calls.behind]
+    name.at, name.size = text, head.a
+    value.at, value.size = text + head.a, head.b
+    grs_header(&call.said, name, value)
+
+
+cdef void note_block(plain_calls *calls, const h2_event_head *head, Py_ssize_t behind) noexcept:
+    """The headers of a stream are complete."""
+    cdef plain_call *call = &calls.all[calls.behind]
+    if calls.block_of != 0 and calls.block_of == head.stream_id:
+        if head.flag == 0 and grs_is_plain(&call.said):
+            call.stream_id, call.behind = head.stream_id, behind
+            calls.behind += 1
+    calls.block_of = 0
+
+
+cdef void note_data(plain_call *call, Py_ssize_t here, size_t size) noexcept:
+    """DATA of a call."""
+    if call.pieces == PIECES_MAX:
+        call.stream_id = 0
+        return
+    call.data[call.pieces], call.sizes[call.pieces] = here, size
+    call.pieces += 1
+
+
+cdef bytes data_of(const uint8_t *text, const plain_call *call):
+    """The pieces in one."""
+    cdef list parts = []
+    cdef int at
+    for at in range(call.pieces):
+        parts.append(PyBytes_FromStringAndSize(
+            <const char *>text + call.data[at] + sizeof(h2_event_head), <Py_ssize_t>call.sizes[at]
+        ))
+    return b"".join(parts)
+
+
+cdef bint may_be_whole(const uint8_t *text, const plain_call *call) noexcept:
+    """Whether the next read can make a plain call of it: the service refuses some beginnings at
+    once, and what it would refuse does not wait."""
+    cdef uint8_t prefix[5]
+    cdef size_t known = 0, total = 0, size = 0
+    cdef int at
+    for at in range(call.pieces):
+        size = min(call.sizes[at], sizeof(prefix) - known)
+        memcpy(prefix + known, text + call.data[at] + sizeof(h2_event_head), size)
+        known += size
+        total += call.sizes[at]
+    if known > 0 and prefix[0] != 0:
+        return False
+    size = be_u32(prefix + 1) if known == sizeof(prefix) else 0
+    return known < sizeof(prefix) or (size <= HELD_MAX and total <= sizeof(prefix) + size)
+
+
+cdef size_t size_of(const plain_call *call) noexcept:
+    """Bytes of its events."""
+    cdef size_t size = <size_t>(call.behind - call.begin)
+    cdef int at
+    for at in range(call.pieces):
+        size += sizeof(h2_event_head) + call.sizes[at]
+    return size
+
+
+cdef int add_events(list parts, const uint8_t *text, const plain_call *call) except -1:
+    """Copies of its events, in their order."""
+    cdef const char *events = <const char *>text
+    cdef Py_ssize_t size
+    cdef int at
+    parts.append(PyBytes_FromStringAndSize(events + call.begin, call.behind - call.begin))
+    for at in range(call.pieces):
+        size = <Py_ssize_t>(sizeof(h2_event_head) + call.sizes[at])
+        parts.append(PyBytes_FromStringAndSize(events + call.data[at], size))
+    return 0
+
+
+cdef void take_call_out(uint8_t *text, const plain_call *call) noexcept:
+    """Nothing is left of its events but the end."""
+    cdef int at
+    take_out(text + call.begin, <size_t>(call.behind - call.begin) - sizeof(h2_event_head))
+    for at in range(call.pieces):
+        take_out(text + call.data[at], call.sizes[at])
+
+
+cdef bint breaks_one(bytes raw) noexcept:
+    """Whether a stream is closed with an error."""
+    cdef const char *text = PyBytes_AS_STRING(raw)
+    cdef Py_ssize_t at = 0, end = len(raw)
+    cdef h2_event_head head
+    while at < end:
+        memcpy(&head, text + at, sizeof(h2_event_head))
+        at += <Py_ssize_t>sizeof(h2_event_head)
+        if head.kind == H2_CLOSED and head.a != 0:
+            return True
+        if head.kind == H2_DATA or head.kind == H2_HEADER:
+            at += <Py_ssize_t>head.a + <Py_ssize_t>head.b
+    return False
+
+
+cdef void take_out(uint8_t *event, size_t size) noexcept:
+    """Nothing is left of an event, nor of the bytes that follow it."""
+    cdef h2_event_head head
+    memset(&head, 0, sizeof(h2_event_head))
+    head.kind, head.a = H2_SERVED, <uint32_t>size
+    memcpy(event, &head, sizeof(h2_event_head))
 
 
 def library(file=None) -> str:
@@ -149,6 +309,12 @@ cdef class H2Session:
     cdef dict outboxes            # stream id -> its outbox, until the stream is closed
     cdef set open                 # streams that may be answered
     cdef list block               # headers that were read of a block that is not complete
+    cdef GrpcSends sends          # what serves plain sends, None: nothing
+    cdef bytes address, host      # of the peer, as sends have it
+    cdef bytes held               # events of calls that may be whole with the next read, or None
+    cdef dict answered            # stream id -> answer to a send that this read has stored
+    cdef readonly bint has_sent
+    cdef public bint may_send
 
     def __cinit__(self, *args, **kwargs):
         memset(&self.session, 0, sizeof(h2_session))
@@ -160,7 +326,7 @@ cdef class H2Session:
         limits.streams_max, limits.headers_max = streams, headers
         limits.stream_window, limits.window = stream_window, window
         limits.is_client = bool(client)
-        self.outboxes, self.open, self.block = {}, set(), []
+        self.outboxes, self.open, self.block, self.answered = {}, set(), [], {}
         self.session.room, self.session.room_size = ROOM, ROOM_SIZE
         if h2_open(&self.session, &LIBRARY, &limits) != 0:
             raise MemoryError
@@ -185,14 +351,18 @@ cdef class H2Session:
         cdef Py_buffer view
         cdef ssize_t taken, more = 0
         cdef bint whole
+        cdef bint serves = self.sends is not None and self.may_send
+        self.has_sent = False
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         taken = h2_receive(&self.session, <const uint8_t *>view.buf, <size_t>view.len)
         whole = taken == view.len
         PyBuffer_Release(&view)
-        found = self.events() if taken >= 0 else None
+        found = self.events(serves) if taken >= 0 else None
         while whole and more == 0 and self.session.paused:
             more = h2_receive(&self.session, NULL, 0)
-            found += self.events()
+            found += self.events(serves)
+        if serves:
+            self.end_sends()
         if taken < 0 or more < 0:
             raise ValueError(f"HTTP/2 error {taken if taken < 0 else more}")
         return taken, found
@@ -203,14 +373,33 @@ cdef class H2Session:
         if size < 0:
             raise ValueError(f"HTTP/2 error {size}")
         cdef bytes out = PyBytes_FromStringAndSize(<char *>OUT, size)
-        return out, self.events()
+        cdef bytes raw = self.lying()
+        if self.held is not None and breaks_one(raw):
+            return out, self.events(False)  # it may be one whose events are held
+        return out, self.objects(raw)
 
-    cdef list events(self):
-        """What lies in the room, as objects."""
+    def serve_sends(self, GrpcSends sends not None, bytes address not None, bytes host not None):
+        """Have plain sends served; see the stub."""
+        self.sends, self.address, self.host = sends, address, host
+
+    cdef list events(self, bint serves):
+        """What was read, as objects; without the plain sends, if they are to be served."""
+        cdef bytes raw = self.take_held() + self.lying()
+        if serves and raw:
+            self.serve_whole(raw)
+        return self.objects(raw)
+
+    cdef bytes lying(self):
+        """A copy of what lies in the room."""
+        return PyBytes_FromStringAndSize(<char *>ROOM, <Py_ssize_t>self.session.room_used)
+
+    def let_go(self) -> list:
+        """What was held; see the stub."""
+        return self.objects(self.take_held())
+
+    cdef list objects(self, bytes raw):
+        """Events as objects."""
         cdef list found = []
-        if self.session.room_used == 0:
-            return found
-        cdef bytes raw = PyBytes_FromStringAndSize(<char *>ROOM, <Py_ssize_t>self.session.room_used)
         cdef const char *text = PyBytes_AS_STRING(raw)
         cdef Py_ssize_t at = 0, end = len(raw), middle
         cdef h2_event_head head
@@ -228,6 +417,8 @@ cdef class H2Session:
             elif head.kind == H2_DATA:
                 found.append((DATA, head.stream_id, raw[at:middle]))
                 at = middle
+            elif head.kind == H2_SERVED:
+                at = middle
             elif head.kind == H2_CLOSED:
                 self.closed(head.stream_id)
                 found.append((CLOSED, head.stream_id, head.a))
@@ -235,8 +426,93 @@ cdef class H2Session:
                 found.append((head.kind, head.stream_id, None))
         return found
 
+    cdef int serve_whole(self, bytes raw) except -1:
+        """Serve the plain sends that lie whole in `raw`, which is held and no one else's; their
+        events become H2_SERVED ones. Calls of many streams may lie in one another."""
+        cdef uint8_t *text = <uint8_t *>PyBytes_AS_STRING(raw)
+        cdef Py_ssize_t at = 0, end = len(raw), here
+        cdef h2_event_head head
+        cdef plain_calls calls
+        cdef plain_call *call
+        calls.first = calls.behind = calls.block_of = 0
+        while at < end:
+            here = at
+            memcpy(&head, text + at, sizeof(h2_event_head))
+            at += <Py_ssize_t>sizeof(h2_event_head)
+            if head.kind == H2_HEADER:
+                note_header(&calls, &head, text + at, here)
+                at += <Py_ssize_t>head.a + <Py_ssize_t>head.b
+                continue
+            if head.kind == H2_BLOCK:
+                note_block(&calls, &head, at)
+                continue
+            call = find_call(&calls, head.stream_id)
+            if head.kind == H2_DATA:
+                if call != NULL:
+                    note_data(call, here, head.a)
+                at += <Py_ssize_t>head.a
+            elif call != NULL:
+                if head.kind == H2_END and call.pieces > 0:
+                    self.serve_call(text, call, here)
+                call.stream_id = 0
+        self.hold(text, &calls)
+        return 0
+
+    cdef int serve_call(self, uint8_t *text, plain_call *call, Py_ssize_t end_at) except -1:
+        cdef uint8_t *data = text + call.data[0] + sizeof(h2_event_head)
+        cdef size_t size = call.sizes[0]
+        if call.pieces > 1:
+            joined = data_of(text, call)
+            data, size = <uint8_t *>PyBytes_AS_STRING(joined), <size_t>len(joined)
+        answer = self.sends.serve(data, size, &call.said, self.address, self.host)
+        if answer is not None:
+            self.answered[call.stream_id] = answer
+            take_call_out(text, call)
+            take_out(text + end_at, 0)
+        return 0
+
+    cdef int hold(self, uint8_t *text, plain_calls *calls) except -1:
+        """Keep the events of calls that may be whole with the next read: every read of 64 KiB ends
+        within one."""
+        cdef size_t room = min(<size_t>HELD_MAX, HELD_ALL_MAX - self.sends.held)
+        cdef list parts = []
+        cdef plain_call *call
+        cdef int number
+        for number in range(calls.first, calls.behind):
+            call = &calls.all[number]
+            if call.stream_id != 0 and size_of(call) <= room and may_be_whole(text, call):
+                room -= size_of(call)
+                add_events(parts, text, call)
+                take_call_out(text, call)
+        if parts:
+            self.held = b"".join(parts)
+            self.sends.held += <size_t>len(self.held)
+        return 0
+
+    cdef bytes take_held(self):
+        cdef bytes held = self.held
+        if held is None:
+            return b""
+        self.held = None
+        self.sends.held -= <size_t>len(held)
+        return held
+
+    cdef int end_sends(self) except -1:
+        """Have what was stored become visible, then answer."""
+        cdef GrpcSends sends = self.sends
+        cdef dict answered = self.answered
+        sends.settle()
+        if not answered:
+            return 0
+        self.answered, self.has_sent = {}, True
+        for stream_id, body in answered.items():
+            self.begin(stream_id, sends.headers, body, sends.trailers)
+        return 0
+
     cdef int closed(self, int32_t stream_id) except -1:
         cdef _Outbox outbox = self.outboxes.pop(stream_id, None)
+        if self.answered:
+            self.answered.pop(stream_id, None)
         self.open.discard(stream_id)
         if outbox is not None:
             self.session.unsent -= outbox.box.size - outbox.box.at
@@ -244,9 +520,11 @@ cdef class H2Session:
 
     def answer(self, int32_t stream_id, bytes headers, body, bytes trailers) -> None:
         """Begin an answer; see the stub."""
+        if stream_id in self.open:
+            self.begin(stream_id, headers, body, trailers)
+
+    cdef int begin(self, int32_t stream_id, bytes headers, bytes body, bytes trailers) except -1:
         cdef _Outbox outbox = None
-        if stream_id not in self.open:
-            return
         if body is not None:
             outbox = _Outbox()
             outbox.add(body, trailers, False)
@@ -256,6 +534,7 @@ cdef class H2Session:
             &self.session, stream_id, <const uint8_t *>PyBytes_AS_STRING(headers),
             <size_t>len(headers), NULL if outbox is None else &outbox.box,
         ))
+        return 0
 
     def request(self, bytes headers, bytes body, bint ends) -> int:
         """Ask; see the stub."""

@@ -3,8 +3,8 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from turbopump.pyx.acks cimport Acks
-from turbopump.pyx.c_lane cimport lane_core
-from turbopump.pyx.c_traffic cimport trf_request
+from turbopump.pyx.c_lane cimport lane_core, lane_sent
+from turbopump.pyx.c_traffic cimport trf_request, trf_send, trf_text
 from turbopump.pyx.dispatch cimport QueueTable
 from turbopump.pyx.halves cimport HalfMarks
 from turbopump.pyx.pending cimport Holder, PendingSends
@@ -50,5 +50,8 @@ cdef class Lane:
     cdef int refuse(self, const trf_request *request) except -1
     cdef int make_room(self, size_t size) except -1
     cdef int settle(self) except -1
+    cdef bint put(self, const trf_send *send, trf_text body, trf_text born_host,
+                  lane_sent *sent) except -1
+    cdef int end_puts(self) except -1
     cdef int32_t add_row(self, bytes topic) except -1
     cdef int grow(self) except -1

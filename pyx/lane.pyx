@@ -361,29 +361,41 @@ cdef class Lane:
         bytes body not None, int64_t born_ms, bytes born_host not None
     ):
         """Store a send whose answer waits for nothing; see the stub."""
-        cdef PendingSends pending = self.pending
         cdef trf_send send
         cdef lane_sent sent
-        if not self.open or self.busy or not body:
-            return None
-        if self.waits() or pending.withheld or pending.not_enough:
-            return None
+        cdef tuple placed = None
         memset(&send, 0, sizeof(trf_send))
         send.topic, send.properties = text_of(topic), text_of(properties)
         send.queue_id, send.born_timestamp_ms = queue_id, born_ms
+        if self.put(&send, text_of(body), text_of(born_host), &sent):
+            # Objects are made before anything of Python runs: what they are made of is the core's.
+            placed = (sent.queue_offset, self.core.log_offsets[0], bytes_of(sent.unique_key),
+                      bytes_of(sent.handle))
+        self.end_puts()
+        return placed
+
+    cdef bint put(self, const trf_send *send, trf_text body, trf_text born_host,
+                  lane_sent *sent) except -1:
+        """Store a send whose answer waits for nothing; False: it is for the Python handler, and
+        nothing was done. `end_puts` is called before anything is answered."""
+        cdef PendingSends pending = self.pending
+        if not self.open or self.busy or not body.size:
+            return False
+        if self.waits() or pending.withheld or pending.not_enough:
+            return False
         self.core.not_enough = False
-        if lane_send(&self.core, &send, text_of(body), text_of(born_host), self.now(),
-                     &sent) != LANE_DONE:
-            self.now_ms = 0
-            return None
-        # Objects are made before anything of Python runs: what they are made of is the core's.
-        placed = (sent.queue_offset, self.core.log_offsets[0], bytes_of(sent.unique_key),
-                  bytes_of(sent.handle))
+        return lane_send(&self.core, send, body, born_host, self.now(), sent) == LANE_DONE
+
+    cdef int end_puts(self) except -1:
+        """What `put` stored becomes visible."""
+        if self.busy:
+            return 0
         try:
-            self.settle()
+            if self.open:
+                self.settle()
         finally:
             self.now_ms = 0
-        return placed
+        return 0
 
     cdef int write_acks(self) except -1:
         """Write the acknowledgements of this read, and answer those whose record is written; how
@@ -476,13 +488,3 @@ cdef class Lane:
         self.capacity = capacity
         nam_rehash(&self.core.topics, <int32_t *>buckets, <size_t>capacity * 2)
         return 0
-
-
-cdef bytes bytes_of(trf_text text):
-    return PyBytes_FromStringAndSize(<const char *>text.at, text.size) if text.size else b""
-
-
-cdef trf_text text_of(bytes text):
-    cdef trf_text found
-    found.at, found.size = <const uint8_t *><const char *>text, <unsigned int>len(text)
-    return found

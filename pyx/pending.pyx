@@ -317,9 +317,3 @@ cdef size_t with_code(uint8_t *out, const uint8_t *answer, size_t size, int32_t 
     be_put_i32(out, <int32_t>size - 4)
     be_put_i32(out + 4, <int32_t>size - HEAD)
     return size
-
-
-cdef trf_text text_of(bytes text):
-    cdef trf_text found
-    found.at, found.size = <const uint8_t *><const char *>text, <unsigned int>len(text)
-    return found

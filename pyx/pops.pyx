@@ -289,9 +289,3 @@ cdef int32_t size_of(const lane_popper *popper) noexcept:
     for at in range(popper.retry_count):
         size += popper.retries[at].queue_count
     return size
-
-
-cdef trf_text text_of(bytes text):
-    cdef trf_text found
-    found.at, found.size = <const uint8_t *><const char *>text, <unsigned int>len(text)
-    return found

@@ -302,11 +302,3 @@ cdef int resize(lane_reader *row, int32_t queue_limit) except -1:
 cdef void free_row(lane_reader *row) noexcept:
     PyMem_Free(row.cursors)
     PyMem_Free(<void *>row.codes)
-
-
-cdef trf_text text_of(bytes text):
-    cdef trf_text found
-    found.at, found.size = NULL, 0
-    if text is not None:
-        found.at, found.size = <const uint8_t *><const char *>text, <unsigned int>len(text)
-    return found

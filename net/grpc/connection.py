@@ -91,6 +91,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         name = self._transport.get_extra_info("peername") or ("0.0.0.0", 0)
         self.address, self.host = join(name[0], name[1]), pack_ip(name[0], name[1])
+        if self._hub.sends is not None:
+            self._session.serve_sends(self._hub.sends, self.address.encode(), self.host)
         if self._hub.admit(self):
             self._flush()
         else:
@@ -143,8 +145,13 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._close()
 
     def _on_bytes(self, data: memoryview) -> None:
+        hub, session = self._hub, self._session
         while len(data) and not self._closing:
-            taken, events = self._session.receive(data)
+            if hub.sends is not None:
+                session.may_send = not (self._ready or hub.refuses() or self._is_in_arrears())
+            taken, events = session.receive(data)
+            if session.has_sent:
+                self.called_at = self.active_at
             data = data[taken:]
             self._on_events(events)
             if not taken and not events:
@@ -170,6 +177,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """All calls are over."""
         self._transport = self._tls = None
         self._closing = True
+        self._session.let_go()
         self._ready.clear()
         self._hub.connections.discard(self)
         for call in list(self._calls.values()):
@@ -224,6 +232,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def sweep(self, now: float) -> None:
         """Close a peer that is idle, dead, or does not take what it asked for."""
         options, session = self._hub.options, self._session
+        if self._hub.sends is not None and not self._closing:
+            self._on_events(session.let_go())
         if session.unsent and now - self.wrote_at > options.stall_timeout_ms / 1_000:
             self._hub.complain(f"{self.address} closed: it does not take what it asked for")
             self.abort()
@@ -303,7 +313,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         refused = hub.refuses()
         if refused is not None:
             raise refused
-        if self._session.unsent > hub.options.unsent_max or (hub.is_full and self.is_clogged):
+        if self._is_in_arrears():
             raise GrpcError(GrpcCode.RESOURCE_EXHAUSTED, _NOT_TAKEN)
         method = hub.methods.get(call.path)
         if method is None:
@@ -313,6 +323,12 @@ class GrpcConnection(asyncio.BufferedProtocol):
             call.deadline = self.active_at + limit_ms / 1_000
         call.reader = MessageReader(hub.options.message_max, encoding_of(call.metadata))
         method(call)
+
+    def _is_in_arrears(self) -> bool:
+        """Whether the peer takes too little of what it asked for: it gets no new calls."""
+        hub = self._hub
+        unsent = self._session.unsent
+        return unsent > hub.options.unsent_max or (hub.is_full and self.is_clogged)
 
     def _guarded(self, call: GrpcCall, data: bytes | None) -> None:
         try:

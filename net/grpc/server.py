@@ -18,6 +18,7 @@ from turbopump.net.transport.hub import HTTP2
 from turbopump.net.transport.options import TlsSettings
 from turbopump.net.transport.server_tls import ServerTls
 from turbopump.net.transport.tls import TlsSession
+from turbopump.pyx.grpc_sends import GrpcSends
 from turbopump.pyx.h2 import library
 
 logger = logging.getLogger(__name__)
@@ -44,8 +45,11 @@ class GrpcServer:
         methods: Mapping[str, Method],
         options: GrpcOptions | None = None,
         tls: TlsSettings | None = None,
+        sends: GrpcSends | None = None,
     ) -> None:
-        """`tls` is for the port that `start` opens; None: peers are plain there."""
+        """`tls` is for the port that `start` opens; None: peers are plain there. `sends` serves
+        plain sends natively."""
+        self._sends = sends
         self._methods = methods
         self._options = options or GrpcOptions()
         self._tls = ServerTls(tls, [HTTP2])
@@ -54,7 +58,7 @@ class GrpcServer:
 
     def begin(self) -> None:
         """Serve what is handed on."""
-        self._hub = GrpcHub(self._methods, self._options, asyncio.get_running_loop())
+        self._hub = GrpcHub(self._methods, self._options, asyncio.get_running_loop(), self._sends)
         self._hub.start_sweeping()
 
     async def start(self, host: str, port: int) -> int:

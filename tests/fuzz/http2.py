@@ -12,14 +12,18 @@ from tests.wire import h2_frames as h2
 from tests.wire.h2_frames import BEGIN, frame, headers, setting
 from turbopump.net.grpc.call import unary
 from turbopump.net.grpc.framing import MessageReader, framed
+from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.server import why_no_grpc
 from turbopump.net.grpc.status import GrpcError
+from turbopump.net.messaging.messaging import PATH
+from turbopump.pyx.grpc_sends import GrpcSends
 from turbopump.pyx.h2 import DATA, H2Session
 
 ANSWER_MAX: Final = 256 << 10
 """Bytes that a server writes in answer to some KB, beside what calls ask for."""
 MESSAGE_MAX: Final = 64 << 10
 LARGE: Final = 2_000
+SENDS: Final = f"{PATH}SendMessage"
 
 _IS_THERE: Final = why_no_grpc() is None
 
@@ -69,10 +73,18 @@ def _heard(pieces: list[bytes]) -> list[tuple[int, int, Any]]:
 
 
 def grpc_calls(data: bytes) -> None:
-    """A connection keeps nothing behind its end, and says little to a peer that asks for little."""
-    if not _IS_THERE:
-        return
+    """A connection keeps nothing behind its end, and says little to a peer that asks for little.
+    Sends are looked at natively, which ends the same: all of them are left to Python."""
+    if _IS_THERE:
+        sends = GrpcSends(lambda _topic, _client: None, b"", b"")
+        assert _said(data, sends) == _said(data, None)
+
+
+def _said(data: bytes, sends: GrpcSends | None) -> bytes:
+    """What a server writes."""
     made = Bench(message_max=MESSAGE_MAX)
+    made.hub.sends = sends
+    made.hub.methods = {**made.hub.methods, SENDS: made.hub.methods["/S/Echo"]}
     large = unary(lambda call, _message: call.answer(bytes(LARGE)))
     made.hub.methods = {**made.hub.methods, "/S/Large": large}
     one, wire = made.connect(b"")
@@ -90,6 +102,7 @@ def grpc_calls(data: bytes) -> None:
     hub = made.hub
     left = (hub.calls, hub.held, hub.unsent, len(hub.connections))
     assert left == (0, 0, 0, 0), left
+    return wire.out
 
 
 def grpc_messages(data: bytes) -> None:
@@ -123,11 +136,24 @@ def http2_seeds() -> Iterator[bytes]:
     calls += [
         frame(kind, 0, bytes(8)) + frame(kind, 1, bytes(8)) + h2.call(3, b"z") for kind in range(12)
     ]
+    for cut in (5, 40):
+        head = [(name, SENDS.encode() if name == b":path" else value) for name, value in h2.REQUEST]
+        body = framed(_send().SerializeToString())
+        block = h2.headers(1, [*head, (b"x-mq-client-id", b"c")])
+        calls.append(block + frame(h2.DATA, 1, body[:cut]) + frame(h2.DATA, 1, body[cut:], 1))
     for number, one in enumerate(calls):
         yield bytes([1, 16 * number & 0xFF]) + one
     for number in range(4):
         pair = h2.literal(b"grpc-timeout", b"%dm" % number, 0x40)
         yield bytes([0, number]) + h2.block() + pair + b"\0\0\0\0" + h2.block() + b"\xbe" * number
+
+
+def _send() -> Any:
+    """A plain one."""
+    system: dict[str, Any] = {"message_id": "m", "message_type": 1, "tag": "t", "keys": ["k"]}
+    system["born_timestamp"] = {"seconds": 1_700_000_000}
+    one = {"topic": {"name": "T"}, "body": b"b", "user_properties": {"u": "v"}}
+    return message_class("SendMessageRequest")(messages=[{**one, "system_properties": system}])
 
 
 def grpc_message_seeds() -> Iterator[bytes]:

@@ -1,0 +1,1 @@
+"""What gRPC clients that only wait cost a broker."""

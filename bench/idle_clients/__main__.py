@@ -1,0 +1,220 @@
+"""`python -m bench.idle_clients --clients 10000`: what gRPC clients cost a broker that only wait.
+
+Owns the clients: each has a connection, a Telemetry stream with its settings, as real ones say
+them, and a heartbeat; half of them produce, half consume. It must never measure its own memory:
+the broker is another process, and its anonymous memory is looked at before and after. Meanwhile an
+honest client sends. The exit status is 1 if a client is not served, or if all of them take more
+than 200 MB.
+"""
+
+import argparse
+import asyncio
+import selectors
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from bench.versus.filter_load import connect
+from interop.support.ports import free_port
+
+from turbopump import Message, Producer
+from turbopump.net.grpc.codes import ClientType
+from turbopump.net.grpc.framing import framed
+from turbopump.net.grpc.messages import SERVICE, message_class
+from turbopump.net.grpc.server import why_no_grpc
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import new_request
+from turbopump.net.wire.headers.admin import CreateTopicRequest
+from turbopump.pyx.h2 import DATA, H2Session, pairs
+
+MEMORY_MAX_MB: Final = 200.0
+WINDOW: Final = 65_535
+CONNECTING: Final = 200
+"""Clients that begin together."""
+SENDS: Final = 500
+TOPIC: Final = "topic-0"
+SETTLE_S: Final = 3.0
+ANSWER_S: Final = 30.0
+TURBOPUMP: Final = str(Path(sys.executable).with_name("turbopump"))
+
+
+def _head(method: str, client_id: str) -> bytes:
+    return pairs(
+        [
+            (b":method", b"POST"),
+            (b":scheme", b"http"),
+            (b":path", f"/{SERVICE}/{method}".encode()),
+            (b":authority", b"broker"),
+            (b"content-type", b"application/grpc"),
+            (b"te", b"trailers"),
+            (b"user-agent", b"grpc-java-netty/1.53.0"),
+            (b"x-mq-client-id", client_id.encode()),
+            (b"x-mq-language", b"JAVA"),
+            (b"x-mq-client-version", b"5.2.0"),
+            (b"x-mq-protocol", b"v2"),
+        ]
+    )
+
+
+def _settings(number: int) -> bytes:
+    """What a client says of itself on its stream."""
+    agent = message_class("UA")(language=1, version="5.2.0", platform="Linux", hostname="host")
+    topic = {"name": f"topic-{number % 50}"}
+    if number % 2:
+        said = {"client_type": ClientType.PRODUCER, "publishing": {"topics": [topic]}}
+    else:
+        entry = {"topic": topic, "expression": {"type": 1, "expression": "*"}}
+        subscription = {"group": {"name": f"group-{number % 100}"}, "subscriptions": [entry]}
+        said = {"client_type": ClientType.SIMPLE_CONSUMER, "subscription": subscription}
+    settings = message_class("Settings")(user_agent=agent, **said)
+    settings.request_timeout.seconds = 3
+    return framed(message_class("TelemetryCommand")(settings=settings).SerializeToString())
+
+
+class Idle:
+    """A client that waits on its stream."""
+
+    def __init__(self, port: int, number: int) -> None:
+        self._session = H2Session(8, 8_192, WINDOW, WINDOW, client=True)
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        client_id = f"host@{number}@1@abcdefghij"
+        self._stream = self._session.request(
+            _head("Telemetry", client_id), _settings(number), False
+        )
+        kind = ClientType.PRODUCER if number % 2 else ClientType.SIMPLE_CONSUMER
+        beat = message_class("HeartbeatRequest")(client_type=kind).SerializeToString()
+        self._session.request(_head("Heartbeat", client_id), framed(beat), True)
+        self.socket.sendall(self._session.take()[0])
+        self.socket.setblocking(False)
+        self.answers: set[int] = set()
+
+    def read(self) -> bool:
+        """Take what came; whether both calls are answered by now."""
+        data = self.socket.recv(WINDOW)
+        if not data:
+            raise ConnectionError("the broker closed a client")
+        for kind, stream, _ in self._session.receive(data)[1]:
+            if kind == DATA:
+                self.answers.add(stream)
+        out = self._session.take()[0]
+        if out:
+            self.socket.sendall(out)
+        return len(self.answers) == 2
+
+
+def _begin(port: int, count: int) -> list[Idle]:
+    """So many clients that have their settings."""
+    clients: list[Idle] = []
+    for first in range(0, count, CONNECTING):
+        waiting = selectors.DefaultSelector()
+        some = [Idle(port, number) for number in range(first, min(first + CONNECTING, count))]
+        for one in some:
+            waiting.register(one.socket, selectors.EVENT_READ, one)
+        until = time.monotonic() + ANSWER_S
+        while waiting.get_map():
+            if time.monotonic() > until:
+                raise TimeoutError(f"{len(waiting.get_map())} clients are not answered")
+            for key, _ in waiting.select(1):
+                if key.data.read():
+                    waiting.unregister(key.fileobj)
+        waiting.close()
+        clients += some
+    return clients
+
+
+@contextmanager
+def _broker() -> Iterator[tuple[int, int]]:
+    """The port and the process id of a broker. It has its process, and so all open files that one
+    may have, for itself; its name server is not there, which it tries again to reach."""
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        properties = Path(folder, "broker.conf")
+        properties.write_text(
+            f"brokerName=broker-a\nbrokerIP1=127.0.0.1\nlistenPort={port}\n"
+            f"storePathRootDir={folder}/store\nnamesrvAddr=127.0.0.1:1\n"
+            "mappedFileSizeCommitLog=16777216\n"
+        )
+        with Path(folder, "log").open("w") as log:
+            command = [TURBOPUMP, "broker", "-c", str(properties)]
+            running = subprocess.Popen(command, stdout=log, stderr=log)
+            try:
+                _await_listening(port)
+                yield port, running.pid
+            finally:
+                running.terminate()
+                running.wait()
+
+
+def _await_listening(port: int) -> None:
+    until = time.monotonic() + ANSWER_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+
+
+def _anonymous_mb(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError("no RssAnon")
+
+
+async def _make_topic(port: int) -> None:
+    header = CreateTopicRequest(TOPIC, 8, 8, 6, "SINGLE_TAG")
+    made = new_request(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+    answer = await (await connect(f"127.0.0.1:{port}")).ask(made)
+    if answer.code:
+        raise RuntimeError(f"the topic is refused: {answer.remark}")
+
+
+async def _send(port: int) -> list[float]:
+    """Milliseconds of each send of an honest client."""
+    found = []
+    async with Producer(endpoints=f"127.0.0.1:{port}") as producer:
+        for number in range(SENDS):
+            begun = time.perf_counter()
+            await producer.send(Message(TOPIC, b"%d" % number))
+            found.append((time.perf_counter() - begun) * 1_000)
+    return sorted(found)
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench.idle_clients")
+    parser.add_argument("--clients", type=int, default=10_000)
+    count = parser.parse_args().clients
+    reason = why_no_grpc()
+    if reason is not None:
+        sys.exit(reason)
+    with _broker() as (port, pid):
+        asyncio.run(_make_topic(port))
+        asyncio.run(_send(port))
+        before_mb = _anonymous_mb(pid)
+        clients = _begin(port, count)
+        time.sleep(SETTLE_S)
+        after_mb = _anonymous_mb(pid)
+        times_ms = asyncio.run(_send(port))
+        for one in clients:
+            one.socket.close()
+    taken_mb = after_mb - before_mb
+    print(
+        f"{count} clients with a Telemetry stream each: {after_mb:.0f} MB of anonymous memory,"
+        f" {before_mb:.0f} before, {taken_mb * 1024 / count:.1f} KiB each; an honest client's"
+        f" {SENDS} sends: p50 {times_ms[SENDS // 2]:.2f} ms, slowest {times_ms[-1]:.1f} ms"
+    )
+    return int(after_mb > MEMORY_MAX_MB)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

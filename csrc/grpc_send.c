@@ -2,156 +2,28 @@
 
 #include <string.h>
 
-#include "bytes.h"
 #include "digits.h"
+#include "protobuf.h"
 
-enum { PREFIX = 5, VARINT = 0, TEXT = 2 };
-enum { SEEN_METHOD = 1, SEEN_PATH = 2, SEEN_CONTENT = 4, SEEN_CLIENT = 8, SEEN_NEEDED = 15,
-       SEEN_TIMEOUT = 16, SEEN_ENCODING = 32 };
 enum { IDENTITY = 1, NORMAL = 1, NANOS = 1000000000, NANOS_OF_MS = 1000000 };
 static const int64_t SECONDS_MAX = ((int64_t)1 << 53) / 1000 - 1;
 
-static int is(struct trf_text text, const char *word)
-{
-    size_t size = strlen(word);
-    return text.size == size && memcmp(text.at, word, size) == 0;
-}
-
-static int begins(struct trf_text text, const char *word)
-{
-    size_t size = strlen(word);
-    return text.size >= size && memcmp(text.at, word, size) == 0;
-}
-
-/* All of it printable ASCII. */
-static int is_printable(struct trf_text text)
-{
-    for (size_t i = 0; i < text.size; i++) {
-        if (text.at[i] < 0x20 || text.at[i] > 0x7e) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-/* Printable, and something else than spaces. */
-static int is_word(struct trf_text text, size_t most)
-{
-    size_t spaces = 0;
-    while (spaces < text.size && text.at[spaces] == ' ') {
-        spaces++;
-    }
-    return spaces < text.size && text.size <= most && is_printable(text);
-}
-
-static int is_timeout(struct trf_text text)
-{
-    int64_t number;
-    return text.size > 1 && memchr("HMSmun", text.at[text.size - 1], 6) != NULL &&
-           digits_read(text.at, text.size - 1, 8, &number);
-}
-
-void grs_header(struct grs_head *head, struct trf_text name, struct trf_text value)
-{
-    int bit = 0, fits = 1;
-    if (is(name, ":method")) {
-        bit = SEEN_METHOD;
-        fits = is(value, "POST");
-    } else if (is(name, ":path")) {
-        bit = SEEN_PATH;
-        fits = is(value, "/apache.rocketmq.v2.MessagingService/SendMessage");
-    } else if (is(name, "content-type")) {
-        bit = SEEN_CONTENT;
-        fits = begins(value, "application/grpc");
-    } else if (is(name, "x-mq-client-id")) {
-        bit = SEEN_CLIENT;
-        fits = is_word(value, GRS_NAME_MAX);
-        head->client_id = value;
-    } else if (is(name, "grpc-timeout")) {
-        bit = SEEN_TIMEOUT;
-        fits = is_timeout(value);
-    } else if (is(name, "grpc-encoding")) {
-        bit = SEEN_ENCODING;
-        fits = is(value, "identity");
-    }
-    head->is_other |= !fits || (head->seen & bit) != 0;
-    head->seen |= (uint8_t)bit;
-}
-
-int grs_is_plain(const struct grs_head *head)
-{
-    return !head->is_other && (head->seen & SEEN_NEEDED) == SEEN_NEEDED;
-}
-
-/* What is left of a message of protobuf, and the field that was read of it. */
-struct parts {
-    const uint8_t *at, *end;
-    uint64_t number, value; /* `value` of a VARINT */
-    int kind;
-    struct trf_text text;
-};
-
-static int varint(struct parts *parts, uint64_t *value)
-{
-    *value = 0;
-    for (int shift = 0; shift < 63 && parts->at < parts->end; shift += 7) {
-        uint8_t byte = *parts->at++;
-        *value |= (uint64_t)(byte & 0x7f) << shift;
-        if (byte < 0x80) {
-            return 1;
-        }
-    }
-    return 0; /* cut off, or of ten bytes: negative */
-}
-
-/* The next field; 0: there is none, -1: it is none that is read here. */
-static int next(struct parts *parts)
-{
-    uint64_t tag, size;
-    if (parts->at == parts->end) {
-        return 0;
-    }
-    if (!varint(parts, &tag) || tag >> 3 == 0 || tag >> 32 != 0) {
-        return -1;
-    }
-    parts->number = tag >> 3;
-    parts->kind = (int)(tag & 7);
-    parts->text.at = NULL;
-    parts->text.size = 0;
-    if (parts->kind == VARINT) {
-        return varint(parts, &parts->value) ? 1 : -1;
-    }
-    if (parts->kind != TEXT || !varint(parts, &size) ||
-        size > (uint64_t)(parts->end - parts->at)) {
-        return -1;
-    }
-    parts->text.at = parts->at;
-    parts->text.size = (uint32_t)size; /* of a read */
-    parts->at += size;
-    return 1;
-}
-
-static struct parts parts_of(struct trf_text text)
-{
-    return (struct parts){.at = text.at, .end = text.at + text.size};
-}
-
 static int read_topic(struct trf_text text, struct grs_message *message)
 {
-    struct parts parts = parts_of(text);
+    struct pb_parts parts = pb_parts_of(text);
     int found;
     if (message->topic.at != NULL) {
         return 0;
     }
-    while ((found = next(&parts)) > 0) {
-        if (parts.kind != TEXT || parts.number > 2 || !is_printable(parts.text)) {
+    while ((found = pb_next(&parts)) > 0) {
+        if (parts.kind != PB_TEXT || parts.number > 2 || !pb_is_printable(parts.text)) {
             return 0;
         }
         if (parts.number == 2) {
             message->topic = parts.text;
         }
     }
-    return found == 0 && is_word(message->topic, GRS_NAME_MAX);
+    return found == 0 && pb_is_word(message->topic, GRC_NAME_MAX);
 }
 
 /* Names that are the system's are in capitals, or begin with an underscore. */
@@ -166,15 +38,15 @@ static int is_producers(struct trf_text name)
 
 static int read_property(struct trf_text text, struct grs_message *message)
 {
-    struct parts parts = parts_of(text);
+    struct pb_parts parts = pb_parts_of(text);
     struct grs_property *made = &message->properties[message->property_count];
     int found;
     if (message->property_count == GRS_PROPERTIES) {
         return 0;
     }
     memset(made, 0, sizeof *made);
-    while ((found = next(&parts)) > 0) {
-        if (parts.kind != TEXT || parts.number > 2 || !is_printable(parts.text)) {
+    while ((found = pb_next(&parts)) > 0) {
+        if (parts.kind != PB_TEXT || parts.number > 2 || !pb_is_printable(parts.text)) {
             return 0;
         }
         *(parts.number == 1 ? &made->name : &made->value) = parts.text;
@@ -196,11 +68,11 @@ static int read_property(struct trf_text text, struct grs_message *message)
 /* A time in seconds and nanoseconds. */
 static int read_time(struct trf_text text, struct grs_message *message)
 {
-    struct parts parts = parts_of(text);
+    struct pb_parts parts = pb_parts_of(text);
     uint64_t seconds = 0, nanos = 0;
     int found;
-    while ((found = next(&parts)) > 0) {
-        if (parts.kind != VARINT || parts.number > 2) {
+    while ((found = pb_next(&parts)) > 0) {
+        if (parts.kind != PB_VARINT || parts.number > 2) {
             return 0;
         }
         *(parts.number == 1 ? &seconds : &nanos) = parts.value;
@@ -215,11 +87,11 @@ static int read_time(struct trf_text text, struct grs_message *message)
 /* A digest is not looked at, but it is one. */
 static int is_digest(struct trf_text text)
 {
-    struct parts parts = parts_of(text);
+    struct pb_parts parts = pb_parts_of(text);
     int found;
-    while ((found = next(&parts)) > 0) {
-        if (parts.kind != (parts.number == 1 ? VARINT : TEXT) || parts.number > 2 ||
-            parts.value >> 31 != 0 || !is_printable(parts.text)) {
+    while ((found = pb_next(&parts)) > 0) {
+        if (parts.kind != (parts.number == 1 ? PB_VARINT : PB_TEXT) || parts.number > 2 ||
+            parts.value >> 31 != 0 || !pb_is_printable(parts.text)) {
             return 0;
         }
     }
@@ -228,10 +100,10 @@ static int is_digest(struct trf_text text)
 
 static int is_tag(struct trf_text text)
 {
-    return is_word(text, GRS_TEXTS_MAX) && memchr(text.at, '|', text.size) == NULL;
+    return pb_is_word(text, GRS_TEXTS_MAX) && memchr(text.at, '|', text.size) == NULL;
 }
 
-static int read_system_text(const struct parts *parts, struct grs_message *message)
+static int read_system_text(const struct pb_parts *parts, struct grs_message *message)
 {
     struct trf_text text = parts->text;
     switch (parts->number) {
@@ -243,26 +115,26 @@ static int read_system_text(const struct parts *parts, struct grs_message *messa
             return 0;
         }
         message->keys[message->key_count++] = text;
-        return is_word(text, GRS_TEXTS_MAX);
+        return pb_is_word(text, GRS_TEXTS_MAX);
     case 3:
         message->message_id = text;
-        return is_word(text, GRS_NAME_MAX);
+        return pb_is_word(text, GRC_NAME_MAX);
     case 4:
         return is_digest(text);
     case 7:
         return read_time(text, message);
     case 8:
         message->born_host = text;
-        return is_printable(text) && text.size <= GRS_NAME_MAX;
+        return pb_is_printable(text) && text.size <= GRC_NAME_MAX;
     case 18:
         message->trace_context = text;
-        return is_printable(text) && text.size <= GRS_TEXTS_MAX;
+        return pb_is_printable(text) && text.size <= GRS_TEXTS_MAX;
     default:
         return 0;
     }
 }
 
-static int is_plain_number(const struct parts *parts)
+static int is_plain_number(const struct pb_parts *parts)
 {
     switch (parts->number) {
     case 5:
@@ -280,13 +152,15 @@ static int is_plain_number(const struct parts *parts)
 
 static int read_system(struct trf_text text, struct grs_message *message)
 {
-    struct parts parts = parts_of(text);
+    struct pb_parts parts = pb_parts_of(text);
     int found;
     if (message->message_id.at != NULL) {
         return 0;
     }
-    while ((found = next(&parts)) > 0) {
-        if (parts.kind == VARINT ? !is_plain_number(&parts) : !read_system_text(&parts, message)) {
+    while ((found = pb_next(&parts)) > 0) {
+        int is_read = parts.kind == PB_VARINT ? is_plain_number(&parts)
+                                              : read_system_text(&parts, message);
+        if (!is_read) {
             return 0;
         }
     }
@@ -308,28 +182,30 @@ static int is_small(const struct grs_message *message)
 
 int grs_read(const uint8_t *data, size_t size, struct grs_message *message)
 {
-    struct parts outer, parts;
+    struct trf_text request;
+    struct pb_parts outer, parts;
     int found;
-    if (size < PREFIX || data[0] != 0 || be_u32(data + 1) != size - PREFIX) {
+    if (!grc_message(data, size, &request)) {
         return 0;
     }
-    outer = (struct parts){.at = data + PREFIX, .end = data + size};
-    if (next(&outer) <= 0 || outer.number != 1 || outer.kind != TEXT || outer.at != outer.end) {
+    outer = pb_parts_of(request);
+    if (pb_next(&outer) <= 0 || outer.number != 1 || outer.kind != PB_TEXT ||
+        outer.at != outer.end) {
         return 0;
     }
     memset(message, 0, offsetof(struct grs_message, keys));
     message->key_count = message->property_count = 0;
     message->born_ms = 0;
-    parts = parts_of(outer.text);
-    while ((found = next(&parts)) > 0) {
+    parts = pb_parts_of(outer.text);
+    while ((found = pb_next(&parts)) > 0) {
         int is_read = 0;
-        if (parts.kind == TEXT && parts.number == 1) {
+        if (parts.kind == PB_TEXT && parts.number == 1) {
             is_read = read_topic(parts.text, message);
-        } else if (parts.kind == TEXT && parts.number == 2) {
+        } else if (parts.kind == PB_TEXT && parts.number == 2) {
             is_read = read_property(parts.text, message);
-        } else if (parts.kind == TEXT && parts.number == 3) {
+        } else if (parts.kind == PB_TEXT && parts.number == 3) {
             is_read = read_system(parts.text, message);
-        } else if (parts.kind == TEXT && parts.number == 4) {
+        } else if (parts.kind == PB_TEXT && parts.number == 4) {
             is_read = message->body.at == NULL;
             message->body = parts.text;
         }
@@ -401,42 +277,16 @@ size_t grs_properties(const struct grs_message *message, struct trf_text address
     return (size_t)(out - begin);
 }
 
-static uint8_t *put_varint(uint8_t *out, uint64_t value)
-{
-    while (value > 0x7f) {
-        *out++ = (uint8_t)(value | 0x80);
-        value >>= 7;
-    }
-    *out++ = (uint8_t)value;
-    return out;
-}
-
-static uint8_t *put_text(uint8_t *out, uint8_t tag, struct trf_text text)
-{
-    if (text.size > 0) {
-        *out++ = tag;
-        out = put_varint(out, text.size);
-        out = put(out, text.at, text.size);
-    }
-    return out;
-}
-
 size_t grs_answer(const struct grs_message *message, struct trf_text transaction_id,
                   int64_t queue_offset, uint8_t *out)
 {
-    static const uint8_t STATUS[] = "\x0a\x08\x08\xa0\x9c\x01\x12\x02OK"; /* 20000, OK */
-    enum { STATUS_SIZE = sizeof STATUS - 1 };
-    uint8_t entry[GRS_ANSWER_ROOM / 2], *end = put(entry, STATUS, STATUS_SIZE);
-    uint8_t *at = out + PREFIX;
-    end = put_text(end, 0x12, message->message_id);
-    end = put_text(end, 0x1a, transaction_id);
+    uint8_t entry[GRC_ANSWER_ROOM / 2], *end = entry;
+    end = pb_put_text(end, 0x0a, (struct trf_text){(const uint8_t *)GRC_STATUS, GRC_STATUS_SIZE});
+    end = pb_put_text(end, 0x12, message->message_id);
+    end = pb_put_text(end, 0x1a, transaction_id);
     if (queue_offset > 0) {
         *end++ = 0x20;
-        end = put_varint(end, (uint64_t)queue_offset);
+        end = pb_put_varint(end, (uint64_t)queue_offset);
     }
-    at = put(at, STATUS, STATUS_SIZE);
-    at = put_text(at, 0x12, (struct trf_text){entry, (uint32_t)(end - entry)});
-    out[0] = 0;
-    be_put_i32(out + 1, (int32_t)(at - out - PREFIX));
-    return (size_t)(at - out);
+    return grc_answer((struct trf_text){entry, (uint32_t)(end - entry)}, out);
 }

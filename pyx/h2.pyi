@@ -1,6 +1,6 @@
 from typing import Final
 
-from turbopump.pyx.grpc_sends import GrpcSends
+from turbopump.pyx.grpc_lane import GrpcLane
 
 HEADERS: Final = 2
 DATA: Final = 3
@@ -39,18 +39,18 @@ class H2Session:
     def is_over(self) -> bool:
         """Nothing more is to be read or written: the connection is to be closed."""
 
-    may_send: bool
-    """Whether sends are served natively now; False at first."""
+    may_serve: bool
+    """Whether plain calls are served natively now; False at first."""
 
     @property
-    def has_sent(self) -> bool:
+    def has_served(self) -> bool:
         """Whether the last `receive` has served some natively: none of their events came."""
 
-    def serve_sends(self, sends: GrpcSends, address: bytes, host: bytes) -> None:
-        """Have plain calls of SendMessage served natively while `may_send`. Up to 32 KiB of the
-        events of those that are not whole, 16 MiB of all sessions, are held until `receive` brings
-        the rest, or until `let_go`, which is called at the end, too. `address` is `ip:port` of the
-        peer, `host` the same packed."""
+    def serve_plain(self, lane: GrpcLane, address: bytes, host: bytes) -> None:
+        """Have plain calls of SendMessage and AckMessage served natively while `may_serve`. Up to
+        32 KiB of the events of those that are not whole, 16 MiB of all sessions, are held until
+        `receive` brings the rest, or until `let_go`, which is called at the end, too. `address` is
+        `ip:port` of the peer, `host` the same packed."""
 
     def let_go(self) -> list[_Event]:
         """The events that were held, for what should not wait any longer for its rest."""

@@ -15,12 +15,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport memcpy, memset
 
-from turbopump.pyx.c_grpc_send cimport grs_head, grs_header, grs_is_plain
-from turbopump.pyx.c_traffic cimport trf_text
-from turbopump.pyx.grpc_sends cimport GrpcSends
-
-cdef extern from "bytes.h" nogil:
-    uint32_t be_u32(const uint8_t *at)
+from turbopump.pyx.c_grpc cimport GRC_ACK, grc_head
+from turbopump.pyx.grpc_lane cimport GRL_FULL, GRL_NOTED, GrpcLane
 
 cdef extern from "h2_library.h" nogil:
     struct h2_library:
@@ -78,6 +74,32 @@ cdef extern from "h2.h" nogil:
     int32_t h2_request(h2_session *session, const uint8_t *pairs, size_t size, h2_outbox *outbox)
     int h2_more(h2_session *session, int32_t stream_id, h2_outbox *outbox)
 
+cdef extern from "h2_calls.h" nogil:
+    enum:
+        H2_SERVED
+        H2_PIECES_MAX
+    struct plain_call "h2_call":
+        int32_t stream_id
+        size_t begin
+        size_t behind
+        size_t data[H2_PIECES_MAX]
+        size_t sizes[H2_PIECES_MAX]
+        int pieces
+        grc_head said
+    struct plain_calls "h2_calls":
+        int first
+        int behind
+        int32_t block_of
+        plain_call *calls
+    plain_call *h2_find_call(plain_calls *calls, int32_t stream_id)
+    void h2_note_headers(plain_calls *calls, const uint8_t *events, size_t here, size_t behind)
+    void h2_note_data(plain_call *call, size_t here, size_t size)
+    size_t h2_size_of_call(const plain_call *call)
+    int h2_may_be_whole(const uint8_t *events, const plain_call *call)
+    void h2_take_call_out(uint8_t *events, const plain_call *call)
+    void h2_take_out(uint8_t *event, size_t size)
+    int h2_breaks_one(const uint8_t *events, size_t size)
+
 HEADERS = H2_BLOCK
 DATA = H2_DATA
 END = H2_END
@@ -88,85 +110,26 @@ AWAY = H2_AWAY
 cdef enum:
     ROOM_SIZE = 128 << 10
     OUT_SIZE = 256 << 10
-    H2_SERVED = 255               # what was an event; `a` bytes follow that belong to it
-    CALLS_MAX = 64                # plain calls that have begun and not ended
-    PIECES_MAX = 4                # of the DATA of one
+    NOTED_MAX = 64                # acknowledgements that are written together
     HELD_MAX = 32 << 10           # bytes of the events of these, between two reads
     HELD_ALL_MAX = 16 << 20       # of all sessions
 
-cdef struct plain_call:
-    # A call of which all that was read is plain so far; where its events lie.
-    int32_t stream_id             # 0: none any more
-    Py_ssize_t begin, behind      # of its headers
-    Py_ssize_t data[PIECES_MAX]
-    size_t sizes[PIECES_MAX]
-    int pieces
-    grs_head said
+cdef struct noted_ack:
+    # A call that is an acknowledgement and was noted.
+    plain_call call
+    size_t end_at                 # where its END is
+    const uint8_t *data
+    size_t size
 
-cdef struct plain_calls:
-    plain_call all[CALLS_MAX]
-    int first, behind             # of those that may be there still
-    int32_t block_of              # the stream whose headers are being read
+cdef struct noted_acks:
+    noted_ack all[NOTED_MAX]
+    int count
 
 # Untouched pages take no memory.
 cdef uint8_t ROOM[ROOM_SIZE]
 cdef uint8_t OUT[OUT_SIZE]
 cdef h2_library LIBRARY
 cdef bint loaded = False
-
-
-cdef plain_call *find_call(plain_calls *calls, int32_t stream_id) noexcept:
-    cdef int number
-    while calls.first < calls.behind and calls.all[calls.first].stream_id == 0:
-        calls.first += 1
-    for number in range(calls.first, calls.behind):
-        if calls.all[number].stream_id == stream_id:
-            return &calls.all[number]
-    return NULL
-
-
-cdef void note_header(plain_calls *calls, const h2_event_head *head, const uint8_t *text,
-                      Py_ssize_t here) noexcept:
-    """A header at `text`, of an event that begins at `here`."""
-    cdef trf_text name, value
-    cdef plain_call *call
-    if calls.block_of != head.stream_id:
-        calls.block_of = 0
-        call = find_call(calls, head.stream_id)
-        if call != NULL:
-            call.stream_id = 0        # trailers of a client
-            return
-        if calls.first == calls.behind:
-            calls.first = calls.behind = 0
-        if calls.behind == CALLS_MAX:
-            return
-        calls.block_of = head.stream_id
-        call = &calls.all[calls.behind]
-        memset(call, 0, sizeof(plain_call))
-        call.begin = here
-    call = &calls.all[calls.behind]
-    name.at, name.size = text, head.a
-    value.at, value.size = text + head.a, head.b
-    grs_header(&call.said, name, value)
-
-
-cdef void note_block(plain_calls *calls, const h2_event_head *head, Py_ssize_t behind) noexcept:
-    """The headers of a stream are complete."""
-    cdef plain_call *call = &calls.all[calls.behind]
-    if calls.block_of != 0 and calls.block_of == head.stream_id:
-        if head.flag == 0 and grs_is_plain(&call.said):
-            call.stream_id, call.behind = head.stream_id, behind
-            calls.behind += 1
-    calls.block_of = 0
-
-
-cdef void note_data(plain_call *call, Py_ssize_t here, size_t size) noexcept:
-    """DATA of a call."""
-    if call.pieces == PIECES_MAX:
-        call.stream_id = 0
-        return
-    call.data[call.pieces], call.sizes[call.pieces] = here, size
-    call.pieces += 1
 
 
 cdef bytes data_of(const uint8_t *text, const plain_call *call):
@@ -180,73 +143,17 @@ cdef bytes data_of(const uint8_t *text, const plain_call *call):
     return b"".join(parts)
 
 
-cdef bint may_be_whole(const uint8_t *text, const plain_call *call) noexcept:
-    """Whether the next read can make a plain call of it: the service refuses some beginnings at
-    once, and what it would refuse does not wait."""
-    cdef uint8_t prefix[5]
-    cdef size_t known = 0, total = 0, size = 0
-    cdef int at
-    for at in range(call.pieces):
-        size = min(call.sizes[at], sizeof(prefix) - known)
-        memcpy(prefix + known, text + call.data[at] + sizeof(h2_event_head), size)
-        known += size
-        total += call.sizes[at]
-    if known > 0 and prefix[0] != 0:
-        return False
-    size = be_u32(prefix + 1) if known == sizeof(prefix) else 0
-    return known < sizeof(prefix) or (size <= HELD_MAX and total <= sizeof(prefix) + size)
-
-
-cdef size_t size_of(const plain_call *call) noexcept:
-    """Bytes of its events."""
-    cdef size_t size = <size_t>(call.behind - call.begin)
-    cdef int at
-    for at in range(call.pieces):
-        size += sizeof(h2_event_head) + call.sizes[at]
-    return size
-
-
 cdef int add_events(list parts, const uint8_t *text, const plain_call *call) except -1:
     """Copies of its events, in their order."""
     cdef const char *events = <const char *>text
     cdef Py_ssize_t size
     cdef int at
-    parts.append(PyBytes_FromStringAndSize(events + call.begin, call.behind - call.begin))
+    size = <Py_ssize_t>(call.behind - call.begin)
+    parts.append(PyBytes_FromStringAndSize(events + call.begin, size))
     for at in range(call.pieces):
         size = <Py_ssize_t>(sizeof(h2_event_head) + call.sizes[at])
         parts.append(PyBytes_FromStringAndSize(events + call.data[at], size))
     return 0
-
-
-cdef void take_call_out(uint8_t *text, const plain_call *call) noexcept:
-    """Nothing is left of its events but the end."""
-    cdef int at
-    take_out(text + call.begin, <size_t>(call.behind - call.begin) - sizeof(h2_event_head))
-    for at in range(call.pieces):
-        take_out(text + call.data[at], call.sizes[at])
-
-
-cdef bint breaks_one(bytes raw) noexcept:
-    """Whether a stream is closed with an error."""
-    cdef const char *text = PyBytes_AS_STRING(raw)
-    cdef Py_ssize_t at = 0, end = len(raw)
-    cdef h2_event_head head
-    while at < end:
-        memcpy(&head, text + at, sizeof(h2_event_head))
-        at += <Py_ssize_t>sizeof(h2_event_head)
-        if head.kind == H2_CLOSED and head.a != 0:
-            return True
-        if head.kind == H2_DATA or head.kind == H2_HEADER:
-            at += <Py_ssize_t>head.a + <Py_ssize_t>head.b
-    return False
-
-
-cdef void take_out(uint8_t *event, size_t size) noexcept:
-    """Nothing is left of an event, nor of the bytes that follow it."""
-    cdef h2_event_head head
-    memset(&head, 0, sizeof(h2_event_head))
-    head.kind, head.a = H2_SERVED, <uint32_t>size
-    memcpy(event, &head, sizeof(h2_event_head))
 
 
 def library(file=None) -> str:
@@ -309,12 +216,12 @@ cdef class H2Session:
     cdef dict outboxes            # stream id -> its outbox, until the stream is closed
     cdef set open                 # streams that may be answered
     cdef list block               # headers that were read of a block that is not complete
-    cdef GrpcSends sends          # what serves plain sends, None: nothing
+    cdef GrpcLane lane            # what serves plain calls, None: nothing
     cdef bytes address, host      # of the peer, as sends have it
     cdef bytes held               # events of calls that may be whole with the next read, or None
-    cdef dict answered            # stream id -> answer to a send that this read has stored
-    cdef readonly bint has_sent
-    cdef public bint may_send
+    cdef dict answered            # stream id -> answer to a call that this read has served
+    cdef readonly bint has_served
+    cdef public bint may_serve
 
     def __cinit__(self, *args, **kwargs):
         memset(&self.session, 0, sizeof(h2_session))
@@ -351,18 +258,22 @@ cdef class H2Session:
         cdef Py_buffer view
         cdef ssize_t taken, more = 0
         cdef bint whole
-        cdef bint serves = self.sends is not None and self.may_send
-        self.has_sent = False
+        cdef bint serves = self.lane is not None and self.may_serve
+        self.has_served = False
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         taken = h2_receive(&self.session, <const uint8_t *>view.buf, <size_t>view.len)
         whole = taken == view.len
         PyBuffer_Release(&view)
-        found = self.events(serves) if taken >= 0 else None
-        while whole and more == 0 and self.session.paused:
-            more = h2_receive(&self.session, NULL, 0)
-            found += self.events(serves)
-        if serves:
-            self.end_sends()
+        try:
+            found = self.events(serves) if taken >= 0 else None
+            while whole and more == 0 and self.session.paused:
+                more = h2_receive(&self.session, NULL, 0)
+                found += self.events(serves)
+        finally:
+            if serves:
+                self.lane.settle()
+        if self.answered:
+            self.begin_answers()
         if taken < 0 or more < 0:
             raise ValueError(f"HTTP/2 error {taken if taken < 0 else more}")
         return taken, found
@@ -374,16 +285,18 @@ cdef class H2Session:
             raise ValueError(f"HTTP/2 error {size}")
         cdef bytes out = PyBytes_FromStringAndSize(<char *>OUT, size)
         cdef bytes raw = self.lying()
-        if self.held is not None and breaks_one(raw):
+        if self.held is not None and h2_breaks_one(
+            <const uint8_t *>PyBytes_AS_STRING(raw), <size_t>len(raw)
+        ):
             return out, self.events(False)  # it may be one whose events are held
         return out, self.objects(raw)
 
-    def serve_sends(self, GrpcSends sends not None, bytes address not None, bytes host not None):
-        """Have plain sends served; see the stub."""
-        self.sends, self.address, self.host = sends, address, host
+    def serve_plain(self, GrpcLane lane not None, bytes address not None, bytes host not None):
+        """Have plain calls served; see the stub."""
+        self.lane, self.address, self.host = lane, address, host
 
     cdef list events(self, bint serves):
-        """What was read, as objects; without the plain sends, if they are to be served."""
+        """What was read, as objects; without the plain calls, if they are to be served."""
         cdef bytes raw = self.take_held() + self.lying()
         if serves and raw:
             self.serve_whole(raw)
@@ -427,66 +340,105 @@ cdef class H2Session:
         return found
 
     cdef int serve_whole(self, bytes raw) except -1:
-        """Serve the plain sends that lie whole in `raw`, which is held and no one else's; their
+        """Serve the plain calls that lie whole in `raw`, which is held and no one else's; their
         events become H2_SERVED ones. Calls of many streams may lie in one another."""
         cdef uint8_t *text = <uint8_t *>PyBytes_AS_STRING(raw)
-        cdef Py_ssize_t at = 0, end = len(raw), here
+        cdef size_t at = 0, end = <size_t>len(raw), here
         cdef h2_event_head head
         cdef plain_calls calls
+        cdef noted_acks noted
         cdef plain_call *call
-        calls.first = calls.behind = calls.block_of = 0
+        cdef list joined = []         # DATA of several pieces that was noted
+        calls.first = calls.behind = calls.block_of = noted.count = 0
         while at < end:
             here = at
             memcpy(&head, text + at, sizeof(h2_event_head))
-            at += <Py_ssize_t>sizeof(h2_event_head)
-            if head.kind == H2_HEADER:
-                note_header(&calls, &head, text + at, here)
-                at += <Py_ssize_t>head.a + <Py_ssize_t>head.b
+            at += sizeof(h2_event_head)
+            if head.kind == H2_HEADER or head.kind == H2_BLOCK:
+                at += <size_t>head.a + head.b
+                h2_note_headers(&calls, text, here, at)
                 continue
-            if head.kind == H2_BLOCK:
-                note_block(&calls, &head, at)
-                continue
-            call = find_call(&calls, head.stream_id)
+            call = h2_find_call(&calls, head.stream_id)
             if head.kind == H2_DATA:
+                at += head.a
                 if call != NULL:
-                    note_data(call, here, head.a)
-                at += <Py_ssize_t>head.a
+                    h2_note_data(call, here, head.a)
             elif call != NULL:
                 if head.kind == H2_END and call.pieces > 0:
-                    self.serve_call(text, call, here)
+                    self.serve_call(text, &noted, call, here, joined)
                 call.stream_id = 0
+        self.write_acks(text, &noted)
         self.hold(text, &calls)
         return 0
 
-    cdef int serve_call(self, uint8_t *text, plain_call *call, Py_ssize_t end_at) except -1:
+    cdef int serve_call(self, uint8_t *text, noted_acks *noted, plain_call *call, size_t end_at,
+                        list joined) except -1:
+        """Serve a call that is whole, or note it."""
         cdef uint8_t *data = text + call.data[0] + sizeof(h2_event_head)
         cdef size_t size = call.sizes[0]
+        cdef noted_ack *one
+        cdef int found
         if call.pieces > 1:
-            joined = data_of(text, call)
-            data, size = <uint8_t *>PyBytes_AS_STRING(joined), <size_t>len(joined)
-        answer = self.sends.serve(data, size, &call.said, self.address, self.host)
-        if answer is not None:
-            self.answered[call.stream_id] = answer
-            take_call_out(text, call)
-            take_out(text + end_at, 0)
+            whole = data_of(text, call)
+            joined.append(whole)
+            data, size = <uint8_t *>PyBytes_AS_STRING(whole), <size_t>len(whole)
+        if call.said.rpc != GRC_ACK:
+            answer = self.lane.send(data, size, &call.said, self.address, self.host)
+            if answer is not None:
+                self.answer_with(text, call, end_at, answer)
+            return 0
+        found = GRL_FULL if noted.count == NOTED_MAX else self.lane.note_ack(
+            data, size, &call.said)
+        if found == GRL_FULL:
+            self.write_acks(text, noted)
+            found = self.lane.note_ack(data, size, &call.said)
+        if found == GRL_NOTED:
+            one = &noted.all[noted.count]
+            noted.count += 1
+            one.call, one.end_at, one.data, one.size = call[0], end_at, data, size
+        return 0
+
+    cdef int write_acks(self, uint8_t *text, noted_acks *noted) except -1:
+        """Write the acknowledgements that were noted; those that cannot be stay as events."""
+        cdef noted_ack *one
+        cdef int number
+        if noted.count == 0:
+            return 0
+        self.lane.write_acks()
+        for number in range(noted.count):
+            one = &noted.all[number]
+            answer = self.lane.acked(number, one.data, one.size)
+            if answer is not None:
+                self.answer_with(text, &one.call, one.end_at, answer)
+        noted.count = 0
+        self.lane.forget_acks()
+        return 0
+
+    cdef int answer_with(self, uint8_t *text, const plain_call *call, size_t end_at,
+                         bytes answer) except -1:
+        """A call is served: nothing is left of it but its answer."""
+        self.answered[call.stream_id] = answer
+        h2_take_call_out(text, call)
+        h2_take_out(text + end_at, 0)
         return 0
 
     cdef int hold(self, uint8_t *text, plain_calls *calls) except -1:
         """Keep the events of calls that may be whole with the next read: every read of 64 KiB ends
         within one."""
-        cdef size_t room = min(<size_t>HELD_MAX, HELD_ALL_MAX - self.sends.held)
+        cdef size_t size, room = min(<size_t>HELD_MAX, HELD_ALL_MAX - self.lane.held)
         cdef list parts = []
         cdef plain_call *call
         cdef int number
         for number in range(calls.first, calls.behind):
-            call = &calls.all[number]
-            if call.stream_id != 0 and size_of(call) <= room and may_be_whole(text, call):
-                room -= size_of(call)
+            call = &calls.calls[number]
+            size = h2_size_of_call(call)
+            if call.stream_id != 0 and size <= room and h2_may_be_whole(text, call):
+                room -= size
                 add_events(parts, text, call)
-                take_call_out(text, call)
+                h2_take_call_out(text, call)
         if parts:
             self.held = b"".join(parts)
-            self.sends.held += <size_t>len(self.held)
+            self.lane.held += <size_t>len(self.held)
         return 0
 
     cdef bytes take_held(self):
@@ -494,19 +446,16 @@ cdef class H2Session:
         if held is None:
             return b""
         self.held = None
-        self.sends.held -= <size_t>len(held)
+        self.lane.held -= <size_t>len(held)
         return held
 
-    cdef int end_sends(self) except -1:
-        """Have what was stored become visible, then answer."""
-        cdef GrpcSends sends = self.sends
+    cdef int begin_answers(self) except -1:
+        """Answer what was served, and is visible."""
+        cdef GrpcLane lane = self.lane
         cdef dict answered = self.answered
-        sends.settle()
-        if not answered:
-            return 0
-        self.answered, self.has_sent = {}, True
+        self.answered, self.has_served = {}, True
         for stream_id, body in answered.items():
-            self.begin(stream_id, sends.headers, body, sends.trailers)
+            self.begin(stream_id, lane.headers, body, lane.trailers)
         return 0
 
     cdef int closed(self, int32_t stream_id) except -1:

@@ -53,5 +53,9 @@ cdef class Lane:
     cdef bint put(self, const trf_send *send, trf_text body, trf_text born_host,
                   lane_sent *sent) except -1
     cdef int end_puts(self) except -1
+    cdef bint note_ack(self, const trf_request *request, const uint8_t *frame,
+                       size_t size) except -1
+    cdef int forget_acks(self) except -1
+    cdef bint is_named(self, trf_text name)
     cdef int32_t add_row(self, bytes topic) except -1
     cdef int grow(self) except -1

@@ -9,7 +9,7 @@ Python handlers. Called by FastConnection for each read, by the broker and by th
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memset
+from libc.string cimport memcmp, memset
 
 from turbopump.pyx.acks cimport Acks
 from turbopump.pyx.c_lane cimport *
@@ -396,6 +396,23 @@ cdef class Lane:
         finally:
             self.now_ms = 0
         return 0
+
+    cdef bint note_ack(self, const trf_request *request, const uint8_t *frame,
+                       size_t size) except -1:
+        """As `ack`, outside of a read of remoting. `write_acks` and `forget_acks` follow before
+        the caller lets go of what lies at `frame`, and before anything else is read."""
+        return self.open and not self.busy and self.ack(request, frame, size)
+
+    cdef int forget_acks(self) except -1:
+        """Nothing is noted any more."""
+        if not self.busy:
+            self.acks.core.joined_count = self.acks.core.acked_count = 0
+        return 0
+
+    cdef bint is_named(self, trf_text name):
+        """Whether that is the broker's name."""
+        cdef trf_text own = text_of(self.broker_name)
+        return own.size > 0 and own.size == name.size and memcmp(own.at, name.at, own.size) == 0
 
     cdef int write_acks(self) except -1:
         """Write the acknowledgements of this read, and answer those whose record is written; how

@@ -8,7 +8,7 @@ import logging
 from functools import partial
 
 from turbopump.broker.grpc.ground import BrokerGround, GrpcSurroundings
-from turbopump.broker.grpc.plain_sends import PlainSends
+from turbopump.broker.grpc.plain_calls import PlainCalls
 from turbopump.net.grpc.health import Health
 from turbopump.net.grpc.messages import SERVICE, files
 from turbopump.net.grpc.reflection import HEALTH, Reflection
@@ -17,7 +17,7 @@ from turbopump.net.grpc.status import HEADERS, GrpcCode, trailers
 from turbopump.net.messaging.messaging import Messaging
 from turbopump.net.messaging.routes import endpoints_at
 from turbopump.net.wire.hosts import join
-from turbopump.pyx.grpc_sends import GrpcSends
+from turbopump.pyx.grpc_lane import GrpcLane
 
 logger = logging.getLogger(__name__)
 
@@ -33,9 +33,9 @@ class GrpcFront:
         methods = self._health.methods | self._messaging.methods
         names = [path.rpartition("/")[2] for path in self._messaging.methods]
         reflection = Reflection((SERVICE, HEALTH), partial(files, names))
-        places = PlainSends(broker, self._messaging.clients)
-        sends = GrpcSends(places, HEADERS, trailers(GrpcCode.OK, ""))
-        self.server = GrpcServer(methods | reflection.methods, tls=broker.config.tls, sends=sends)
+        plain = PlainCalls(broker, self._messaging)
+        lane = GrpcLane(plain.place, plain.may_ack, HEADERS, trailers(GrpcCode.OK, ""))
+        self.server = GrpcServer(methods | reflection.methods, tls=broker.config.tls, lane=lane)
         """What the broker's own port hands connections on to."""
         self.address = ""
         """`host:port` for clients; empty where gRPC is off."""

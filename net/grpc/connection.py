@@ -91,8 +91,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         name = self._transport.get_extra_info("peername") or ("0.0.0.0", 0)
         self.address, self.host = join(name[0], name[1]), pack_ip(name[0], name[1])
-        if self._hub.sends is not None:
-            self._session.serve_sends(self._hub.sends, self.address.encode(), self.host)
+        if self._hub.lane is not None:
+            self._session.serve_plain(self._hub.lane, self.address.encode(), self.host)
         if self._hub.admit(self):
             self._flush()
         else:
@@ -147,10 +147,10 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def _on_bytes(self, data: memoryview) -> None:
         hub, session = self._hub, self._session
         while len(data) and not self._closing:
-            if hub.sends is not None:
-                session.may_send = not (self._ready or hub.refuses() or self._is_in_arrears())
+            if hub.lane is not None:
+                session.may_serve = not (self._ready or hub.refuses() or self._is_in_arrears())
             taken, events = session.receive(data)
-            if session.has_sent:
+            if session.has_served:
                 self.called_at = self.active_at
             data = data[taken:]
             self._on_events(events)
@@ -232,7 +232,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def sweep(self, now: float) -> None:
         """Close a peer that is idle, dead, or does not take what it asked for."""
         options, session = self._hub.options, self._session
-        if self._hub.sends is not None and not self._closing:
+        if self._hub.lane is not None and not self._closing:
             self._on_events(session.let_go())
         if session.unsent and now - self.wrote_at > options.stall_timeout_ms / 1_000:
             self._hub.complain(f"{self.address} closed: it does not take what it asked for")

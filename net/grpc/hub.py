@@ -13,7 +13,7 @@ from turbopump.net.grpc.call import GrpcCall, Method
 from turbopump.net.grpc.options import GrpcOptions
 from turbopump.net.grpc.status import GrpcCode, GrpcError
 from turbopump.net.transport.turns import Turns
-from turbopump.pyx.grpc_sends import GrpcSends
+from turbopump.pyx.grpc_lane import GrpcLane
 
 logger = logging.getLogger(__name__)
 
@@ -62,13 +62,13 @@ class GrpcHub:
         methods: Mapping[str, Method],
         options: GrpcOptions,
         loop: asyncio.AbstractEventLoop,
-        sends: GrpcSends | None = None,
+        lane: GrpcLane | None = None,
     ) -> None:
-        """`sends` serves plain sends natively."""
+        """`lane` serves plain calls natively."""
         self.methods = methods
         self.options = options
         self.loop = loop
-        self.sends = sends
+        self.lane = lane
         self.clock = loop.time
         self.room = memoryview(bytearray(READ_MAX))
         self.turns = Turns(loop.call_soon, _NoRooms())

@@ -18,7 +18,7 @@ from turbopump.net.transport.hub import HTTP2
 from turbopump.net.transport.options import TlsSettings
 from turbopump.net.transport.server_tls import ServerTls
 from turbopump.net.transport.tls import TlsSession
-from turbopump.pyx.grpc_sends import GrpcSends
+from turbopump.pyx.grpc_lane import GrpcLane
 from turbopump.pyx.h2 import library
 
 logger = logging.getLogger(__name__)
@@ -45,11 +45,11 @@ class GrpcServer:
         methods: Mapping[str, Method],
         options: GrpcOptions | None = None,
         tls: TlsSettings | None = None,
-        sends: GrpcSends | None = None,
+        lane: GrpcLane | None = None,
     ) -> None:
-        """`tls` is for the port that `start` opens; None: peers are plain there. `sends` serves
-        plain sends natively."""
-        self._sends = sends
+        """`tls` is for the port that `start` opens; None: peers are plain there. `lane` serves
+        plain calls natively."""
+        self._lane = lane
         self._methods = methods
         self._options = options or GrpcOptions()
         self._tls = ServerTls(tls, [HTTP2])
@@ -58,7 +58,7 @@ class GrpcServer:
 
     def begin(self) -> None:
         """Serve what is handed on."""
-        self._hub = GrpcHub(self._methods, self._options, asyncio.get_running_loop(), self._sends)
+        self._hub = GrpcHub(self._methods, self._options, asyncio.get_running_loop(), self._lane)
         self._hub.start_sweeping()
 
     async def start(self, host: str, port: int) -> int:

@@ -91,6 +91,10 @@ class Renewals:
         self._size += size
         self._push(one)
 
+    def has(self, client_id: str) -> bool:
+        """Whether a receipt of the client is renewed."""
+        return client_id in self._clients
+
     def newest(
         self,
         client_id: str,

@@ -16,7 +16,7 @@ from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.server import why_no_grpc
 from turbopump.net.grpc.status import GrpcError
 from turbopump.net.messaging.messaging import PATH
-from turbopump.pyx.grpc_sends import GrpcSends
+from turbopump.pyx.grpc_lane import GrpcLane
 from turbopump.pyx.h2 import DATA, H2Session
 
 ANSWER_MAX: Final = 256 << 10
@@ -76,14 +76,14 @@ def grpc_calls(data: bytes) -> None:
     """A connection keeps nothing behind its end, and says little to a peer that asks for little.
     Sends are looked at natively, which ends the same: all of them are left to Python."""
     if _IS_THERE:
-        sends = GrpcSends(lambda _topic, _client: None, b"", b"")
-        assert _said(data, sends) == _said(data, None)
+        lane = GrpcLane(lambda *_: None, lambda *_: None, b"", b"")
+        assert _said(data, lane) == _said(data, None)
 
 
-def _said(data: bytes, sends: GrpcSends | None) -> bytes:
+def _said(data: bytes, lane: GrpcLane | None) -> bytes:
     """What a server writes."""
     made = Bench(message_max=MESSAGE_MAX)
-    made.hub.sends = sends
+    made.hub.lane = lane
     made.hub.methods = {**made.hub.methods, SENDS: made.hub.methods["/S/Echo"]}
     large = unary(lambda call, _message: call.answer(bytes(LARGE)))
     made.hub.methods = {**made.hub.methods, "/S/Large": large}

@@ -1,97 +1,24 @@
 """Sends of gRPC that the fast lane stores: what it does is what the service would have done."""
 
-import asyncio
 import random
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.broker.grpc.fronts import GrpcWorld, message
+from tests.unit.broker.grpc.native import HEAD, Caller, Side
 from tests.unit.broker.grpc.test_sending import records
-from tests.unit.net.grpc.conftest import StillLoop, Wire, hear
+from tests.unit.net.grpc.conftest import hear
 from tests.wire import h2_frames as h2
 
-from turbopump.broker.grpc.plain_sends import PlainSends
-from turbopump.net.grpc.connection import GrpcConnection
 from turbopump.net.grpc.framing import framed
-from turbopump.net.grpc.hub import GrpcHub
 from turbopump.net.grpc.messages import message_class
-from turbopump.net.grpc.options import GrpcOptions
 from turbopump.net.grpc.server import why_no_grpc
-from turbopump.net.grpc.status import HEADERS, GrpcCode, trailers
 from turbopump.net.messaging.messaging import PATH
 from turbopump.net.wire.properties import RESERVED, decode_properties
 from turbopump.net.wire.topics import TopicConfig
-from turbopump.pyx.grpc_sends import GrpcSends
-from turbopump.pyx.h2 import DATA, H2Session, pairs
-from turbopump.pyx.h2 import HEADERS as BLOCK
-
-HEAD = (
-    (b":method", b"POST"),
-    (b":scheme", b"http"),
-    (b":path", f"{PATH}SendMessage".encode()),
-    (b":authority", b"broker"),
-    (b"content-type", b"application/grpc"),
-    (b"te", b"trailers"),
-    (b"grpc-timeout", b"3000000u"),
-    (b"x-mq-client-id", b"c1"),
-)
-"""Of a call as clients make it."""
-
-
-class Side:
-    """Connections to the service of one broker, natively or not."""
-
-    def __init__(self, front: GrpcWorld, is_native: bool) -> None:
-        self.loop = StillLoop()
-        places = PlainSends(front.world.broker, front.messaging.clients)
-        self.sends = GrpcSends(places, HEADERS, trailers(GrpcCode.OK, ""))
-        loop = cast(asyncio.AbstractEventLoop, self.loop)
-        sends = self.sends if is_native else None
-        self.hub = GrpcHub(front.messaging.methods, GrpcOptions(), loop, sends)
-
-    def connect(self) -> "Caller":
-        return Caller(self)
-
-
-class Caller:
-    """A connection and its client, which is the same library."""
-
-    def __init__(self, side: Side) -> None:
-        self.session = H2Session(100, 8_192, 1 << 20, 1 << 20, client=True)
-        self.connection = GrpcConnection(side.hub)
-        self.wire = Wire(self.connection)
-        self.loop = side.loop
-        self.connection.connection_made(cast(asyncio.Transport, self.wire))
-        hear(self.connection, self.session.take()[0])
-        self.heard()
-
-    def bytes_of(self, *bodies: bytes, head: Any = HEAD) -> bytes:
-        """What goes over the wire for calls with these bodies."""
-        for body in bodies:
-            self.session.request(pairs(list(head)), body, True)
-        return self.session.take()[0]
-
-    def heard(self) -> dict[int, tuple[bytes, dict[bytes, bytes]]]:
-        """By stream: DATA and all headers, since the last look."""
-        self.loop.run()
-        out, self.wire.out = self.wire.out, b""
-        found: dict[int, tuple[bytes, dict[bytes, bytes]]] = {}
-        for kind, stream, what in self.session.receive(out)[1]:
-            data, said = found.get(stream, (b"", {}))
-            if kind == DATA:
-                found[stream] = (data + cast(bytes, what), said)
-            elif kind == BLOCK:
-                found[stream] = (data, said | dict(cast(Any, what)))
-        return found
-
-    def call(self, body: bytes, head: Any = HEAD) -> tuple[Any, dict[bytes, bytes]]:
-        """One call: its answer, if it has one, and its headers."""
-        hear(self.connection, self.bytes_of(body, head=head))
-        ((data, said),) = self.heard().values()
-        return message_class("SendMessageResponse").FromString(data[5:]), said
 
 
 class Sides:
@@ -109,9 +36,9 @@ class Sides:
 
     def both(self, body: bytes, head: Any = HEAD) -> tuple[Any, Any, bool]:
         """What each makes of a call: headers, answer, what it stored; whether it was native."""
-        before = self.native.sends.send_count
+        before = self.native.lane.send_count
         found = [self._by(one, body, head) for one in (self.at_python, self.at_native)]
-        return found[0], found[1], self.native.sends.send_count > before
+        return found[0], found[1], self.native.lane.send_count > before
 
     def _by(self, caller: Caller, body: bytes, head: Any) -> Any:
         answer, said = caller.call(body, head)
@@ -261,7 +188,7 @@ def test_a_call_that_comes_in_pieces(sides: Sides) -> None:
         ((_, said),) = caller.heard().values()
         assert said[b"grpc-status"] == b"0", cut
     assert len(records(sides.front, "TNormal")) == sides.begun + size - 1
-    assert sides.native.sends.send_count > size // 3, "those whose headers come in one piece"
+    assert sides.native.lane.send_count > size // 3, "those whose headers come in one piece"
 
 
 def test_calls_that_lie_in_one_another(sides: Sides) -> None:
@@ -275,7 +202,7 @@ def test_calls_that_lie_in_one_another(sides: Sides) -> None:
     hear(caller.connection, b"".join([heads[0], heads[1], tails[1], heads[2], *tails[::2]]))
     out = [frame for frame in h2.frames(caller.wire.out) if frame[0] == h2.DATA]
     assert [frame[1] for frame in out] == [1, 5, 3]
-    assert sides.native.sends.send_count == 3
+    assert sides.native.lane.send_count == 3
 
 
 def test_a_stream_that_is_reset_gets_no_answer(sides: Sides) -> None:
@@ -294,7 +221,7 @@ def test_trailers_of_a_client(sides: Sides) -> None:
     data = h2.headers(1, HEAD) + h2.frame(h2.DATA, 1, body_of(message()))
     hear(caller.connection, data + h2.headers(1, [(b"x", b"y")], ends=True))
     assert [frame[1] for frame in h2.frames(caller.wire.out) if frame[0] == h2.DATA] == [1]
-    assert sides.native.sends.send_count == 0
+    assert sides.native.lane.send_count == 0
 
 
 def test_two_messages_of_one_call(sides: Sides) -> None:
@@ -358,7 +285,7 @@ def test_a_send_that_waits_for_the_disk_is_the_services(
     sides = Sides(make_front("flushDiskType=SYNC_FLUSH"))
     caller = sides.native.connect()
     hear(caller.connection, caller.bytes_of(body_of(message())))
-    assert sides.native.sends.send_count == 0
+    assert sides.native.lane.send_count == 0
     assert len(records(sides.front, "TNormal")) == sides.begun + 1
 
 

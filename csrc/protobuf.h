@@ -1,0 +1,111 @@
+/* Messages of protobuf, field by field, for the few that are read and written natively.
+ *
+ * A reader takes fields of two kinds, numbers that are not negative and texts; any other has the
+ * message left to the library of Python. Bounds are those of the text; nothing is copied. */
+#ifndef TURBOPUMP_PROTOBUF_H
+#define TURBOPUMP_PROTOBUF_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "traffic_properties.h"
+
+enum { PB_VARINT = 0, PB_TEXT = 2 };
+
+/* What is left of a message of protobuf, and the field that was read of it. */
+struct pb_parts {
+    const uint8_t *at, *end;
+    uint64_t number, value; /* `value` of a PB_VARINT */
+    int kind;
+    struct trf_text text;
+};
+
+static inline int pb_varint(struct pb_parts *parts, uint64_t *value)
+{
+    *value = 0;
+    for (int shift = 0; shift < 63 && parts->at < parts->end; shift += 7) {
+        uint8_t byte = *parts->at++;
+        *value |= (uint64_t)(byte & 0x7f) << shift;
+        if (byte < 0x80) {
+            return 1;
+        }
+    }
+    return 0; /* cut off, or of ten bytes: negative */
+}
+
+/* The next field; 0: there is none, -1: it is none that is read here. */
+static inline int pb_next(struct pb_parts *parts)
+{
+    uint64_t tag, size;
+    if (parts->at == parts->end) {
+        return 0;
+    }
+    if (!pb_varint(parts, &tag) || tag >> 3 == 0 || tag >> 32 != 0) {
+        return -1;
+    }
+    parts->number = tag >> 3;
+    parts->kind = (int)(tag & 7);
+    parts->text.at = NULL;
+    parts->text.size = 0;
+    if (parts->kind == PB_VARINT) {
+        return pb_varint(parts, &parts->value) ? 1 : -1;
+    }
+    if (parts->kind != PB_TEXT || !pb_varint(parts, &size) ||
+        size > (uint64_t)(parts->end - parts->at)) {
+        return -1;
+    }
+    parts->text.at = parts->at;
+    parts->text.size = (uint32_t)size; /* of a read */
+    parts->at += size;
+    return 1;
+}
+
+static inline struct pb_parts pb_parts_of(struct trf_text text)
+{
+    return (struct pb_parts){.at = text.at, .end = text.at + text.size};
+}
+
+/* All of it printable ASCII. */
+static inline int pb_is_printable(struct trf_text text)
+{
+    for (size_t i = 0; i < text.size; i++) {
+        if (text.at[i] < 0x20 || text.at[i] > 0x7e) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Printable, and something else than spaces. */
+static inline int pb_is_word(struct trf_text text, size_t most)
+{
+    size_t spaces = 0;
+    while (spaces < text.size && text.at[spaces] == ' ') {
+        spaces++;
+    }
+    return spaces < text.size && text.size <= most && pb_is_printable(text);
+}
+
+static inline uint8_t *pb_put_varint(uint8_t *out, uint64_t value)
+{
+    while (value > 0x7f) {
+        *out++ = (uint8_t)(value | 0x80);
+        value >>= 7;
+    }
+    *out++ = (uint8_t)value;
+    return out;
+}
+
+static inline uint8_t *pb_put_text(uint8_t *out, uint8_t tag, struct trf_text text)
+{
+    if (text.size > 0) {
+        *out++ = tag;
+        out = pb_put_varint(out, text.size);
+        memcpy(out, text.at, text.size);
+        out += text.size;
+    }
+    return out;
+}
+
+#endif

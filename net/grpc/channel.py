@@ -27,6 +27,8 @@ STREAM_WINDOW: Final = 1 << 20
 WINDOW: Final = 32 << 20
 HEADERS_MAX: Final = 16 << 10
 STREAMS_MAX: Final = 100
+STATUS_DIGITS_MAX: Final = 9
+"""Codes have two; int() refuses thousands of them."""
 PING_S: Final = 30.0
 """A connection is asked for a sign of life so often; without one until the next time it is over."""
 CLOSE_S: Final = 1.0
@@ -361,7 +363,7 @@ class _Connection(asyncio.Protocol):
         """Trailers came before, or none will come."""
         self._calls.pop(call.stream_id, None)
         said = call.metadata.get(b"grpc-status", b"")
-        if not said.isdigit():
+        if not said.isdigit() or len(said) > STATUS_DIGITS_MAX:
             what = "the server ended the call without a status"
             call.over(GrpcError(GrpcCode.UNAVAILABLE, f"{what} ({error or 0})"))
         elif int(said) == GrpcCode.OK:

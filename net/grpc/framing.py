@@ -58,7 +58,7 @@ class MessageReader:
     def __init__(self, message_max: int, gzip: bool) -> None:
         self._max = message_max
         self._gzip = gzip
-        self._held = b""
+        self._held = bytearray()
 
     @property
     def held(self) -> int:
@@ -67,20 +67,32 @@ class MessageReader:
 
     def feed(self, data: bytes) -> list[bytes]:
         """The messages that are complete now. Raises GrpcError where there can be none."""
-        held = self._held + data if self._held else data
+        if self._held:
+            # Bytes may come one by one: what is held is not copied for each.
+            self._held += data
+            if not self._is_whole(self._held):
+                return []
+            data = bytes(self._held)
         found: list[bytes] = []
         at = 0
-        while len(held) - at >= PREFIX:
-            size = int.from_bytes(held[at + 1 : at + PREFIX], "big")
-            if size > self._max:
-                raise _too_large(size, self._max)
-            end = at + PREFIX + size
-            if len(held) < end:
+        while len(data) - at >= PREFIX:
+            end = at + self._size_of(data, at)
+            if len(data) < end:
                 break
-            found.append(self._plain(held[at], held[at + PREFIX : end]))
+            found.append(self._plain(data[at], data[at + PREFIX : end]))
             at = end
-        self._held = held[at:] if at else held
+        self._held = bytearray(data[at:])
         return found
+
+    def _is_whole(self, held: bytearray) -> bool:
+        return len(held) >= PREFIX and len(held) >= self._size_of(held, 0)
+
+    def _size_of(self, data: bytes | bytearray, at: int) -> int:
+        """Bytes of the message there with its prefix; raises GrpcError for too many."""
+        size = int.from_bytes(data[at + 1 : at + PREFIX], "big")
+        if size > self._max:
+            raise _too_large(size, self._max)
+        return PREFIX + size
 
     def _plain(self, flag: int, message: bytes) -> bytes:
         if flag == 0:

@@ -116,7 +116,8 @@ class IdentityFiles:
         return parts
 
     def _id(self, text: str, path: str) -> int:
-        if not (text.isascii() and text.isdigit() and 0 < int(text) <= ID_MAX):
+        is_number = text.isascii() and text.isdigit() and len(text) <= len(str(ID_MAX))
+        if not is_number or not 0 < int(text) <= ID_MAX:
             raise IdentityError(f"{path} is damaged: {text[:20]!r} is no broker id")
         return int(text)
 

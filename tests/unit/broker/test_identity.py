@@ -55,7 +55,8 @@ def test_files_of_another_broker_are_refused(tmp_path: Path, cluster: str, name:
 
 
 @pytest.mark.parametrize(
-    "content", [b"c#b", b"c#b#x", b"c#b#0", b"c#b#-1", b"c#b#1#2", b"\xff\xfe"]
+    "content",
+    [b"c#b", b"c#b#x", b"c#b#0", b"c#b#-1", b"c#b#1#2", b"\xff\xfe", b"c#b#" + b"1" * 5_000],
 )
 def test_damage_is_named_and_not_guessed(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "brokerIdentity").write_bytes(content)

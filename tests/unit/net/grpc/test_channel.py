@@ -8,10 +8,12 @@ import pytest
 from tests.unit.net.grpc.conftest import Bench, Wire, hear
 
 from turbopump.net.grpc import channel
+from turbopump.net.grpc.call import unary
 from turbopump.net.grpc.channel import GrpcChannel, plain
 from turbopump.net.grpc.connection import GrpcConnection
 from turbopump.net.grpc.status import GrpcCode, GrpcError, quoted
 from turbopump.net.transport.errors import CallTimeout, ConnectionClosed
+from turbopump.pyx.h2 import pairs
 
 
 class Pipe:
@@ -112,6 +114,20 @@ def test_how_a_call_ends_is_said(bench: Callable[..., Bench]) -> None:
     with pytest.raises(GrpcError, match="no method") as raised:
         run(bench(), lambda one: one.ask("None", b""))
     assert raised.value.code is GrpcCode.UNIMPLEMENTED
+
+
+def test_a_status_of_thousands_of_digits_ends_the_call(bench: Callable[..., Bench]) -> None:
+    said = pairs([(b":status", b"200"), (b"grpc-status", b"1" * 5_000)])
+
+    def answer(call: Any, _message: bytes) -> None:
+        call._carrier._session.answer(call.stream_id, said, None, b"")
+        call._carrier._flush_soon()
+
+    made = bench()
+    made.hub.methods = {**made.hub.methods, "/S/Digits": unary(answer)}
+    with pytest.raises(GrpcError, match="without a status") as raised:
+        run(made, lambda one: one.ask("Digits", b""))
+    assert raised.value.code is GrpcCode.UNAVAILABLE
 
 
 def test_a_call_without_an_answer_ends_in_time_and_at_the_server(

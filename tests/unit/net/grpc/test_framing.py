@@ -18,6 +18,19 @@ def test_messages_come_whole_however_they_are_cut(cut: int) -> None:
     assert (found, reader.held) == ([b"one", b"", b"packed"], 0)
 
 
+def test_bytes_that_come_one_by_one_are_not_copied_each_time() -> None:
+    """16 MiB in pieces of a byte held the loop for seconds."""
+    reader, data = MessageReader(1 << 20, gzip=False), framed(bytes(1 << 19))
+    assert reader.feed(data[:-9]) == []
+    held = reader._held
+    assert [reader.feed(data[at : at + 1]) for at in range(len(data) - 9, len(data) - 1)] == [
+        []
+    ] * 8
+    assert reader._held is held and reader.held == len(data) - 1
+    assert reader.feed(data[-1:] + b"\0") == [data[5:]]
+    assert reader.held == 1
+
+
 @pytest.mark.parametrize(
     ("data", "packs", "code"),
     [

@@ -8,25 +8,6 @@
 enum { HANDLE_MAX = 1024, DIGITS_MOST = 18, QUEUE_DIGITS = 9, WORDS = 9 };
 enum { START, POP_TIME, INVISIBLE, REVIVE_QUEUE, KIND, BROKER, QUEUE, QUEUE_OFFSET, LOG_OFFSET };
 
-/* The one name of a Resource, once; a namespace is not looked at. */
-static int read_name(struct trf_text text, struct trf_text *name)
-{
-    struct pb_parts parts = pb_parts_of(text);
-    int found;
-    if (name->at != NULL) {
-        return 0;
-    }
-    while ((found = pb_next(&parts)) > 0) {
-        if (parts.kind != PB_TEXT || parts.number > 2 || !pb_is_printable(parts.text)) {
-            return 0;
-        }
-        if (parts.number == 2) {
-            *name = parts.text;
-        }
-    }
-    return found == 0 && pb_is_word(*name, GRC_NAME_MAX);
-}
-
 static int read_entry(struct trf_text text, struct gra_entry *entry)
 {
     struct pb_parts parts = pb_parts_of(text);
@@ -101,9 +82,9 @@ int gra_read(const uint8_t *data, size_t size, struct gra_entry *entry)
     while ((found = pb_next(&parts)) > 0) {
         int is_read = 0;
         if (parts.kind == PB_TEXT && parts.number == 1) {
-            is_read = read_name(parts.text, &entry->ack.consumer_group);
+            is_read = grc_name(parts.text, &entry->ack.consumer_group);
         } else if (parts.kind == PB_TEXT && parts.number == 2) {
-            is_read = read_name(parts.text, &entry->ack.topic);
+            is_read = grc_name(parts.text, &entry->ack.topic);
         } else if (parts.kind == PB_TEXT && parts.number == 3) {
             is_read = read_entry(parts.text, entry);
         }

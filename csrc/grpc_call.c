@@ -75,6 +75,24 @@ int grc_message(const uint8_t *data, size_t size, struct trf_text *message)
     return 1;
 }
 
+int grc_name(struct trf_text text, struct trf_text *name)
+{
+    struct pb_parts parts = pb_parts_of(text);
+    int found;
+    if (name->at != NULL) {
+        return 0;
+    }
+    while ((found = pb_next(&parts)) > 0) {
+        if (parts.kind != PB_TEXT || parts.number > 2 || !pb_is_printable(parts.text)) {
+            return 0;
+        }
+        if (parts.number == 2) {
+            *name = parts.text;
+        }
+    }
+    return found == 0 && pb_is_word(*name, GRC_NAME_MAX);
+}
+
 size_t grc_answer(struct trf_text entry, uint8_t *out)
 {
     uint8_t *at = out + GRC_PREFIX;

@@ -39,6 +39,10 @@ int grc_is_plain(const struct grc_head *head);
 /* The one message of a call, which is not compressed; 0 if it is none. */
 int grc_message(const uint8_t *data, size_t size, struct trf_text *message);
 
+/* The name of a Resource, which was not read before; 0 if it is none. A namespace is not looked at.
+ */
+int grc_name(struct trf_text text, struct trf_text *name);
+
 /* Write the framed answer to a call that is done, whose only entry is the message `entry`, of
  * GRC_ANSWER_ROOM - 32 bytes or fewer; how many bytes. */
 size_t grc_answer(struct trf_text entry, uint8_t *out);

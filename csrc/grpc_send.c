@@ -8,24 +8,6 @@
 enum { IDENTITY = 1, NORMAL = 1, NANOS = 1000000000, NANOS_OF_MS = 1000000 };
 static const int64_t SECONDS_MAX = ((int64_t)1 << 53) / 1000 - 1;
 
-static int read_topic(struct trf_text text, struct grs_message *message)
-{
-    struct pb_parts parts = pb_parts_of(text);
-    int found;
-    if (message->topic.at != NULL) {
-        return 0;
-    }
-    while ((found = pb_next(&parts)) > 0) {
-        if (parts.kind != PB_TEXT || parts.number > 2 || !pb_is_printable(parts.text)) {
-            return 0;
-        }
-        if (parts.number == 2) {
-            message->topic = parts.text;
-        }
-    }
-    return found == 0 && pb_is_word(message->topic, GRC_NAME_MAX);
-}
-
 /* Names that are the system's are in capitals, or begin with an underscore. */
 static int is_producers(struct trf_text name)
 {
@@ -200,7 +182,7 @@ int grs_read(const uint8_t *data, size_t size, struct grs_message *message)
     while ((found = pb_next(&parts)) > 0) {
         int is_read = 0;
         if (parts.kind == PB_TEXT && parts.number == 1) {
-            is_read = read_topic(parts.text, message);
+            is_read = grc_name(parts.text, &message->topic);
         } else if (parts.kind == PB_TEXT && parts.number == 2) {
             is_read = read_property(parts.text, message);
         } else if (parts.kind == PB_TEXT && parts.number == 3) {

@@ -6,7 +6,6 @@ from turbopump.pyx.c_traffic cimport trf_ack, trf_text
 
 cdef extern from "grpc_call.h" nogil:
     enum:
-        GRC_SEND
         GRC_ACK
         GRC_NAME_MAX
         GRC_ANSWER_ROOM
@@ -15,8 +14,6 @@ cdef extern from "grpc_call.h" nogil:
         uint8_t is_other
         uint8_t rpc
         trf_text client_id
-    void grc_header(grc_head *head, trf_text name, trf_text value)
-    int grc_is_plain(const grc_head *head)
 
 cdef extern from "grpc_send.h" nogil:
     enum:

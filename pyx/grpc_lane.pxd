@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint8_t
 
-from turbopump.pyx.c_grpc cimport GRC_ANSWER_ROOM, GRS_PROPERTIES_ROOM, gra_entry, grc_head
+from turbopump.pyx.c_grpc cimport GRC_ANSWER_ROOM, GRS_PROPERTIES_ROOM, grc_head
 from turbopump.pyx.lane cimport Lane
 
 cdef enum:

@@ -16,8 +16,6 @@ from turbopump.net.wire.topics import MIXED
 from turbopump.pyx.lane import Lane
 
 _TYPES: Final = (MessageType.NORMAL.name, MIXED)
-
-
 NAMES_MAX: Final = 1_000
 """Names that were found to be legal, 600 bytes each; then they are looked at again."""
 

@@ -66,7 +66,16 @@ class MessageReader:
         return len(self._held)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The messages that are complete now. Raises GrpcError where there can be none."""
+        """The messages that are complete now. Raises GrpcError where there can be none, and holds
+        what it held."""
+        before = len(self._held)
+        try:
+            return self._cut(data)
+        except GrpcError:
+            del self._held[before:]
+            raise
+
+    def _cut(self, data: bytes) -> list[bytes]:
         if self._held:
             # Bytes may come one by one: what is held is not copied for each.
             self._held += data

@@ -24,6 +24,7 @@ ANSWER_MAX: Final = 256 << 10
 MESSAGE_MAX: Final = 64 << 10
 LARGE: Final = 2_000
 SENDS: Final = f"{PATH}SendMessage"
+ACKS: Final = f"{PATH}AckMessage"
 
 _IS_THERE: Final = why_no_grpc() is None
 
@@ -84,7 +85,8 @@ def _said(data: bytes, lane: GrpcLane | None) -> bytes:
     """What a server writes."""
     made = Bench(message_max=MESSAGE_MAX)
     made.hub.lane = lane
-    made.hub.methods = {**made.hub.methods, SENDS: made.hub.methods["/S/Echo"]}
+    echo = made.hub.methods["/S/Echo"]
+    made.hub.methods = {**made.hub.methods, SENDS: echo, ACKS: echo}
     large = unary(lambda call, _message: call.answer(bytes(LARGE)))
     made.hub.methods = {**made.hub.methods, "/S/Large": large}
     one, wire = made.connect(b"")
@@ -127,7 +129,7 @@ def _read(pieces: list[bytes], gzip: bool) -> tuple[list[bytes], str]:
 
 
 def http2_seeds() -> Iterator[bytes]:
-    """Calls, and frames of each kind."""
+    """Calls, plain ones too, and frames of each kind."""
     calls = [h2.call(1, b"x"), h2.call(1, b"x") + h2.call(3, b"y" * 300, b"/S/Keep")]
     calls.append(h2.call(1, b"2000", b"/S/Large") + frame(h2.RESET, 1, bytes(3) + b"\x08"))
     calls.append(headers(1) + frame(h2.CONTINUATION, 1, b"", 4))
@@ -136,9 +138,9 @@ def http2_seeds() -> Iterator[bytes]:
     calls += [
         frame(kind, 0, bytes(8)) + frame(kind, 1, bytes(8)) + h2.call(3, b"z") for kind in range(12)
     ]
-    for cut in (5, 40):
-        head = [(name, SENDS.encode() if name == b":path" else value) for name, value in h2.REQUEST]
-        body = framed(_send().SerializeToString())
+    for path, asked, cut in ((SENDS, _send(), 5), (SENDS, _send(), 40), (ACKS, _ack(), 30)):
+        head = [(name, path.encode() if name == b":path" else value) for name, value in h2.REQUEST]
+        body = framed(asked.SerializeToString())
         block = h2.headers(1, [*head, (b"x-mq-client-id", b"c")])
         calls.append(block + frame(h2.DATA, 1, body[:cut]) + frame(h2.DATA, 1, body[cut:], 1))
     for number, one in enumerate(calls):
@@ -154,6 +156,14 @@ def _send() -> Any:
     system["born_timestamp"] = {"seconds": 1_700_000_000}
     one = {"topic": {"name": "T"}, "body": b"b", "user_properties": {"u": "v"}}
     return message_class("SendMessageRequest")(messages=[{**one, "system_properties": system}])
+
+
+def _ack() -> Any:
+    """A plain one."""
+    entry = {"message_id": "m", "receipt_handle": "0 1700000000000 20000 1 0 b 3 7 3820"}
+    return message_class("AckMessageRequest")(
+        group={"name": "G"}, topic={"name": "T"}, entries=[entry]
+    )
 
 
 def grpc_message_seeds() -> Iterator[bytes]:

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tests.unit.broker.grpc.fronts import GrpcWorld, message
 from tests.unit.broker.grpc.native import HEAD, Caller, Side
 from tests.unit.broker.grpc.test_receiving import PUSH, is_empty, receipt, receive
@@ -140,6 +142,28 @@ def test_other_requests_are_the_services(front: GrpcWorld, body: bytes) -> None:
     found = native.connect().call(body, ACKS, "AckMessage")
     assert found == python.connect().call(body, ACKS, "AckMessage")
     assert native.lane.ack_count == 0
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_broken_bytes_are_what_they_are_to_the_service(
+    front: GrpcWorld, data: st.DataObject
+) -> None:
+    handle = f"0 {front.world.now_ms} 20000 1 0 broker-a 3 7 3820"
+    whole = bytearray(body_of({"message_id": "m", "receipt_handle": handle}))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(5, len(whole) - 1))
+        if data.draw(st.booleans()):
+            whole[at] = data.draw(st.integers(0, 255))
+        else:
+            del whole[at : at + data.draw(st.integers(1, 4))]
+        if len(whole) < 6:
+            break
+    whole[1:5] = (len(whole) - 5).to_bytes(4, "big")
+    python = Side(front, False).connect().call(bytes(whole), ACKS, "AckMessage")
+    assert Side(front, True).connect().call(bytes(whole), ACKS, "AckMessage") == python
 
 
 def test_two_entries_are_the_services(front: GrpcWorld) -> None:

@@ -47,6 +47,16 @@ def test_bytes_that_are_no_message_end_the_call(data: bytes, packs: bool, code: 
     assert caught.value.code is code
 
 
+@pytest.mark.parametrize("rest", [b"\xff\xff\xff\xff", b"\0\0\0\1x"])
+def test_what_is_refused_is_not_held(rest: bytes) -> None:
+    """The hub counts what each reader holds, by what it said before."""
+    reader = MessageReader(1_000, gzip=False)
+    assert reader.feed(b"\1") == []
+    with pytest.raises(GrpcError):
+        reader.feed(rest)
+    assert reader.held == 1
+
+
 def test_a_small_message_cannot_unpack_into_a_large_one() -> None:
     packed = gzip.compress(bytes(100 << 20))
     with pytest.raises(GrpcError) as caught:

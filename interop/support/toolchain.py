@@ -27,6 +27,7 @@ TOOLS = {
 MODULES = ("client-5.5", "client-4.9", "server", "namesrv-4.9", "proxy", "client-grpc")
 GRPC_PYTHON = "rocketmq-python-client==5.1.2"
 GRPC_NODE = "rocketmq-client-nodejs@1.0.8"
+H2SPEC = "github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible"
 # A cold Maven or Go cache downloads some 200 MB.
 BUILD_TIMEOUT_S = 540
 
@@ -125,6 +126,18 @@ def build_node() -> Path:
         _run(["npm", "install", *quiet, GRPC_NODE], folder)
         stamp.write_text(GRPC_NODE)
     return folder / "node_modules"
+
+
+@_alone()
+def build_h2spec() -> Path:
+    """Builds h2spec, the judge of servers of HTTP/2. Returns the program."""
+    program, stamp = PACKAGES / "h2spec", PACKAGES / "h2spec.stamp"
+    if not (program.exists() and stamp.exists() and stamp.read_text() == H2SPEC):
+        stamp.unlink(missing_ok=True)
+        PACKAGES.mkdir(parents=True, exist_ok=True)
+        _run(["env", f"GOBIN={PACKAGES}", "go", "install", H2SPEC], HERE)
+        stamp.write_text(H2SPEC)
+    return program
 
 
 @_alone()

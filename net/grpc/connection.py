@@ -29,6 +29,8 @@ NO_ERROR: Final = 0
 ENHANCE_YOUR_CALM: Final = 11
 CLOGGED_OVER: Final = 1 << 20
 """Unsent bytes of a peer that is given nothing that would be lost with it."""
+DRAIN_MAX: Final = 1 << 18
+"""Bytes that a peer may still send before it closes, when all was said."""
 
 _NOT_TAKEN: Final = "earlier answers were not taken yet"
 _NOT_GRPC: Final = pairs([(b":status", b"415")])
@@ -50,6 +52,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         "_flush_due",
         "_hub",
         "_in_read",
+        "_may_drain",
         "_noted",
         "_reads",
         "_ready",
@@ -78,7 +81,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._ready: deque[Callable[[], None]] = deque()
         self._blocked = self._closing = self._in_read = self._flush_due = self._rests = False
         self._reads = True
-        self._noted = 0
+        self._noted = self._may_drain = 0
         self._breaks = float(options.breaks_burst)
         self.address, self.host = "", b""
         self._breaks_at = self.active_at = self.called_at = self.wrote_at = hub.clock()
@@ -115,6 +118,9 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._hear(self._hub.room[:nbytes])
 
     def _hear(self, data: memoryview) -> None:
+        if self._closing:
+            self._drain(len(data))
+            return
         self.active_at = self._hub.clock()
         self.pinged_at = 0.0
         self._in_read = True
@@ -178,11 +184,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._transport = self._tls = None
         self._closing = True
         self._session.let_go()
-        self._ready.clear()
         self._hub.connections.discard(self)
-        for call in list(self._calls.values()):
-            self._forget(call)
-            call.over()
+        self._drop_calls()
         self._hub.unsent -= self._noted
         self._noted = 0
 
@@ -262,6 +265,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
             call.fail(GrpcError(GrpcCode.UNAVAILABLE, "the server stops"))
         if not self._closing:
             self._say_goodbye(NO_ERROR)
+        elif self._transport is not None:
+            self._transport.close()
 
     def abort(self) -> None:
         """Close without a word."""
@@ -438,6 +443,12 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._hub.complain(f"{self.address} closed: too many of its streams end broken")
             self._say_goodbye(ENHANCE_YOUR_CALM)
 
+    def _drop_calls(self) -> None:
+        self._ready.clear()
+        for call in list(self._calls.values()):
+            self._forget(call)
+            call.over()
+
     def _forget(self, call: GrpcCall) -> None:
         if self._calls.pop(call.stream_id, None) is not None:
             self._hub.calls -= 1
@@ -461,7 +472,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         except _BROKEN as error:
             self._break(error)
         if self._session.is_over:
-            self._close()
+            self._close_with_peer()
 
     def _write(self) -> None:
         transport = self._transport
@@ -499,15 +510,42 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._write()
         except _BROKEN:
             pass  # the same is in the way
-        self._close()
+        self._close_with_peer()
 
     def _close(self) -> None:
         """Write out what the transport has, and close; the sweep aborts if it is not taken."""
+        self._end_words()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _close_with_peer(self) -> None:
+        """Write out what the transport has, and leave it to the peer to close.
+
+        What the peer sends meanwhile is read and dropped: to close before it is read resets the
+        connection, and takes what was just written from the peer (RFC 9112, section 9.6)."""
+        self._end_words()
+        transport = self._transport
+        if transport is None or transport.is_closing() or self._may_drain:
+            return
+        self._drop_calls()
+        self._may_drain = DRAIN_MAX
+        if not self._reads:
+            self._reads = True
+            transport.resume_reading()
+        transport.write_eof()
+
+    def _end_words(self) -> None:
         if not self._closing:
             self._closing = True
             self.called_at = self._hub.clock()
-        if self._transport is not None:
-            if self._tls is not None and not self._transport.is_closing():
-                self._tls.end()
-                self._transport.write(self._tls.outgoing())
-            self._transport.close()
+        transport = self._transport
+        if transport is not None and self._tls is not None and not transport.is_closing():
+            self._tls.end()
+            transport.write(self._tls.outgoing())
+
+    def _drain(self, size: int) -> None:
+        """Drop what a peer still sends that is to close; too much of it resets the connection."""
+        if self._may_drain:
+            self._may_drain = max(self._may_drain - size, 0)
+            if not self._may_drain:
+                self.abort()

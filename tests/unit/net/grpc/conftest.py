@@ -77,7 +77,7 @@ class Wire:
         self.connection = connection
 
     def is_closing(self) -> bool:
-        return bool(self.closed)
+        return self.closed in ("close", "abort")
 
     def write(self, data: bytes) -> None:
         self.out += data
@@ -91,8 +91,11 @@ class Wire:
     def resume_reading(self) -> None:
         self.reads = True
 
+    def write_eof(self) -> None:
+        self.closed = self.closed or "eof"
+
     def close(self) -> None:
-        self.closed = self.closed or "close"
+        self.closed = "close" if self.closed != "abort" else "abort"
 
     def abort(self) -> None:
         self.closed = "abort"

@@ -9,7 +9,7 @@ from tests.wire import h2_frames as h2
 from tests.wire.h2_frames import call, frame, frames, headers, setting
 
 from turbopump.net.grpc.call import GrpcCall
-from turbopump.net.grpc.connection import GrpcConnection
+from turbopump.net.grpc.connection import DRAIN_MAX, GrpcConnection
 from turbopump.net.grpc.framing import framed
 
 Make = Callable[..., Bench]
@@ -160,7 +160,7 @@ def test_pings_and_settings_are_answered_while_they_are_read(bench: Make, flood:
 def test_a_read_full_of_pings_or_settings_ends_the_connection(bench: Make, flood: bytes) -> None:
     one, wire = bench().connect()
     hear(one, flood * 3_000)
-    assert wire.closed == "close"
+    assert wire.closed == "eof"
     assert len(wire.out) < 3_000 * len(flood)
 
 
@@ -173,7 +173,40 @@ def test_a_window_beyond_its_limit_ends_the_stream_or_the_connection(bench: Make
     assert (h2.RESET, 1) in [(kind, stream) for kind, stream, *_ in frames(wire.out)]
     assert made.hub.calls == 0
     hear(one, frame(h2.WINDOW, 0, most))
-    assert (away(wire), wire.closed) == ([3], "close")
+    assert (away(wire), wire.closed) == ([3], "eof")
+
+
+def test_a_peer_that_was_told_all_closes_first(bench: Make) -> None:
+    """A socket that is closed before all of it is read resets what the peer has not taken yet."""
+    made = bench()
+    one, wire = made.connect()
+    hear(one, call(1, b"good") + frame(h2.GOAWAY, 0, bytes(8)))
+    assert (body(wire, 1), wire.closed) == (framed(b"good"), "eof")
+    hear(one, frame(h2.PING, 0, bytes(8)) * 1_000)
+    written = len(wire.out)
+    hear(one, bytes(DRAIN_MAX - 17_001))
+    assert (len(wire.out), wire.closed) == (written, "eof")
+    hear(one, bytes(1))
+    assert wire.closed == "abort"
+
+
+def test_a_stop_waits_for_no_peer_that_is_to_close(bench: Make) -> None:
+    one, wire = bench().connect()
+    hear(one, frame(h2.GOAWAY, 0, bytes(8)))
+    assert wire.closed == "eof"
+    one.finish()
+    assert wire.closed == "close"
+
+
+def test_a_peer_that_does_not_close_is_reset(bench: Make) -> None:
+    made = bench()
+    made.hub.start_sweeping()
+    one, wire = made.connect()
+    hear(one, call(1, path=b"/S/Keep"))
+    hear(one, frame(h2.WINDOW, 0, (0x7FFFFFFF).to_bytes(4, "big")))
+    assert (made.hub.calls, made.over, wire.closed) == (0, [1], "eof")
+    made.loop.wait(32)
+    assert wire.closed == "abort"
 
 
 def test_metadata_beyond_the_limit_is_refused_and_the_connection_goes_on(bench: Make) -> None:

@@ -20,6 +20,7 @@ TESTS = [
     "tests/unit/broker/test_fast_lane.py",
     "tests/unit/broker/test_reentrancy.py",
     "tests/unit/broker/grpc/test_native_acks.py",
+    "tests/unit/broker/grpc/test_native_receives.py",
     "tests/unit/broker/grpc/test_native_sends.py",
     "tests/unit/broker/grpc/test_sending.py",
     "tests/unit/broker/traffic/test_pending_answers.py",

@@ -4,6 +4,7 @@ Owns the way from a call to a handler of remoting and back. It must never know a
 Made by node.py; called by the services of net/messaging through the port GrpcGround.
 """
 
+import hashlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from turbopump.broker.traffic.replies import SEE_FAQ
 from turbopump.engine.types import LogOffset
 from turbopump.net.grpc.codes import Code
 from turbopump.net.messaging.drafts import queue_of_group
-from turbopump.net.messaging.ground import ANY_QUEUE, Done, NoRooms, without_failing
+from turbopump.net.messaging.ground import ANY_QUEUE, Done, Given, NoRooms, Take, without_failing
 from turbopump.net.messaging.rpc import RpcRefused
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer, Timer
@@ -24,6 +25,7 @@ from turbopump.net.wire.headers.clients import UnregisterClientRequest
 from turbopump.net.wire.heartbeat import HeartbeatData
 from turbopump.net.wire.message_id import encode_message_id
 from turbopump.net.wire.topics import TopicConfig
+from turbopump.pyx.grpc_pops import GrpcPops
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -45,6 +47,7 @@ class BrokerGround:
         self._broker = around.broker
         self._around = around
         self._turns = Turns(around.soon, NoRooms())
+        self._pops = GrpcPops(_md5)
 
     @property
     def body_max(self) -> int:
@@ -165,6 +168,27 @@ class BrokerGround:
             found["recallHandle"] = handle.decode()
         return response(request, ResponseCode.SUCCESS, fields=found)
 
+    def take(self, take: Take) -> Given | None:
+        """Of the fast lane's pops, which a receive that was served by the handler teaches."""
+        fast, subscription = self._broker.fast, take.subscription
+        by_tags = subscription.is_tag_type and not subscription.class_filter_mode
+        found = self._pops.take(
+            fast.lane,
+            take.group.group_name.encode(),
+            take.topic.encode(),
+            take.count,
+            take.invisible_ms,
+            expression=subscription.sub_string.encode(),
+            expression_type=subscription.expression_type.encode(),
+            tags=tuple(tag.encode() for tag in subscription.tags_set) if by_tags else (),
+            attempts_max=take.attempts_max,
+            with_rows=take.with_rows,
+        )
+        if found is None:
+            return None
+        framed, pop_time_ms, revive_queue_id, rows = found
+        return Given(framed, pop_time_ms, revive_queue_id, rows or ())
+
     def beat(self, data: HeartbeatData, peer: Peer, done: Done) -> None:
         """The client is in the broker's tables, as those of remoting are."""
         self.ask("", new_request(RequestCode.HEART_BEAT, body=data.encode()), peer, done)
@@ -182,3 +206,7 @@ def _arrived(answer: Answer, done: Done) -> None:
         done(answer)
     else:
         answer.then(done)
+
+
+def _md5(body: bytes) -> bytes:
+    return hashlib.md5(body, usedforsecurity=False).digest()

@@ -95,8 +95,12 @@ class GrpcCall:
 
     def answer(self, *messages: bytes) -> None:
         """The messages that are left of the answer, and its end."""
+        self.answer_framed(b"".join(map(framed, messages)))
+
+    def answer_framed(self, messages: bytes) -> None:
+        """As `answer`, of messages that are framed already."""
         if not self.is_over:
-            self._carrier.say(self, b"".join(map(framed, messages)), (GrpcCode.OK, ""))
+            self._carrier.say(self, messages, (GrpcCode.OK, ""))
             self.over()
 
     def fail(self, error: GrpcError) -> None:

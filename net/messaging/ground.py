@@ -7,6 +7,7 @@ asks (`src/turbopump/proxy/ground.py`). Used by everything in this folder.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from turbopump.net.transport.peer import Peer, Timer
@@ -14,6 +15,7 @@ from turbopump.net.transport.turns import Steps
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.heartbeat import HeartbeatData
+from turbopump.net.wire.subscription import SubscriptionData
 from turbopump.net.wire.topics import TopicConfig
 
 logger = logging.getLogger(__name__)
@@ -25,6 +27,35 @@ ANY_QUEUE: Final = -1
 
 Done = Callable[[Command | None], None]
 """Gets the answer to a request, None where there is none."""
+
+
+@dataclass(slots=True, frozen=True)
+class Take:
+    """A receive of any queue: whose it is, how many messages it gets, for how long they are hidden
+    from others, and whether what is to be known of each is asked for."""
+
+    topic: str
+    group: SubscriptionGroupConfig
+    subscription: SubscriptionData
+    count: int
+    invisible_ms: int
+    with_rows: bool
+
+    @property
+    def attempts_max(self) -> int:
+        """Deliveries of a message, before it is a dead letter."""
+        return self.group.retry_max_times + 1
+
+
+@dataclass(slots=True, frozen=True)
+class Given:
+    """What was popped, as framed ReceiveMessageResponses. `rows` have of each message its id, the
+    queue offset of its check point, its queue, its queue offset and its log offset."""
+
+    framed: bytes
+    pop_time_ms: int
+    revive_queue_id: int
+    rows: Sequence[tuple[bytes, int, int, int, int]]
 
 
 class GrpcGround(Protocol):
@@ -85,6 +116,10 @@ class GrpcGround(Protocol):
         """Have a request executed as if `peer` had sent it, by a broker that is served; `done` gets
         the answer, perhaps before this returns. `wait_ms`: so long the request may wait for
         messages."""
+
+    def take(self, take: Take) -> Given | None:
+        """Messages that are there now, if the ground can give them without an object for each;
+        None: they are to be asked for, and nothing was done."""
 
     def beat(self, data: HeartbeatData, peer: Peer, done: Done) -> None:
         """A client lives: it is, or stays, a member of its groups."""

@@ -1,9 +1,9 @@
 """ReceiveMessage: a pop, its wait, and the stream that it is answered with.
 
 Owns the limits of a receive and which of the messages are delivered (RocketMQ:
-ReceiveMessageActivity, PopMessageResultFilterImpl). It must never pop itself: the handler of
-remoting does, for a Peer of each call's own, so that a call that is over waits for nothing. Called
-by messaging.py.
+ReceiveMessageActivity, PopMessageResultFilterImpl). It must never pop itself: what is there at once
+the ground may give as it is written to the client; else the handler of remoting pops, for a Peer of
+each call's own, so that a call that is over waits for nothing. Called by messaging.py.
 
 What was popped for a call that was over before the answer was written comes again at once.
 """
@@ -14,14 +14,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from turbopump.engine.types import QueueOffset
+from turbopump.engine.types import LogOffset, QueueOffset
 from turbopump.net.grpc.call import GrpcCall, Method, unary
 from turbopump.net.grpc.codes import Code
+from turbopump.net.grpc.framing import framed
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.status import GrpcCode, GrpcError
 from turbopump.net.messaging.clients import GrpcClients, NoLink, peer_of
 from turbopump.net.messaging.delivery import message_of, set_ms
-from turbopump.net.messaging.ground import ANY_QUEUE, GrpcGround
+from turbopump.net.messaging.ground import ANY_QUEUE, GrpcGround, Take
 from turbopump.net.messaging.handles import INVISIBLE_MAX_MS, Receipt, ReceiptSettling
 from turbopump.net.messaging.renewals import Renewals
 from turbopump.net.messaging.rpc import (
@@ -38,11 +39,11 @@ from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
-from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.pop import PopMessageRequest, PopMessageResponse
 from turbopump.net.wire.message import MessageView, Unreadable, decode_each
 from turbopump.net.wire.pop_handles import (
+    BadHandle,
     PopHandle,
     RetryKind,
     read_order_counts,
@@ -63,6 +64,7 @@ _FROM_END: Final = 1
 
 _Request: Final = message_class("ReceiveMessageRequest")
 _Response: Final = message_class("ReceiveMessageResponse")
+_FOUND: Final = framed(_Response(status=status(Code.OK, "OK")).SerializeToString())
 _NOTHING: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT})
 
 
@@ -72,17 +74,9 @@ class _Receive:
 
     call: GrpcCall
     client_id: str
-    topic: str
-    group: SubscriptionGroupConfig
-    subscription: SubscriptionData
-    is_renewed: bool
+    wish: Take
     broker_name: str
     peer: Peer
-
-    @property
-    def attempts_max(self) -> int:
-        """Deliveries of a message, before it is a dead letter."""
-        return self.group.retry_max_times + 1
 
 
 class Receiving:
@@ -133,36 +127,63 @@ class Receiving:
         if not ground.serves(broker_name):
             raise RpcRefused(Code.BAD_REQUEST, "the broker of the queue is not served here")
         group = find_group(ground, request.group.name)
-        receive = _Receive(
-            call=call,
-            client_id=client_id,
+        take = Take(
             topic=name,
             group=group,
             subscription=subscription_of(name, request.filter_expression, now_ms),
-            is_renewed=request.auto_renew,
-            broker_name=broker_name,
-            peer=peer_of(call, NoLink(self._ground)),
+            count=min(request.batch_size, BATCH_MAX) if request.batch_size > 0 else 1,
+            invisible_ms=_invisible_ms(request),
+            with_rows=request.auto_renew,
         )
-        in_order = group.consume_message_orderly
+        poll_ms = self._poll_ms(call, client_id, request)
+        if group.consume_message_orderly or not self._take(call, client_id, take, broker_name):
+            receive = _Receive(call, client_id, take, broker_name, peer_of(call, NoLink(ground)))
+            self._pop(receive, request, poll_ms, now_ms)
+
+    def _take(self, call: GrpcCall, client_id: str, take: Take, broker_name: str) -> bool:
+        """Answer with what is there, if that can be done at once."""
+        taken = None if call.is_clogged else self._ground.take(take)
+        if taken is None:
+            return False
+        call.answer_framed(_FOUND + taken.framed + framed(self._delivered()))
+        if taken.rows and self._clients.get(client_id) is not None:
+            for message_id, start, queue_id, queue_offset, log_offset in taken.rows:
+                handle = PopHandle(
+                    QueueOffset(start),
+                    taken.pop_time_ms,
+                    take.invisible_ms,
+                    taken.revive_queue_id,
+                    RetryKind.NORMAL,
+                    broker_name,
+                    queue_id,
+                    QueueOffset(queue_offset),
+                )
+                receipt = Receipt(take.group.group_name, take.topic, handle, LogOffset(log_offset))
+                self._renewals.add(client_id, message_id.decode(), receipt)
+        return True
+
+    def _pop(self, receive: _Receive, request: Any, poll_ms: int, now_ms: int) -> None:
+        take = receive.wish
+        in_order = take.group.consume_message_orderly
         # Members in order ask for each queue; others, and simple consumers, get of any.
         of_queue = in_order and request.auto_renew and request.message_queue.id >= 0
         header = PopMessageRequest(
-            consumer_group=group.group_name,
-            topic=name,
+            consumer_group=take.group.group_name,
+            topic=take.topic,
             queue_id=request.message_queue.id if of_queue else ANY_QUEUE,
-            max_msg_nums=min(request.batch_size, BATCH_MAX) if request.batch_size > 0 else 1,
-            invisible_time=_invisible_ms(request),
-            poll_time=self._poll_ms(call, client_id, request),
+            max_msg_nums=take.count,
+            invisible_time=take.invisible_ms,
+            poll_time=poll_ms,
             born_time=now_ms,
             init_mode=_FROM_END,
-            exp_type=receive.subscription.expression_type,
-            exp=receive.subscription.sub_string,
+            exp_type=take.subscription.expression_type,
+            exp=take.subscription.sub_string,
             order=in_order,
             attempt_id=request.attempt_id[:64] or None,
         )
-        call.on_over = receive.peer.lost
+        receive.call.on_over = receive.peer.lost
         asked, done = new_request(RequestCode.POP_MESSAGE, header), partial(self._answered, receive)
-        ground.ask(broker_name, asked, receive.peer, done, header.poll_time)
+        self._ground.ask(receive.broker_name, asked, receive.peer, done, poll_ms)
 
     def _poll_ms(self, call: GrpcCall, client_id: str, request: Any) -> int:
         """For how long messages are waited for; raises RpcRefused where there is no time."""
@@ -209,9 +230,9 @@ class Receiving:
         for view, receipt, attempt in _each(receive, answer):
             if is_lost:
                 self._settling.hide(receipt, 0, receive.peer, _nothing, suspend=True)
-            elif not _is_wanted(receive.subscription, view):
+            elif not _is_wanted(receive.wish.subscription, view):
                 self._settling.ack(receipt, receive.peer, _done)
-            elif attempt > receive.attempts_max:
+            elif attempt > receive.wish.attempts_max:
                 self._settling.bury(receipt, view.message_id, receive.peer, _done)
             else:
                 wanted.append((view, receipt, attempt))
@@ -225,15 +246,18 @@ class Receiving:
                 for view, receipt, attempt in wanted
             ]
             self._end(call, Code.OK, "OK", *made)
-            if receive.is_renewed and self._clients.get(receive.client_id) is not None:
+            if receive.wish.with_rows and self._clients.get(receive.client_id) is not None:
                 for view, receipt, _attempt in wanted:
                     self._renewals.add(receive.client_id, view.message_id, receipt)
 
     def _end(self, call: GrpcCall, code: Code, text: str, *messages: bytes) -> None:
+        head = _Response(status=status(code, text))
+        call.answer(head.SerializeToString(), *messages, self._delivered())
+
+    def _delivered(self) -> bytes:
         at = _Response()
         set_ms(at.delivery_timestamp, self._ground.now_ms())
-        head = _Response(status=status(code, text))
-        call.answer(head.SerializeToString(), *messages, at.SerializeToString())
+        return bytes(at.SerializeToString())
 
 
 def _invisible_ms(request: Any) -> int:
@@ -264,7 +288,8 @@ def _each(receive: _Receive, answer: Command) -> Iterator[tuple[MessageView, Rec
         handle = _handle_of(found, reply, starts, receive.broker_name)
         of_queue = counts.get((found.queue_id, None), 0)
         before = counts.get((found.queue_id, found.queue_offset), of_queue)
-        receipt = Receipt(receive.group.group_name, receive.topic, handle, found.log_offset)
+        take = receive.wish
+        receipt = Receipt(take.group.group_name, take.topic, handle, found.log_offset)
         yield found, receipt, found.reconsume_times + before + 1
 
 
@@ -275,8 +300,12 @@ def _handle_of(
     broker_name: str,
 ) -> PopHandle:
     """Those of a retry topic bring theirs; the others' are made here, as remoting's clients do."""
-    if names.POP_CK in view.properties:
-        return PopHandle.parse(view.properties[names.POP_CK])
+    try:
+        brought = PopHandle.parse(view.properties.get(names.POP_CK, ""))
+    except BadHandle:
+        brought = None  # no pop has put it there
+    if brought is not None and brought.kind is not RetryKind.NORMAL:
+        return brought
     return PopHandle(
         starts.get((RetryKind.NORMAL, view.queue_id), view.queue_offset),
         reply.pop_time,

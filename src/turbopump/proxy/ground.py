@@ -9,7 +9,7 @@ from typing import Final
 
 from turbopump.net.grpc.codes import Code, MessageType
 from turbopump.net.messaging.drafts import queue_of_group
-from turbopump.net.messaging.ground import ANY_QUEUE, Done, NoRooms, without_failing
+from turbopump.net.messaging.ground import ANY_QUEUE, Done, NoRooms, Take, without_failing
 from turbopump.net.messaging.rpc import RpcRefused
 from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.transport.turns import Steps, Turns
@@ -156,6 +156,9 @@ class ClusterGround:
         up = [name for name in found if self._known.is_up(name)] or found
         self._next += 1
         return up[self._next % len(up)]
+
+    def take(self, _take: Take) -> None:
+        """A broker is asked."""
 
     def ask(
         self, broker_name: str, request: Command, _peer: Peer, done: Done, wait_ms: int = 0

@@ -70,7 +70,7 @@ versus: $(VENV)/.dev ## RocketMQ and this broker under the same load (needs Java
 asan: $(VENV)/.dev ## the kernels under the address and undefined-behaviour sanitizers
 	$(BIN)/python -m tests.asan
 
-interop: $(VENV)/.dev ## Apache's clients of all languages, mqadmin and brokers (needs Java 17, Maven, Go and Node.js)
+interop: $(VENV)/.dev ## Apache's clients of all languages, mqadmin and brokers (needs Java 17, Maven, Go, Rust and Node.js)
 	$(BIN)/python -m pytest interop -n $(INTEROP_WORKERS) --dist loadfile $(ARGS)
 
 rebalance: $(VENV)/.dev ## chaos evaluation of rebalancing, RocketMQ and ours (needs Java 17, Maven and Go; ARGS='--page docs/EVALUATION.md' writes its tables)

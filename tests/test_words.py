@@ -19,7 +19,7 @@ ROOMS: Final = (
     *("src/turbopump", "bench", "interop", "tests"),
 )
 CYTHON: Final = ".pyx", ".pxd", ".pyi"
-BRACES: Final = ".c", ".h", ".go", ".java"
+BRACES: Final = ".c", ".h", ".go", ".java", ".rs"
 
 REFUSED: Final = {
     r"nobody": "no client, no replica, no member; or the passive",

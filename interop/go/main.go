@@ -1,7 +1,8 @@
-// Command interop runs scenarios of rocketmq-client-go side by side against one broker group.
+// Command interop runs scenarios of RocketMQ's Go clients side by side against one broker group.
 //
 // Arguments: NAMESRV BROKER PREFIX SCENARIO[:ARGUMENT[,ARGUMENT]]... where PREFIX starts every topic
-// and group name of the run. Each check is one JSON line; the exit code is 0 if all held.
+// and group name of the run, for the client of remoting; `grpc` ENDPOINTS SCENARIO... for that of
+// gRPC (proxied.go). Each check is one JSON line; the exit code is 0 if all held.
 package main
 
 import (
@@ -37,6 +38,9 @@ var scenarios = map[string]scenario{
 }
 
 func main() {
+	if os.Args[1] == "grpc" {
+		os.Exit(proxied(os.Args[2], os.Args[3:]))
+	}
 	rlog.SetLogLevel("warn")
 	if err := rlog.SetOutputPath("rocketmq-client-go.log"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -67,14 +71,17 @@ func main() {
 
 func run(bench *bench, report *report) {
 	defer report.done()
-	defer func() {
-		if problem := recover(); problem != nil {
-			report.check("runs to its end", false, fmt.Sprint(problem))
-		}
-	}()
+	defer crashed(report)
 	body, known := scenarios[report.scenario]
 	if !known {
 		panic("no scenario of this name; there are " + strings.Join(os.Args[4:], " "))
 	}
 	body(bench, report)
+}
+
+// crashed makes a panic of the scenario that it is deferred in a check that failed.
+func crashed(report *report) {
+	if problem := recover(); problem != nil {
+		report.check("runs to its end", false, fmt.Sprint(problem))
+	}
 }

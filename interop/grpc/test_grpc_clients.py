@@ -1,8 +1,10 @@
-"""Clients of gRPC: RocketMQ's of Java, Python and Node.js, as their registries have them, and ours.
+"""Clients of gRPC: RocketMQ's of Java, Python, Node.js, Go and Rust, as their registries have them,
+and ours.
 
 Ours serves them at the broker's own port, and by a proxy in front of two brokers. `--target
 rocketmq` has RocketMQ's proxy 5.5.0 in front of RocketMQ's broker, and ours in front of two. Each
-client runs all its scenarios at once, on topics of its own; Java's uses TLS, which is its default.
+client runs all its scenarios at once, on topics of its own; Java's and Go's use TLS, which is their
+default.
 """
 
 import sys
@@ -23,13 +25,15 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(540)]
 JAVA = ("push", "simple", "fifo", "delay", "transaction")
 PYTHON = ("simple", "push", "tags", "sql", "fifo", "delay", "transaction", "dead")
 NODE = ("simple", "push", "tags", "fifo", "delay", "transaction")
+GO = ("simple", "push", "tags", "sql", "fifo", "delay", "transaction")
+RUST = ("simple", "tags", "sql", "fifo", "delay", "transaction")
 OURS = ("simple", "tags", "fifo", "delay")
 TYPES = {"fifo": "FIFO", "delay": "DELAY", "transaction": "TRANSACTION"}
 """Of the scenarios' topics; the others' are NORMAL."""
-QUEUES = {"simple": 1}
-"""Of the scenarios' topics at each broker; the others' are 4. A simple consumer asks for one queue
-after the other and waits 5 s for each that has nothing: with four queues of a second broker it
-comes to what became visible after 20 s more, whatever serves it."""
+QUEUES = 4
+"""Of a topic at each broker; one, where simple consumers receive. Those ask for one queue after the
+other and wait 5 s for each that has nothing: with four queues of a second broker they come to what
+became visible after 20 s more, whatever serves them."""
 DEAD = "%DLQ%python-dead"
 OWN, PROXY = "own", "proxy"
 """What clients connect to: the target's own, or our proxy in front of the target's brokers."""
@@ -54,11 +58,9 @@ def results(
 ) -> Iterator[Results]:
     """One run of all clients."""
     front = str(request.param)
-    folder, python_program, packages = (
-        work / f"grpc-{front}",
-        toolchain.build_python(),
-        toolchain.build_node(),
-    )
+    folder = work / f"grpc-{front}"
+    python_program, packages = toolchain.build_python(), toolchain.build_node()
+    rust_program = toolchain.build_rust()
     group = groups.start(kind, Ports.free(), folder, folder / "store", SETTINGS)
     try:
         brokers = [group.ports.broker_address]
@@ -70,16 +72,22 @@ def results(
                 _make_topics(admin, broker, "", JAVA)
                 _make_topics(admin, broker, "python-", PYTHON)
                 _make_topics(admin, broker, "node-", NODE)
+                _make_topics(admin, broker, "go-", GO)
+                _make_topics(admin, broker, "rust-", RUST)
                 _make_topics(admin, broker, "ours-", OURS)
             with _serving(kind, front, group, folder) as endpoints:
                 java = _java(endpoints, folder)
                 python = _python(python_program, endpoints, folder)
                 node = _node(packages, endpoints, folder)
+                go = _go(endpoints, folder)
+                rust = _rust(rust_program, endpoints, folder)
                 ours = _ours(endpoints, folder)
                 found = {
                     "java": _end(java, JAVA),
                     "python": _end(python, PYTHON),
                     "node": _end(node, NODE),
+                    "go": _end(go, GO),
+                    "rust": _end(rust, RUST),
                     "ours": _end(ours, OURS),
                 }
             found["python"]["dead"].add(_dead(admin))
@@ -144,6 +152,14 @@ def _node(packages: Path, endpoints: str, folder: Path) -> Process:
     )
 
 
+def _go(endpoints: str, folder: Path) -> Process:
+    return Process("go", [str(toolchain.build_go()), "grpc", endpoints, *GO], folder / "go")
+
+
+def _rust(program: Path, endpoints: str, folder: Path) -> Process:
+    return Process("rust", [str(program), endpoints, *RUST], folder / "rust")
+
+
 def _ours(endpoints: str, folder: Path) -> Process:
     program = Path(__file__).parent / "our_client.py"
     command = [sys.executable, str(program), endpoints, *OURS]
@@ -164,7 +180,7 @@ def _make_topics(admin: Admin, broker: str, prefix: str, names: tuple[str, ...])
     for name in names:
         topic = prefix + name
         attribute = f"+message.type={TYPES.get(name, 'NORMAL')}"
-        queues = QUEUES.get(name, 4)
+        queues = 1 if topic.endswith("simple") or prefix == "rust-" else QUEUES
         made = admin.run(
             "updateTopic", "-b", broker, "-t", topic, "-r", queues, "-w", queues, "-a", attribute
         )
@@ -194,6 +210,8 @@ def _dead(admin: Admin) -> dict[str, object]:
         *(("java", name) for name in JAVA),
         *(("python", name) for name in PYTHON),
         *(("node", name) for name in NODE),
+        *(("go", name) for name in GO),
+        *(("rust", name) for name in RUST),
         *(("ours", name) for name in OURS),
     ],
 )

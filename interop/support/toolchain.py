@@ -20,7 +20,8 @@ PACKAGES = HERE.parent / "build" / "interop"
 TOOLS = {
     "java": "a Java 17 runtime",
     "mvn": "Maven 3.8 or newer",
-    "go": "Go 1.21 or newer",
+    "go": "Go 1.25 or newer",
+    "cargo": "Rust 1.85 or newer",
     "node": "Node.js 18 or newer",
     "npm": "npm",
 }
@@ -137,6 +138,21 @@ def build_h2spec() -> Path:
         PACKAGES.mkdir(parents=True, exist_ok=True)
         _run(["env", f"GOBIN={PACKAGES}", "go", "install", H2SPEC], HERE)
         stamp.write_text(H2SPEC)
+    return program
+
+
+@_alone()
+def build_rust() -> Path:
+    """Builds the Rust client of gRPC unless it was built from these very sources. Returns the
+    program."""
+    folder, stamp = HERE / "rust", CACHE / "rust.stamp"
+    program = PACKAGES / "rust" / "debug" / "interop-rust"
+    wanted = _digest([folder / "Cargo.toml", folder / "Cargo.lock", *folder.glob("src/*.rs")])
+    if not (program.exists() and stamp.exists() and stamp.read_text() == wanted):
+        # Some minutes beside tests of another process.
+        build = ["nice", "-n", "10", "cargo", "build", "-q", "--locked", "--target-dir"]
+        _run([*build, str(PACKAGES / "rust")], folder)
+        stamp.write_text(wanted)
     return program
 
 

@@ -12,6 +12,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
+from turbopump.net.grpc.answers import FIRST_BYTES, check_head, outcome, why_not_http2
 from turbopump.net.grpc.framing import MessageReader, framed
 from turbopump.net.grpc.status import GrpcCode, GrpcError
 from turbopump.net.transport.errors import CallTimeout, ConnectError, ConnectionClosed
@@ -27,8 +28,6 @@ STREAM_WINDOW: Final = 1 << 20
 WINDOW: Final = 32 << 20
 HEADERS_MAX: Final = 16 << 10
 STREAMS_MAX: Final = 100
-STATUS_DIGITS_MAX: Final = 9
-"""Codes have two; int() refuses thousands of them."""
 PING_S: Final = 30.0
 """A connection is asked for a sign of life so often; without one until the next time it is over."""
 CLOSE_S: Final = 1.0
@@ -37,7 +36,7 @@ ANSWER_MAX: Final = 192 << 20
 """Bytes of all messages of one answer: a receive brings 32 of the largest."""
 CANCEL: Final = 8
 NO_ERROR: Final = 0
-_CODES: Final = frozenset(int(code) for code in GrpcCode)
+_BROKE: Final = "it broke the rules of HTTP/2"
 
 Metadata = Sequence[tuple[bytes, bytes]]
 _Pairs = list[tuple[bytes, bytes]]
@@ -190,6 +189,9 @@ class GrpcChannel:
                 )
         except TimeoutError:
             raise ConnectError(f"{self.address} cannot be reached: timed out") from None
+        except ssl.SSLError as error:
+            text = f"there is no TLS with it ({error.reason or error})"
+            raise ConnectError(f"{self.address} cannot be reached: {text}") from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise ConnectError(f"{self.address} cannot be reached: {reason}") from None
@@ -209,6 +211,9 @@ class _Connection(asyncio.Protocol):
         self._heard = True
         self._blocked = False
         self._leaves = False
+        self._first = b""
+        self._why = ""
+        self._was_tls = False
 
     @property
     def takes_calls(self) -> bool:
@@ -283,12 +288,19 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It is open."""
         self._transport = cast(asyncio.Transport, transport)
+        self._was_tls = self._is_tls
         self._timer = asyncio.get_running_loop().call_later(PING_S, self._ping)
         self._write()
 
     def data_received(self, data: bytes) -> None:
         """The server says something."""
         self._heard = True
+        if len(self._first) < FIRST_BYTES:
+            self._first += data[: FIRST_BYTES - len(self._first)]
+            other = why_not_http2(self._first)
+            if other is not None:
+                self._break(other)
+                return
         left = memoryview(data)
         try:
             while len(left):
@@ -299,7 +311,7 @@ class _Connection(asyncio.Protocol):
                 if not taken and not events:
                     break
         except ValueError as error:
-            self._break(str(error))
+            self._break(f"{_BROKE} ({error})")
             return
         self._write()
 
@@ -318,9 +330,15 @@ class _Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         text = f"{self._address} closed the connection before it answered"
+        if self._why:
+            text = f"the connection to {self._address} is over: {self._why}"
+        elif error is not None:
+            text = f"{text}: {error}"
+        elif not self._first and not self._was_tls:
+            text = f"{text}, without a word: it may take connections by TLS alone"
         calls, self._calls = self._calls, {}
         for call in calls.values():
-            call.over(ConnectionClosed(text if error is None else f"{text}: {error}"))
+            call.over(ConnectionClosed(text))
         if not self._over.done():
             self._over.set_result(None)
 
@@ -345,10 +363,11 @@ class _Connection(asyncio.Protocol):
     def _on_headers(self, call: OutgoingCall, headers: _Pairs | None) -> None:
         if headers is None:
             raise GrpcError(GrpcCode.INTERNAL, "the headers of the answer are too large")
-        call.metadata.update(headers)
-        status = call.metadata.get(b":status", b"")
-        if status != b"200":
-            raise GrpcError(GrpcCode.UNAVAILABLE, f"HTTP status {status.decode(errors='replace')}")
+        said = dict(headers)
+        if said.get(b":status", b"").startswith(b"1"):
+            return  # the answer is still to come
+        call.metadata.update(said)
+        check_head(call.metadata)
         if call.reader is None:
             is_gzip = call.metadata.get(b"grpc-encoding") == b"gzip"
             call.reader = MessageReader(MESSAGE_MAX, is_gzip)
@@ -362,15 +381,8 @@ class _Connection(asyncio.Protocol):
     def _on_end(self, call: OutgoingCall, error: int | None) -> None:
         """Trailers came before, or none will come."""
         self._calls.pop(call.stream_id, None)
-        said = call.metadata.get(b"grpc-status", b"")
-        if not said.isdigit() or len(said) > STATUS_DIGITS_MAX:
-            what = "the server ended the call without a status"
-            call.over(GrpcError(GrpcCode.UNAVAILABLE, f"{what} ({error or 0})"))
-        elif int(said) == GrpcCode.OK:
-            call.over(None)
-        else:
-            code = GrpcCode(int(said)) if int(said) in _CODES else GrpcCode.UNKNOWN
-            call.over(GrpcError(code, plain(call.metadata.get(b"grpc-message", b""))))
+        held = 0 if call.reader is None else call.reader.held
+        call.over(outcome(call.metadata, held, error or 0))
 
     def _ping(self) -> None:
         if not self._heard:
@@ -392,24 +404,16 @@ class _Connection(asyncio.Protocol):
                     break
                 transport.write(out)
         except ValueError as error:
-            self._break(str(error))
+            self._break(f"{_BROKE} ({error})")
             return
         if transport is not None and self._session.is_over:
+            if not self._leaves:
+                self._why = _BROKE
             transport.close()
 
     def _break(self, text: str) -> None:
         logger.info("the connection to %s is given up: %s", self._address, text)
+        self._why = text
+        self._leaves = True
         if self._transport is not None:
             self._transport.abort()
-
-
-def plain(quoted: bytes) -> str:
-    """The text of `grpc-message`: %XX is a byte of UTF-8."""
-    parts = quoted.split(b"%")
-    found = [parts[0]]
-    for part in parts[1:]:
-        try:
-            found.append(bytes((int(part[:2], 16),)) + part[2:])
-        except ValueError:
-            found.append(b"%" + part)
-    return b"".join(found).decode(errors="replace")

@@ -14,7 +14,7 @@ TEXT_MAX: Final = 1_024
 
 
 class GrpcCode(IntEnum):
-    """The codes of gRPC that a server says."""
+    """The codes of gRPC."""
 
     OK = 0
     CANCELLED = 1
@@ -22,10 +22,17 @@ class GrpcCode(IntEnum):
     INVALID_ARGUMENT = 3
     DEADLINE_EXCEEDED = 4
     NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
     RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
     UNIMPLEMENTED = 12
     INTERNAL = 13
     UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
 
 
 class GrpcError(Exception):

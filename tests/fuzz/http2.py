@@ -3,11 +3,13 @@
 Where libnghttp2 is missing they do nothing. Called by targets.py.
 """
 
+import asyncio
 import zlib
 from collections.abc import Iterator
 from typing import Any, Final
 
 from tests.unit.net.grpc.conftest import Bench, hear
+from tests.unit.net.grpc.hostile import Scripted
 from tests.wire import h2_frames as h2
 from tests.wire.h2_frames import BEGIN, frame, headers, setting
 from turbopump.net.grpc.call import unary
@@ -16,6 +18,7 @@ from turbopump.net.grpc.messages import message_class
 from turbopump.net.grpc.server import why_no_grpc
 from turbopump.net.grpc.status import GrpcError
 from turbopump.net.messaging.messaging import PATH
+from turbopump.net.transport.errors import ConnectionClosed
 from turbopump.pyx.grpc_lane import GrpcLane
 from turbopump.pyx.h2 import DATA, H2Session
 
@@ -25,6 +28,8 @@ MESSAGE_MAX: Final = 64 << 10
 LARGE: Final = 2_000
 SENDS: Final = f"{PATH}SendMessage"
 ACKS: Final = f"{PATH}AckMessage"
+
+ANSWERS: Final = ((b":status", b"200"), (b"content-type", b"application/grpc"))
 
 _IS_THERE: Final = why_no_grpc() is None
 
@@ -126,6 +131,64 @@ def _read(pieces: list[bytes], gzip: bool) -> tuple[list[bytes], str]:
     except GrpcError as error:
         return found, error.text
     return found, ""
+
+
+def grpc_answers(data: bytes) -> None:
+    """Whatever a server says, our calls end once, each with messages or one error that can be read;
+    little is written for it, and what is held is bounded."""
+    if _IS_THERE:
+        asyncio.run(_answered(data))
+
+
+async def _answered(data: bytes) -> None:
+    one = Scripted()
+    asked = [one.ask(), one.ask(), one.ask()]
+    streamed: list[Exception | None] = []
+    await one.stream("/S/M", [], lambda _message: None, streamed.append)
+    for _ in range(5):
+        await asyncio.sleep(0)  # all have gone out
+    (script,) = one.scripts
+    assert len(script.client._calls) == 4
+    script.say(_server_frames(data), 1 + 16 * (data[1] if len(data) > 1 else 0))
+    assert len(script.out) < ANSWER_MAX + len(data), f"{len(script.out)} for {len(data)} bytes"
+    held = [call.reader.held for call in script.client._calls.values() if call.reader]
+    assert sum(held) <= len(data)
+    await asyncio.sleep(0)
+    script.close()
+    for ended in await asyncio.gather(*asked, return_exceptions=True):
+        assert isinstance(ended, list | GrpcError | ConnectionClosed), repr(ended)
+        assert isinstance(ended, list) or str(ended).isprintable(), repr(ended)
+    assert len(streamed) == 1 and not script.client._calls
+
+
+def _server_frames(data: bytes) -> bytes:
+    """By the first byte any bytes, frames behind SETTINGS, or answers of which header blocks and
+    messages are given."""
+    kind = data[0] % 3 if data else 0
+    if kind == 0:
+        return data[2:]
+    if kind == 1:
+        return frame(h2.SETTINGS) + data[2:]
+    pieces = data[2:].split(b"\0\0\0\0")
+    said = [frame(h2.SETTINGS)]
+    for at, piece in enumerate(pieces):
+        stream, ends = 1 + 2 * (at // 3 % 4), at % 3 == 2
+        head = h2.block(ANSWERS) if at % 3 == 0 else b""
+        kind = h2.DATA if at % 3 == 1 else h2.HEADERS
+        said.append(frame(kind, stream, head + piece, h2.END_HEADERS | (1 if ends else 0)))
+    return b"".join(said)
+
+
+def grpc_answer_seeds() -> Iterator[bytes]:
+    """Good answers, and each kind of frame."""
+    last = h2.block([(b"grpc-status", b"7"), (b"grpc-message", b"%e4x")])
+    good = b"\0\0\0\0".join([b"", b"\0" + (3).to_bytes(4, "big") + b"abc", last] * 2)
+    for number in range(4):
+        yield bytes([2, 40 * number]) + good
+    for kind in range(10):
+        yield bytes([1, kind]) + frame(kind, kind % 2, bytes(8)) + h2.headers(1, ANSWERS)
+    yield b"\0\0HTTP/1.1 400 Bad Request\r\n\r\n"
+    yield b"\0\0\x15\x03\x01\x00\x02\x02\x46"
 
 
 def http2_seeds() -> Iterator[bytes]:

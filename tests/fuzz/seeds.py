@@ -18,7 +18,7 @@ from typing import Any, Final
 import zstandard
 
 from tests.fuzz.damage import store_seeds
-from tests.fuzz.http2 import grpc_message_seeds, http2_seeds
+from tests.fuzz.http2 import grpc_answer_seeds, grpc_message_seeds, http2_seeds
 from tests.fuzz.targets import HEADERS
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.namesrv.config import NamesrvConfig
@@ -362,6 +362,7 @@ _MAKERS: Final = {
     "filter": _native_filter,
     "filters": _filters,
     "frame": _native_frame,
+    "grpc_answers": grpc_answer_seeds,
     "grpc_calls": http2_seeds,
     "grpc_messages": grpc_message_seeds,
     "headers": _headers,

@@ -344,6 +344,7 @@ TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "config": config,
     "config_files": config_files,
     "filters": filters,
+    "grpc_answers": http2.grpc_answers,
     "grpc_calls": http2.grpc_calls,
     "grpc_messages": http2.grpc_messages,
     "headers": headers,

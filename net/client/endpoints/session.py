@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from google.protobuf.message import DecodeError
+
 from turbopump.net.client.errors import BrokerError, ClientClosed, ClientError, InvalidArgument
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.tasks import TaskSet
@@ -151,14 +153,21 @@ class EndpointSession:
         found = await self._call(name, request, timeout_ms or self.options.timeout_ms)
         if len(found) != 1:
             raise ConnectionClosed(f"{self.address} answered {name} with {len(found)} messages")
-        answer = message_class(f"{name}Response").FromString(found[0])
+        answer = self._read(name, found[0])
         self.check(answer.status, fine)
         return answer
 
     async def ask_many(self, name: str, request: dict[str, Any], timeout_ms: int) -> list[Any]:
         """The messages of an answer that is a stream. Raises RemotingError, BrokerError."""
         found = await self._call(name, request, timeout_ms)
-        return [message_class(f"{name}Response").FromString(one) for one in found]
+        return [self._read(name, one) for one in found]
+
+    def _read(self, name: str, message: bytes) -> Any:
+        try:
+            return message_class(f"{name}Response").FromString(message)
+        except DecodeError:
+            text = f"{self.address} answered {name} with bytes that are no message"
+            raise ConnectionClosed(text) from None
 
     def check(self, status: Any, fine: frozenset[Code] = frozenset({Code.OK})) -> None:
         """Raises BrokerError for a status that is not fine."""
@@ -200,7 +209,11 @@ class EndpointSession:
     # The stream.
 
     def _heard(self, message: bytes) -> None:
-        said = _Command.FromString(message)
+        try:
+            said = _Command.FromString(message)
+        except DecodeError:
+            text = "a command that is no message came over the stream of settings"
+            raise GrpcError(GrpcCode.INTERNAL, text) from None
         answered = self._answered
         if said.WhichOneof("kind") != "settings" or answered is None or answered.done():
             return

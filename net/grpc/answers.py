@@ -1,0 +1,93 @@
+"""What a server's answer comes to: how a call ended, and why a server is none of gRPC.
+
+Owns the way from headers and trailers to an error that says one thing in one sentence. It must
+never do I/O nor trust a text: what a server says is cut, and made printable. Called by channel.py.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from turbopump.net.grpc.status import TEXT_MAX, GrpcCode, GrpcError
+
+FIRST_BYTES: Final = 64
+"""Of a connection, which say what kind of server it is."""
+STATUS_DIGITS_MAX: Final = 9
+"""Codes have two; int() refuses thousands of them."""
+_HEAD: Final = 4
+_SETTINGS: Final = 4
+_CODES: Final = frozenset(int(code) for code in GrpcCode)
+_OF_HTTP: Final = {
+    400: GrpcCode.INTERNAL,
+    401: GrpcCode.UNAUTHENTICATED,
+    403: GrpcCode.PERMISSION_DENIED,
+    404: GrpcCode.UNIMPLEMENTED,
+    429: GrpcCode.UNAVAILABLE,
+    502: GrpcCode.UNAVAILABLE,
+    503: GrpcCode.UNAVAILABLE,
+    504: GrpcCode.UNAVAILABLE,
+}
+"""gRPC's own mapping of what is answered ahead of a server of gRPC."""
+
+
+def why_not_http2(first: bytes) -> str | None:
+    """One sentence about a server whose first bytes are not those of HTTP/2 (RFC 9113, section 3.4:
+    SETTINGS); None where they are, or are too few to say."""
+    if len(first) < _HEAD or (first[0] == 0 and first[3] == _SETTINGS):
+        return None
+    if first.startswith(b"HTTP/1"):
+        line = readable(first.split(b"\r")[0])
+        return f"it answers by HTTP/1 ({line}), not by HTTP/2"
+    if first.startswith(b"\x15\x03"):
+        return "it answers with an alert of TLS: it takes connections by TLS alone"
+    return f"it does not speak HTTP/2: it begins with {first[:8].hex(' ')}"
+
+
+def check_head(metadata: Mapping[bytes, bytes]) -> None:
+    """Raises GrpcError for headers that are not those of an answer of gRPC (gRPC over HTTP/2,
+    section Responses)."""
+    status = metadata.get(b":status", b"")
+    if status != b"200":
+        number = int(status) if status.isdigit() and len(status) <= STATUS_DIGITS_MAX else 0
+        code = _OF_HTTP.get(number, GrpcCode.UNKNOWN)
+        raise GrpcError(code, f"it answered with HTTP status {readable(status)}")
+    kind = metadata.get(b"content-type", b"")
+    if not kind.startswith(b"application/grpc"):
+        text = f"it answered with content of type {readable(kind) or 'none'}, not of gRPC"
+        raise GrpcError(GrpcCode.UNKNOWN, text)
+
+
+def outcome(metadata: Mapping[bytes, bytes], held: int, error: int) -> GrpcError | None:
+    """How a call ended, None for OK. `held`: bytes of a message that is not whole; `error`: what
+    HTTP/2 said of the end, 0 for nothing."""
+    said = metadata.get(b"grpc-status", b"")
+    if not said.isdigit() or len(said) > STATUS_DIGITS_MAX:
+        text = f"the server ended the call without a status ({error})"
+        return GrpcError(GrpcCode.UNAVAILABLE, text)
+    if int(said) == GrpcCode.OK:
+        if held:
+            return GrpcError(GrpcCode.INTERNAL, "the answer ends within a message")
+        return None
+    code = GrpcCode(int(said)) if int(said) in _CODES else GrpcCode.UNKNOWN
+    return GrpcError(code, plain(metadata.get(b"grpc-message", b"")) or _name(code, said))
+
+
+def _name(code: GrpcCode, said: bytes) -> str:
+    return f"status {said.decode()}, {code.name}, without a message"
+
+
+def plain(quoted: bytes) -> str:
+    """The text of `grpc-message`: %XX is a byte of UTF-8. At most TEXT_MAX characters."""
+    parts = quoted[: 4 * TEXT_MAX].split(b"%")
+    found = [parts[0]]
+    for part in parts[1:]:
+        try:
+            found.append(bytes((int(part[:2], 16),)) + part[2:])
+        except ValueError:
+            found.append(b"%" + part)
+    return readable(b"".join(found))
+
+
+def readable(text: bytes) -> str:
+    """A peer's text for a person: one line without control characters, at most TEXT_MAX long."""
+    decoded = text.decode(errors="replace")[:TEXT_MAX]
+    return "".join(one if one.isprintable() else " " for one in decoded).strip()

@@ -48,7 +48,7 @@ DUE, DUE_RATE, DUE_BEHIND_S = 100_000, 20_000, 12.0
 POP_FILLED, POP_SIZES, POP_WARMING_S, POP_HIDDEN_MS = 2_000_000, (32, 1), 2.0, 20_000
 """Messages that are popped, how many at a time, and for how long each pop hides them."""
 UNACKNOWLEDGED = 1_000_000
-GRPC_FILLED, GRPC_WARMING_S = 600_000, 6.0
+GRPC_FILLED, GRPC_WARMING_S = 1_500_000, 6.0
 """Messages that are received by gRPC, and for how long each load is put on before it is measured: a
 JVM compiles its paths."""
 RESTS_MAX, RESTS_BELOW = 60, 0.08

@@ -5,6 +5,7 @@ Owns who is asked: the leader, found through any controller, or each controller 
 `Admin.controllers`.
 """
 
+import asyncio
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
@@ -18,12 +19,12 @@ from turbopump.net.client.admin.results import (
     SyncStateLine,
     UpdatedControllerConfig,
 )
-from turbopump.net.client.errors import ClientError, InvalidArgument
+from turbopump.net.client.errors import BrokerError, ClientError, InvalidArgument
 from turbopump.net.client.instance import Instance
 from turbopump.net.transport.errors import RemotingError
 from turbopump.net.wire import hosts
 from turbopump.net.wire.bodies import BadBody
-from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.controller import (
     BrokerReplicasInfo,
@@ -47,6 +48,8 @@ from turbopump.net.wire.java_properties import (
 )
 
 NO_LEADER: Final = "they have no leader"
+AGAIN_S: Final = (0.2, 0.5, 1.0)
+"""Before the leader is looked for once more: an election takes some hundred milliseconds."""
 
 
 class ControllerAdmin:
@@ -162,10 +165,18 @@ class ControllerAdmin:
         return ControllerProperties(address, properties_of(answer))
 
     async def _ask_leader(self, code: int, header: Any = None, body: bytes = b"") -> Command:
-        told = await self.metadata()
-        if not told.leader_address:
-            raise ClientError(f"controllers {';'.join(self.addresses)}: {NO_LEADER}")
-        return await self._instance.ask(told.leader_address, code, header, body)
+        """Of another leader, where the one that was found is none any more: it did nothing."""
+        for wait_s in (*AGAIN_S, None):
+            found = await self.metadata()
+            if not found.leader_address:
+                raise ClientError(f"controllers {';'.join(self.addresses)}: {NO_LEADER}")
+            try:
+                return await self._instance.ask(found.leader_address, code, header, body)
+            except BrokerError as error:
+                if error.code != ResponseCode.CONTROLLER_NOT_LEADER or wait_s is None:
+                    raise
+            await asyncio.sleep(wait_s)
+        raise AssertionError("the last try raises or returns")
 
 
 def properties_of(answer: Command) -> dict[str, str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from turbopump.net.client.admin import controller
 from turbopump.net.client.admin.controller import ControllerAdmin
 from turbopump.net.client.errors import BrokerError, ClientError, InvalidArgument
 from turbopump.net.transport.errors import ConnectError
@@ -31,11 +32,13 @@ REPLICAS = (
     b'"syncStateSetEpoch":7}}}'
 )
 
+Answers = dict[int, Command | Exception | list[Command | Exception]]
+
 
 class Answering:
     """The one method of an instance that is used: answers by a table, and remembers."""
 
-    def __init__(self, answers: dict[int, Command | Exception]) -> None:
+    def __init__(self, answers: Answers) -> None:
         self.answers = {RequestCode.CONTROLLER_GET_METADATA_INFO: Command(0, fields=METADATA)}
         self.answers |= answers
         self.asked: list[tuple[str, int, dict[str, str], bytes]] = []
@@ -49,6 +52,8 @@ class Answering:
         if address == DOWN:
             raise ConnectError(f"{address} cannot be reached")
         answer = self.answers[RequestCode(code)]
+        if isinstance(answer, list):
+            answer = answer.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -58,7 +63,7 @@ Call = Callable[[ControllerAdmin], Coroutine[Any, Any, Any]]
 
 
 def asking(
-    call: Call, answers: dict[int, Command | Exception], *addresses: str
+    call: Call, answers: Answers, *addresses: str
 ) -> tuple[Any, list[tuple[str, int, dict[str, str], bytes]]]:
     instance: Any = Answering(answers)
     result = asyncio.run(call(ControllerAdmin(instance, addresses or (DOWN, FOLLOWER))))
@@ -93,12 +98,26 @@ def test_metadata_of_a_quorum() -> None:
 def test_nobody_leads() -> None:
     """What is known is shown; what needs a leader says so."""
     leaderless = {key: METADATA[key] for key in ("group", "isLeader", "peers")}
-    answers: dict[int, Command | Exception] = {RequestCode(1005): Command(0, fields=leaderless)}
+    answers: Answers = {RequestCode(1005): Command(0, fields=leaderless)}
     told, asked = asking(lambda admin: admin.metadata(), answers, FOLLOWER, LEADER)
     assert (told.leader_id, told.leader_address, told.peers) == ("", "", PEERS)
     assert [where for where, *_ in asked] == [FOLLOWER, LEADER]
     with pytest.raises(ClientError, match=f"{FOLLOWER}: they have no leader"):
         asking(lambda admin: admin.sync_state_sets(["b"]), answers, FOLLOWER)
+
+
+def test_a_leader_that_leads_no_more_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "AGAIN_S", (0.0, 0.0))
+    deposed = BrokerError(2007, "The controller is not in leader state", LEADER)
+    later: list[Command | Exception] = [deposed, Command(0, body=REPLICAS)]
+    answers = {RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: later}
+    (group,), asked = asking(lambda admin: admin.sync_state_sets(["b"]), answers, FOLLOWER)
+    assert group.master_id == 1
+    assert [code for _, code, *_ in asked] == [1005, 1006, 1005, 1006]
+    later += [deposed] * 5
+    with pytest.raises(BrokerError, match="2007"):
+        asking(lambda admin: admin.sync_state_sets(["b"]), answers, FOLLOWER)
+    assert len(later) == 2, "three tries"
 
 
 def test_nobody_answers() -> None:

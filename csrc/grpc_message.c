@@ -216,7 +216,7 @@ static uint8_t *put_keys(uint8_t *out, struct trf_text keys)
             at++;
         }
         out = pb_put_text(out, 0x12, (struct trf_text){first, (uint32_t)(at - first)});
-        at++;
+        at += at < end;
     }
     return out;
 }

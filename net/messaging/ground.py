@@ -25,6 +25,9 @@ TICK_MS: Final = 5_000
 ANY_QUEUE: Final = -1
 """A queue is chosen by the broker."""
 
+ATTEMPTS_MAX: Final = (1 << 31) - 1
+"""Deliveries of a message are counted in records as an int32."""
+
 Done = Callable[[Command | None], None]
 """Gets the answer to a request, None where there is none."""
 
@@ -44,7 +47,7 @@ class Take:
     @property
     def attempts_max(self) -> int:
         """Deliveries of a message, before it is a dead letter."""
-        return self.group.retry_max_times + 1
+        return min(self.group.retry_max_times, ATTEMPTS_MAX - 1) + 1
 
 
 @dataclass(slots=True, frozen=True)

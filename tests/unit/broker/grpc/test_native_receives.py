@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,17 @@ def test_a_damaged_body_is_pythons(front: GrpcWorld, watch: Watch) -> None:
         file.seek(file.read().index(b"to be damaged"))
         file.write(b"T")
     assert both(front) == ([], []) and not watch.was_native
+
+
+def test_a_group_may_try_as_often_as_it_can_be_counted(front: GrpcWorld, watch: Watch) -> None:
+    groups = front.world.broker.groups
+    group = groups.find(NATIVE, front.world.now_ms)
+    assert group is not None
+    groups.put(replace(group, retry_max_times=(1 << 31) - 1), front.world.now_ms)
+    for number in range(2):  # the first one is learned from: the group has changed
+        put(front, b"UNIQ_KEY\x01%d\x02" % number)
+        assert len(receive(front, group=NATIVE)) == 1
+    assert watch.was_native
 
 
 def test_a_tag_is_compared_where_its_hash_is_that_of_another(

@@ -99,7 +99,7 @@ async function simple(report, topic) {
     const came = [];
     let left;
     await within(async () => {
-      for (const view of await consumer.receive(16, 30_000)) {
+      for (const view of await consumer.receive(16, 90_000)) {
         came.push(view);
         if (numbers([view])[0] === 5) {
           left = view;
@@ -114,10 +114,10 @@ async function simple(report, topic) {
     const changed = Date.now();
     await consumer.changeInvisibleDuration(left, 10_000);
     const again = [];
-    await within(async () => again.push(...await consumer.receive(16, 30_000)) > 0);
+    await within(async () => again.push(...await consumer.receive(16, 90_000)) > 0);
     const waited = Date.now() - changed;
     report.equal('what is left comes again', [5], numbers(again));
-    report.check('after the changed time', waited >= 9_500 && waited < 20_000, waited);
+    report.check('after the changed time', waited >= 9_500 && waited < 45_000, waited);
     for (const view of again) {
       await consumer.ack(view);
     }

@@ -49,6 +49,17 @@ class Served:
         while not condition():
             await asyncio.sleep(0.005)
 
+    def clock_by_hand(self) -> list[float]:
+        """Let the server's connections grow older by `clock[0] += seconds` alone."""
+        clock = [1_000.0]
+        self.hub.clock = lambda: clock[0]
+        return clock
+
+    async def swept(self) -> None:
+        """Wait until all connections were looked at, with what the clock says now."""
+        before = self.hub._sweeper
+        await self.until(lambda: self.hub._sweeper is not before)
+
     async def alive(self) -> None:
         """A client of its own is served."""
         client = Client(lambda: 0)

@@ -110,20 +110,18 @@ def test_reading_pauses_at_the_in_flight_limit(run, serve, talk) -> None:
 
 def test_idle_connections_are_closed_and_busy_ones_not(run, serve, talk) -> None:
     async def main() -> None:
-        async with (
-            serve(ServerOptions(idle_timeout_ms=200)) as served,
-            talk(served.port) as idle,
-            talk(served.port) as busy,
-        ):
-            idle.send(Command(ECHO, opaque=1))
-            await idle.answer()
-            closed = asyncio.ensure_future(idle.closed())
-            while not closed.done():
-                busy.send(Command(ECHO, opaque=2))
-                await busy.answer()
-            assert await closed == b""
-            busy.send(Command(ECHO, opaque=3))
-            assert (await busy.answer()).opaque == 3
+        async with serve(ServerOptions(idle_timeout_ms=200)) as served:
+            clock = served.clock_by_hand()
+            async with talk(served.port) as idle, talk(served.port) as busy:
+                idle.send(Command(ECHO, opaque=1))
+                await idle.answer()
+                for open_connections in (2, 2, 2, 1, 1):
+                    busy.send(Command(ECHO, opaque=2))
+                    assert (await busy.answer()).code == 0
+                    await served.swept()
+                    assert len(served.server.peers) == open_connections
+                    clock[0] += 0.09
+                assert await idle.closed() == b""
 
     run(main())
 
@@ -133,20 +131,22 @@ def test_a_frame_that_does_not_end_in_time_closes(run, serve, talk, start) -> No
     """Slow-loris: a byte now and then keeps a connection from being idle, not from being cut."""
 
     async def main() -> None:
-        options = ServerOptions(frame_timeout_ms=200)
-        async with serve(options) as served, talk(served.port) as slow:
-            slow.send(Command(ECHO, opaque=1), start)
-            assert (await slow.answer()).opaque == 1
-            closed = asyncio.ensure_future(slow.closed())
-            trickled = 0
-            while not closed.done():
+        options = ServerOptions(frame_timeout_ms=200, idle_timeout_ms=100)
+        async with serve(options) as served:
+            clock = served.clock_by_hand()
+            async with talk(served.port) as slow:
+                slow.send(Command(ECHO, opaque=1), start)
+                assert (await slow.answer()).opaque == 1
+                (slow_peer,) = served.server.peers
+                for waited_ms in range(0, 199, 33):
+                    slow.send(b"x")
+                    await served.alive()
+                    await served.swept()
+                    assert slow_peer in served.server.peers, waited_ms
+                    clock[0] += 0.033
                 slow.send(b"x")
-                trickled += 1
-                await served.alive()
-                await asyncio.sleep(0.01)
-            assert await closed == b""
-            assert trickled > 5
-            assert served.hub.area.in_use == 0
+                assert await slow.closed() == b""
+                assert served.hub.area.in_use == 0
 
     run(main())
 
@@ -155,13 +155,16 @@ def test_a_peer_that_is_not_read_is_not_slow(run, serve, talk) -> None:
     async def main() -> None:
         options = ServerOptions(max_in_flight=1, frame_timeout_ms=50)
         frame = b"".join(encode(Command(ECHO, opaque=2)))
-        async with serve(options) as served, talk(served.port) as raw:
-            raw.send(Command(HOLD, opaque=1), frame[:20])
-            await served.until(lambda: bool(served.held))
-            await asyncio.sleep(0.3)
-            raw.send(frame[20:])
-            served.release()
-            assert [(await raw.answer()).opaque for _ in range(2)] == [1, 2]
+        async with serve(options) as served:
+            clock = served.clock_by_hand()
+            async with talk(served.port) as raw:
+                raw.send(Command(HOLD, opaque=1), frame[:20])
+                await served.until(lambda: bool(served.held))
+                clock[0] += 0.3
+                await served.swept()
+                raw.send(frame[20:])
+                served.release()
+                assert [(await raw.answer()).opaque for _ in range(2)] == [1, 2]
 
     run(main())
 

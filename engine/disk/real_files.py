@@ -4,6 +4,7 @@ Owns all calls of the system on files: the only module that opens one. It must n
 file means. Made by the nodes, the tools and the tests; used through files.py.
 """
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -161,11 +162,16 @@ class RealFiles:
             return []
 
     def list_files(self, path: str) -> list[tuple[str, int]]:
+        found = []
         try:
             with os.scandir(path) as entries:
-                return sorted((e.name, e.stat().st_size) for e in entries if e.is_file())
+                for entry in entries:
+                    with contextlib.suppress(FileNotFoundError):  # it went; the others are there
+                        if entry.is_file():
+                            found.append((entry.name, entry.stat().st_size))
         except (FileNotFoundError, NotADirectoryError):
             return []
+        return sorted(found)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

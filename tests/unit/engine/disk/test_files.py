@@ -1,9 +1,11 @@
 """The operating system's files: mappings that outlive names, reserved blocks, locks, many syncs."""
 
+import contextlib
 import errno
 import gc
 import os
 import resource
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -165,6 +167,25 @@ def test_files_of_a_folder_are_listed_with_their_sizes(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     assert files.list_files(f"{tmp_path}") == [("a", 0), ("b", 5)]
     assert files.list_files(f"{tmp_path}/none") == files.list_files(f"{tmp_path}/a") == []
+
+
+def test_a_file_that_goes_while_its_folder_is_listed_takes_no_other_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look at a log whose oldest file went in that moment found no log at all."""
+    for name in "abc":
+        (tmp_path / name).write_bytes(b"12345")
+    scan = os.scandir
+
+    @contextlib.contextmanager
+    def removing(path: str) -> Iterator[list[os.DirEntry[str]]]:
+        with scan(path) as entries:
+            found = list(entries)
+        (tmp_path / "a").unlink()
+        yield found
+
+    monkeypatch.setattr(os, "scandir", removing)
+    assert RealFiles().list_files(f"{tmp_path}") == [("b", 5), ("c", 5)]
 
 
 def test_a_limit_that_is_reached_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

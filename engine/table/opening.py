@@ -98,6 +98,7 @@ def look_at(
             _must_be_blank(file, opener)
     for before, after in pairwise(files):
         if before.base + before.size != after.base:
+            _must_be_missing(before, after, folder, opener)
             reason = f"the next file begins at {after.base}, not at {before.base + before.size}"
             _report(Deviation(before.path, before.size, reason), damaged)
     epochs = _epochs(root, opener, damaged)
@@ -123,6 +124,15 @@ def look_at(
             raise FileNotFoundError(f"{file.path} was removed while the log was looked at")
     known_epochs = (epochs or Epochs()).within(end)
     return StoreFacts(glance, segments, known_epochs, is_replicated, end, confirmed, last_ms)
+
+
+def _must_be_missing(before: Segment, after: Segment, folder: str, opener: LogOpener) -> None:
+    """A folder that changes while it is listed may lack files that are there. Raises
+    FileNotFoundError where that was so: one more look is to follow."""
+    there = {name for name, _size in opener.list_files(folder)}
+    found = [one for one in there if is_file_name(one) and before.base < int(one) < after.base]
+    if found or before.path.rpartition("/")[2] not in there:
+        raise FileNotFoundError(f"{folder} changed while it was listed")
 
 
 def glance_at(root: str | None, folder: str, opener: LogOpener) -> Glance:

@@ -28,6 +28,7 @@ from turbopump.engine.table.log_table import (
     Wish,
     decode,
 )
+from turbopump.engine.table.ranges import DiskOpener
 from turbopump.engine.types import StoreError
 from turbopump.pyx import record as kernel
 from turbopump.pyx.region import Region
@@ -218,6 +219,30 @@ class TestFilesThatGo:
         assert again.min == FILE_SIZE
         with pytest.raises(SegmentGone, match=f"begins at {FILE_SIZE} now: 0 was removed"):
             again.split(start=0)
+
+    @pytest.mark.parametrize("missed", [0, 1])
+    def test_while_their_folder_is_listed(self, store: Store, stores: Any, missed: int) -> None:
+        """A listing is no moment: it may lack a file that was made, or have one that went, while
+        it has the next one."""
+
+        class Busy(DiskOpener):
+            lists = 0
+
+            def list_files(self, folder: str) -> list[tuple[str, int]]:
+                found = super().list_files(folder)
+                if folder.endswith("commitlog"):
+                    self.lists += 1
+                    if self.lists == 1:
+                        del found[1]
+                        for number in range(missed, 1):
+                            log_file(stores.root, number).unlink()
+                return found
+
+        opener = Busy()
+        table = LogTable.open(str(stores.root), opener)
+        assert opener.lists > 2
+        assert table.min == (0 if missed else FILE_SIZE)
+        assert len(table.segments) >= 2 + missed
 
     def test_while_it_is_read(self, store: Store, stores: Any) -> None:
         part = LogTable.open(str(stores.root)).split()[0]

@@ -270,6 +270,7 @@ def _pop_ground(context: BrokerContext, around: Surroundings) -> PopGround:
         groups=context.groups,
         offsets=context.offsets,
         files=around.files,
+        saver=around.saver,
         random=around.random,
         wall_ms=around.wall_ms,
         soon=around.soon,

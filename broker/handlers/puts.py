@@ -59,12 +59,18 @@ class Draft:
 
 
 def put(
-    broker: BrokerContext, draft: Draft, now_ms: int, *, must_wait: bool = False
+    broker: BrokerContext,
+    draft: Draft,
+    now_ms: int,
+    *,
+    must_wait: bool = False,
+    from_ms: int | None = None,
 ) -> Put | Refusal | TimerRefusal:
     """Store one message; what is delayed goes to its level's queue, or that of timers (messages.md
     0.6, 1.1, 2.2).
 
-    `must_wait`: whatever its WAIT property says, it is to be as safe as any other.
+    `must_wait`: whatever its WAIT property says, it is to be as safe as any other. `from_ms`: what
+    is due then or before waits for nothing, without it what is due now.
     """
     level = delay_level(draft.properties)
     if level is None or not _is_legal(broker, draft):
@@ -76,7 +82,8 @@ def put(
         _remember_target(draft)
         topic, queue_id = SCHEDULE_TOPIC, min(level, len(broker.config.delay_levels_ms)) - 1
     elif is_timer(draft.properties):
-        slot_ms = _timer_slot(broker, draft.properties, now_ms)
+        since_ms = now_ms if from_ms is None else from_ms
+        slot_ms = _timer_slot(broker, draft.properties, since_ms)
         if isinstance(slot_ms, TimerRefusal):
             return slot_ms
         if slot_ms is not None:

@@ -13,6 +13,8 @@ from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.escape.bridge import Escape
 from turbopump.broker.pop.hand_outs import HandOuts, PoppedQueue
 from turbopump.broker.pop.joined_acks import JoinedAcks
+from turbopump.broker.pop.notes import PopNotes
+from turbopump.broker.pop.notes_drain import NotesDrain
 from turbopump.broker.pop.order_info import OrderedBatches
 from turbopump.broker.pop.ordered_log import OrderedLog
 from turbopump.broker.pop.popping import PopParts, Popping
@@ -26,6 +28,7 @@ from turbopump.broker.pop.settled_time import SettledTime
 from turbopump.broker.pop.waiters import PopWaiters
 from turbopump.broker.tables.groups import GroupTable
 from turbopump.broker.tables.offsets import OffsetTable
+from turbopump.broker.tables.saving import Saver
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.disk.config_files import ConfigFiles
@@ -49,6 +52,7 @@ class PopGround:
     groups: GroupTable
     offsets: OffsetTable
     files: ConfigFiles
+    saver: Saver
     random: Random
     wall_ms: Callable[[], int]
     soon: Callable[[Callable[[], None]], None]
@@ -71,6 +75,8 @@ def make_pop(ground: PopGround) -> PopService:
 
     orders, hand_outs = OrderedBatches(ground.files), HandOuts(commit)
     orders.load()
+    notes = PopNotes(ground.saver, ground.random)
+    notes.load()
     log = ReviveLog(config.broker_cluster_name, ground.put_record)
     ordered_log = OrderedLog(orders, log, config.revive_queue_num, config.broker_name)
     turns = PopTurns(partial(ground.random.randrange, 100))
@@ -93,7 +99,7 @@ def make_pop(ground: PopGround) -> PopService:
     )
     waiters = PopWaiters(lambda: ground.soon(waiters.sweep))
     copies, progress = _copies(ground), _progress(ground, log.topic)
-    return PopService(
+    pop = PopService(
         popping=popping,
         turns=turns,
         waiters=waiters,
@@ -111,13 +117,22 @@ def make_pop(ground: PopGround) -> PopService:
         role=ground.role,
         now_ms=ground.wall_ms,
         settled=SettledTime(ground.store, ground.delivered_ms),
-        recover=lambda: _recovery(ground, log.topic, orders, ordered_log),
-        escaping=_escaping(ground, log.topic, copies, progress),
+        recover=lambda: _recovery(ground, log.topic, orders, ordered_log, notes),
+        escaping=_escaping(ground, log.topic, copies, progress, notes),
+        notes=notes,
+        drain=NotesDrain(notes, log, config.revive_queue_num, ground.delivered_ms),
+        is_elected=config.replication.is_elected,
     )
+    log.notes = lambda: notes if pop.acts else None
+    return pop
 
 
 def _recovery(
-    ground: PopGround, topic: str, orders: OrderedBatches, ordered_log: OrderedLog
+    ground: PopGround,
+    topic: str,
+    orders: OrderedBatches,
+    ordered_log: OrderedLog,
+    notes: PopNotes,
 ) -> Iterator[bool]:
     offsets = ground.offsets
     known = PoppedOffsets(
@@ -135,7 +150,8 @@ def _recovery(
     orders.outdated(lambda topic, group, queue_id: offsets.query(group, topic, queue_id))
     places = [(TIMER_TOPIC, 0)]
     places += [(topic, queue_id) for queue_id in range(ground.config.revive_queue_num)]
-    return recover_offsets(ground.store, places, topic, ground.config.broker_name, known)
+    noted = [note.check_point for note in notes.all() if note.check_point is not None]
+    return recover_offsets(ground.store, places, topic, ground.config.broker_name, known, noted)
 
 
 def _copies(ground: PopGround) -> RetryCopies:
@@ -161,7 +177,11 @@ def _progress(ground: PopGround, topic: str) -> ReviveProgress:
 
 
 def _escaping(
-    ground: PopGround, topic: str, copies: RetryCopies, progress: ReviveProgress
+    ground: PopGround,
+    topic: str,
+    copies: RetryCopies,
+    progress: ReviveProgress,
+    notes: PopNotes,
 ) -> PopEscape:
     role, escape = ground.role, ground.escape
     escape.apart = escaping = PopEscape(
@@ -169,6 +189,7 @@ def _escaping(
         escape,
         copies,
         progress,
+        notes,
         (topic, ground.config.revive_queue_num),
         ground.config.broker_name,
         ground.delivered_ms,

@@ -61,9 +61,11 @@ def recover_offsets(
     revive_topic: str,
     broker_name: str,
     offsets: PoppedOffsets,
+    noted: Iterable[CheckPoint] = (),
 ) -> Generator[bool, None, None]:
     """Set the offsets behind what was handed out, and have ordered batches out again; in steps.
-    `places` are the queues where the records lie. Yields whether it has to wait for others: records
+    `places` are the queues where the records lie, `noted` are check points that lie elsewhere (a
+    replica that acts notes what it gives out). Yields whether it has to wait for others: records
     that the log had at the begin are not confirmed, and cannot be read yet."""
     end_of_before = store.max_log_offset
     while store.dispatched_log_offset < end_of_before:
@@ -81,6 +83,11 @@ def recover_offsets(
                 count += _remember(found, record, revive_topic, broker_name, offsets)
             elif topic == revive_topic:
                 count += _remember_ordered(ordered, record, broker_name, offsets)
+    for number, check_point in enumerate(noted, 1):
+        if number % READ_MAX == 0:
+            yield False
+        if count < INTERVALS_MAX:
+            count += _remember_one(found, check_point, broker_name, offsets)
     for number, logged in enumerate(ordered.values(), 1):
         if number % READ_MAX == 0:
             yield False
@@ -154,6 +161,15 @@ def _remember(
         check_point = CheckPoint.parse(record.body)
     except BadBody:
         return 0  # a client's
+    return _remember_one(found, check_point, broker_name, offsets)
+
+
+def _remember_one(
+    found: dict[PoppedQueue, list[Interval]],
+    check_point: CheckPoint,
+    broker_name: str,
+    offsets: PoppedOffsets,
+) -> int:
     key = check_point.key
     if key.broker_name != broker_name:
         return 0

@@ -131,6 +131,8 @@ class ReviveQueue:
         self._failures = 0
         self._paused_ms = 0
         self._life = 0
+        self._behind: QueueOffset | None = None
+        """Up to where all is read before anything is revived."""
         self.bound()
 
     def bound(self) -> None:
@@ -143,16 +145,24 @@ class ReviveQueue:
         self._open.clear()
         self._done.clear()
         self._next, self._seen_ms, self._coming = None, 0, 0
-        self._failures, self._paused_ms = 0, 0
+        self._failures, self._paused_ms, self._behind = 0, 0, None
         self._life += 1
 
-    def step(self, now_ms: int, settled_ms: int, room: int) -> int:
-        """Read on, `room` records at most, and revive what is due; how many were read."""
+    def read_first(self) -> None:
+        """All that is in the queue now is read before anything more is revived: what came late may
+        be acknowledgements of what was read long ago."""
+        self._behind = self._store.max_queue_offset(self._topic, self._queue_id)
+
+    def step(self, now_ms: int, settled_ms: int, room: int, *, holds: bool = False) -> int:
+        """Read on, `room` records at most, and revive what is due, unless it `holds`; how many were
+        read."""
         is_full = len(self._open) >= OPEN_MAX and self._first_due_ms() <= self._unread_ms()
         taken = self._read(room) if room > 0 and not is_full else room
         # What is not read may hold the acknowledgements of what was read.
         until_ms = self._unread_ms() if taken == room else min(now_ms, settled_ms)
-        if now_ms >= self._paused_ms:
+        if self._behind is not None and (is_full or (self._next or 0) >= self._behind):
+            self._behind = None  # of one that is full nothing more would be read
+        if now_ms >= self._paused_ms and self._behind is None and not holds:
             # One that is due later, of a client, must not keep those behind it.
             for entry in self._open.values():
                 if self._coming >= (1 if self._failures else REVIVED_MAX):

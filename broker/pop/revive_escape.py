@@ -8,9 +8,9 @@ arrived (I16). Called by service.py at each tick, and by broker/scheduled/timer_
 is due among the timers.
 
     revive queues of the log ------.
-                                    > open check points -> time over -> copies of what is left
-    check points and acks, due ----'        ^ acks
-    among the timers
+    check points and acks, due -----+-> open check points -> time over -> copies of what is left
+    among the timers                |       ^ acks
+    notes of this replica (notes.py)'
 
 A check point and its acknowledgements meet here, for what the dead master stored and this broker
 copied is in this log: neither leaves by itself, so none can miss the other. (RocketMQ sends both to
@@ -20,14 +20,16 @@ other brokers, where they miss each other.)
 import heapq
 import itertools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
 from turbopump.broker.escape.bridge import Arrival, Escape
 from turbopump.broker.escape.window import pause_ms
+from turbopump.broker.pop.notes import PopNotes
 from turbopump.broker.pop.revive import BACK_MAX, DONE_MAX, FOREIGN_MS, READ_MAX, ReviveProgress
+from turbopump.engine.later import Later
 from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import Buffer, NewMessage, QueueOffset, QueueUnit
@@ -75,6 +77,8 @@ class _Open:
 
     check_point: CheckPoint
     acked: int
+    queue_id: int
+    """Of the revive queue."""
     left: Callable[[], None]
     """Called once it is done."""
     coming: int = 0
@@ -97,6 +101,7 @@ class PopEscape:
         escape: Escape,
         copies: LeavingCopies,
         progress: ReviveProgress,
+        notes: PopNotes,
         revive: tuple[str, int],
         broker_name: str,
         delivered_ms: Callable[[int], int],
@@ -105,7 +110,8 @@ class PopEscape:
         """`revive`: the revive topic and how many queues it has; `delivered_ms`: the time up to
         which all timers came that are in the log; `acts`: whether what is due is to leave."""
         self._store, self._escape, self._copies = store, escape, copies
-        self._progress, self._broker_name = progress, broker_name
+        self._progress, self._notes, self._broker_name = progress, notes, broker_name
+        notes.on_note = self._noted
         self._topic, self._queue_count = revive
         self._delivered_ms, self._acts = delivered_ms, acts
         self._open: dict[CheckPointKey, _Open] = {}
@@ -145,10 +151,16 @@ class PopEscape:
                 _check_time(check_point, self._now_ms)
                 if check_point.key not in self._open and check_point.key not in self._done:
                     if len(self._open) < 2 * OPEN_MAX:  # else its slot keeps the progress
-                        self._add(check_point, left)
+                        queue_id = int(properties.get(names.REAL_QID, 0))
+                        self._add(check_point, queue_id, left)
                     return
             else:
-                self._take_acks(properties.get(names.TAGS), message.body)
+                entry, acked = self._take_acks(properties.get(names.TAGS), message.body)
+                if entry is not None:
+                    # A master that is back may find the check point in its revive queue, and passes
+                    # over timers before the progress of this replica.
+                    self._note(entry, acked).then(lambda _noted: left())
+                    return
         except BadBody as error:
             logger.warning("a timer for %s: %s", self._topic, error)
         left()
@@ -172,7 +184,7 @@ class PopEscape:
         if self._reading is not None:
             if next(self._reading, self) is not self:
                 return True
-            self._reading, self._is_read = None, True
+            self._reading = None
         until_ms = min(now_ms, self._delivered_ms(now_ms))
         left = SENT_PER_STEP
         while left > 0:
@@ -192,6 +204,24 @@ class PopEscape:
         if self._open:
             first_ms = min(key.pop_time_ms for key in self._open)
             yield from self._read_acks(first_ms)
+        self._is_read = True
+        for at, note in enumerate(self._notes.all(), 1):
+            self._noted(note.key)
+            if at % READ_MAX == 0:
+                yield
+
+    def _noted(self, key: CheckPointKey) -> None:
+        """This replica gave messages out, or heard that some are handled."""
+        note, entry = self._notes.get(key), self._open.get(key)
+        if note is None or not self._is_read:
+            return  # all notes are looked at once the log was read
+        if entry is not None:
+            entry.acked |= note.bits(entry.check_point)
+            return
+        is_open = not note.is_over and key not in self._done
+        has_room = len(self._open) < 2 * OPEN_MAX  # else it waits for the master
+        if note.check_point is not None and is_open and has_room:
+            self._add(note.check_point, note.revive_queue_id, _nothing)
 
     def _read_queue(self, queue_id: int) -> Iterator[None]:
         store, topic = self._store, self._topic
@@ -232,7 +262,8 @@ class PopEscape:
             self._remember(check_point.key)
         elif check_point.key not in self._open and check_point.key not in self._done:
             self._queues[queue_id][check_point.key] = unit.queue_offset
-            self._add(check_point, partial(self._advance, queue_id))
+            left = partial(self._advance, queue_id)
+            self._add(check_point, queue_id, left)
 
     def _read_acks(self, since_ms: int) -> Iterator[None]:
         """Acknowledgements that were stored since then, as timers. The progress of timers may be
@@ -253,28 +284,39 @@ class PopEscape:
                 properties = decode_properties(record.properties)
                 if properties.get(names.REAL_TOPIC) == self._topic:
                     try:
-                        self._take_acks(properties.get(names.TAGS), record.body)
+                        entry, acked = self._take_acks(properties.get(names.TAGS), record.body)
+                        if entry is not None:
+                            self._note(entry, acked)  # see take
                     except BadBody:
                         continue  # a client's
             end = start
             yield
 
-    def _add(self, check_point: CheckPoint, left: Callable[[], None]) -> None:
-        entry = _Open(check_point, check_point.acked, left)
+    def _add(self, check_point: CheckPoint, queue_id: int, left: Callable[[], None]) -> None:
+        entry = _Open(check_point, check_point.acked, queue_id, left)
+        note = self._notes.get(check_point.key)
+        if note is not None:
+            entry.acked |= note.bits(check_point)
         self._open[check_point.key] = entry
         self._look_at(entry, check_point.revive_ms)
 
-    def _take_acks(self, tag: str | None, body: Buffer) -> None:
+    def _take_acks(self, tag: str | None, body: Buffer) -> tuple[_Open | None, list[QueueOffset]]:
+        """The check point, None of one that is done, and which of its messages are handled."""
         if tag not in (ACK_TAG, BATCH_ACK_TAG):
-            return
+            return None, []
         ack = Acknowledgement.parse(body, tag == BATCH_ACK_TAG)
-        entry = self._open.get(ack.key)
+        entry, acked = self._open.get(ack.key), list[QueueOffset]()
         if entry is None:
-            return  # of a check point that is done
+            return None, []
         for queue_offset in ack.queue_offsets:
             index = entry.check_point.index_of(queue_offset)
             if index is not None:
                 entry.acked |= 1 << index
+                acked.append(queue_offset)
+        return entry, acked
+
+    def _note(self, entry: _Open, acked: Sequence[QueueOffset]) -> Later[object]:
+        return self._notes.handled(entry.check_point, acked, entry.queue_id)
 
     def _remember(self, key: CheckPointKey) -> None:
         """It is done, also where it comes again: the timers' progress may be older."""
@@ -317,7 +359,9 @@ class PopEscape:
         units = self._store.units(key.topic, key.queue_id, queue_offset, 1)
         record = self._store.record_of(units[0]) if units else None
         if record is None or units[0].queue_offset != queue_offset:
-            self._answered(entry, index, is_there=True)  # retention took it
+            # Retention took it; or another replica gave it out, which has more of the log.
+            end = self._store.max_queue_offset(key.topic, key.queue_id)
+            self._answered(entry, index, is_there=queue_offset < end)
             return
         message, home = self._copies.leaving(record, entry.check_point)
         sent = self._escape.send(message, entry.failures, home=home)
@@ -331,6 +375,7 @@ class PopEscape:
         entry.coming &= ~(1 << index)
         if is_there:
             entry.acked |= 1 << index
+            self._note(entry, entry.check_point.queue_offsets()[index : index + 1])
         if not entry.coming:
             self._settle(entry)
 
@@ -345,6 +390,10 @@ class PopEscape:
             self._late_count -= 1
             self._remember(key)
             entry.left()
+
+
+def _nothing() -> None:
+    """A note keeps no progress."""
 
 
 def _check_time(check_point: CheckPoint, known_ms: int) -> None:

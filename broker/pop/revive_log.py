@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from turbopump.broker.pop.hand_outs import PoppedQueue
+from turbopump.broker.pop.notes import PopNotes
 from turbopump.engine.later import Later
 from turbopump.engine.types import PutStatus
 from turbopump.net.wire import properties as names
@@ -23,9 +24,10 @@ from turbopump.net.wire.pop_records import (
 
 REVIVE_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
 
-PutRecord = Callable[[str, int, bytes, dict[str, str], int], Later[PutStatus]]
+PutRecord = Callable[[str, int, bytes, dict[str, str], int, int], Later[PutStatus]]
 """Stores a record of topic, queue id, body and properties at a time in ms, as a client's message
-that waits for its time if it has one; resolved once it is as safe as a send."""
+that waits for its time if it has one beyond the last of these times; resolved once it is as safe as
+a send."""
 
 
 def revive_topic(cluster: str) -> str:
@@ -37,6 +39,8 @@ class ReviveLog:
     """Writes to the revive topic of one cluster."""
 
     def __init__(self, cluster: str, put: PutRecord) -> None:
+        self.notes: Callable[[], PopNotes | None] = lambda: None
+        """Where what is written goes instead, while this replica acts for its master."""
         self.topic = revive_topic(cluster)
         self.put_natively: Callable[[CheckPoint, int, int], bool] = lambda *_of: False
         """Stores a check point of a revive queue at a time in ms, safe at once; or it does not."""
@@ -46,6 +50,9 @@ class ReviveLog:
         self, check_point: CheckPoint, revive_queue_id: int, now_ms: int
     ) -> Later[PutStatus]:
         """The messages of a check point become visible again unless they are acknowledged."""
+        notes = self.notes()
+        if notes is not None:
+            return notes.add_check_point(check_point, revive_queue_id, now_ms)
         is_new = not check_point.acked and not check_point.retries
         if is_new and self.put_natively(check_point, revive_queue_id, now_ms):
             return _done(PutStatus.PUT_OK)
@@ -56,32 +63,52 @@ class ReviveLog:
         )
 
     def add_ack(
-        self, ack: Acknowledgement, invisible_ms: int, revive_queue_id: int, now_ms: int
+        self,
+        ack: Acknowledgement,
+        invisible_ms: int,
+        revive_queue_id: int,
+        now_ms: int,
+        delivered_ms: int | None = None,
     ) -> Later[PutStatus]:
         """Messages are handled. `invisible_ms` is that of their check point: an acknowledgement is
-        due behind it."""
+        due behind it, also where it comes late: check points up to `delivered_ms`, for which None
+        says now, have left the timers, those behind it may lie there yet."""
+        notes = self.notes()
+        if notes is not None:
+            return notes.add_ack(ack, invisible_ms, revive_queue_id, now_ms)
         due_ms = ack.key.pop_time_ms + invisible_ms
         first = -1 if ack.is_batch else ack.queue_offsets[0]
         key = unique_key(ack.key, ack.tag, first)
-        return self._write(ack.body(), ack.tag, key, revive_queue_id, due_ms, now_ms)
+        return self._write(ack.body(), ack.tag, key, revive_queue_id, due_ms, now_ms, delivered_ms)
 
     def add_ordered(
         self, queue: PoppedQueue, body: bytes, revive_queue_id: int, now_ms: int
     ) -> Later[PutStatus]:
         """What is out of a queue that is popped in order; it has no time to wait for."""
+        if self.notes() is not None:
+            return _done(PutStatus.SERVICE_NOT_AVAILABLE)
         key = f"{queue.topic}@{queue.queue_id}@{queue.group}@{now_ms}@{ORDERED_TAG}"
         return self._write(body, ORDERED_TAG, key, revive_queue_id, now_ms, now_ms)
 
     def _write(
-        self, body: bytes, tag: str, key: str, queue_id: int, due_ms: int, now_ms: int
+        self,
+        body: bytes,
+        tag: str,
+        key: str,
+        queue_id: int,
+        due_ms: int,
+        now_ms: int,
+        delivered_ms: int | None = None,
     ) -> Later[PutStatus]:
         if names.PROPERTY_SEPARATOR in key:
             return _done(PutStatus.MESSAGE_ILLEGAL)  # of a group whose name a file brought
         properties = {names.UNIQ_KEY: key, names.TAGS: tag}
         # One that is due is stored where it is read, at once.
-        if due_ms > now_ms:
+        from_ms = now_ms
+        if due_ms > (now_ms if delivered_ms is None else min(delivered_ms, now_ms)):
             properties[names.TIMER_DELIVER_MS] = str(due_ms)
-        return self._put(self.topic, queue_id, body, properties, now_ms)
+            from_ms = min(now_ms, due_ms - 1)
+        return self._put(self.topic, queue_id, body, properties, now_ms, from_ms)
 
 
 def _done(status: PutStatus) -> Later[PutStatus]:

@@ -12,6 +12,8 @@ from typing import Final
 from turbopump.broker.pop.hand_outs import HandOuts
 from turbopump.broker.pop.in_flight import InFlight
 from turbopump.broker.pop.joined_acks import JoinedAcks
+from turbopump.broker.pop.notes import PopNotes
+from turbopump.broker.pop.notes_drain import NotesDrain
 from turbopump.broker.pop.order_info import OrderedBatches
 from turbopump.broker.pop.ordered_log import OrderedLog
 from turbopump.broker.pop.popping import Popping
@@ -51,7 +53,13 @@ class PopService:
         settled: SettledTime,
         recover: Callable[[], Iterator[bool]],
         escaping: PopEscape,
+        notes: PopNotes,
+        drain: NotesDrain,
+        is_elected: bool,
     ) -> None:
+        self.others_first: Callable[[], bool] = lambda: False
+        """Whether replicas are to be asked before a master revives anything: while it stood still
+        one may have acted, and heard acknowledgements."""
         self.popping = popping
         self.turns = turns
         self.waiters = waiters
@@ -63,6 +71,9 @@ class PopService:
         self.queues = queues
         self.now_ms = now_ms
         self.escaping = escaping
+        self.notes = notes
+        self._drain = drain
+        self._is_elected = is_elected
         self.in_flight = InFlight()
         self._role = role
         self._settled = settled
@@ -70,8 +81,10 @@ class PopService:
         self._recovery: Iterator[bool] | None = None
         self._waits = False
         self._wakes: list[tuple[int, str, int]] = []
-        self._led = False
+        self._led = self._acted = False
         self._first = 0
+        self._held_ms: int | None = None
+        """When the last notes came into the log that are not read yet; None: all are."""
 
     def retry_topics(self, topic: str, group: str) -> tuple[str, ...]:
         """Topics that a pop of the topic reads besides, whether they are there yet or not."""
@@ -83,16 +96,34 @@ class PopService:
         if len(self._wakes) < WAKES_MAX:
             heapq.heappush(self._wakes, (at_ms, topic, queue_id))
 
+    @property
+    def acts(self) -> bool:
+        """Whether this replica pops for its master, which is gone: one that takes over what was
+        noted meanwhile. Where controllers elect, another master is there soon."""
+        role = self._role
+        is_one = role.is_acting and not role.is_master and not self._is_elected
+        return is_one and self.notes.master_takes
+
+    @property
+    def _serves(self) -> bool:
+        return self._role.is_master or self.acts
+
     def step(self, now_ms: int) -> bool:
         """Revive what is due and wake what waits for that time; True if there may be more at
         once."""
+        if self._led and (not self._serves or self._acted != self.acts):
+            self._stop()
         if not self._role.is_master:
-            if self._led:
-                self._stop()
+            self._drain.stop()
+            self._held_ms = None
             for queue in self.queues:
                 queue.bound()
+            if self.acts:
+                self.acks.flush()  # before what is due leaves
+                self._is_ready()
             return self.escaping.step(now_ms)
         self.escaping.stop()
+        holds = self._holds(now_ms)
         if not self._is_ready():
             return not self._waits
         while self._wakes and self._wakes[0][0] <= now_ms:
@@ -101,10 +132,15 @@ class PopService:
         self.acks.flush()  # what came by now is in the log
         self.ordered_log.refresh(now_ms)
         settled_ms = self._settled.step(now_ms)
+        if self._held_ms is not None and not holds and settled_ms >= self._held_ms:
+            self._held_ms = None
+            for queue in self.queues:
+                queue.read_first()
+        holds = holds or self._held_ms is not None
         more, room = False, READ_MAX
         for number in range(len(self.queues)):
             queue = self.queues[(self._first + number) % len(self.queues)]
-            taken = queue.step(now_ms, settled_ms, room)
+            taken = queue.step(now_ms, settled_ms, room, holds=holds)
             more, room = more or taken == room, room - taken
         self._first += 1  # each queue has its turn when all are behind
         return more
@@ -126,18 +162,27 @@ class PopService:
         return self._recovery is None
 
     def ready(self) -> Steps[bool]:
-        """Of a master: its first pops wait, in steps, until it knows what was handed out before.
-        False where records of that are not confirmed yet: nothing is to be popped for now."""
-        while self._role.is_master and not self._is_ready():
+        """Of one that pops: its first ones wait, in steps, until it knows what was handed out
+        before. False where records of that are not confirmed yet: nothing is popped for now."""
+        while self._serves and not self._is_ready():
             if self._waits:
                 return False
             yield
         return True
 
+    def _holds(self, now_ms: int) -> bool:
+        """Whether nothing is to be revived for now: replicas know more than this log."""
+        if len(self.notes):
+            self._held_ms = now_ms
+        return not self._drain.step(now_ms) or self.others_first()
+
     def _is_ready(self) -> bool:
         """A step of the look at what was handed out; whether it is over."""
         if not self._led:
-            self._led, self._recovery = True, self._recover()
+            if self._role.is_master and len(self.notes):
+                self._waits = True  # what replicas gave out is to be in the log first
+                return False
+            self._led, self._acted, self._recovery = True, self.acts, self._recover()
         if self._recovery is None:
             return True
         waits = next(self._recovery, None)
@@ -148,7 +193,8 @@ class PopService:
         return waits is None
 
     def _stop(self) -> None:
-        """This broker is the master no more: another one hands out and revives."""
+        """This broker is the master no more: another one hands out and revives. Or a replica acts
+        no more, or is the master from now on."""
         self._led, self._recovery = False, None
         self._settled.forget()
         self._wakes.clear()

@@ -33,6 +33,9 @@ SAID_DEAD_PARTS: Final = 2
 """A master that was not heard for this part of its time-out asks its replicas: a name server counts
 from when it heard of it last."""
 
+HELD_MS: Final = 30_000
+"""So long a master that serves revives no popped messages while it asks its replicas."""
+
 
 class ReplicaLinks(Protocol):
     """What it needs of the replication (broker/ha/service.py)."""
@@ -88,7 +91,8 @@ class ActingGroup:
         self._asking: PreOnline | None = None
         self._reign: object = None
         """Of this elected broker, for which its replicas were asked, or are."""
-        self._ticked_ms = self._heard_ms = LONG_AGO_MS
+        self._ticked_ms = self._heard_ms = self._asked_ms = LONG_AGO_MS
+        broker.pop.others_first = self._holds_revival
         if self.waits:
             self._ask(serves=False)
 
@@ -113,7 +117,7 @@ class ActingGroup:
         """Every 100 ms."""
         broker = self._broker
         now_ms, of = broker.steady_ms(), broker.config.replication
-        if 0 < self._ticked_ms < now_ms - of.broker_not_active_timeout_ms // SAID_DEAD_PARTS:
+        if self._stood_still:
             self._ask_again("this broker stood still")
         self._ticked_ms = now_ms
         self.members.tick(broker.config.namesrv_addr, of.sync_broker_member_group_period_ms)
@@ -186,7 +190,19 @@ class ActingGroup:
 
     def master_serves(self, number: int) -> None:
         """906, of the master that came back with that number."""
-        self.seat.master_serves(number)
+        if self.seat.master_serves(number) and number is not None:
+            self._broker.pop.notes.taken_over(number)
+
+    @property
+    def _stood_still(self) -> bool:
+        limit_ms = self._broker.config.replication.broker_not_active_timeout_ms
+        return 0 < self._ticked_ms < self._broker.steady_ms() - limit_ms // SAID_DEAD_PARTS
+
+    def _holds_revival(self) -> bool:
+        """Whether a master asks its replicas, or is about to, which may have acted: it revives
+        nothing that was acknowledged there. Not for long: one that cannot be heard may be gone."""
+        for_ms = self._broker.steady_ms() - self._asked_ms
+        return self._stood_still or (self._asking is not None and for_ms < HELD_MS)
 
     def _heard(self) -> None:
         """A name server answered."""
@@ -223,6 +239,7 @@ class ActingGroup:
             self._ask(serves=True)
 
     def _ask(self, *, serves: bool) -> None:
+        self._asked_ms = self._broker.steady_ms()
         self._asking = PreOnline(
             self._broker,
             self.members,

@@ -6,6 +6,7 @@ replicating.py does, once `done` is called. Made and ticked by group.py.
     for each replica that name servers know, the lowest id, which may be acting, last:
       906  here is your master            it follows, and acts no more
            its connection stands          it has all of this log that it can have
+      43   notes of what it popped         they are kept, and come into this log (broker/pop)
       43   consumer offsets               the higher one stays, unless it was set back there
       28, 45, 60  where its log ends, delay levels, timers: what either knows was delivered
     all connections stand still, and the last 906 is not so old that a replica acts again -> done
@@ -27,11 +28,12 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.acting.members import FRESH_MS, MASTER_ID, Call, GroupMembers
 from turbopump.broker.ha.acting.seat import COMING_MS
 from turbopump.broker.ha.metadata import answers
+from turbopump.broker.pop.notes import POP_NOTES, RETURN_NUMBER, read_page
 from turbopump.broker.scheduled.delay import read_progress
 from turbopump.broker.tables.offsets import Offsets
 from turbopump.engine.later import Later
 from turbopump.engine.types import LONG_AGO_MS, LogOffset
-from turbopump.net.wire.bodies import BadBody
+from turbopump.net.wire.bodies import BadBody, as_object
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.routes import ExchangeHaInfo
@@ -249,6 +251,7 @@ class PreOnline:
             if broker.steady_ms() - said_ms > self.connect_ms:
                 raise NotYet(f"{name} does not follow this log, which ends at {end}")
             yield None
+        yield from self._notes(name, number)
         yield from self._offsets(name)
         if self._takes_progress:
             yield from self._progress(name)
@@ -270,6 +273,30 @@ class PreOnline:
             raise NotYet(f"{name}: {answer}")
         assert isinstance(answer, Command), "a request is answered by one"
         return answer
+
+    def _notes(self, name: str, return_number: int = 0) -> answers.Steps[None]:
+        """What it gave out while it acted, and what was acknowledged there: before its offsets,
+        which are behind that, and on the disk. RocketMQ's answers with offsets, without notes."""
+        if self._broker.config.replication.is_elected and not self._broker.escape.is_on:
+            return  # there replicas do not pop
+        notes, after = self._broker.pop.notes, 0
+        more: int | None = 0
+        while more is not None:
+            fields = {POP_NOTES: str(after), RETURN_NUMBER: str(return_number)}
+            request = new_request(RequestCode.GET_ALL_CONSUMER_OFFSET, fields=fields)
+            answer = yield from self._answer(name, request)
+            said = (yield from answers.read(answer, as_object)).get(POP_NOTES)
+            if said is None:
+                return
+            generation, found, more = read_page(said)
+            if more is not None and more <= after:
+                raise BadBody("notes that do not end")
+            after = more or after
+            if not notes.take(generation, found):
+                raise NotYet(f"there is no room for the notes of {name}")
+        error = yield self._broker.saver.saved()
+        if error is not None:
+            raise NotYet(f"notes of {name} are not saved: {error}")
 
     def _offsets(self, name: str) -> answers.Steps[None]:
         answer = yield from self._answer(name, new_request(RequestCode.GET_ALL_CONSUMER_OFFSET))
@@ -346,6 +373,7 @@ class OthersOffsets(PreOnline):
                 continue
             name = f"replica {broker_id} at {self._asked}"
             try:
+                yield from self._notes(name)
                 yield from self._offsets(name)
                 if self._broker.escape.is_on:
                     yield from self._progress(name)

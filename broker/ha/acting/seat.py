@@ -88,11 +88,14 @@ class Seat:
         self._return_number = number
         self.look()
 
-    def master_serves(self, number: int) -> None:
+    def master_serves(self, number: int) -> bool:
         """It has copied that. A word that was late, of a return before this one, says nothing; nor
-        does one while this broker does not follow it yet, where the master changes."""
-        if number == self._return_number and (self._has_master() or not self._is_elected):
+        does one while this broker does not follow it yet, where the master changes. Whether it says
+        something."""
+        counts = number == self._return_number and (self._has_master() or not self._is_elected)
+        if counts:
             self._coming_until_ms = LONG_AGO_MS
+        return counts
 
     def lead(self) -> None:
         """This broker was elected, and its reign begins: it acts no more."""

@@ -25,6 +25,7 @@ from typing import Any, Final, Protocol
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.metadata import answers as answers
+from turbopump.broker.pop.notes import TAKES_NOTES
 from turbopump.broker.scheduled.delay import read_progress
 from turbopump.broker.tables.kept_shares import VERSION, KeptShare, read_shares
 from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
@@ -438,8 +439,12 @@ class MetadataFollower:
         return set(mine) if self._is_told(now, version, table.version) else set()
 
     def _offsets(self, now: Following) -> answers.Steps[None]:
-        answer = yield new_request(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        may_act = self._broker.config.replication.enable_slave_acting_master
+        fields = {TAKES_NOTES: "true"} if may_act else None
+        answer = yield new_request(RequestCode.GET_ALL_CONSUMER_OFFSET, fields=fields)
         theirs = yield from answers.read(answer, Offsets.from_json)
+        if may_act:
+            self._broker.pop.notes.learn(master_takes=TAKES_NOTES in answer.fields)
         while not (yield from self._adopt_offsets(now, theirs)):
             pass
         now.offsets = theirs

@@ -21,6 +21,7 @@ from turbopump.broker.handlers.shapes import (
     queue_key,
     too_long,
 )
+from turbopump.broker.pop.notes import POP_NOTES, RETURN_NUMBER, TAKES_NOTES
 from turbopump.broker.tables.lags import behind_ms, waiting_since
 from turbopump.engine import fastjson
 from turbopump.engine.disk.kept_table import Content
@@ -30,6 +31,7 @@ from turbopump.engine.types import Boundary, QueueOffset
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.turns import Steps
+from turbopump.net.wire.bodies import as_int
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.header import read_header
@@ -372,9 +374,19 @@ def _offset_at(broker: BrokerContext, topic: str, queue_id: int, timestamp_ms: i
 def _all_offsets(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Steps[Answer]:
-    """43: the content of consumerOffset.json for a replica."""
+    """43: the content of consumerOffset.json for a replica. A broker of ours may ask for notes of
+    what a replica gave out while it acted, instead, beyond one number (`popNotes`), and whether
+    this master takes such notes over."""
+    after = request.fields.get(POP_NOTES)
+    if after is not None:
+        number = as_int(request.fields.get(RETURN_NUMBER, "0"), RETURN_NUMBER)
+        page = broker.pop.notes.page(as_int(after, POP_NOTES), number)
+        return answer_json(request, {POP_NOTES: page})
+    of = broker.config.replication
+    takes = of.waits_to_lead or (of.is_elected and of.enable_slave_acting_master)
+    fields = {TAKES_NOTES: "true"} if takes and TAKES_NOTES in request.fields else None
     if broker.offsets.queue_count <= MAX_INLINE_QUEUES:
-        return _with_text(request, broker.offsets.take())
+        return _with_text(request, broker.offsets.take(), fields)
     content = yield from broker.offsets.take_in_steps()
 
     def answered(answer: Command | OSError) -> Command:
@@ -382,12 +394,12 @@ def _all_offsets(
             return answer
         return response(request, ResponseCode.SYSTEM_ERROR, str(answer))
 
-    return broker.saver.elsewhere(lambda: _with_text(request, content)).map(answered)
+    return broker.saver.elsewhere(lambda: _with_text(request, content, fields)).map(answered)
 
 
-def _with_text(request: Command, content: Content) -> Command:
+def _with_text(request: Command, content: Content, fields: dict[str, str] | None = None) -> Command:
     body = b"".join([fastjson.compact(piece) for piece in content()])
-    return response(request, ResponseCode.SUCCESS, body=body)
+    return response(request, ResponseCode.SUCCESS, body=body, fields=fields)
 
 
 def _delay_offsets(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:

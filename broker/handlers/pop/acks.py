@@ -13,7 +13,7 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.pop.checks import (
     PopRefused,
     check_group_name,
-    check_master,
+    check_pops,
     check_queue,
     handle_of,
 )
@@ -99,9 +99,10 @@ def _checked(
     broker: BrokerContext, header: AckMessageRequest | ChangeInvisibleTimeRequest, peer: Peer
 ) -> PopHandle:
     """The handle of a message that is there; raises PopRefused."""
-    check_master(broker)
+    check_pops(broker)
     check_group_name(header.consumer_group)
     handle = handle_of(header.extra_info, broker)
+    check_pops(broker, in_order=handle.is_ordered)
     check_queue(broker, header.topic, header.queue_id, peer)
     low = broker.store.min_queue_offset(header.topic, header.queue_id)
     high = broker.store.max_queue_offset(header.topic, header.queue_id)
@@ -249,7 +250,7 @@ def _unlike(handle: PopHandle, offset: QueueOffset, now_ms: int) -> int:
 
 def _ack_batch(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> Steps[Answer]:
     try:
-        check_master(broker)
+        check_pops(broker)
     except PopRefused as refused:
         return response(request, refused.code, refused.remark)
     members = yield from object_in_steps(request.body)
@@ -287,6 +288,8 @@ def _ack_entry(
         check_queue(broker, topic, queue_id, peer)
     except PopRefused:
         return None
+    if given.is_ordered and broker.pop.acts:
+        return _refused()
     offsets = _bits(entry, given.start)
     _count(broker, group, topic, given, len(offsets))
     key = CheckPointKey(topic, group, queue_id, given.start, given.pop_time_ms, given.broker_name)
@@ -298,6 +301,12 @@ def _ack_entry(
         return None
     ack = Acknowledgement(key, tuple(offsets), is_batch=True)
     return broker.pop.log.add_ack(ack, given.invisible_ms, given.revive_queue_id, now_ms)
+
+
+def _refused() -> Later[PutStatus]:
+    refused: Later[PutStatus] = Later()
+    refused.resolve(PutStatus.SERVICE_NOT_AVAILABLE)
+    return refused
 
 
 def _bits(entry: dict[str, Any], start: QueueOffset) -> list[QueueOffset]:

@@ -25,9 +25,11 @@ class PopRefused(Exception):
         self.remark = remark
 
 
-def check_master(broker: BrokerContext) -> None:
-    """A replica hands nothing out: its offsets and check points are its master's."""
-    if not (broker.role.is_master and broker.role.is_known):
+def check_pops(broker: BrokerContext, *, in_order: bool = False) -> None:
+    """A replica hands nothing out: its offsets and check points are its master's. One that acts
+    does, but not in order: what is out of an ordered queue is known by records of the log alone."""
+    role = broker.role
+    if not (role.is_master and role.is_known) and (in_order or not broker.pop.acts):
         raise PopRefused(ResponseCode.SYSTEM_BUSY, REJECTED)
 
 

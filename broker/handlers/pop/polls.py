@@ -10,8 +10,8 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.pop.checks import (
     PopRefused,
     check_group,
-    check_master,
     check_poll,
+    check_pops,
     check_readable,
     check_topic,
 )
@@ -46,7 +46,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
         header = read_header(NotificationRequest, request.fields)
         try:
             until_ms = check_poll(header.born_time, header.poll_time, now_ms)
-            check_master(broker)
+            check_pops(broker)
             check_readable(broker)
             check_topic(broker, header.topic, header.queue_id, peer)
             check_group(broker, header.consumer_group, now_ms)
@@ -68,7 +68,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     def peek(request: Command, peer: Peer, now_ms: int) -> Steps[Answer]:
         header = read_header(PeekMessageRequest, request.fields)
         try:
-            check_master(broker)
+            check_pops(broker)
             check_readable(broker)
             check_topic(broker, header.topic, header.queue_id, peer)
             check_group(broker, header.consumer_group, now_ms)

@@ -13,8 +13,8 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.pop.checks import (
     PopRefused,
     check_group,
-    check_master,
     check_poll,
+    check_pops,
     check_readable,
     check_topic,
 )
@@ -68,7 +68,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 def _learn(broker: BrokerContext, header: PopMessageRequest, wish: PopWish, popped: Popped) -> None:
     """The next ones may be served natively."""
-    if popped.taken and not wish.is_ordered and broker.pop.is_ready:
+    if popped.taken and not wish.is_ordered and broker.pop.is_ready and broker.role.is_master:
         kinds = broker.pop.popping.retry_kinds(wish.topic, wish.group)
         names = [kind.topic_of(wish.topic, wish.group) for kind in kinds]
         broker.fast.learn_pop(
@@ -87,7 +87,7 @@ def _wish(
 ) -> tuple[PopWish, int]:
     """What is asked for, and until when; raises PopRefused."""
     until_ms = check_poll(header.born_time, header.poll_time, now_ms)
-    check_master(broker)
+    check_pops(broker, in_order=header.order is True)
     check_readable(broker)
     if not 0 < header.max_msg_nums <= MESSAGES_MAX:
         raise PopRefused(
@@ -168,7 +168,7 @@ class _Pop:
         """Pop again from the queue that has grown; with None the time is over."""
         broker, wish = self._broker, self._wish
         try:
-            check_master(broker)  # the consumer looks for another one
+            check_pops(broker, in_order=wish.is_ordered)  # the consumer looks for another one
             if arrived is None:
                 self._answer.resolve(self._empty(ResponseCode.POLLING_TIMEOUT))
                 return True

@@ -22,8 +22,10 @@ def put_record(
     body: bytes,
     properties: dict[str, str],
     now_ms: int,
+    from_ms: int,
 ) -> Later[PutStatus]:
-    """Store a check point or an acknowledgement, which may have to wait for its time."""
+    """Store a check point or an acknowledgement. One whose time is beyond `from_ms` goes
+    through the timers, behind those that are due before it."""
     draft = Draft(
         topic=topic,
         queue_id=queue_id,
@@ -34,7 +36,7 @@ def put_record(
         born_timestamp_ms=now_ms,
         born_host=broker.store_host,
     )
-    outcome = put(broker, draft, now_ms, must_wait=True)
+    outcome = put(broker, draft, now_ms, must_wait=True, from_ms=from_ms)
     # A wheel without room refuses: the consumer tries again.
     return _when_safe(broker, outcome) if isinstance(outcome, Put) else _resolved(_REFUSED)
 

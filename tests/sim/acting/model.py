@@ -61,7 +61,8 @@ class Model:
         assert context is not None, "it is up"
         now, before = offsets_of(broker), self._has.get(broker.endpoint.address, {})
         for queue_id, at in before.items():
-            assert now.get(queue_id, -1) >= at, f"{broker.name}: {at} went to {now} (I13)"
+            if at <= context.store.max_queue_offset("T", queue_id):  # else it is set back (R14)
+                assert now.get(queue_id, -1) >= at, f"{broker.name}: {at} went to {now} (I13)"
         self._has[broker.endpoint.address] = now
         if context.role.is_acting and broker.name not in self._acts:
             self._begins_to_act(broker, now)
@@ -133,7 +134,7 @@ class Model:
         master, *replicas = self._group.brokers
         if master.context is None:
             acting = [one.name for one in up if one.context.role.is_acting]
-            waits = master.name in self._hopeful
+            waits = master.name in self._hopeful or any(map(_waits, up))
             assert acting or waits or not up, "the master is gone, and no replica acts"
             return
         if master.context.role.keeps_progress:
@@ -175,6 +176,12 @@ class Model:
         for one in replicas:
             assert not one.context.role.is_acting, f"{one.name} acts beside its master"
             assert one.log_end == master.context.store.max_log_offset, "the logs differ"
+
+
+def _waits(broker: "Member") -> bool:
+    """Whether it heard that its master comes, or asks once more, which died then."""
+    assert broker.context is not None, "it is up"
+    return broker.replicating.acting.seat._coming_until_ms > broker.clock.now_ms
 
 
 def offsets_of(broker: "Member") -> dict[int, int]:

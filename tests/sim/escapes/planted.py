@@ -1,10 +1,13 @@
 """Bugs of what escapes, to be planted one at a time: the suite must find each."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from tests.sim.planting import Patch, Plant
 from turbopump.broker.escape.bridge import Arrival
 from turbopump.broker.escape.window import EscapeWindow
+from turbopump.broker.ha.acting.pre_online import PreOnline
+from turbopump.broker.pop.notes import PopNotes
 from turbopump.broker.pop.revive_escape import PopEscape
 from turbopump.broker.scheduled.delay import DelayedMessages
 from turbopump.broker.scheduled.due_slots import Due
@@ -75,7 +78,7 @@ def check_points_and_acknowledgements_escape_to_different_masters(patch: Patch) 
 
 def acknowledgements_are_not_read(patch: Patch) -> None:
     """What its master had stored of them."""
-    patch.setattr(PopEscape, "_take_acks", lambda self, tag, body: None)
+    patch.setattr(PopEscape, "_take_acks", lambda self, tag, body: (None, []))
 
 
 def messages_leave_before_all_acknowledgements_are_read(patch: Patch) -> None:
@@ -94,7 +97,29 @@ def popped_messages_leave_when_they_are_sent(patch: Patch) -> None:
     patch.setattr(PopEscape, "_took", took)
 
 
+def notes_are_not_kept(patch: Patch) -> None:
+    """A replica that acts has them in memory alone."""
+    patch.setattr(PopNotes, "_save", lambda self, rows, gone: None)
+
+
+def offsets_travel_without_their_notes(patch: Patch) -> None:
+    """The master takes over how far its replica popped, not what it gave out."""
+
+    def notes(self: PreOnline, name: str, return_number: int = 0) -> Iterator[None]:
+        yield from ()
+
+    patch.setattr(PreOnline, "_notes", notes)
+
+
+def what_a_replica_heard_leaves_all_the_same(patch: Patch) -> None:
+    """It looks at what its master had stored alone."""
+    patch.setattr(PopNotes, "get", lambda self, key: None)
+
+
 POP_BUGS: list[Plant] = [
+    notes_are_not_kept,
+    offsets_travel_without_their_notes,
+    what_a_replica_heard_leaves_all_the_same,
     check_points_and_acknowledgements_escape_to_different_masters,
     acknowledgements_are_not_read,
     messages_leave_before_all_acknowledgements_are_read,

@@ -50,12 +50,18 @@ class Letter:
     """Until when its last hand-out surely hides it."""
     handle: str = ""
     was_handled: bool = False
+    may_be_handled: bool = False
+    """Whether an acknowledgement of it got no answer: it may have counted."""
     is_done: bool = False
     """Whether its acknowledgement was answered in time."""
     log_end: int = 0
     """Where the master's log ended when it last gave it out, or took its acknowledgement."""
+    noted_at: str = ""
+    """The replica that gave it out, or took its acknowledgement, while it acted; empty once the
+    master that is back has served for a while."""
     may_double: bool = False
-    """Whether there may be two: its time was over while no master served for long."""
+    """Whether there may be two: its time was over while no master served for long, or the replica
+    that noted it was gone when the master came back."""
 
 
 class PoppedMember(EscapingMember):
@@ -105,12 +111,15 @@ class Popper(Process):
         self._held: list[tuple[Letter | None, str, str]] = []
         """With the handle, and the name of the broker that gave it."""
         self.escaped = self.again = 0
+        self.noted = 0
+        """Acknowledgements that replicas took while they acted."""
 
     def on_tick(self, now_ms: int) -> None:
         group = self.group
         for one in group.brokers:
             if one.up and one.context.role.is_acting:
                 self._acted(one)
+        self._look_at_notes()
         if not group.is_steady:
             for letter in self.letters.values():
                 is_due = letter.until_ms and group.now_ms >= letter.until_ms - SLACK_MS
@@ -127,6 +136,15 @@ class Popper(Process):
             self._at(name, partial(self._pop, name))
         else:
             self._at(GROUP, self._post)
+
+    def _look_at_notes(self) -> None:
+        """What a replica noted goes with it, and is the master's once that has served."""
+        up = {one.name for one in self.group.brokers if one.up}
+        for letter in self.letters.values():
+            if letter.noted_at and letter.noted_at not in up:
+                letter.may_double = True
+            if self.group.is_steady:
+                letter.noted_at = ""
 
     def _acted(self, replica: Member) -> None:
         """What its master did and it does not know of may be done again."""
@@ -173,17 +191,24 @@ class Popper(Process):
         request = new_request(RequestCode.POP_MESSAGE, header)
 
         def popped(answer: Command | str) -> None:
+            if not isinstance(answer, Command):
+                self._may_have_come()
             if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
                 for message, handle in handles_of(answer, name):
                     letter = self.letters.get(bytes(message.body))
                     self._held.append((letter, handle, name))
                     if letter is not None:
-                        self._came(letter, handle, now_ms + invisible_ms, name)
+                        self._came(letter, handle, now_ms + invisible_ms, name, address)
             self._done(80)
 
         self._ask(address, request, popped)
 
-    def _came(self, letter: Letter, handle: str, until_ms: int, name: str) -> None:
+    def _may_have_come(self) -> None:
+        """An answer to a pop was lost: what it gave out comes again, and may have left by then."""
+        for letter in self.letters.values():
+            letter.may_double |= self.group.now_ms >= letter.until_ms - SLACK_MS
+
+    def _came(self, letter: Letter, handle: str, until_ms: int, name: str, address: str) -> None:
         group = self.group
         assert not letter.is_done or letter.may_double or group.has_cuts, (
             f"{name} gives out what was acknowledged (I16): {letter}"
@@ -191,14 +216,22 @@ class Popper(Process):
         self.again += bool(letter.until_ms)
         self.escaped += name != GROUP
         letter.until_ms, letter.handle = until_ms, handle
-        self._note(letter, name)
+        self._note(letter, name, address)
 
-    def _note(self, letter: Letter, name: str) -> None:
-        """That broker has just done something with it."""
-        master = self.group.brokers[0].context
-        if name == GROUP and master is not None:
-            letter.log_end = master.store.max_log_offset
-        letter.may_double |= name == GROUP and master is None
+    def _note(self, letter: Letter, name: str, address: str) -> bool:
+        """That broker has just done something with it; whether it is a replica."""
+        master = self.group.brokers[0]
+        if name != GROUP:
+            return False
+        if address != master.endpoint.address:
+            at = next(one for one in self.group.brokers if one.endpoint.address == address)
+            letter.noted_at = at.name
+            letter.log_end = max(letter.log_end, at.context.store.max_log_offset)
+            return True
+        if master.context is not None:
+            letter.log_end = master.context.store.max_log_offset
+        letter.may_double |= master.context is None
+        return False
 
     def _ack(self, letter: Letter | None, text: str, name: str) -> None:
         handle = PopHandle.parse(text)
@@ -208,11 +241,13 @@ class Popper(Process):
 
         def told(address: str, answer: Command | str) -> None:
             is_ok = isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS
+            if letter is not None and not isinstance(answer, Command):
+                letter.may_be_handled = True
             if letter is not None and is_ok:
                 letter.was_handled = True
                 in_time = self.group.now_ms < letter.until_ms - SLACK_MS
                 letter.is_done |= letter.handle == text and in_time
-                self._note(letter, name)
+                self.noted += self._note(letter, name, address)
             self._done(60)
 
         request = new_request(RequestCode.ACK_MESSAGE, header)
@@ -298,7 +333,8 @@ class Run(escapes.Run):
             self._pass(500)
 
     def _left(self) -> list[Letter]:
-        return [one for one in self.popper.letters.values() if one.is_safe and not one.was_handled]
+        waiting = [one for one in self.popper.letters.values() if one.is_safe]
+        return [one for one in waiting if not (one.was_handled or one.may_be_handled)]
 
 
 def run_seed(seed: int) -> Popper:

@@ -1,18 +1,32 @@
 """Popped messages that were not acknowledged go to masters of other groups while a replica acts,
 and those that were stay where they are (RIP-32, I11, I16)."""
 
+import base64
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tests.unit.broker.conftest import World
 from tests.unit.broker.escape.cluster import Replica, bodies, records
+from tests.unit.broker.pop.answers import read_offsets
 
+from turbopump.broker.pop.notes import PopNotes
 from turbopump.broker.pop.revive import REVIVE_GROUP
+from turbopump.broker.pop.revive_escape import PopEscape
+from turbopump.engine.later import Later
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import NewMessage, QueueOffset
+from turbopump.net.wire.bodies import dump
 from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.groups import SubscriptionGroupConfig
-from turbopump.net.wire.headers.pop import PopMessageRequest
+from turbopump.net.wire.headers.pop import (
+    AckMessageRequest,
+    ChangeInvisibleTimeRequest,
+    PopMessageRequest,
+)
+from turbopump.net.wire.message import decode_messages
+from turbopump.net.wire.pop_handles import PopHandle
 from turbopump.net.wire.pop_records import Acknowledgement, CheckPoint, CheckPointKey, unique_key
 from turbopump.net.wire.properties import decode_properties
 from turbopump.net.wire.topics import TopicConfig
@@ -223,3 +237,224 @@ def test_an_acknowledgement_that_counts_is_of_any_form(replica: Popped) -> None:
     replica.pass_time(20_000)
     assert bodies(other, RETRY) == [b"a"]
     assert read_ms(replica) > point.revive_ms
+
+
+# What it pops itself
+
+
+class Acting(Popped):
+    """It pops for its dead master, which will take that over."""
+
+    def __init__(self, make_world: Callable[..., World]) -> None:
+        super().__init__(make_world)
+        self.notes.learn(master_takes=True)
+
+    @property
+    def notes(self) -> PopNotes:
+        """What it gave out, and heard."""
+        return self.world.broker.pop.notes
+
+    def ask_pop(self, **more: Any) -> Command:
+        """The answer to a pop."""
+        asked: dict[str, Any] = {"queue_id": -1, "max_msg_nums": 32, "invisible_time": 5_000}
+        asked |= {"poll_time": 0, "born_time": self.world.now_ms, "init_mode": 0} | more
+        return self.world.ask(RequestCode.POP_MESSAGE, PopMessageRequest(GROUP, "T", **asked))
+
+    def popped(self, **more: Any) -> dict[str, str]:
+        """Bodies and handles of what it gives out."""
+        answer = self.ask_pop(**more)
+        if answer.code:
+            return {}
+        found = {}
+        for one in decode_messages(b"".join(answer.body)):
+            start = read_offsets(answer.fields["startOffsetInfo"])["0", one.queue_id][0]
+            handle = f"{start} {answer.fields['popTime']} {answer.fields['invisibleTime']}"
+            handle += f" {answer.fields['reviveQid']} 0 b {one.queue_id} {one.queue_offset}"
+            found[bytes(one.body).decode()] = one.properties.get("POP_CK", handle)
+        return found
+
+    def acks(self, handle: str) -> int:
+        """The answer to an acknowledgement."""
+        parts = PopHandle.parse(handle)
+        at = parts.queue_offset or 0
+        header = AckMessageRequest(GROUP, "T", parts.queue_id, handle, at)
+        return self.world.ask(RequestCode.ACK_MESSAGE, header).code
+
+    def fill(self, *bodies: bytes) -> None:
+        """Messages that its master stored."""
+        for body in bodies:
+            self.store("T", 1, body, {"UNIQ_KEY": body.decode()})
+
+
+@pytest.fixture
+def acting(make_world: Callable[..., World]) -> Acting:
+    return Acting(make_world)
+
+
+def test_a_replica_that_acts_pops_and_writes_nothing(acting: Acting) -> None:
+    other = taker(acting)
+    acting.fill(b"a", b"b", b"c")
+    end = acting.world.broker.store.max_log_offset
+    popped = acting.popped()
+    assert sorted(popped) == ["a", "b", "c"]
+    assert acting.popped() == {}, "they are hidden"
+    assert acting.acks(popped["b"]) == 0
+    assert [note.acked for note in acting.notes.all()] == [(1,)]
+    acting.pass_time(4_900)
+    assert bodies(other, RETRY) == []
+    acting.pass_time(400)
+    assert sorted(bodies(other, RETRY)) == [b"a", b"c"], "what was not acknowledged in time"
+    assert acting.world.broker.store.max_log_offset == end
+    [note] = acting.notes.all()
+    assert note.is_over, "its master will revive none of them"
+
+
+def test_an_answer_waits_for_the_disk(acting: Acting) -> None:
+    acting.fill(b"a", b"b")
+    handle = acting.popped(max_msg_nums=1)["a"]
+    acting.world.config_disk.hold()
+    header = PopMessageRequest(GROUP, "T", -1, 32, 5_000, 0, acting.world.now_ms, 0)
+    pop = acting.world.dispatch(new_request(RequestCode.POP_MESSAGE, header))
+    parts = PopHandle.parse(handle)
+    ack = AckMessageRequest(GROUP, "T", parts.queue_id, handle, 0)
+    acked = acting.world.dispatch(new_request(RequestCode.ACK_MESSAGE, ack))
+    acting.world.turn()
+    assert isinstance(pop, Later) and isinstance(acked, Later)
+    assert not (pop.done or acked.done)
+    acting.world.config_disk.release()
+    assert (pop.value.code, acked.value.code) == (0, 0)
+
+
+def test_what_was_acknowledged_at_a_replica_does_not_leave_it(acting: Acting) -> None:
+    """Its master gave that out: before the revive queues are read, and after."""
+    other = taker(acting)
+    acting.world.broker.role.is_acting = False
+    point = acting.pop(b"a", b"b", b"c")
+    acting.world.broker.role.is_acting = True
+    key = point.key
+    handle = f"{key.start} {key.pop_time_ms} {point.invisible_ms} 3 0 b 1 {{}}"
+    assert acting.acks(handle.format(0)) == 0
+    acting.pass_time(1_000)
+    assert acting.acks(handle.format(2)) == 0
+    acting.pass_time(6_000)
+    assert bodies(other, RETRY) == [b"b"]
+
+
+def test_a_change_of_time_is_noted(acting: Acting) -> None:
+    other = taker(acting)
+    acting.fill(b"a", b"b")
+    handle = acting.popped()["a"]
+    parts = PopHandle.parse(handle)
+    at = parts.queue_offset or 0
+    header = ChangeInvisibleTimeRequest(GROUP, "T", parts.queue_id, handle, at, 20_000)
+    answer = acting.world.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
+    assert answer.code == 0
+    acting.pass_time(10_000)
+    assert bodies(other, RETRY) == [b"b"]
+    acting.pass_time(11_000)
+    assert bodies(other, RETRY) == [b"b", b"a"]
+
+
+def test_a_replica_that_starts_again_goes_on_behind_what_it_gave_out(acting: Acting) -> None:
+    """Its offsets were not saved since."""
+    acting.fill(b"a", b"b", b"c")
+    assert sorted(acting.popped(max_msg_nums=2)) == ["a", "b"]
+    broker = acting.world.broker
+    broker.offsets.remove_group(GROUP)
+    acting.world.close()
+    acting.world.open()
+    acting.world.broker.groups.put(SubscriptionGroupConfig(GROUP), 1)
+    acting.start()
+    acting.world.pass_time(100)
+    assert sorted(acting.popped()) == ["c"]
+
+
+def test_who_pops_at_a_replica_in_vain(acting: Acting) -> None:
+    """In order, whose records are the log's alone; where the master would not take notes over, as
+    RocketMQ's; and once the master is back."""
+    acting.fill(b"a")
+    assert acting.ask_pop(order=True).code == 2
+    handle = acting.popped()["a"]
+    parts = PopHandle.parse(handle)
+    ordered = handle.replace(f" {parts.revive_queue_id} 0 b", " 999 0 b")
+    assert acting.acks(ordered) == 2
+    entry = {"r": "0", "c": GROUP, "t": "T", "so": 0, "pt": parts.pop_time_ms, "it": 5_000}
+    entry |= {"rq": 999, "q": 1, "b": base64.b64encode(b"\1").decode()}
+    body = dump({"brokerName": "b", "acks": [entry]})
+    assert acting.world.ask(RequestCode.BATCH_ACK_MESSAGE, None, body).code == 1
+    acting.notes.learn(master_takes=False)
+    assert (acting.ask_pop().code, acting.acks(handle)) == (2, 2)
+    acting.notes.learn(master_takes=True)
+    assert acting.acks(handle) == 0
+    acting.world.broker.role.is_acting = False
+    assert (acting.ask_pop().code, acting.acks(handle)) == (2, 2)
+
+
+def test_a_long_poll_ends_when_the_master_is_back(acting: Acting) -> None:
+    assert acting.popped() == {}
+    header = PopMessageRequest(GROUP, "T", -1, 32, 5_000, 10_000, acting.world.now_ms, 0)
+    waits = acting.world.dispatch(new_request(RequestCode.POP_MESSAGE, header))
+    acting.pass_time(200)
+    assert isinstance(waits, Later) and not waits.done
+    acting.world.broker.role.is_acting = False
+    acting.pass_time(200)
+    assert waits.value.code == 2
+
+
+def test_what_leaves_in_part_is_noted_for_the_master(acting: Acting) -> None:
+    """One message of a check point in the revive queue is acknowledged among the timers, one is
+    with another master, and a check point before it keeps the progress."""
+    other = taker(acting)
+    acting.pop(b"alone", topic="Alone", waits=False)
+    point = acting.pop(b"a", b"b", b"c", waits=False)
+    acting.ack(point, 0)
+    acting.others.codes["m"] = 0
+    acting.pass_time(8_000)
+    assert sorted(bodies(other, RETRY)) == [b"b", b"c"]
+    assert acting.revived_to == -1
+    note = acting.notes.get(point.key)
+    assert note is not None and sorted(note.acked) == [0, 1, 2]
+    assert (note.check_point, note.revive_queue_id) == (None, 3)
+
+
+def test_what_timers_said_is_noted_for_the_master(acting: Acting) -> None:
+    """It may have the check point in its revive queue, which was not copied, and passes over timers
+    that its replica has passed."""
+    other = taker(acting)
+    point = acting.pop(b"a", b"b")
+    acting.ack(point, 0)
+    acting.pass_time(8_000)
+    assert bodies(other, RETRY) == [b"b"]
+    note = acting.notes.get(point.key)
+    assert note is not None and sorted(note.acked) == [0, 1]
+
+
+def test_what_earlier_timers_said_is_noted_for_the_master(
+    acting: Acting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica that starts again reads acknowledgements behind the progress of its timers, which
+    come no more."""
+    monkeypatch.setattr(PopEscape, "take", lambda self, message, left: left())
+    acting.world.broker.role.is_acting = False
+    point = acting.pop(b"a", b"b", topic="Alone", waits=False)
+    acting.ack(point, 0)
+    acting.pass_time(10_000)
+    acting.world.broker.role.is_acting = True
+    acting.pass_time(3_000)
+    note = acting.notes.get(point.key)
+    assert note is not None and note.acked == (0,)
+
+
+def test_what_another_replica_gave_out_and_is_not_here_yet_is_not_done(acting: Acting) -> None:
+    """Its log was longer; seed 212 of the suite of popped messages lost two messages so."""
+    other = taker(acting)
+    acting.fill(b"here")
+    key = CheckPointKey("T", GROUP, 1, QueueOffset(0), acting.world.now_ms, "b")
+    acting.notes.add_check_point(CheckPoint(key, 1_000, (0, 1)), 3, acting.world.now_ms)
+    acting.pass_time(3_000)
+    assert bodies(other, RETRY) == [b"here"]
+    note = acting.notes.get(key)
+    assert note is not None and note.acked == (0,)
+    acting.fill(b"later")
+    acting.pass_time(60_000)
+    assert bodies(other, RETRY) == [b"here", b"later"]

@@ -217,8 +217,9 @@ def test_a_client_s_check_point_with_no_name_keeps_no_others(
     key = CheckPointKey("T", "g", 0, QueueOffset(0), world.now_ms - 1, "broker-b")
     members = json.loads(CheckPoint(key, 0, (0,)).body()) | {member: name}
     topic, properties = world.broker.pop.log.topic, {"TAGS": "ck", "UNIQ_KEY": "k"}
+    now_ms = world.now_ms
     for queue_id in range(8):
-        world.broker.pop.log._put(topic, queue_id, dump(members), properties, world.now_ms)
+        world.broker.pop.log._put(topic, queue_id, dump(members), properties, now_ms, now_ms)
     popper.send("a")
     popper.pop()
     world.pass_time(INVISIBLE_MS + 300)

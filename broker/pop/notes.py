@@ -1,0 +1,370 @@
+"""What a replica that acts for its master gave out, and what was acknowledged there: popNotes.json.
+
+Owns these notes, from the pop or acknowledgement that waits for them to be on the disk until the
+master has them in its log (RIP-32; RocketMQ's replica writes them to other masters, where check
+points and acknowledgements miss each other). It must never be the only place that knows of them
+once they may be forgotten: `forget` follows the master's word. Called by revive_log.py while this
+replica acts, by revive_escape.py, by the masters and replicas that take them over
+(broker/ha/acting/pre_online.py) and by notes_drain.py, which brings them into the log.
+
+    pop, ack -> popNotes.json of the acting replica -> that of the master that is back -> its log
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, Final, TypeVar
+
+from turbopump.broker.tables.saving import Saver
+from turbopump.engine import fastjson
+from turbopump.engine.disk import config_changes
+from turbopump.engine.disk.kept_table import Content, KeptTable
+from turbopump.engine.later import Later
+from turbopump.engine.types import PutStatus, QueueOffset
+from turbopump.net.wire.bodies import BadBody, as_int, as_object, items, number, table, text
+from turbopump.net.wire.java_properties import ConfigError
+from turbopump.net.wire.pop_records import (
+    CHECK_POINT_TAG,
+    MESSAGES_MAX,
+    Acknowledgement,
+    CheckPoint,
+    CheckPointKey,
+    unique_key,
+)
+
+T = TypeVar("T")
+
+FILE_NAME: Final = "popNotes.json"
+POP_NOTES: Final = "popNotes"
+"""Of a request for offsets (43), which asks for notes beyond that number, and of its answer."""
+RETURN_NUMBER: Final = "returnNumber"
+"""Of the same: with which 906 the master that is back has begun to ask, 0 of a replica."""
+TAKES_NOTES: Final = "takesPopNotes"
+"""Of a replica's request for offsets, and of its answer: the master will take notes over."""
+SIZE_MAX: Final = 32 << 20
+"""Bytes of all notes, some 50,000: the file has to be read again, of which 64 MiB are."""
+SETTLED_MS: Final = 15_000
+"""Notes of what was given out so long ago and is handled make room for others: the group's offset
+is on the disk, which is saved every 5 s."""
+PAGE: Final = 200
+"""Notes of one answer, some 100 KB and 5 ms."""
+TAKEN_MAX: Final = 32
+"""Tables of other brokers of which is remembered what was taken over."""
+_GENERATION: Final = re.compile("[0-9a-f]{16}")
+_TABLE: Final = "noteTable"
+_TAKEN: Final = "taken"
+_ROW_SIZE: Final = 300
+"""Bytes of a note in memory, beside its text."""
+
+
+@dataclass(slots=True, frozen=True)
+class PopNote:
+    """One check point, or what was acknowledged of one that is in the log: `check_point` is None
+    then. `acked` are the queue offsets of messages that were handled; `number` grows with each
+    change of any note."""
+
+    key: CheckPointKey
+    revive_queue_id: int
+    invisible_ms: int
+    check_point: CheckPoint | None
+    acked: tuple[QueueOffset, ...]
+    number: int
+
+    @property
+    def name(self) -> str:
+        """Its name in the file."""
+        return unique_key(self.key, CHECK_POINT_TAG)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether each message of a check point is handled."""
+        point = self.check_point
+        return point is not None and set(point.queue_offsets()) <= set(self.acked)
+
+    def bits(self, check_point: CheckPoint) -> int:
+        """Which messages of the check point are handled, bit i for the i-th."""
+        found = 0
+        for queue_offset in self.acked:
+            index = check_point.index_of(queue_offset)
+            if index is not None:
+                found |= 1 << index
+        return found
+
+    def acknowledgement(self) -> Acknowledgement:
+        """What was handled, as a record says it."""
+        return Acknowledgement(self.key, self.acked, is_batch=True)
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is in the file, and in an answer."""
+        value: dict[str, Any] = {
+            "ack": self.acknowledgement().body().decode(),
+            "invisibleTime": self.invisible_ms,
+            "number": self.number,
+            "reviveQueueId": self.revive_queue_id,
+        }
+        if self.check_point is not None:
+            value["checkPoint"] = self.check_point.body().decode()
+        return value
+
+    def row(self) -> bytes:
+        """See kept_table.Row."""
+        return fastjson.row(self.name, self.to_json(), 2)
+
+    @classmethod
+    def from_json(cls, value: Any) -> "PopNote":
+        """Raises BadBody."""
+        members = as_object(value)
+        ack = Acknowledgement.parse(text(members, "ack").encode(), True)
+        if not (ack.key.topic and ack.key.group):
+            raise BadBody("a note without a topic or a group")
+        said, check_point = members.get("checkPoint"), None
+        if said is not None:
+            check_point = CheckPoint.parse(text(members, "checkPoint").encode())
+            if check_point.key != ack.key:
+                raise BadBody("a note of two check points")
+        if len(ack.queue_offsets) > MESSAGES_MAX:
+            raise BadBody(f"a note of {len(ack.queue_offsets)} acknowledgements")
+        numbers = [number(members, name) for name in ("reviveQueueId", "invisibleTime", "number")]
+        if min(numbers) < 0:
+            raise BadBody("a note with a negative number")
+        return cls(ack.key, numbers[0], numbers[1], check_point, ack.queue_offsets, numbers[2])
+
+
+class PopNotes:
+    """See the module. Loop thread only."""
+
+    def __init__(self, saver: Saver, random: Random) -> None:
+        self.on_note: Callable[[CheckPointKey], None] = lambda key: None
+        """Called after a note was made or changed."""
+        self.master_takes = False
+        """Whether this broker's last master would take over the notes: one of RocketMQ would not.
+        """
+        self.generation = f"{random.getrandbits(64):016x}"
+        """What this table is known by elsewhere, with the numbers of its notes."""
+        self._saver = saver
+        self._rows: KeptTable[PopNote] = KeptTable()
+        self._by_number: dict[str, PopNote] = {}
+        """The same; one that changes goes to the end."""
+        self._number = self._size = self._looked_ms = 0
+        self._taken: dict[str, int] = {}
+        self._read: tuple[int, int] | None = None
+        """The number of a master's return, and of the last note that it has read."""
+
+    def load(self) -> None:
+        """Raises ConfigError."""
+        saved = self._saver.load(FILE_NAME, self._content)
+        if saved is None:
+            return
+        try:
+            members = as_object(saved)
+            self.generation = _generation_of(members)
+            self.master_takes = members.get("masterTakes") is True
+            self._number = number(members, "number")
+            self._taken = {
+                name: as_int(at, _TAKEN)
+                for name, at in as_object(members.get(_TAKEN) or {}).items()
+            }
+            found = table(members, _TABLE, PopNote.from_json)
+        except BadBody as error:
+            raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
+        rows = sorted(found.values(), key=lambda note: note.number)
+        self._by_number = {note.name: note for note in rows}
+        self._rows.replace(self._by_number)
+        self._size = sum(map(_size_of, rows))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def get(self, key: CheckPointKey) -> PopNote | None:
+        """What is noted of a check point."""
+        return self._rows.get(unique_key(key, CHECK_POINT_TAG))
+
+    def all(self) -> list[PopNote]:
+        """All notes, by their numbers."""
+        return list(self._by_number.values())
+
+    # Of a replica that acts
+
+    def add_check_point(
+        self, check_point: CheckPoint, revive_queue_id: int, now_ms: int
+    ) -> Later[PutStatus]:
+        """Messages were given out; PUT_OK once that is on the disk."""
+        known = self.get(check_point.key)
+        acked = known.acked if known is not None else ()
+        note = PopNote(
+            check_point.key, revive_queue_id, check_point.invisible_ms, check_point, acked, 0
+        )
+        return self._put_one(note, now_ms)
+
+    def add_ack(
+        self, ack: Acknowledgement, invisible_ms: int, revive_queue_id: int, now_ms: int
+    ) -> Later[PutStatus]:
+        """Messages are handled; PUT_OK once that is on the disk. `invisible_ms` is that of their
+        check point."""
+        known = self.get(ack.key) or PopNote(ack.key, revive_queue_id, invisible_ms, None, (), 0)
+        acked = tuple(dict.fromkeys((*known.acked, *ack.queue_offsets)))
+        if len(acked) > MESSAGES_MAX:
+            return _resolved(PutStatus.MESSAGE_ILLEGAL)  # no check point has as many
+        return self._put_one(replace(known, acked=acked), now_ms)
+
+    def handled(
+        self, check_point: CheckPoint, queue_offsets: Sequence[QueueOffset], revive_queue_id: int
+    ) -> Later[object]:
+        """Messages of an open check point are safe at another master, or were acknowledged by what
+        the master that is back will not read again. Resolved once that is on the disk, or cannot
+        be noted: they may come again then."""
+        if not self.master_takes:
+            return _resolved(None)
+        known = self.get(check_point.key)
+        ack = Acknowledgement(check_point.key, tuple(queue_offsets), is_batch=True)
+        if known is not None and set(queue_offsets) <= set(known.acked):
+            return self._saver.saved().map(lambda _error: None)
+        now_ms = check_point.revive_ms
+        added = self.add_ack(ack, check_point.invisible_ms, revive_queue_id, now_ms)
+        return added.map(lambda _status: None)
+
+    # Of the broker that takes them over
+
+    def page(self, after: int, return_number: int) -> dict[str, Any]:
+        """Notes with numbers beyond `after`, for a peer: a master that is back says which of its
+        returns that is, 0: another replica."""
+        found = [note for note in self.all() if note.number > after]
+        some, is_last = found[:PAGE], len(found) <= PAGE
+        if is_last and return_number:
+            self._read = return_number, self._number
+        return {
+            "generation": self.generation,
+            "isLast": is_last,
+            "notes": [note.to_json() for note in some],
+            "number": some[-1].number if some else max(after, self._number),
+        }
+
+    def take(self, generation: str, notes: Sequence[PopNote]) -> bool:
+        """Have notes of another broker here, too, each once; False: there is no room. They are safe
+        once the saver has saved."""
+        if generation == self.generation:
+            return True  # they came from here
+        known = self._taken.get(generation, 0)
+        new = [note for note in notes if note.number > known]
+        if not new:
+            return True
+        if self._size + sum(map(_size_of, new)) > SIZE_MAX:
+            return False
+        self._taken.pop(generation, None)
+        self._taken[generation] = new[-1].number
+        while len(self._taken) > TAKEN_MAX:
+            del self._taken[next(iter(self._taken))]
+        self._put([self._merged(note) for note in new])
+        return True
+
+    def forget(self, upto: int) -> None:
+        """All up to that number is in the master's log, and confirmed."""
+        self._remove([note for note in self.all() if note.number <= upto])
+
+    def taken_over(self, return_number: int) -> None:
+        """The master of that return serves: what it has read of these notes is safe with it."""
+        if self._read is not None and self._read[0] == return_number:
+            self.forget(self._read[1])
+        self._read = None
+
+    def learn(self, *, master_takes: bool) -> None:
+        """What the master says of itself."""
+        if master_takes != self.master_takes:
+            self.master_takes = master_takes
+            self._save([], [])
+
+    def _merged(self, note: PopNote) -> PopNote:
+        mine = self.get(note.key)
+        if mine is None:
+            return note
+        acked = tuple(dict.fromkeys((*mine.acked, *note.acked)))[:MESSAGES_MAX]
+        return replace(mine, acked=acked, check_point=mine.check_point or note.check_point)
+
+    # The table
+
+    def _put_one(self, note: PopNote, now_ms: int) -> Later[PutStatus]:
+        if self._size + _size_of(note) > SIZE_MAX // 2:
+            self._make_room(now_ms)
+        if self._size + _size_of(note) > SIZE_MAX:
+            return _resolved(PutStatus.OS_PAGE_CACHE_BUSY)
+        self._put([note])
+        return self._saver.saved().map(
+            lambda error: PutStatus.PUT_OK if error is None else PutStatus.UNKNOWN_ERROR
+        )
+
+    def _make_room(self, now_ms: int) -> None:
+        if abs(now_ms - self._looked_ms) < SETTLED_MS // 10:
+            return  # each look goes over all of them
+        self._looked_ms = now_ms
+        over = [note for note in self.all() if note.is_over]
+        self._remove([one for one in over if now_ms - one.key.pop_time_ms > SETTLED_MS])
+
+    def _put(self, notes: Sequence[PopNote]) -> None:
+        put = []
+        for note in notes:
+            self._number += 1
+            numbered = replace(note, number=self._number)
+            old = self._rows.get(numbered.name)
+            self._size += _size_of(numbered) - (_size_of(old) if old is not None else 0)
+            self._rows.put(numbered.name, numbered)
+            self._by_number.pop(numbered.name, None)
+            self._by_number[numbered.name] = numbered
+            put.append(numbered)
+        self._save([fastjson.compact(note.row()) for note in put], [])
+        for note in put:
+            self.on_note(note.key)
+
+    def _remove(self, notes: Sequence[PopNote]) -> None:
+        for note in notes:
+            self._rows.remove(note.name)
+            del self._by_number[note.name]
+            self._size -= _size_of(note)
+        if notes:
+            self._save([], [note.name for note in notes])
+
+    def _save(self, rows: list[bytes], gone: list[str]) -> None:
+        change = config_changes.change(self._members(), {_TABLE: rows}, {_TABLE: gone})
+        self._saver.changed(FILE_NAME, self._content, change)
+
+    def _members(self) -> dict[str, Any]:
+        return {
+            "generation": self.generation,
+            "masterTakes": self.master_takes,
+            "number": self._number,
+            _TAKEN: dict(self._taken),
+        }
+
+    def _content(self) -> Content:
+        return self._rows.snapshot(_TABLE, self._members())
+
+
+def read_page(value: Any) -> tuple[str, list[PopNote], int | None]:
+    """What `PopNotes.page` said: a generation, notes, and after which number there are more. Raises
+    BadBody."""
+    members = as_object(value)
+    notes = items(members, "notes", PopNote.from_json)
+    more = None if members.get("isLast") is not False else number(members, "number")
+    return _generation_of(members), notes, more
+
+
+def _generation_of(members: dict[str, Any]) -> str:
+    """A peer's, which is kept."""
+    generation = text(members, "generation")
+    if not _GENERATION.fullmatch(generation):
+        raise BadBody("notes without a generation")
+    return generation
+
+
+def _size_of(note: PopNote) -> int:
+    point = note.check_point
+    key = note.key
+    names = len(key.topic) + len(key.group) + len(key.broker_name)
+    distances = len(point.distances) if point is not None else 0
+    return _ROW_SIZE + (3 if point is not None else 2) * names + 11 * (len(note.acked) + distances)
+
+
+def _resolved(value: T) -> Later[T]:
+    done: Later[T] = Later()
+    done.resolve(value)
+    return done

@@ -1,0 +1,213 @@
+"""What a replica popped while it acted is its master's once that is back (RIP-32)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.broker.conftest import World
+from tests.unit.broker.ha.test_acting import (
+    ACTING,
+    AS_SLAVE,
+    MASTER,
+    OTHER,
+    SLAVE,
+    Bench,
+    make,  # noqa: F401 - a fixture
+)
+
+from turbopump.broker.ha.acting.group import HELD_MS
+from turbopump.broker.pop.notes import TAKES_NOTES, PopNotes
+from turbopump.engine.types import QueueOffset
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.pop_records import Acknowledgement, CheckPoint, CheckPointKey
+
+NOW_MS = 1_700_000_000_000
+AS_OTHER = AS_SLAVE.replace("brokerId=1", "brokerId=2")
+
+
+def point(start: int) -> CheckPoint:
+    return CheckPoint(CheckPointKey("T", "G", 0, QueueOffset(start), NOW_MS, "b"), 900, (0,))
+
+
+def notes(bench: Bench) -> PopNotes:
+    return bench.world.broker.pop.notes
+
+
+def starts(bench: Bench) -> list[int]:
+    return sorted(note.key.start for note in notes(bench).all())
+
+
+def pops(bench: Bench, *at: int) -> None:
+    """As a replica that acts; tables of all worlds have the same chance."""
+    notes(bench).generation = "abcdef0123456789"
+    for start in at:
+        notes(bench).add_check_point(point(start), 0, NOW_MS)
+
+
+@pytest.fixture
+def pair(make: Callable[..., Bench]) -> tuple[Bench, Bench]:  # noqa: F811
+    """A replica that acted, and its master, which is back."""
+    slave, master = make(AS_SLAVE, SLAVE), make(ACTING, MASTER)
+    slave.say(_1=SLAVE)
+    assert slave.world.broker.role.is_acting
+    pops(slave, 3, 5)
+    ack = Acknowledgement(point(5).key, (QueueOffset(5),))
+    notes(slave).add_ack(ack, 900, 0, NOW_MS)
+    slave.has_master, master.connections.hosts = True, ["10.0.0.2"]
+    return slave, master
+
+
+def test_a_master_that_is_back_has_the_notes_before_it_serves(pair: tuple[Bench, Bench]) -> None:
+    slave, master = pair
+    master.world.pass_time(1_500)
+    assert (master.online, starts(master)) == (1, [3, 5])
+    known = notes(master).get(point(5).key)
+    assert known is not None and known.acked == (5,)
+    assert starts(slave) == [], "its master has them"
+
+
+def test_offsets_do_not_travel_without_notes(pair: tuple[Bench, Bench]) -> None:
+    slave, master = pair
+    slave.world.broker.offsets.commit("G", "T", 0, QueueOffset(6), NOW_MS)
+    asked: list[tuple[bool, int]] = []
+    names = master.names
+    answer = names._answer
+
+    def noting(address: str, request: Command) -> Any:
+        if request.code == RequestCode.GET_ALL_CONSUMER_OFFSET:
+            asked.append(("popNotes" in request.fields, len(notes(master))))
+        return answer(address, request)
+
+    names._answer = noting  # type: ignore[method-assign]
+    master.world.pass_time(1_500)
+    assert asked == [(True, 0), (False, 2)]
+    assert master.offset() == 6
+
+
+def test_notes_that_are_not_on_the_disk_keep_a_master_waiting(
+    pair: tuple[Bench, Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slave, master = pair
+
+    def fail(*_of: object) -> None:
+        raise OSError("no space")
+
+    with monkeypatch.context() as patched:
+        for name in ("append", "replace"):
+            patched.setattr(type(master.world.files), name, fail)
+        master.world.pass_time(3_500)
+        assert master.online == 0
+        assert "are not saved: no space" in master.group.why_not
+    master.world.broker.saver.tick()
+    master.world.pass_time(1_500)
+    assert (master.online, starts(master), starts(slave)) == (1, [3, 5], [])
+
+
+def test_notes_for_which_there_is_no_room_keep_a_master_waiting(
+    pair: tuple[Bench, Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slave, master = pair
+    monkeypatch.setattr("turbopump.broker.pop.notes.SIZE_MAX", 500)
+    master.world.pass_time(2_500)
+    assert (master.online, len(notes(slave))) == (0, 2)
+    assert "no room for the notes of replica 1" in master.group.why_not
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b'{"popNotes":[]}', "list"),
+        (b'{"popNotes":{"generation":"' + b"0" * 16 + b'","isLast":false,"number":0}}', "end"),
+        (b'{"popNotes":{"generation":"x"}}', "generation"),
+    ],
+)
+def test_notes_that_are_none_keep_a_master_waiting(
+    pair: tuple[Bench, Bench], body: bytes, why: str
+) -> None:
+    _, master = pair
+    answer = master.names._answer
+
+    def lying(address: str, request: Command) -> Any:
+        return (
+            response(request, 0, body=body)
+            if "popNotes" in request.fields
+            else (answer(address, request))
+        )
+
+    master.names._answer = lying  # type: ignore[method-assign]
+    master.world.pass_time(3_000)
+    assert master.online == 0
+    assert why in master.group.why_not
+
+
+def test_a_replica_of_rocketmq_has_none(pair: tuple[Bench, Bench]) -> None:
+    """It passes over what it does not know, and answers with its offsets."""
+    _, master = pair
+    answer = master.names._answer
+
+    def plain(address: str, request: Command) -> Any:
+        request.fields.pop("popNotes", None)
+        return answer(address, request)
+
+    master.names._answer = plain  # type: ignore[method-assign]
+    master.world.pass_time(1_500)
+    assert (master.online, starts(master)) == (1, [])
+
+
+def test_who_acts_next_knows_what_the_last_one_popped(
+    make: Callable[..., Bench],  # noqa: F811
+) -> None:
+    slave, other = make(AS_SLAVE, SLAVE), make(AS_OTHER, OTHER)
+    pops(other, 3)
+    other.world.broker.offsets.commit("G", "T", 0, QueueOffset(4), NOW_MS)
+    slave.say(_1=SLAVE, _2=OTHER)
+    assert slave.world.broker.role.is_acting
+    assert (starts(slave), slave.offset(), starts(other)) == ([3], 4, [3])
+
+
+def test_a_master_says_whether_it_takes_notes(make: Callable[..., Bench]) -> None:  # noqa: F811
+    for text, takes in (
+        (ACTING, True),
+        (ACTING + "skipPreOnline=true\n", False),
+        ("brokerName=b\n", False),
+    ):
+        master = make(text, f"10.0.1.{len(text)}:10911")
+        request = new_request(RequestCode.GET_ALL_CONSUMER_OFFSET, fields={TAKES_NOTES: "true"})
+        answer = master.world.dispatch(request)
+        assert isinstance(answer, Command)
+        assert (TAKES_NOTES in answer.fields) == takes
+        plain = master.world.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        assert not plain.fields, "as RocketMQ answers"
+
+
+def test_a_master_that_stood_still_asks_before_it_revives(
+    make: Callable[..., Bench],  # noqa: F811
+) -> None:
+    slave, master = make(AS_SLAVE, SLAVE), make(ACTING + "skipPreOnline=true\n", MASTER)
+    slave.say(_1=SLAVE)
+    holds = master.world.broker.pop.others_first
+    master.world.pass_time(1_500)
+    assert not holds()
+    master.world.now_ms += 6_000
+    assert holds(), "before it knows that it stood still"
+    master.world.pass_time(1_000)
+    assert holds(), "no replica follows it"
+    master.world.pass_time(HELD_MS)
+    assert not holds(), "not for ever"
+
+
+@pytest.mark.parametrize("folder", ["notes"])
+def test_a_replica_keeps_its_notes_while_it_is_not_told(
+    make_world: Callable[..., World], folder: str
+) -> None:
+    world = make_world(AS_SLAVE, folder=folder)
+    world.broker.pop.notes.add_check_point(point(3), 0, NOW_MS)
+    request = new_request(RequestCode.GET_ALL_CONSUMER_OFFSET, fields={"popNotes": "0"})
+    answer = world.dispatch(request)
+    assert isinstance(answer, Command) and b'"isLast":true' in b"".join([bytes(answer.body)])
+    online = new_request(
+        RequestCode.EXCHANGE_BROKER_HA_INFO, fields={"isOnline": "true", "returnNumber": "7"}
+    )
+    world.dispatch(online)
+    assert len(world.broker.pop.notes) == 1

@@ -40,7 +40,7 @@ test: $(VENV)/.dev ## all tests, on WORKERS=5 (ARGS='-k name': some of them)
 	$(REWRITE) tests --ignore=tests/unit >/dev/null 2>&1; wait
 	$(BIN)/python -m pytest tests -n $(WORKERS) $(ARGS)
 
-sim: $(VENV)/.dev ## simulations: SUITE=store|config|ha|raft|group|timers|transactions|payments|reminders|assignment|pops|acting|escapes|popped|elected|poppers|ordered SEEDS=1000 FIRST=0, or SEED=n to replay one
+sim: $(VENV)/.dev ## simulations: SUITE=store|config|ha|raft|group|timers|transactions|payments|reminders|assignment|pops|acting|escapes|halves|popped|elected|poppers|ordered SEEDS=1000 FIRST=0, or SEED=n to replay one
 	$(BIN)/python -m tests.sim --suite $(SUITE) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FIRST))
 
 transcripts: $(VENV)/.dev ## write tests/scenarios anew; review the difference

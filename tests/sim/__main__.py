@@ -1,6 +1,6 @@
 """`make sim SUITE=store SEEDS=20000 FIRST=0` or `SEED=n`: play seeds, a process for each core.
 Suites: store, config, ha, raft, group, transactions, payments, reminders, timers,
-assignment, pops, acting, elected, escapes, popped, poppers, ordered.
+assignment, pops, acting, elected, escapes, halves, popped, poppers, ordered.
 
 A failing seed prints how to replay it. Seeds share nothing: what a seed does depends on its number
 alone, in whichever process and order it is played.
@@ -27,6 +27,7 @@ from tests.sim import config_suite, store_suite
 from tests.sim.acting import elected as elected_suite
 from tests.sim.acting import suite as acting_suite
 from tests.sim.assignment import suite as assignment_suite
+from tests.sim.escapes import halves as half_suite
 from tests.sim.escapes import popped as popped_suite
 from tests.sim.escapes import suite as escape_suite
 from tests.sim.group import suite as group_suite
@@ -80,6 +81,7 @@ SUITES: dict[str, Callable[[int], Run]] = {
     "acting": acting_suite.Run,
     "elected": elected_suite.ActingGroup,
     "escapes": escape_suite.Run,
+    "halves": half_suite.Run,
     "popped": popped_suite.Run,
     "poppers": popper_suite.Poppers,
     "ordered": ordered_suite.OrderedPoppers,

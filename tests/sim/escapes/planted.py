@@ -4,19 +4,23 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.sim.planting import Patch, Plant
-from turbopump.broker.escape.bridge import Arrival
+from turbopump.broker.escape.bridge import Arrival, Escape
 from turbopump.broker.escape.window import EscapeWindow
 from turbopump.broker.ha.acting.pre_online import PreOnline
 from turbopump.broker.pop.notes import PopNotes
 from turbopump.broker.pop.revive_escape import PopEscape
 from turbopump.broker.scheduled.delay import DelayedMessages
 from turbopump.broker.scheduled.due_slots import Due
+from turbopump.broker.scheduled.half_escape import HalfEscape
 from turbopump.broker.scheduled.level_escape import LevelEscape
 from turbopump.broker.scheduled.timer_escape import TimerEscape
 from turbopump.broker.scheduled.timer_messages import TimerFacts
 from turbopump.broker.scheduled.timers import Timers
+from turbopump.broker.scheduled.transactions import Half
+from turbopump.engine.later import Later
 from turbopump.engine.timer.timer_check import TimerCheckpoint
 from turbopump.engine.types import QueueOffset
+from turbopump.net.wire.command import Command
 
 
 def what_no_master_took_counts(patch: Patch) -> None:
@@ -115,6 +119,44 @@ def what_a_replica_heard_leaves_all_the_same(patch: Patch) -> None:
     """It looks at what its master had stored alone."""
     patch.setattr(PopNotes, "get", lambda self, key: None)
 
+
+def half_messages_leave_when_they_are_sent(patch: Patch) -> None:
+    """An answer is not looked at."""
+
+    def took(self: HalfEscape, window: EscapeWindow, half: Half, arrival: Arrival | None) -> None:
+        if self._window is window:
+            self._gone(window, half.queue_offset)
+
+    patch.setattr(HalfEscape, "_took", took)
+
+
+def half_messages_leave_as_what_they_may_become(patch: Patch) -> None:
+    """Consumers of the other master see them at once."""
+    send = Escape.send
+
+    def plainly(self: Escape, *args: Any, **more: Any) -> Later[Arrival | None]:
+        return send(self, *args, **{**more, "is_half": False})
+
+    patch.setattr(Escape, "send", plainly)
+
+
+def ends_go_nowhere(patch: Patch) -> None:
+    """The replica answers a producer, and the master that has the half message never hears."""
+
+    def end(self: HalfEscape, half: Half, how: int) -> Later[Command | str]:
+        ended: Later[Command | str] = Later()
+        ended.resolve("")
+        return ended
+
+    patch.setattr(HalfEscape, "end", end)
+
+
+HALF_BUGS: list[Plant] = [
+    half_messages_leave_when_they_are_sent,
+    half_messages_leave_as_what_they_may_become,
+    ends_go_nowhere,
+]
+"""Of the suite of transactions that escape."""
 
 POP_BUGS: list[Plant] = [
     notes_are_not_kept,

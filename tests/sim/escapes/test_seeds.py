@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.sim.escapes import popped
-from tests.sim.escapes.planted import BUGS, POP_BUGS
+from tests.sim.escapes import halves, popped
+from tests.sim.escapes.planted import BUGS, HALF_BUGS, POP_BUGS
 from tests.sim.escapes.suite import run_seed
 from tests.sim.planting import Plant
 from tests.sim.share import check_found, played
@@ -34,6 +34,17 @@ def test_what_is_due_escapes() -> None:
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_the_suite_finds(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     check_found(bug, monkeypatch, run_seed, range(40))
+
+
+def test_half_messages_escape() -> None:
+    found = [halves.run_seed(seed) for seed in played(SEEDS)]
+    assert sum(one.moved for one in found) > 0, "no half message moved"
+    assert sum(one.is_told for run in found for one in run.payer.payments) > 0, "none was ended"
+
+
+@pytest.mark.parametrize("bug", HALF_BUGS, ids=lambda bug: bug.__name__)
+def test_the_suite_of_half_messages_finds(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_found(bug, monkeypatch, halves.run_seed, range(40))
 
 
 def test_popped_messages_escape() -> None:

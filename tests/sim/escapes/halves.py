@@ -4,7 +4,7 @@ the suite `escapes`, and a payer whose half messages a master had stored when it
 What was stored safely is committed once or more where its payer commits it, at whichever master,
 and never where it rolls back (I15); in the end no master has an open one. The payer ends what it
 began at its group's master, or at the replica that acts, and answers the masters that ask; not for
-what it was told that it is ended, so that such an answer has to hold. Twice is no fault: a replica
+what ended by an answer, so that such an answer has to hold. Twice is no fault: a replica
 may die whose half messages moved before its master heard of that.
 """
 

@@ -140,8 +140,8 @@ class PopNotes:
         self.master_takes = False
         """Whether this broker's last master would take over the notes: one of RocketMQ would not.
         """
-        self.generation = f"{random.getrandbits(64):016x}"
-        """What this table is known by elsewhere, with the numbers of its notes."""
+        self._random = random
+        self._generation = ""
         self._saver = saver
         self._rows: KeptTable[PopNote] = KeptTable()
         self._by_number: dict[str, PopNote] = {}
@@ -158,7 +158,7 @@ class PopNotes:
             return
         try:
             members = as_object(saved)
-            self.generation = _generation_of(members)
+            self._generation = _generation_of(members)
             self.master_takes = members.get("masterTakes") is True
             self._number = number(members, "number")
             self._taken = {
@@ -172,6 +172,14 @@ class PopNotes:
         self._by_number = {note.name: note for note in rows}
         self._rows.replace(self._by_number)
         self._size = sum(map(_size_of, rows))
+
+    @property
+    def generation(self) -> str:
+        """What this table is known by elsewhere, with the numbers of its notes. It is drawn when it
+        is needed: most brokers never act."""
+        if not self._generation:
+            self._generation = f"{self._random.getrandbits(64):016x}"
+        return self._generation
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -83,8 +83,10 @@ def messages_are_revived_before_their_time(patch: Patch) -> None:
     """By less than the second that check points are there before they are due."""
     step, early_ms = ReviveQueue.step, 700
 
-    def early(self: ReviveQueue, now_ms: int, settled_ms: int, room: int) -> int:
-        return step(self, now_ms + early_ms, settled_ms + early_ms, room)
+    def early(
+        self: ReviveQueue, now_ms: int, settled_ms: int, room: int, *, holds: bool = False
+    ) -> int:
+        return step(self, now_ms + early_ms, settled_ms + early_ms, room, holds=holds)
 
     patch.setattr(ReviveQueue, "step", early)
 

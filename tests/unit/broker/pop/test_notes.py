@@ -49,7 +49,7 @@ def others(make_world: Callable[..., World]) -> Iterator[Callable[[], PopNotes]]
 
     def made() -> PopNotes:
         broker = make_world(folder=f"other-{next(count)}").broker
-        broker.pop.notes.generation = f"{next(count):016x}"
+        broker.pop.notes._generation = f"{next(count):016x}"
         return broker.pop.notes
 
     yield made

@@ -40,7 +40,7 @@ def starts(bench: Bench) -> list[int]:
 
 def pops(bench: Bench, *at: int) -> None:
     """As a replica that acts; tables of all worlds have the same chance."""
-    notes(bench).generation = "abcdef0123456789"
+    notes(bench)._generation = "abcdef0123456789"
     for start in at:
         notes(bench).add_check_point(point(start), 0, NOW_MS)
 

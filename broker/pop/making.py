@@ -75,7 +75,7 @@ def make_pop(ground: PopGround) -> PopService:
 
     orders, hand_outs = OrderedBatches(ground.files), HandOuts(commit)
     orders.load()
-    notes = PopNotes(ground.saver, ground.random)
+    notes = PopNotes(ground.saver, partial(_name_of, ground))
     notes.load()
     log = ReviveLog(config.broker_cluster_name, ground.put_record)
     ordered_log = OrderedLog(orders, log, config.revive_queue_num, config.broker_name)
@@ -152,6 +152,12 @@ def _recovery(
     places += [(topic, queue_id) for queue_id in range(ground.config.revive_queue_num)]
     noted = [note.check_point for note in notes.all() if note.check_point is not None]
     return recover_offsets(ground.store, places, topic, ground.config.broker_name, known, noted)
+
+
+def _name_of(ground: PopGround) -> str:
+    """Not by chance, which would make other stories of the simulator's seeds."""
+    config = ground.config
+    return f"{config.store.root} {ground.store_host().hex()} {config.broker_id} {ground.wall_ms()}"
 
 
 def _copies(ground: PopGround) -> RetryCopies:

@@ -13,7 +13,7 @@ replica acts, by revive_escape.py, by the masters and replicas that take them ov
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from random import Random
+from hashlib import blake2b
 from typing import Any, Final, TypeVar
 
 from turbopump.broker.tables.saving import Saver
@@ -134,13 +134,14 @@ class PopNote:
 class PopNotes:
     """See the module. Loop thread only."""
 
-    def __init__(self, saver: Saver, random: Random) -> None:
+    def __init__(self, saver: Saver, name: Callable[[], str]) -> None:
+        """`name` is another one for each broker, and at each time."""
         self.on_note: Callable[[CheckPointKey], None] = lambda key: None
         """Called after a note was made or changed."""
         self.master_takes = False
         """Whether this broker's last master would take over the notes: one of RocketMQ would not.
         """
-        self._random = random
+        self._name = name
         self._generation = ""
         self._saver = saver
         self._rows: KeptTable[PopNote] = KeptTable()
@@ -175,10 +176,10 @@ class PopNotes:
 
     @property
     def generation(self) -> str:
-        """What this table is known by elsewhere, with the numbers of its notes. It is drawn when it
-        is needed: most brokers never act."""
+        """What this table is known by elsewhere, with the numbers of its notes. Made when it is
+        needed: most brokers never act."""
         if not self._generation:
-            self._generation = f"{self._random.getrandbits(64):016x}"
+            self._generation = blake2b(self._name().encode(), digest_size=8).hexdigest()
         return self._generation
 
     def __len__(self) -> int:

@@ -226,7 +226,8 @@ class Popper(Process):
         if address != master.endpoint.address:
             at = next(one for one in self.group.brokers if one.endpoint.address == address)
             letter.noted_at = at.name
-            letter.log_end = max(letter.log_end, at.context.store.max_log_offset)
+            if at.context is not None:
+                letter.log_end = max(letter.log_end, at.context.store.max_log_offset)
             return True
         if master.context is not None:
             letter.log_end = master.context.store.max_log_offset

@@ -14,6 +14,9 @@ from turbopump.broker.pop.hand_outs import PoppedQueue
 from turbopump.engine.types import QueueOffset
 
 SECOND: Final = 1_000
+FORGET_MS: Final = 60_000
+"""So seldom what is over is looked for where no figure is asked: not between two things that native
+code counted at once, of which the first may look over before the second is known."""
 
 Pair = tuple[str, str]
 """Group, and topic or retry topic."""
@@ -48,7 +51,7 @@ class InFlight:
         pair, second = (queue.group, queue.topic), until_ms // SECOND
         self._counts.setdefault(pair, Counter())[second] += count
         self._first.setdefault(pair, {}).setdefault(second, (queue.queue_id, first))
-        if now_ms - self._looked.get(pair, 0) >= SECOND:
+        if now_ms - self._looked.setdefault(pair, now_ms) >= FORGET_MS:
             self._forget(pair, now_ms)
 
     def handled(self, group: str, topic: str, until_ms: int, count: int) -> None:
@@ -78,7 +81,7 @@ class InFlight:
         left = max(floor, counts[second] + change)
         if left or first is not None or second in counts:
             counts[second] = left
-        if first is not None and now_ms - self._looked.get(pair, 0) >= SECOND:
+        if first is not None and now_ms - self._looked.setdefault(pair, now_ms) >= FORGET_MS:
             self._forget(pair, now_ms)
 
     def counts(self, now_ms: int) -> Counter[str]:

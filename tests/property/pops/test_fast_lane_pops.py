@@ -176,6 +176,16 @@ def test_what_waits_in_a_retry_topic_is_the_handlers() -> None:
     assert compare(plan, 1 << 20, FlushMode.ASYNC_FLUSH, False) >= 5
 
 
+def test_a_count_that_fell_to_nothing_keeps_its_place() -> None:
+    """What native code counted at once is one moment: nothing is forgotten in the midst of it. The
+    first message was handled twice, so that the second one counts as handled; the third is popped
+    into the same second."""
+    short, soon = {**POP, "invisible_ms": 900}, {**POP, "invisible_ms": 1_500}
+    ack = {**ONE, "pop": 0, "at": 0}
+    plan = [POP, "read", 0, short, short, ack, short, short, short, POP, soon, ack, POP]
+    assert compare([*plan, "time", "time"], 1 << 20, FlushMode.ASYNC_FLUSH, False) >= 3
+
+
 def test_an_offset_that_is_set_counts() -> None:
     """What was committed, or is reset, between two pops is where the next one begins."""
     plan = [POP, "read", POP, "commit", POP, POP, "reset", POP, POP, "behind", *[POP] * 5]

@@ -34,7 +34,7 @@ from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import Buffer, NewMessage, QueueOffset, QueueUnit
 from turbopump.net.wire import properties as names
-from turbopump.net.wire.bodies import BadBody
+from turbopump.net.wire.bodies import BadBody, as_int
 from turbopump.net.wire.pop_records import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -151,7 +151,7 @@ class PopEscape:
                 _check_time(check_point, self._now_ms)
                 if check_point.key not in self._open and check_point.key not in self._done:
                     if len(self._open) < 2 * OPEN_MAX:  # else its slot keeps the progress
-                        queue_id = int(properties.get(names.REAL_QID, 0))
+                        queue_id = as_int(properties.get(names.REAL_QID, "0"), names.REAL_QID)
                         self._add(check_point, queue_id, left)
                     return
             else:

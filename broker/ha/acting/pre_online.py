@@ -279,9 +279,10 @@ class PreOnline:
         which are behind that, and on the disk. RocketMQ's answers with offsets, without notes."""
         if self._broker.config.replication.is_elected and not self._broker.escape.is_on:
             return  # there replicas do not pop
-        notes, after = self._broker.pop.notes, 0
+        notes, after, pages = self._broker.pop.notes, 0, 0
         more: int | None = 0
         while more is not None:
+            pages += 1
             fields = {POP_NOTES: str(after), RETURN_NUMBER: str(return_number)}
             request = new_request(RequestCode.GET_ALL_CONSUMER_OFFSET, fields=fields)
             answer = yield from self._answer(name, request)
@@ -289,7 +290,7 @@ class PreOnline:
             if said is None:
                 return
             generation, found, more = read_page(said)
-            if more is not None and more <= after:
+            if more is not None and (more <= after or pages >= answers.MAX_PAGES):
                 raise BadBody("notes that do not end")
             after = more or after
             if not notes.take(generation, found):

@@ -61,8 +61,9 @@ class Model:
         assert context is not None, "it is up"
         now, before = offsets_of(broker), self._has.get(broker.endpoint.address, {})
         for queue_id, at in before.items():
-            if at <= context.store.max_queue_offset("T", queue_id):  # else it is set back (R14)
-                assert now.get(queue_id, -1) >= at, f"{broker.name}: {at} went to {now} (I13)"
+            end = max(0, context.store.max_queue_offset("T", queue_id))
+            known = min(at, end)  # one beyond the log is set back to its end (R14)
+            assert now.get(queue_id, -1) >= known, f"{broker.name}: {at} went to {now} (I13)"
         self._has[broker.endpoint.address] = now
         if context.role.is_acting and broker.name not in self._acts:
             self._begins_to_act(broker, now)

@@ -44,54 +44,41 @@ CHECKS = "transactionTimeOut=1500\ntransactionCheckInterval=1000\n"
 ENDS_MS = 120_000
 
 
-class PaidMember(EscapingMember):
+class Pays:
+    """A broker that the payer knows, and that asks it."""
+
+    def __init__(self, group: "Run", which: Any) -> None:
+        super().__init__(group, which)  # type: ignore[call-arg]
+        self.text += CHECKS
+
+    def begin(self) -> None:
+        super().begin()
+        _knows(self)
+
+    def on_tick(self, now_ms: int) -> None:
+        assert self.context is not None, "it is up"
+        self.context.half_checks.step(self.clock.wall_ms)
+        super().on_tick(now_ms)
+
+    def answer(self, request: Command, peer: Peer) -> Answer:
+        _hears(self, peer)
+        return super().answer(request, peer)
+
+
+class PaidMember(Pays, EscapingMember):
     """A broker of the group."""
 
-    def __init__(self, group: "Run", number: int) -> None:
-        super().__init__(group, number)
-        self.text += CHECKS
 
-    def begin(self) -> None:
-        super().begin()
-        _knows(self)
-
-    def on_tick(self, now_ms: int) -> None:
-        assert self.context is not None, "it is up"
-        self.context.half_checks.step(self.clock.wall_ms)
-        super().on_tick(now_ms)
-
-    def answer(self, request: Command, peer: Peer) -> Answer:
-        _hears(self, peer)
-        return super().answer(request, peer)
-
-
-class PaidOther(OtherMaster):
+class PaidOther(Pays, OtherMaster):
     """The master of another group, which asks the payer for what moved to it."""
 
-    def __init__(self, group: "Run", name: str) -> None:
-        super().__init__(group, name)
-        self.text += CHECKS
 
-    def begin(self) -> None:
-        super().begin()
-        _knows(self)
-
-    def on_tick(self, now_ms: int) -> None:
-        assert self.context is not None, "it is up"
-        self.context.half_checks.step(self.clock.wall_ms)
-        super().on_tick(now_ms)
-
-    def answer(self, request: Command, peer: Peer) -> Answer:
-        _hears(self, peer)
-        return super().answer(request, peer)
-
-
-def _knows(broker: EscapingMember | OtherMaster) -> None:
+def _knows(broker: Any) -> None:
     assert broker.context is not None, "it has begun"
     broker.context.topics.put(TopicConfig(TOPIC, 1, 1), 1)
 
 
-def _hears(broker: EscapingMember | OtherMaster, peer: Peer) -> None:
+def _hears(broker: Any, peer: Peer) -> None:
     """Whatever asks it may be asked about transactions; only the payer has any."""
     if broker.context is not None and str(peer.address).startswith("payer"):
         broker.context.producers.register(peer, peer.address, PAYERS, broker.clock.now_ms)
@@ -104,7 +91,6 @@ class EscapedPayer(Process):
         super().__init__(group, name)
         self.endpoint = PayerEndpoint(group.net, self, self.port, group.trouble)
         self.payments: list[Payment] = []
-        self.asked_by_others = 0
         self.rests = False
         """Whether it only answers from now on."""
 
@@ -176,7 +162,6 @@ class EscapedPayer(Process):
         assert command.code == RequestCode.CHECK_TRANSACTION_STATE
         header = read_header(CheckTransactionStateRequest, command.fields)
         payment = self.payments[int((header.msg_id or "")[2:])]
-        self.asked_by_others += address == self.group.others[0].endpoint.address
         place = header.tran_state_table_offset, header.commit_log_offset
         if address and not payment.is_told and (self.rests or self.group.rng.random() < 0.6):
             self.endpoint.notify(address, _end_of(payment, place, checked=True))

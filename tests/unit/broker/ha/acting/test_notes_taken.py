@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.broker.conftest import World
 from tests.unit.broker.ha.test_acting import (
     ACTING,
     AS_SLAVE,
@@ -195,19 +194,3 @@ def test_a_master_that_stood_still_asks_before_it_revives(
     assert holds(), "no replica follows it"
     master.world.pass_time(HELD_MS)
     assert not holds(), "not for ever"
-
-
-@pytest.mark.parametrize("folder", ["notes"])
-def test_a_replica_keeps_its_notes_while_it_is_not_told(
-    make_world: Callable[..., World], folder: str
-) -> None:
-    world = make_world(AS_SLAVE, folder=folder)
-    world.broker.pop.notes.add_check_point(point(3), 0, NOW_MS)
-    request = new_request(RequestCode.GET_ALL_CONSUMER_OFFSET, fields={"popNotes": "0"})
-    answer = world.dispatch(request)
-    assert isinstance(answer, Command) and b'"isLast":true' in b"".join([bytes(answer.body)])
-    online = new_request(
-        RequestCode.EXCHANGE_BROKER_HA_INFO, fields={"isOnline": "true", "returnNumber": "7"}
-    )
-    world.dispatch(online)
-    assert len(world.broker.pop.notes) == 1

@@ -13,7 +13,7 @@ members go on without this one.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -45,6 +45,7 @@ from turbopump.controller.raft.messages import (
     request_code,
 )
 from turbopump.controller.raft.messages import RaftResponseCode as LedgerCode
+from turbopump.controller.raft.options import BODY_MAX
 from turbopump.controller.raft.order import Order
 from turbopump.controller.raft.storage import Durable, RaftStorage
 from turbopump.engine.disk.flush import Disk
@@ -62,8 +63,11 @@ LEDGER_CODES: Final = frozenset(REQUESTS)
 CALL_TIMEOUT_MS: Final = 3_000
 """Of a request to a peer (DLedgerRpcNettyService)."""
 
-CLIENT_BODY_MAX: Final = 64 << 10
-"""Bytes of an entry that a client appends: what it says of one group. It may wait for its turn."""
+CLIENT_BODY_MAX: Final = BODY_MAX
+"""Bytes of an entry that a client appends, as DLedger takes it (DLedgerConfig's 4 MiB)."""
+
+CLIENT_OPEN_MAX: Final = 16 << 20
+"""Bytes of all entries of clients that wait for their turn or are under way."""
 
 QUEUE_MAX: Final = 10_000
 """Actions that wait for a disk that hangs: beyond, requests are refused and time stands still."""
@@ -138,6 +142,7 @@ class Driver:
         self._order = Order()
         self._connections: dict[int, str] = {}
         self._suspects: dict[str, SuspectedLeader] = {}
+        self._client_open = 0
         self._writing = False
         self._write_began_ms = self._sync_began_ms = 0
         self._syncs_before = self._syncs_seen = 0
@@ -245,14 +250,31 @@ class Driver:
             return response(request, ResponseCode.SYSTEM_BUSY, "the controller's disk hangs")
         answer: Later[Command | None] = Later()
         if isinstance(message, AppendEntryRequest) and self._is_to_leader(message):
-            if len(message.body or b"") > CLIENT_BODY_MAX:
-                return self._appended(request, message, f"an entry over {CLIENT_BODY_MAX} bytes")
-            self._machine.append(message.body or b"", now_ms).then(
-                lambda outcome: answer.resolve(self._appended(request, message, outcome))
-            )
-            return answer
+            return self._append(request, message, now_ms)
         self._raft.on_request(message, (request, answer), now_ms)
         self._run()
+        return answer
+
+    def _append(
+        self, request: Command, message: AppendEntryRequest, now_ms: int
+    ) -> Command | Later[Command | None]:
+        """An entry of a DLedger client, in its turn. The sum of the open ones is bounded."""
+        body = message.body or b""
+        size = len(body)
+        if size > CLIENT_BODY_MAX:
+            return self._appended(request, message, f"an entry over {CLIENT_BODY_MAX} bytes")
+        if self._client_open + size > CLIENT_OPEN_MAX:
+            waits = f"entries of {self._client_open} bytes wait, {CLIENT_OPEN_MAX} may"
+            return response(request, ResponseCode.SYSTEM_BUSY, waits)
+        answer: Later[Command | None] = Later()
+        message = replace(message, body=None)  # `append` holds it, and only while it needs it
+        self._client_open += size
+
+        def done(outcome: int | str) -> None:
+            self._client_open -= size
+            answer.resolve(self._appended(request, message, outcome))
+
+        self._machine.append(body, now_ms).then(done)
         return answer
 
     def end(self) -> None:

@@ -19,9 +19,15 @@ from turbopump.net.wire.headers.controller import ApplyBrokerIdRequest
 ROCKETMQ_TYPES_MAX = 99
 """Above are ours."""
 
+VALUES_MAX = 10_000
+"""Commas and brackets of an entry, counted before an object is made: an event of a group with its
+100 replicas has some hundred, and these are read in some milliseconds."""
+
 
 def judge(tables: GroupTables, body: bytes) -> Decision:
     """Whether it may be appended as it is; the remark says why not."""
+    if sum(map(body.count, (b",", b"[", b"{"))) > VALUES_MAX:
+        return _refused(f"an event of over {VALUES_MAX} values")
     happened = events.decode(body)
     if isinstance(happened, BadEvent):
         return _refused(happened.reason)

@@ -292,8 +292,8 @@ RESPONSES: dict[type[RaftMessage], type[RaftMessage]] = {
 """The answer's kind by the request's."""
 
 SIZES_MAX: dict[type[RaftMessage], int] = {
-    AppendEntryRequest: 128 << 10,
-    PushEntryRequest: 6 << 20,  # an entry of 4 MiB, as text
+    AppendEntryRequest: 6 << 20,  # an entry of 4 MiB, as text
+    PushEntryRequest: 6 << 20,
     InstallSnapshotRequest: 1 << 62,
     GetEntriesRequest: 256 << 10,
     GetEntriesResponse: 1 << 62,
@@ -308,6 +308,7 @@ ENTRIES_OF_STEP: Final = 1_000
 """Entries of a push that are made in one step, in 3 ms."""
 
 _DATA: Final = re.compile(rb'"data"\s*:\s*"')
+_BODY: Final = re.compile(rb'"body"\s*:\s*"')
 _CODES = {kind: code for code, kind in REQUESTS.items()}
 M = TypeVar("M", bound=RaftMessage)
 
@@ -390,8 +391,24 @@ def push_in_steps(body: bytes) -> Generator[None, None, PushEntryRequest]:
 
 def snapshot_in_steps(body: bytes) -> Generator[None, None, InstallSnapshotRequest]:
     """As `decode`, in steps: of a snapshot whose `data` has megabytes. Raises MessageError."""
-    kind = InstallSnapshotRequest
-    found = _DATA.search(body)
+    message, data = yield from _base64_in_steps(InstallSnapshotRequest, body, _DATA)
+    return replace(message, data=data)
+
+
+def append_in_steps(body: bytes) -> Generator[None, None, AppendEntryRequest]:
+    """As `decode`, in steps: of an entry that has megabytes. Raises MessageError."""
+    limit = SIZES_MAX[AppendEntryRequest]
+    if len(body) > limit:
+        raise MessageError(f"{AppendEntryRequest.__name__}: {len(body)} bytes are over {limit}")
+    message, entry = yield from _base64_in_steps(AppendEntryRequest, body, _BODY)
+    return replace(message, body=entry)
+
+
+def _base64_in_steps(
+    kind: type[M], body: bytes, wanted: re.Pattern[bytes]
+) -> Generator[None, None, tuple[M, bytes]]:
+    """A message without its one long member, and the bytes of that member."""
+    found = wanted.search(body)
     if found is None:
         raise MessageError(f"{kind.__name__}: {len(body)} bytes without data are over {SMALL_MAX}")
     begin = found.end()
@@ -411,10 +428,11 @@ def snapshot_in_steps(body: bytes) -> Generator[None, None, InstallSnapshotReque
     except binascii.Error as error:
         raise MessageError(f"{kind.__name__}: data: no base64: {error}") from None
     yield
-    return replace(message, data=b"".join(pieces))
+    return message, b"".join(pieces)
 
 
 IN_STEPS: Final[dict[type[RaftMessage], Callable[[bytes], Generator[None, None, RaftMessage]]]] = {
+    AppendEntryRequest: append_in_steps,
     InstallSnapshotRequest: snapshot_in_steps,
     PushEntryRequest: push_in_steps,
 }

@@ -19,7 +19,6 @@ from tests.integration.controller.quorum import (
     until,
 )
 
-from turbopump.controller.driver import CLIENT_BODY_MAX
 from turbopump.controller.node import ControllerNode
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.types import StoreError
@@ -224,7 +223,7 @@ def test_who_cannot_write_says_nothing_until_it_can_again(tmp_path: Path) -> Non
                 await broker.register(1)
                 files.is_full = True
                 # Entries beyond the file's room: it has to be replaced.
-                large = "x" * (CLIENT_BODY_MAX // 2)
+                large = "x" * (32 << 10)
                 fields = {"clusterName": CLUSTER, "brokerName": large}
                 own_id = LedgerClient(broker, node.address, "n0")
                 event = {**fields, "brokerAddress": "a:1", "registerCheckCode": "a:1;1"}

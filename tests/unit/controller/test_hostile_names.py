@@ -18,7 +18,13 @@ from tests.unit.controller.test_driver import HeldDisk
 from turbopump.controller import events, handlers
 from turbopump.controller.config import ControllerConfig
 from turbopump.controller.core import ControllerCore
-from turbopump.controller.driver import CLIENT_BODY_MAX, LEDGER_CODES, Driver, DriverParts
+from turbopump.controller.driver import (
+    CLIENT_BODY_MAX,
+    CLIENT_OPEN_MAX,
+    LEDGER_CODES,
+    Driver,
+    DriverParts,
+)
 from turbopump.controller.handlers import TEXTS_MAX, Controller
 from turbopump.controller.liveness import CONNECTION_MAX, NAMES_MAX
 from turbopump.controller.raft.core import Raft
@@ -264,8 +270,53 @@ def test_no_long_text_waits_for_a_slow_disk(world: World) -> None:
         told = answered(world.begin(code, b" " * (2 << 20) + b"{}"))
         assert told.code == ResponseCode.CONTROLLER_INVALID_REQUEST, code
     body = base64.b64encode(bytes(CLIENT_BODY_MAX + 1)).decode()
-    told = answered(world.begin(50001, dumped(LEDGER | {"body": body})))
+    told = answered(finished(world.begin(50001, dumped(LEDGER | {"body": body}))))
     assert "an entry over" in (told.remark or "")
+
+
+def test_a_client_of_the_log_appends_an_entry_of_a_mebibyte(world: World) -> None:
+    answer = world.ask(50001, dumped(LEDGER | {"body": entry_of(1 << 20)}))
+    world.pass_time(50)
+    assert answer is not None and answer.code == 200, answer
+    told = json.loads(bytes(answer.body))  # type: ignore[arg-type]
+    assert (told["code"], told["index"] >= 0) == (200, True), told
+
+
+def test_the_sum_of_the_entries_that_wait_is_bounded(world: World) -> None:
+    """The disk does nothing, so that each entry stays open."""
+    large, waiting, refused = entry_of(3 << 20), [], []
+    for _ in range(CLIENT_OPEN_MAX // (3 << 20) + 2):
+        answer = finished(world.begin(50001, dumped(LEDGER | {"body": large})))
+        (refused if isinstance(answer, Command) else waiting).append(answer)
+    assert len(waiting) == CLIENT_OPEN_MAX // (3 << 20)
+    assert {one.code for one in refused} == {ResponseCode.SYSTEM_BUSY}
+    for _ in range(20):
+        world.settle()
+        world.pass_time(50)
+    assert all(one.done for one in waiting)
+    answer = finished(world.begin(50001, dumped(LEDGER | {"body": large})))
+    assert isinstance(answer, Later), "what was answered counts no more"
+
+
+def test_an_entry_with_many_values_is_refused_before_objects_are_made(world: World) -> None:
+    text = b"\0\2" + b"{" + b'"a":[' + b"1," * 20_000 + b"1]}"
+    body = base64.b64encode(text).decode()
+    answer = world.ask(50001, dumped(LEDGER | {"body": body}))
+    assert answer is not None and "values" in (answer.remark or "")
+
+
+def finished(answer: Any) -> Any:
+    """The answer of a request that is read in steps."""
+    return finish(answer) if isinstance(answer, Generator) else answer
+
+
+def entry_of(size: int) -> str:
+    """An event that a controller of RocketMQ writes, with a member that nobody reads."""
+    members = {
+        "brokerAddress": "10.0.0.7:1", "brokerName": "padded", "clusterName": "C",
+        "newBrokerId": 1, "registerCheckCode": "10.0.0.7:1;1", "padding": "x" * size,
+    }  # fmt: skip
+    return base64.b64encode(b"\0\2" + dumped(members)).decode()
 
 
 def test_what_is_long_to_read_is_refused_before_objects_are_made(world: World) -> None:

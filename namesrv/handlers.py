@@ -277,10 +277,12 @@ def _put_key_value(
 
 def _get_key_value(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
     """101."""
-    header = read_header_if_any(headers.GetKVConfigRequest, request.fields)
-    value = server.key_values.get(header.namespace, header.key) if header else None
+    header = read_header(headers.GetKVConfigRequest, request.fields)
+    value = None
+    if header.namespace is not None and header.key is not None:
+        value = server.key_values.get(header.namespace, header.key)
     if value is None:
-        namespace, key = (header.namespace, header.key) if header else (NULL, NULL)
+        namespace, key = _shown(header.namespace), _shown(header.key)
         remark = f"No config item, Namespace: {namespace} Key: {key}"
         return response(request, ResponseCode.QUERY_NOT_FOUND, remark)
     return response(request, ResponseCode.SUCCESS, header=headers.GetKVConfigResponse(value))
@@ -290,8 +292,8 @@ def _delete_key_value(
     server: NameServer, request: Command, peer: Peer, now_ms: int
 ) -> Command | Later[Command]:
     """102: success also where nothing was."""
-    header = read_header_if_any(headers.DeleteKVConfigRequest, request.fields)
-    if header is None:
+    header = read_header(headers.DeleteKVConfigRequest, request.fields)
+    if header.namespace is None or header.key is None:
         return response(request, ResponseCode.SUCCESS)
     try:
         saved = server.key_values.delete(header.namespace, header.key)
@@ -315,10 +317,11 @@ def _list_key_values(
     server: NameServer, request: Command, peer: Peer, now_ms: int
 ) -> Command | Steps[Command]:
     """219."""
-    header = read_header_if_any(headers.GetKVListByNamespaceRequest, request.fields)
-    table = server.key_values.namespace(header.namespace) if header else None
+    header = read_header(headers.GetKVListByNamespaceRequest, request.fields)
+    name = header.namespace
+    table = None if name is None else server.key_values.namespace(name)
     if table is None:
-        remark = f"No config item, Namespace: {header.namespace if header else NULL}"
+        remark = f"No config item, Namespace: {_shown(name)}"
         return response(request, ResponseCode.QUERY_NOT_FOUND, remark)
     return _in_steps(request, {"table": dict(table)})
 
@@ -402,23 +405,25 @@ def _system_topics(server: NameServer, request: Command, peer: Peer, now_ms: int
 
 def _delete_topic(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
     """216."""
-    header = read_header_if_any(headers.DeleteTopicFromNamesrvRequest, request.fields)
-    if header is not None:
+    header = read_header(headers.DeleteTopicFromNamesrvRequest, request.fields)
+    if header.topic is not None:
         server.routes.delete_topic(header.topic, header.cluster_name or None)
     return response(request, ResponseCode.SUCCESS)
 
 
 def _register_topic(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
     """217."""
-    header = read_header_if_any(headers.RegisterTopicRequest, request.fields)
-    if header is None:
+    header = read_header(headers.RegisterTopicRequest, request.fields)
+    if header.topic is None:
         return response(request, ResponseCode.SUCCESS)
     wrong = check_lengths(topic=header.topic)
     if wrong is not None:
         return response(request, ResponseCode.SYSTEM_ERROR, wrong)
     data = _body(request)
-    if data and not server.routes.add_topic(
-        header.topic, TopicRouteData.from_json(bodies.small(data)).queue_datas
+    # A body of `null` is no route in RocketMQ, too: nothing is registered.
+    route = bodies.small(data) if data else None
+    if route is not None and not server.routes.add_topic(
+        header.topic, TopicRouteData.from_json(route).queue_datas
     ):
         remark = f"{MAX_QUEUE_DATAS} topics, or {MAX_SIZE} bytes of them, are registered"
         return response(request, ResponseCode.SYSTEM_ERROR, remark)
@@ -435,6 +440,11 @@ def _update_config(
 def _get_config(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
     """319."""
     return get_config(server.config, request)
+
+
+def _shown(text: str | None) -> str:
+    """A field in a remark, as Java prints it."""
+    return NULL if text is None else text
 
 
 def _body(request: Command) -> bytes:

@@ -57,10 +57,14 @@ def read_header(cls: type[H], fields: dict[str, str]) -> H:
 
 
 def read_header_if_any(cls: type[H], fields: dict[str, str]) -> H | None:
-    """As `read_header`; None for a request without any field. RocketMQ leaves every member of such
-    a header null and checks none (RemotingCommand.decodeCommandCustomHeader). Raises BadHeader.
+    """As `read_header`; None without a member that `cls` requires. RocketMQ leaves such a member
+    null and does not check it (RemotingCommand.decodeCommandCustomHeader, observed with the name
+    server of 5.5.0), and nothing is found under a null name. Raises BadHeader for a malformed one.
     """
-    return read_header(cls, fields) if fields else None
+    for _, key, _, required in _plan(cls):
+        if required and key not in fields:
+            return None
+    return read_header(cls, fields)
 
 
 def write_header(header: Any) -> dict[str, str]:

@@ -142,10 +142,10 @@ class PutKVConfigRequest:
 
 @dataclass(slots=True)
 class GetKVConfigRequest:
-    """101."""
+    """101; RocketMQ does not check its fields: a null one names no item."""
 
-    namespace: str
-    key: str
+    namespace: str | None = None
+    key: str | None = None
 
 
 @dataclass(slots=True)
@@ -157,17 +157,17 @@ class GetKVConfigResponse:
 
 @dataclass(slots=True)
 class DeleteKVConfigRequest:
-    """102."""
+    """102, unchecked as 101."""
 
-    namespace: str
-    key: str
+    namespace: str | None = None
+    key: str | None = None
 
 
 @dataclass(slots=True)
 class GetKVListByNamespaceRequest:
-    """219."""
+    """219, unchecked as 101."""
 
-    namespace: str
+    namespace: str | None = None
 
 
 @dataclass(slots=True)
@@ -207,14 +207,15 @@ class GetTopicsByClusterRequest:
 
 @dataclass(slots=True)
 class DeleteTopicFromNamesrvRequest:
-    """216. Without a cluster the topic goes from all of them."""
+    """216. Without a cluster the topic goes from all of them. RocketMQ does not check the topic."""
 
-    topic: str
+    topic: str | None = None
     cluster_name: str | None = None
 
 
 @dataclass(slots=True)
 class RegisterTopicRequest:
-    """217; the body is a TopicRouteData of which the queues count."""
+    """217; the body is a TopicRouteData of which the queues count. RocketMQ does not check the
+    topic."""
 
-    topic: str
+    topic: str | None = None

@@ -189,12 +189,6 @@ def test_an_unknown_topic_is_17(bench: Bench) -> None:
     assert said(bench.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="X")) == (17, remark)
 
 
-def test_a_route_request_without_topic_is_1(bench: Bench) -> None:
-    answer = bench.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, acceptStandardJsonOnly="true")
-    assert answer.code == 1
-    assert "topic" in (answer.remark or "")
-
-
 def test_a_name_server_may_wait_for_its_brokers(bench: Bench) -> None:
     bench.register()
     bench.server.config.need_wait_for_service = True

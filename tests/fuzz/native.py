@@ -9,6 +9,8 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 SOURCES: Final = Path(__file__).resolve().parent / "native"
+BUILD_S: Final = 1_800
+"""Of one command of the compiler: minutes on a machine with much other work."""
 NAMES: Final = tuple(
     sorted(path.stem for path in SOURCES.glob("*.c") if path.stem not in ("replay",))
 )
@@ -61,8 +63,14 @@ def _compile(name: str, fuzzer: bool, arguments: list[str], folder: Path) -> Non
         command = ["cc", "-fsanitize=address,undefined"]
     try:
         done = subprocess.run(
-            [*command, *FLAGS, *arguments], cwd=folder, capture_output=True, text=True
+            [*command, *FLAGS, *arguments],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=BUILD_S,
         )
+    except subprocess.TimeoutExpired:
+        raise BuildFailed(f"{name} was not built within {BUILD_S} s") from None
     except FileNotFoundError:
         packages = "clang and libclang-rt-14-dev (apt-get install)" if fuzzer else "a C compiler"
         raise BuildFailed(f"{command[0]} is not there: install {packages}") from None

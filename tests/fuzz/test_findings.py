@@ -45,10 +45,12 @@ def test_every_finding_has_its_target() -> None:
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The native targets, built by the C compiler with sanitizers."""
+    """The native targets, built by the C compiler with sanitizers. The build has a limit of its own
+    (native.BUILD_S), which is not taken from the first test's time."""
     return native.build_replays(tmp_path_factory.mktemp("native"))
 
 
+@pytest.mark.timeout(120, func_only=True)
 @pytest.mark.parametrize("name", native.NAMES)
 def test_native_targets(name: str, programs: dict[str, Path], tmp_path: Path) -> None:
     """Over seeds and findings."""

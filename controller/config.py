@@ -7,7 +7,18 @@ or a socket. Called by node.py, the CLI, cluster.py and the handlers of 1009/101
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from turbopump.engine.keys import BOOLEAN, COUNT, INT32_MAX, OURS, PORT, TEXT, Kind, between, key
+from turbopump.engine.keys import (
+    BOOLEAN,
+    COUNT,
+    HOST,
+    INT32_MAX,
+    OURS,
+    PORT,
+    TEXT,
+    Kind,
+    between,
+    key,
+)
 from turbopump.net.config.idle import NETTY_CLIENT_KEYS, NETTY_SERVER_KEYS, idle_keys
 from turbopump.net.config.node_config import NodeConfig
 from turbopump.net.transport.options import CLIENT_TLS_KEYS, SERVER_TLS_KEYS
@@ -136,7 +147,7 @@ class ControllerConfig(NodeConfig):
 
     bind_address: str = key(
         "bindAddress",
-        TEXT,
+        HOST,
         "",
         "The address to listen at; empty: the host of its own entry in the peers, or all.",
         rocketmq="0.0.0.0",

@@ -106,7 +106,14 @@ def _show_boolean(value: bool) -> str:
     return "true" if value else "false"
 
 
+def bare_host(text: str) -> str:
+    """A host without the brackets that an IPv6 address has before a port: `[::1]` is `::1`."""
+    return text[1:-1] if text.startswith("[") and text.endswith("]") else text
+
+
 TEXT: Final = Kind("text", str)
+HOST: Final = Kind("text", bare_host)
+"""A name or an address, IPv6 in brackets or without."""
 BOOLEAN: Final = Kind("true or false", _boolean, _show_boolean)
 """In any case, as Java reads it."""
 

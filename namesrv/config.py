@@ -6,7 +6,7 @@ and the handlers of 318/319.
 
 from dataclasses import dataclass
 
-from turbopump.engine.keys import BOOLEAN, INT32_MAX, PORT, TEXT, between, key
+from turbopump.engine.keys import BOOLEAN, HOST, INT32_MAX, PORT, TEXT, between, key
 from turbopump.net.config.idle import NETTY_CLIENT_KEYS, NETTY_SERVER_KEYS, idle_keys
 from turbopump.net.config.node_config import NodeConfig
 from turbopump.net.transport.options import SERVER_TLS_KEYS
@@ -51,7 +51,7 @@ class NamesrvConfig(NodeConfig):
     TLS = SERVER_TLS_KEYS
     NEVER_BY_REQUEST = NodeConfig.NEVER_BY_REQUEST | {"configStorePath", "kvConfigPath"}
 
-    bind_address: str = key("bindAddress", TEXT, "0.0.0.0", "The address to listen at.")
+    bind_address: str = key("bindAddress", HOST, "0.0.0.0", "The address to listen at.")
     listen_port: int = key(
         "listenPort", PORT, 9876, "Where clients and brokers connect; 0: a free port."
     )

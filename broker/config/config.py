@@ -27,6 +27,7 @@ from turbopump.engine.keys import (
     ANY,
     BOOLEAN,
     COUNT,
+    HOST,
     INT32_MAX,
     INT64_MAX,
     NAME_SERVERS,
@@ -81,12 +82,12 @@ class BrokerConfig(NodeConfig):
     )
     broker_ip1: str = key(
         "brokerIP1",
-        TEXT,
+        HOST,
         "",
         "The host at which clients find this broker; empty: an address of the machine.",
         rocketmq=OF_MACHINE,
     )
-    bind_address: str = key("bindAddress", TEXT, "0.0.0.0", "The address to listen at.")
+    bind_address: str = key("bindAddress", HOST, "0.0.0.0", "The address to listen at.")
     listen_port: int = key(
         "listenPort",
         PORT,
@@ -475,7 +476,7 @@ class BrokerConfig(NodeConfig):
         "metricsPromExporterPort", PORT, 5557, "The port at which they are."
     )
     metrics_prom_exporter_host: str = key(
-        "metricsPromExporterHost", TEXT, "", "The address at which they are; empty: bindAddress."
+        "metricsPromExporterHost", HOST, "", "The address at which they are; empty: bindAddress."
     )
     slave_read_enable: bool = key(
         "slaveReadEnable",

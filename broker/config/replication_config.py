@@ -14,6 +14,7 @@ from turbopump.engine.keys import (
     ANY,
     BOOLEAN,
     COUNT,
+    HOST,
     INT32_MAX,
     OURS,
     PORT,
@@ -70,7 +71,7 @@ class ReplicationConfig:
     )
     broker_ip2: str = key(
         "brokerIP2",
-        TEXT,
+        HOST,
         "",
         "The host at which replicas find this broker; empty: brokerIP1.",
         rocketmq=OF_MACHINE,

@@ -11,6 +11,7 @@ from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.config.replication_config import OF_MACHINE, BrokerRole
 from turbopump.engine.keys import (
     BOOLEAN,
+    HOST,
     INT32_MAX,
     NAME_SERVERS,
     OURS,
@@ -79,7 +80,7 @@ class ContainerConfig(NodeConfig):
     NODE = "the container"
     NEVER_BY_REQUEST = NodeConfig.NEVER_BY_REQUEST | {"brokerConfigPaths"}
 
-    bind_address: str = key("bindAddress", TEXT, "0.0.0.0", "The address to listen at.")
+    bind_address: str = key("bindAddress", HOST, "0.0.0.0", "The address to listen at.")
     listen_port: int = key(
         "listenPort", PORT, 10_811, "Where requests that add and remove brokers go; 0: a free port."
     )

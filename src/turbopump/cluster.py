@@ -21,7 +21,7 @@ from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.node import BrokerNode, StartError
 from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.disk.segments import file_size_in
-from turbopump.engine.keys import BOOLEAN
+from turbopump.engine.keys import BOOLEAN, bare_host
 from turbopump.engine.types import Progress, StoreError
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.node import NameServerNode
@@ -127,7 +127,7 @@ class Cluster:
             self._temporary = tempfile.TemporaryDirectory("-turbopump")
             data = self._temporary.name
         self.data = Path(data)
-        self._host = host
+        self._host = bare_host(host)
         self._ports = namesrv_port, broker_port
         self._controller_port = controller_port
         self._replicas = replicas

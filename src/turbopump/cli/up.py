@@ -121,7 +121,9 @@ def up(
     from turbopump.cli.group.beside import beside_of
     from turbopump.cli.progress import Recovering
     from turbopump.cluster import Cluster
+    from turbopump.engine.keys import bare_host
 
+    host = bare_host(host)
     if not host:
         raise UserError("no address to listen at is given: --host HOST")
     properties = {} if config is None else read_properties(config)

@@ -13,6 +13,7 @@ from typing import Final
 
 from turbopump.engine.keys import (
     BOOLEAN,
+    HOST,
     INT32_MAX,
     NAME_SERVERS,
     OURS,
@@ -215,14 +216,14 @@ class ProxyConfig(NodeConfig):
         rocketmq="DefaultCluster",
     )
     bind_address: str = key(
-        "bindAddress", TEXT, "0.0.0.0", "The address to listen at.", rocketmq=OURS
+        "bindAddress", HOST, "0.0.0.0", "The address to listen at.", rocketmq=OURS
     )
     grpc_server_port: int = key(
         "grpcServerPort", PORT, 8081, "Where clients connect; 0: a free port."
     )
     local_serve_addr: str = key(
         "localServeAddr",
-        TEXT,
+        HOST,
         "",
         "The host in routes for a client that does not say where it connects to; empty:"
         " bindAddress, or the loopback address.",

@@ -169,7 +169,7 @@ def make_broker(
         delay=delay,
         transactions=ends,
         half_checks=HalfChecks(
-            *(ends, store, role, topics, producers, config, around.steady_ms),
+            *(ends, store, role, topics, producers, config, around.steady_ms, around.wall_ms),
             HalfEscape(ends, store, role, committed, escape),
         ),
         half_counts=half_counts,

@@ -33,8 +33,8 @@ from turbopump.pyx.record import Record
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "delayOffset.json"
-MAX_PER_STEP = 256
-"""Messages of all levels delivered by one step, some 10 ms: sends and pulls come in between."""
+MAX_PER_STEP = 128
+"""Messages of all levels delivered by one step, some 5 ms: sends and pulls are served after it."""
 BYTES_OF_STEP = 4 << 20
 """Bytes of the messages that one step delivers, and one message more."""
 _HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"

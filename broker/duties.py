@@ -4,7 +4,7 @@ Owns when each duty is due and which tables are being written. It must never do 
 the parts of the broker do. Made by node.py for each opening of the store; called at each tick, and
 by what comes due between two ticks.
 
-    tick -> steps that may have more to do: again after a pause, sends and pulls come in between
+    tick -> a chain of steps for each duty with a backlog, with pauses in which sends are served
          -> tables that have changed: written by a disk's thread, each by one write at a time
 """
 
@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from turbopump.broker.assignment.history import lines_of
+from turbopump.broker.chain import PAUSE_MS, Chain
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers import clients
 from turbopump.broker.pop.order_info import FILE_NAME as ORDERS_FILE
@@ -34,8 +35,6 @@ from turbopump.engine.types import QueueOffset
 
 logger = logging.getLogger(__name__)
 
-PAUSE_MS: Final = 2
-"""Between two steps of a backlog: sends and pulls come in between."""
 ORDERS_SAVE_MS: Final = 10_000
 """Between two savings of ordered batches (ConsumerOrderInfoManager is persisted so often)."""
 HISTORY_INTERVAL_MS, UNUSED_INTERVAL_MS = 1_000, 60_000
@@ -64,9 +63,16 @@ class Duties:
         self._due_ms: dict[str, int] = {}
         self._saving: set[str] = set()
         self._unsaved: set[str] = set()
-        self._timers_due: asyncio.TimerHandle | None = None
-        self._context.store.on_arrival(self._timer_arrived)
-        self._context.timers.on_ready = self._hurry_timers
+        context = self._context
+        self._timers = self._chain("the delivery of timers", self._deliver_timers)
+        self._chains = (
+            self._chain("the delivery of delayed messages", self._stepping(context.delay.step)),
+            self._chain("the check of half messages", self._stepping(context.half_checks.step)),
+            self._timers,
+            self._chain("the revival of popped messages", self._stepping(context.pop.step)),
+        )
+        context.store.on_arrival(self._timer_arrived)
+        context.timers.on_ready = self._timers.hurry
 
     def tick(self) -> None:
         """All that is due now."""
@@ -74,10 +80,8 @@ class Duties:
         steady_ms = ground.steady_ms()
         guarded(lambda: context.holds.tick(steady_ms), "the long polls' tick")
         guarded(lambda: context.pop.waiters.tick(steady_ms), "the waiting pops' tick")
-        self._step("the delivery of delayed messages", context.delay.step)
-        self._step("the check of half messages", context.half_checks.step)
-        guarded(self._deliver_timers, "the delivery of timers")
-        self._step("the revival of popped messages", context.pop.step)
+        for chain in self._chains:
+            chain.tick()
         guarded(context.lags.tick, "the walk over the consumer groups")
         guarded(context.assignments.tick, "the assignments' tick")
         self.every("housekeeping", clients.HOUSEKEEPING_INTERVAL_MS, self._housekeep)
@@ -89,9 +93,8 @@ class Duties:
 
     def stop(self) -> None:
         """Nothing more is due."""
-        due, self._timers_due = self._timers_due, None
-        if due is not None:
-            due.cancel()
+        for chain in self._chains:
+            chain.stop()
 
     def every(self, name: str, interval_ms: int, work: Callable[[], object]) -> None:
         """Run `work` once an interval; the first time one interval after the start."""
@@ -103,18 +106,12 @@ class Duties:
             guarded(work, name)
         self._due_ms[name] = due_ms
 
-    def _step(self, name: str, step: Callable[[int], bool]) -> None:
-        """A step of what may be a backlog, and the next one after a pause."""
+    def _chain(self, name: str, step: Callable[[], int | None]) -> Chain:
+        return Chain(self._ground.loop, name, step, lambda: self._context.shutting_down)
 
-        def go() -> None:
-            if step(self._ground.now_ms()) and not self._context.shutting_down:
-                self._ground.loop.call_later(PAUSE_MS / 1000, go_on)
-
-        def go_on() -> None:
-            if not self._context.shutting_down:
-                guarded(go, name)
-
-        guarded(go, name)
+    def _stepping(self, step: Callable[[int], bool]) -> Callable[[], int | None]:
+        """The step of a duty that only returns whether it has more to do."""
+        return lambda: PAUSE_MS if step(self._ground.now_ms()) else None
 
     def _housekeep(self) -> None:
         clients.housekeeping(self._context)
@@ -138,31 +135,13 @@ class Duties:
 
     # Timers are due at a millisecond, not at a tick.
 
-    def _deliver_timers(self) -> None:
-        self.stop()
-        now_ms, steady_ms = self._ground.now_ms(), self._ground.steady_ms()
-        wait_ms = self._context.timers.step(now_ms, steady_ms)
-        if wait_ms is not None:
-            self._timers_in(max(wait_ms, PAUSE_MS))
-
-    def _timers_in(self, wait_ms: int) -> None:
-        if not self._context.shutting_down:
-            self._timers_due = self._ground.loop.call_later(wait_ms / 1000, self._timers_now)
-
-    def _timers_now(self) -> None:
-        if not self._context.shutting_down:
-            guarded(self._deliver_timers, "the delivery of timers")
+    def _deliver_timers(self) -> int | None:
+        wait_ms = self._context.timers.step(self._ground.now_ms(), self._ground.steady_ms())
+        return None if wait_ms is None else max(wait_ms, PAUSE_MS)
 
     def _timer_arrived(self, topic: str, _queue_id: int, _end: QueueOffset) -> None:
         if topic == TIMER_TOPIC:
-            self._hurry_timers()
-
-    def _hurry_timers(self) -> None:
-        """Soon, for all that one turn of the loop brings."""
-        due = self._timers_due
-        if due is None or due.when() > self._ground.loop.time() + PAUSE_MS / 1000:
-            self.stop()
-            self._timers_in(PAUSE_MS)
+            self._timers.hurry()
 
     # Tables
 

@@ -169,7 +169,7 @@ def make_broker(
         delay=delay,
         transactions=ends,
         half_checks=HalfChecks(
-            *(ends, store, role, topics, producers, config, around.steady_ms),
+            *(ends, store, role, topics, producers, config, around.steady_ms, around.wall_ms),
             HalfEscape(ends, store, role, committed, escape),
         ),
         half_counts=half_counts,
@@ -389,7 +389,6 @@ def _serve_pops(context: BrokerContext) -> None:
     )
     fast.lane.serve_pops(fast.pops)
     context.offsets.collect_popped = fast.collect_popped
-    context.topics.on_made = fast.made
     pop.in_flight.collect = fast.acks.tell
     pop.log.put_natively = partial(_put_check_point, context)
 
@@ -407,6 +406,7 @@ def _tie(context: BrokerContext, wall_ms: Callable[[], int]) -> None:
 
     def replaced(names: list[str]) -> None:
         fast.forget(names)
+        store.forget_targets()
         assignments.topics_changed(names)
 
     def consumers_changed(group: str) -> None:
@@ -430,7 +430,13 @@ def _tie(context: BrokerContext, wall_ms: Callable[[], int]) -> None:
                 lambda: {topic: count} if count else {}, wall_ms(), always=True
             )
 
+    def made(names: list[str]) -> None:
+        fast.made(names)
+        store.forget_targets()
+
     store = context.store
+    store.queue_of = context.topics.queue_of
+    context.topics.on_made = made
     context.timers.on_delivered = context.delay.on_delivered = delivered
     context.transactions.on_delivered = delivered
     store.on_arrival(arrived)

@@ -14,6 +14,7 @@ void dsp_init(struct dsp_table *table)
     memset(table, 0, sizeof *table);
     table->first_arrived = table->last_arrived = -1;
     table->last_log_offset = -1;
+    table->opened = 1;
 }
 
 uint32_t dsp_hash(const uint8_t *topic, size_t topic_size, int32_t queue_id)

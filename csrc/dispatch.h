@@ -55,6 +55,7 @@ struct dsp_slot {
     int64_t next_offset;        /* queue offset of the next append */
     struct qm_head times;       /* of dsp_table.marks[slot number * QM_MARKS] */
     int32_t next_arrived;       /* list of slots that got units, see dsp_table */
+    uint32_t opened; /* equal to dsp_table.opened: its topic has this queue, as the broker found */
     uint8_t plain;
     uint8_t arrived;
 };
@@ -75,6 +76,7 @@ struct dsp_table {
      * it, and the next file does not know. */
     int64_t last_log_offset; /* -1: none */
     uint32_t last_keys;
+    uint32_t opened; /* never 0; another number closes all slots */
     int32_t recent[DSP_RECENT]; /* slot + 1 that was found last for a queue id, 0: none */
 };
 

@@ -61,7 +61,7 @@ static int own_text(const struct lane *lane, struct trf_text came, int unended,
 {
     size_t size = came.size + (unended ? 1 : 0) + lane->own_properties.size;
     uint8_t *at = lane->texts;
-    if (size > LANE_TEXT_ROOM) {
+    if (size > LANE_SENT_MAX) {
         return 0;
     }
     if (came.size > 0) {
@@ -116,7 +116,7 @@ static size_t put_one(struct lane *lane, const struct trf_properties *properties
     }
     if (as->kind != LANE_PLAIN) {
         const uint8_t *end =
-            lane_put_kept(lane->texts + stored.size, lane->texts + LANE_TEXT_ROOM, as->kind, send,
+            lane_put_kept(lane->texts + stored.size, lane->texts + LANE_SENT_MAX, as->kind, send,
                           properties->unique_key, as->slot_ms);
         if (end == NULL) {
             return 0;
@@ -135,12 +135,35 @@ static size_t put_one(struct lane *lane, const struct trf_properties *properties
     return size;
 }
 
-/* Whether an element of a batch may ask for light queues: its properties are not read here, and the
- * handler, which reads them, refuses it. */
-static int may_want_light_queues(struct trf_text batch)
+/* Whether an element of a batch may ask for something that no batch gets: a time, a transaction,
+ * light queues, or more room than there is. The handler, which reads its properties, refuses it. */
+static int may_be_special(const struct rec_fields *element)
 {
-    static const char name[] = "INNER_MULTI_DISPATCH";
-    return memmem(batch.at, batch.size, name, sizeof name - 1) != NULL;
+    static const char *const names[] = {"INNER_MULTI_DISPATCH", "DELAY\001", "TIMER_DEL",
+                                        "TRAN_MSG\001"};
+    if (element->properties_size > LANE_SENT_MAX) {
+        return 1;
+    }
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (memmem(element->properties, element->properties_size, names[i], strlen(names[i]))) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Whether all elements of a batch are plain. */
+static int is_plain_batch(struct trf_text batch)
+{
+    struct rec_fields element;
+    size_t at = 0;
+    memset(&element, 0, sizeof element);
+    while (at < batch.size) {
+        if (!rec_next_element(batch.at, batch.size, &at, &element) || may_be_special(&element)) {
+            return 0;
+        }
+    }
+    return 1;
 }
 
 /* The records of a batch; 0 where they do not fit or are refused. */
@@ -150,7 +173,7 @@ static size_t put_batch(struct lane *lane, struct trf_text body, const struct re
     const struct log_tail *tail = lane->tail;
     size_t at = (size_t)(tail->end - tail->base), start = at;
     enum rec_reason reason;
-    if ((fields->sys_flag & LANE_TRANSACTION_BITS) || may_want_light_queues(body) ||
+    if ((fields->sys_flag & LANE_TRANSACTION_BITS) || !is_plain_batch(body) ||
         rec_encode_batch(tail->memory, at, tail->size, body.at, body.size, fields, count,
                          &reason) != REC_OK) {
         return 0;

@@ -72,6 +72,9 @@ struct lane {
     int64_t *log_offsets; /* room for every element a body of max_body can hold */
     struct lane_counts counts;
 };
+/* A message that is sent leaves room for the properties that brokers add to it later: for its
+ * delivery, retries and checks (LATER_MAX of broker/handlers/room.py). */
+enum { LANE_LATER_MAX = 1024, LANE_SENT_MAX = REC_MAX_PROPERTIES - LANE_LATER_MAX };
 enum { LANE_TEXT_ROOM = REC_MAX_PROPERTIES };
 
 struct lane_sent {

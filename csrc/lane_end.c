@@ -174,6 +174,9 @@ enum lane_outcome lane_end(struct lane *lane, const struct trf_end *end, int64_t
         return LANE_ELSEWHERE;
     }
     topic = &lane->rows[number];
+    if (queue_id >= topic->queue_limit) {
+        return LANE_ELSEWHERE; /* the topic has fewer queues than when the message was sent */
+    }
     if (end->commit_or_rollback == SYS_COMMIT) {
         number = dsp_find(lane->queues, name.at, name.size, (int32_t)queue_id);
         if (number < 0 || !lane->queues->slots[number].plain) {

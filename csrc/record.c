@@ -314,7 +314,7 @@ enum rec_status rec_encode(uint8_t *buf, size_t at, size_t limit, const struct r
 
 /* Read the element at batch[*at:len) into fields and move *at behind it; 0 if it does not fit, or
  * is not as long as it says. */
-static int next_element(const uint8_t *batch, size_t len, size_t *at, struct rec_fields *fields)
+int rec_next_element(const uint8_t *batch, size_t len, size_t *at, struct rec_fields *fields)
 {
     const uint8_t *element = batch + *at;
     size_t left = len - *at;
@@ -358,7 +358,7 @@ static enum rec_status measure_batch(const uint8_t *batch, size_t len,
     *reason = REC_FINE;
     *count = *total = 0;
     while (at < len) {
-        if (!next_element(batch, len, &at, &fields)) {
+        if (!rec_next_element(batch, len, &at, &fields)) {
             return bad(reason, REC_BAD_BATCH);
         }
         if (rec_measure(&fields, &size, reason) != REC_OK) {
@@ -382,7 +382,7 @@ enum rec_status rec_count_batch(const uint8_t *batch, size_t len, size_t *count,
     *reason = REC_FINE;
     *count = *payload = 0;
     while (at < len) {
-        if (*count == REC_BATCH_COUNT_MAX || !next_element(batch, len, &at, &fields)) {
+        if (*count == REC_BATCH_COUNT_MAX || !rec_next_element(batch, len, &at, &fields)) {
             return bad(reason, REC_BAD_BATCH);
         }
         *payload += fields.body_size + fields.properties_size;
@@ -406,7 +406,7 @@ enum rec_status rec_encode_batch(uint8_t *buf, size_t at, size_t limit, const ui
         return REC_NO_ROOM;
     }
     for (size_t i = 0; i < *count; i++) {
-        next_element(batch, len, &read, &fields);
+        rec_next_element(batch, len, &read, &fields);
         rec_measure(&fields, &size, reason);
         encode(buf + at, &fields, size);
         at += size;

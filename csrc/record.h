@@ -171,6 +171,10 @@ struct rec_fields {
 };
 
 /* The size of the record these fields make: REC_OK or REC_BAD. */
+/* The element of a batch body at *at, into body and properties; 0 if it is malformed. *at is moved
+ * behind it. */
+int rec_next_element(const uint8_t *batch, size_t len, size_t *at, struct rec_fields *fields);
+
 enum rec_status rec_measure(const struct rec_fields *fields, size_t *size, enum rec_reason *reason);
 
 /* Encode at buf[at:limit); the record and a filler must fit, else REC_NO_ROOM and no byte is

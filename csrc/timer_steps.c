@@ -188,7 +188,8 @@ static size_t put_text(uint8_t *at, const uint8_t *came, size_t size, int64_t wr
     return (size_t)(at - begin);
 }
 
-/* The queue that a message is for; NULL where it is not one whose units are written natively. */
+/* The queue that a message is for; NULL where it is not one whose units are written natively, or
+ * where the broker has not found since its topic changed that the topic has this queue. */
 static struct dsp_slot *target(struct dsp_table *queues, const struct trf_properties *properties,
                                int32_t *queue_id)
 {
@@ -203,7 +204,9 @@ static struct dsp_slot *target(struct dsp_table *queues, const struct trf_proper
     }
     *queue_id = (int32_t)number;
     slot = dsp_find(queues, topic.at, topic.size, *queue_id);
-    return slot >= 0 && queues->slots[slot].plain ? &queues->slots[slot] : NULL;
+    return slot >= 0 && queues->slots[slot].plain && queues->slots[slot].opened == queues->opened
+               ? &queues->slots[slot]
+               : NULL;
 }
 
 static void fill(struct rec_fields *fields, struct tmr_file log, const struct rec_row *row)

@@ -73,6 +73,9 @@ class Store(StoreReader):
         self._replicated: Replicated | None = None
         self._retention = Retention(parts, parts.checkpointer, disk, opened.room)
         self.deletions = TopicDeletions(parts, self._retention)
+        self.queue_of: Callable[[str, int], int] = lambda _topic, queue_id: queue_id
+        """Returns the queue for a message that waited for a queue of a topic, which may have fewer
+        by now; to be replaced."""
         self._checkpointer.start(opened.steady_ms)
         self._retention.start(opened.steady_ms)
 
@@ -315,6 +318,10 @@ class Store(StoreReader):
         lane.is_sync, lane.tells = self._is_sync, self._replicated is not None
         self.statistics.lane = lane
         return lane
+
+    def forget_targets(self) -> None:
+        """Topics have changed: `queue_of` may return another queue than before."""
+        self._queues.table.close_slots()
 
     def timer_ground(self) -> TimerGround:
         """What engine/timer/timer_batches.py works on: what it appends is as if `append` had."""

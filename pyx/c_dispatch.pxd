@@ -42,6 +42,7 @@ cdef extern from "dispatch.h" nogil:
         int64_t max_log_offset
         int64_t next_offset
         qm_head times
+        uint32_t opened
         uint8_t plain
     struct dsp_table:
         dsp_slot *slots
@@ -52,6 +53,7 @@ cdef extern from "dispatch.h" nogil:
         size_t delay_count
         const idx_file *index
         int32_t first_arrived
+        uint32_t opened
         int64_t last_log_offset
     struct dsp_stop:
         dsp_status status

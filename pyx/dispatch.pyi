@@ -84,6 +84,12 @@ class QueueTable:
     def is_plain(self, slot: int) -> bool:
         """Whether the records of the queue are dispatched natively."""
 
+    def open_slot(self, slot: int) -> None:
+        """Messages that waited for the queue may be put into it natively: its topic has it."""
+
+    def close_slots(self) -> None:
+        """Undo all `open_slot`: topics have changed."""
+
     def changed(self) -> None:
         """Queues begin elsewhere now: remembered positions are void."""
 

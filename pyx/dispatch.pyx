@@ -158,6 +158,14 @@ cdef class QueueTable:
         """Whether the records of the queue are dispatched natively."""
         return self.at(slot).plain
 
+    def open_slot(self, int32_t slot) -> None:
+        """Messages that waited may go into the queue; see the stub."""
+        self.at(slot).opened = self.table.opened
+
+    def close_slots(self) -> None:
+        """Undo all `open_slot`."""
+        self.table.opened = self.table.opened % <uint32_t>0xFFFFFFFF + 1
+
     def changed(self) -> None:
         """Queues begin elsewhere now: remembered positions are void."""
         self.generation += 1

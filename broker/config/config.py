@@ -397,6 +397,13 @@ class BrokerConfig(NodeConfig):
     recall_message_enable: bool = key(
         "recallMessageEnable", BOOLEAN, False, "Whether producers may recall timers.", live=True
     )
+    append_topic_for_timer_delete_key: bool = key(
+        "appendTopicForTimerDeleteKey",
+        BOOLEAN,
+        False,
+        "Whether a recall that is stored names its message by topic and key.",
+        live=True,
+    )
     allow_recall_when_broker_not_writeable: bool = key(
         "allowRecallWhenBrokerNotWriteable",
         BOOLEAN,

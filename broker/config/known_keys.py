@@ -28,7 +28,6 @@ _OF_RELEASE: Final = """
     adminBrokerThreadPoolQueueCapacity int 10000
     appendAckAsync boolean false
     appendCkAsync boolean false
-    appendTopicForTimerDeleteKey boolean false
     asyncSendEnable boolean true
     authConfigPath String -
     authenticationEnabled boolean false refused clients are not authenticated here

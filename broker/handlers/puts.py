@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from turbopump.broker.context import BrokerContext
+from turbopump.broker.handlers.room import leaves_room
 from turbopump.broker.scheduled.half_messages import HALF_TOPIC, QUEUE_ID, add_half_properties
 from turbopump.broker.scheduled.timer_messages import (
     TIMER_PROPERTIES,
@@ -64,13 +65,15 @@ def put(
     now_ms: int,
     *,
     must_wait: bool = False,
+    is_sent: bool = False,
     from_ms: int | None = None,
 ) -> Put | Refusal | TimerRefusal:
     """Store one message; what is delayed goes to its level's queue, or that of timers (messages.md
     0.6, 1.1, 2.2).
 
-    `must_wait`: whatever its WAIT property says, it is to be as safe as any other. `from_ms`: what
-    is due then or before waits for nothing, without it what is due now.
+    `must_wait`: whatever its WAIT property says, it is to be as safe as any other. `is_sent`: a
+    client sends it, so that it needs room for properties that are added later. `from_ms`: what is
+    due then or before waits for nothing, without it what is due now.
     """
     level = delay_level(draft.properties)
     if level is None or not _is_legal(broker, draft):
@@ -93,6 +96,8 @@ def put(
     if wants_light_queues(draft.topic, draft.properties):
         return Refusal.LIGHT_QUEUES_NOT_ENABLED
     message = _message(broker, draft, topic, queue_id)
+    if is_sent and not leaves_room(draft.properties, len(message.properties)):
+        return Put(Appended(PutStatus.PROPERTIES_SIZE_EXCEEDED))
     # A sender that does not wait learns nothing of replicas, and not kept from writing by them.
     return append(broker, message, now_ms, waits=must_wait or waits_for_store(draft.properties))
 
@@ -110,6 +115,8 @@ def put_half(broker: BrokerContext, draft: Draft, now_ms: int) -> Put | Refusal 
         return Refusal.LIGHT_QUEUES_NOT_ENABLED
     add_half_properties(draft.properties, draft.topic, draft.queue_id)
     message = _message(broker, draft, HALF_TOPIC, QUEUE_ID)
+    if not leaves_room(draft.properties, len(message.properties)):
+        return Put(Appended(PutStatus.PROPERTIES_SIZE_EXCEEDED))
     return append(broker, message, now_ms, waits=waits_for_store(draft.properties))
 
 

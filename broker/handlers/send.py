@@ -23,8 +23,9 @@ from turbopump.broker.handlers.puts import (
     waits_for_store,
     wants_light_queues,
 )
+from turbopump.broker.handlers.room import SENT_MAX, leaves_room
 from turbopump.broker.scheduled.half_messages import is_prepared
-from turbopump.broker.scheduled.timer_messages import TimerRefusal
+from turbopump.broker.scheduled.timer_messages import TimerRefusal, is_timer
 from turbopump.broker.tables.topic_attributes import CLEANUP_POLICY, COMPACTION
 from turbopump.broker.tables.topics import NOT_ALLOWED_SEND_TOPICS
 from turbopump.broker.traffic.fast_lane import MAX_WAITING
@@ -59,7 +60,11 @@ _STORED = {
 ELEMENTS_OF_STEP: Final = 2_000
 """Elements of a batch whose properties are read in one step: each takes some 2 us."""
 
-_LIGHT_QUEUES = names.INNER_MULTI_DISPATCH.encode()
+_SPECIAL = tuple(
+    text.encode()
+    for text in (names.INNER_MULTI_DISPATCH, f"{names.DELAY}\x01", "TIMER_DEL", "TRAN_MSG\x01")
+)
+"""A batch with none of these texts has no element that waits or asks for light queues."""
 _SLOT_MS = re.compile(r"[0-9]{1,18}", re.ASCII)
 _Sent = Command | Later[Command | None]
 
@@ -98,7 +103,7 @@ class SendHandler:
     ) -> _Sent | Steps[_Sent]:
         """Answer a send: at once, or when its record is as safe as flushDiskType asks.
 
-        `elements_checked`: no element of a batch asks for light queues.
+        `elements_checked`: no element of a batch asks for what batches do not get.
         """
         role = self._broker.role
         if not role.is_master:
@@ -110,7 +115,7 @@ class SendHandler:
             self._check_service(request, now_ms)
             topic = check_topic(self._broker, header, peer, now_ms)
             self._broker.fast.learn(topic)
-            if header.batch and not elements_checked and _LIGHT_QUEUES in bytes(_flat(request)):
+            if header.batch and not elements_checked and _may_be_special(_flat(request)):
                 _count_elements(self._broker, request)
                 return self._check_elements(request, header.topic, peer, now_ms)
             if header.batch:
@@ -164,7 +169,12 @@ class SendHandler:
         self._add_own_properties(properties)
         unique_key = properties.get(names.UNIQ_KEY) or broker.unique_ids.next()
         properties[names.UNIQ_KEY] = unique_key
-        outcome = put_half(broker, draft, now_ms) if is_half else put(broker, draft, now_ms)
+        self._check_recall(properties)
+        if is_half:
+            outcome = put_half(broker, draft, now_ms)
+        else:  # a retry has the properties of retries already
+            is_first = not draft.topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+            outcome = put(broker, draft, now_ms, is_sent=is_first)
         if isinstance(outcome, TimerRefusal):
             raise _refused_timer(broker, outcome)
         if isinstance(outcome, Refusal):
@@ -195,7 +205,7 @@ class SendHandler:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"batch request does not support retry group {header.topic}",
             )
-        if header.sys_flag & (TRANSACTION_BITS | INNER_BATCH_FLAGS) or delay_level(properties) != 0:
+        if header.sys_flag & (TRANSACTION_BITS | INNER_BATCH_FLAGS) or _waits(properties):
             raise _illegal(self._broker)
         if wants_light_queues(header.topic, properties):
             raise _no_light_queues()
@@ -221,6 +231,8 @@ class SendHandler:
             outcome = append(self._broker, message, now_ms, batch=True)
         else:
             self._fill_inner_batch(message, properties, count)
+            if not leaves_room(properties, len(message.properties)):
+                raise _illegal(self._broker)
             outcome = append(self._broker, message, now_ms)
         return self._answer(
             request, outcome, message.queue_id, unique_key, now_ms, batch_key=batch_key
@@ -238,10 +250,15 @@ class SendHandler:
     def _check_elements(
         self, request: Command, topic: str, peer: Peer, now_ms: int
     ) -> Steps[_Sent]:
-        """A batch that has the name of light queues somewhere: no element may ask for them."""
+        """No element of a batch may wait for a time or an end of a transaction, or ask for light
+        queues."""
         for number, (_flag, _body, encoded) in enumerate(decode_batch(_flat(request)), 1):
-            if wants_light_queues(topic, decode_properties(encoded)):
+            properties, refused = decode_properties(encoded), None
+            if wants_light_queues(topic, properties):
                 refused = _no_light_queues()
+            elif _waits(properties) or not leaves_room(properties, len(encoded)):
+                refused = _illegal(self._broker)
+            if refused is not None:
                 return self._reply(request, refused.code, refused.remark)
             if number % ELEMENTS_OF_STEP == 0:
                 yield
@@ -293,6 +310,14 @@ class SendHandler:
         if dead_letters is None:
             raise SendRefused(ResponseCode.SYSTEM_ERROR, f"topic[{draft.topic}] not exist")
         return dead_letters
+
+    def _check_recall(self, properties: dict[str, str]) -> None:
+        """A timer that names another one recalls it: where 370 may. Raises SendRefused."""
+        is_recall = names.TIMER_DEL_UNIQKEY in properties and is_timer(properties)
+        if is_recall and not self._broker.config.recall_message_enable:
+            raise SendRefused(
+                ResponseCode.NO_PERMISSION, "recall failed, recallMessageEnable is false"
+            )
 
     def _is_half(self, draft: Draft) -> bool:
         """Whether this is the first half of a transaction; raises SendRefused."""
@@ -459,6 +484,17 @@ def _count_elements(broker: BrokerContext, request: Command) -> int:
         return count_batch(_flat(request))[0]
     except ValueError:
         raise _illegal(broker) from None
+
+
+def _may_be_special(batch: Buffer) -> bool:
+    """Whether the elements of a batch have to be read."""
+    text = bytes(batch)
+    return len(text) > SENT_MAX or any(name in text for name in _SPECIAL)
+
+
+def _waits(properties: dict[str, str]) -> bool:
+    """Whether an element of a batch would have to wait, which the whole batch does not."""
+    return delay_level(properties) != 0 or is_timer(properties) or is_prepared(properties)
 
 
 def _no_light_queues() -> SendRefused:

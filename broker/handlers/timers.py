@@ -11,6 +11,7 @@ from typing import Final
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.puts import Draft, put
 from turbopump.broker.handlers.shapes import answer_in_steps
+from turbopump.broker.scheduled.timer_messages import delete_key
 from turbopump.broker.traffic.role import Put
 from turbopump.engine.later import Later
 from turbopump.engine.types import PutStatus
@@ -22,7 +23,8 @@ from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.send import RecallMessageRequest, RecallMessageResponse
-from turbopump.net.wire.message_id import RecallHandle, decode_handle
+from turbopump.net.wire.message_id import INVALID, RecallHandle, decode_handle
+from turbopump.net.wire.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
 RECALL_TAG: Final = "_RECALL_TAG_"
 NOT_NOW: Final = "recall failed, broker service not available"
@@ -69,7 +71,8 @@ def _recall(
     refused = _refusal(broker, header, now_ms)
     if isinstance(refused, tuple):
         return response(request, *refused, fields=region)
-    outcome = put(broker, _draft(header, refused, peer, now_ms), now_ms, must_wait=True)
+    draft = _draft(broker, header, refused, peer, now_ms)
+    outcome = put(broker, draft, now_ms, must_wait=True, is_sent=True)
     if not isinstance(outcome, Put):
         return response(request, ResponseCode.SYSTEM_ERROR, NOT_DONE, fields=region)
 
@@ -103,6 +106,8 @@ def _refusal(
         handle = decode_handle(header.recall_handle)
     except ValueError as error:
         return ResponseCode.ILLEGAL_OPERATION, str(error)
+    if not handle.message_id or not _is_printable(handle, header):
+        return ResponseCode.ILLEGAL_OPERATION, INVALID
     if handle.topic != header.topic:
         return ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match"
     if handle.broker_name != config.broker_name:
@@ -113,10 +118,23 @@ def _refusal(
     return handle
 
 
-def _draft(header: RecallMessageRequest, handle: RecallHandle, peer: Peer, now_ms: int) -> Draft:
+def _is_printable(handle: RecallHandle, header: RecallMessageRequest) -> bool:
+    """Whether the texts can be values of properties."""
+    texts = f"{handle.message_id}{header.producer_group or ''}"
+    return PROPERTY_SEPARATOR not in texts and NAME_VALUE_SEPARATOR not in texts
+
+
+def _draft(
+    broker: BrokerContext,
+    header: RecallMessageRequest,
+    handle: RecallHandle,
+    peer: Peer,
+    now_ms: int,
+) -> Draft:
+    with_topic = broker.config.append_topic_for_timer_delete_key
     properties = {
         names.TAGS: RECALL_TAG,
-        names.TIMER_DEL_UNIQKEY: handle.message_id,
+        names.TIMER_DEL_UNIQKEY: delete_key(handle.topic, handle.message_id, with_topic=with_topic),
         names.UNIQ_KEY: handle.message_id,
         names.TIMER_DELIVER_MS: handle.timestamp,
         names.BORN_TIMESTAMP: str(now_ms),

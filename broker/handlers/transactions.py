@@ -214,7 +214,7 @@ def _commit(
     assert where is not None, "it has been looked at"
     draft = Draft(
         topic=where[0],
-        queue_id=where[1],
+        queue_id=broker.store.queue_of(*where),
         body=record.body,
         properties=committed_properties(half.properties),
         flag=record.flag,

@@ -33,8 +33,10 @@ from turbopump.pyx.record import Record
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "delayOffset.json"
-MAX_PER_STEP = 256
-"""Messages of all levels delivered by one step, some 10 ms: sends and pulls come in between."""
+MAX_PER_STEP = 128
+"""Messages of all levels delivered by one step, some 5 ms: sends and pulls are served after it."""
+BYTES_OF_STEP = 4 << 20
+"""Bytes of the messages that one step delivers, and one message more."""
 _HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 MAX_LEVELS = 1_000
 """Of an answer; messageDelayLevel has 18, and no queue id of its topic can be over 65,535."""
@@ -62,6 +64,8 @@ class DelayedMessages:
         """Of level 1, 2, ..."""
         self._version_step = config.delay_offset_update_version_step
         self._steps = 0
+        self._left = 0
+        """Bytes that the step may still deliver."""
         self._escape = escape
         self._escaping: LevelEscape | None = None
         """While this replica acts for its master, and sends what is due to others."""
@@ -148,12 +152,17 @@ class DelayedMessages:
             self._kept.take_coming()
             return self._step_elsewhere(now_ms)
         self._stop_escaping()
-        budget = MAX_PER_STEP
-        for level in range(1, len(self._delays_ms) + 1):
+        budget, self._left = MAX_PER_STEP, BYTES_OF_STEP
+        for level in range(1, self._level_count() + 1):
             budget -= self._deliver_level(level, budget, now_ms)
-            if budget <= 0:
+            if budget <= 0 or self._left <= 0:
                 return True
         return False
+
+    def _level_count(self) -> int:
+        """Levels of messageDelayLevel, and those of before that still have a queue."""
+        queue_ids = self._store.queue_ids(SCHEDULE_TOPIC)
+        return max(len(self._delays_ms), min(max(queue_ids, default=-1) + 1, MAX_LEVELS))
 
     def _step_elsewhere(self, now_ms: int) -> bool:
         if not (self._role.is_acting and self._escape.is_on):
@@ -165,7 +174,7 @@ class DelayedMessages:
             version = self.data_version
             counter = version.counter + ACTING_STEP
             self._kept.data_version = replace(version, counter=counter, timestamp=now_ms)
-        return self._escaping.step(len(self._delays_ms), now_ms)
+        return self._escaping.step(self._level_count(), now_ms)
 
     def _stop_escaping(self) -> None:
         if self._escaping is not None:
@@ -219,6 +228,9 @@ class DelayedMessages:
                 break
             at = QueueOffset(at + 1)
             done += 1
+            self._left -= unit.size
+            if self._left <= 0:
+                break
         self._advance(level, at, done, now_ms)
         return done
 
@@ -241,10 +253,15 @@ class DelayedMessages:
         return QueueOffset(max(self._kept.current.get(level, 0), low))
 
     def is_due(self, level: int, unit: QueueUnit, now_ms: int) -> bool:
-        """Whether its time has come. Later than its delay from now can only mean that the clock was
-        set back: then it has."""
+        """Whether its time has come, or the clock was set back behind the time at which it was
+        stored. messageDelayLevel may have had a longer delay then."""
         due_ms = unit.tags_code
-        return not now_ms < due_ms <= now_ms + self._delays_ms[level - 1]
+        if due_ms <= now_ms:
+            return True
+        if level <= len(self._delays_ms) and due_ms <= now_ms + self._delays_ms[level - 1]:
+            return False
+        record = self._store.record_of(unit)
+        return record is None or now_ms < record.store_timestamp_ms
 
     def message_of(self, unit: QueueUnit) -> NewMessage | None:
         """The waiting message as its consumers get it; None: it never will be delivered."""
@@ -257,6 +274,8 @@ class DelayedMessages:
         message = _delivered(record)
         if message is None:
             logger.warning("delayed message at %d names no topic and queue: dropped", log_offset)
+        else:
+            message.queue_id = self._store.queue_of(message.topic, message.queue_id)
         return message
 
     def delivered_elsewhere(self, level: int, at: QueueOffset, now_ms: int) -> None:

@@ -4,8 +4,9 @@ Owns when a half message is asked about, renewed and given up (TransactionalMess
 the request to its producer (39). It must never end a transaction: the answer is a request of its
 own. Called by node.py, every tick and behind the turn while there is more to do.
 
-A half message that is asked about is written anew, with one check more, and the request names the
-new one: so the queue's old part can be forgotten. RocketMQ leaves the old one to its offset alone;
+A half message that is checked is stored again, with one check more, and the request names the new
+record: so the queue's old part can be forgotten. One in its immunity stays where it is, unless too
+many ended ones after it are kept because of it. RocketMQ leaves the old one to its offset alone;
 here an op message says that it is done with, so a crash in between does not make two of it.
 """
 
@@ -33,7 +34,7 @@ from turbopump.broker.tables.producers import ProducerTable
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.store import Store
-from turbopump.engine.types import Appended, LogOffset, NewMessage, PutStatus, QueueOffset
+from turbopump.engine.types import Appended, LogOffset, PutStatus, QueueOffset
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import new_request
@@ -43,15 +44,22 @@ from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
 
 logger = logging.getLogger(__name__)
 
-HALVES_OF_STEP: Final = 16
-"""Half messages that are looked at in one step: some 5 ms."""
+STEP_MS: Final = 5
+"""A step examines no further half message after this time."""
+HALVES_OF_STEP: Final = 256
+"""Half messages that one step examines at most; a check takes up to 1 ms."""
 BYTES_OF_STEP: Final = 1 << 20
-"""Bytes of bodies that one step writes anew and sends to producers."""
+"""Bytes of bodies that one step stores again and sends to producers."""
+HELD_BACK_MAX: Final = 10_000
+"""Ended half messages, beside as many as are open, that open ones in their immunity keep in memory.
+With more of them the open ones are stored again at the end of the queue."""
 _HOUR_MS = 3_600_000
+_NEVER_TAKEN = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 
 
 class HalfChecks:
-    """Loop thread only. `steady_ms` is the monotonic clock, for the time between two passes."""
+    """Loop thread only. `steady_ms` is the monotonic clock, for the time between two passes, and
+    `wall_ms` the wall clock, for the duration of a step."""
 
     def __init__(
         self,
@@ -62,17 +70,20 @@ class HalfChecks:
         producers: ProducerTable,
         config: BrokerConfig,
         steady_ms: Callable[[], int],
+        wall_ms: Callable[[], int],
         elsewhere: HalfEscape,
     ) -> None:
         self._transactions, self._store, self._role = transactions, store, role
         self._topics, self._producers, self._config = topics, producers, config
-        self._steady_ms = steady_ms
+        self._steady_ms, self._wall_ms = steady_ms, wall_ms
         self.elsewhere = elsewhere
         """Where half messages go from a replica that acts."""
         self._due_ms: int | None = None
         self._at: QueueOffset | None = None
         """The next half message of the pass that is under way."""
         self._end = QueueOffset(0)
+        self._compacts = False
+        """Whether the pass stores messages in their immunity again, see HELD_BACK_MAX."""
         self.asked = 0
         """Producers that were asked, since the start."""
         self.unasked = 0
@@ -91,11 +102,20 @@ class HalfChecks:
             return more
         if self._at is None and not self._begins():
             return False
-        left = BYTES_OF_STEP
+        self._examine(now_ms)
+        self._transactions.write_ops(now_ms)
+        if self._at is not None and self._at >= self._end:
+            self._at = None
+        return self._at is not None
+
+    def _examine(self, now_ms: int) -> None:
+        """Examine the next half messages of the pass."""
+        left, began_ms = BYTES_OF_STEP, self._wall_ms()
         for _ in range(HALVES_OF_STEP):
             at = self._at = QueueOffset(self._transactions.known.next_open(self._at or 0))
-            if at >= self._end or left <= 0:
-                break
+            is_long = abs(self._wall_ms() - began_ms) >= STEP_MS  # the clock may be set meanwhile
+            if at >= self._end or left <= 0 or is_long:
+                return
             half = self._transactions.half_at(at)
             if half is None:
                 logger.error("half message %d cannot be read: dropped", at)
@@ -104,12 +124,9 @@ class HalfChecks:
             refused = isinstance(self._role.admit(), PutStatus)
             if refused or not self._settle(half, now_ms):
                 self._at = None  # it is too young, or nothing can be written: the next pass
-                break
+                return
+            self._at = QueueOffset(at + 1)
             left -= len(half.record.body)
-        self._transactions.write_ops(now_ms)
-        if self._at is not None and self._at >= self._end:
-            self._at = None
-        return self._at is not None
 
     def _begins(self) -> bool:
         """Whether a pass is due: what is stored after its beginning is for the next one."""
@@ -120,8 +137,11 @@ class HalfChecks:
         if steady_ms < due_ms:
             return False
         self._due_ms = steady_ms + interval_ms
-        self._at = QueueOffset(self._transactions.known.base)
+        known = self._transactions.known
+        self._at = QueueOffset(known.next_open(known.base))
         self._end = self._store.max_queue_offset(HALF_TOPIC, QUEUE_ID)
+        kept, open_ones = self._end - self._at, known.open_count(self._end)
+        self._compacts = kept - open_ones > open_ones + HELD_BACK_MAX
         return True
 
     def _role_changed(self) -> None:
@@ -130,6 +150,13 @@ class HalfChecks:
     def _settle(self, half: Half, now_ms: int) -> bool:
         """Do with a half message what is to be done; False to stop here for now."""
         transactions, properties = self._transactions, half.properties
+        age_ms, times = now_ms - half.record.born_timestamp_ms, check_times(properties)
+        limit_ms = immunity_ms(properties)
+        is_immune = limit_ms is not None and 0 <= age_ms <= limit_ms
+        if limit_ms is None and 0 <= age_ms <= self._config.transaction_time_out_ms:
+            return False
+        if is_immune and not self._compacts and age_ms <= self._reserved_ms():
+            return True  # it stays where it is
         found = transactions.outcome(half, asks_index=True)
         if found is None:
             return False
@@ -138,21 +165,17 @@ class HalfChecks:
             if transactions.known.get(half.queue_offset) is HalfOutcome.OPEN:
                 transactions.end(half.queue_offset, HalfOutcome.DONE)
             return True  # a reign before ended it, or its half message arrived twice
-        age_ms, times = now_ms - half.record.born_timestamp_ms, check_times(properties)
         if target(properties) is None:
             logger.error("half message %d names no topic and queue: given up", half.queue_offset)
             return self._give_up(half, now_ms)
         if times >= self._config.transaction_check_max or age_ms > self._reserved_ms():
             return self._give_up(half, now_ms)
-        limit_ms = immunity_ms(properties)
-        if limit_ms is not None and 0 <= age_ms <= limit_ms:
+        if is_immune:
             original = {names.TRAN_PREPARED_QUEUE_OFFSET: str(half.queue_offset)}
             return self._renew(half, {**original, **properties}, now_ms) is not None
-        if limit_ms is None and 0 <= age_ms <= self._config.transaction_time_out_ms:
-            return False
         checked = {**properties, names.TRANSACTION_CHECK_TIMES: str(times + 1)}
         appended = self._renew(half, checked, now_ms)
-        if appended is not None:
+        if appended is not None and appended.status is PutStatus.PUT_OK:
             self._ask(half, appended, checked)
         return appended is not None
 
@@ -160,9 +183,12 @@ class HalfChecks:
         return self._config.store.file_reserved_time_hours * _HOUR_MS
 
     def _renew(self, half: Half, properties: dict[str, str], now_ms: int) -> Appended | None:
-        """Write a half message anew; None if that cannot be."""
-        appended = self._append(renewed(half.record, properties), half, now_ms)
-        if appended is None or appended.status is not PutStatus.PUT_OK:
+        """Store a half message again with other properties, or give it up if it cannot hold them;
+        None to try again later."""
+        appended = self._store.append(renewed(half.record, properties), now_ms)
+        if appended.status in _NEVER_TAKEN:
+            return appended if self._give_up(half, now_ms) else None
+        if appended.status is not PutStatus.PUT_OK:
             return None
         self._transactions.renewed(half.queue_offset, appended.queue_offset)
         return appended
@@ -171,25 +197,20 @@ class HalfChecks:
         perm = PERM_READ | PERM_WRITE
         if self._topics.create_internal(GIVEN_UP_TOPIC, 1, perm, now_ms) is None:
             return False
-        message = given_up(half.record, half.properties)
-        if self._append(message, half, now_ms) is None:
+        status = self._store.append(given_up(half.record, half.properties), now_ms).status
+        if status in _NEVER_TAKEN:
+            # Its limits were lowered since.
+            logger.error("half message %d: %s, dropped", half.queue_offset, status.value)
+            self._transactions.end(half.queue_offset, HalfOutcome.DONE)
+            return True
+        if status is not PutStatus.PUT_OK:
             return False
         self._transactions.end(half.queue_offset, HalfOutcome.GIVEN_UP)
         self.given_up += 1
         return True
 
-    def _append(self, message: NewMessage, half: Half, now_ms: int) -> Appended | None:
-        """None to try again later."""
-        appended = self._store.append(message, now_ms)
-        if appended.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
-            # The store will never take it: its limits were lowered since. Those behind it go on.
-            logger.error("half message %d: %s, dropped", half.queue_offset, appended.status.value)
-            self._transactions.end(half.queue_offset, HalfOutcome.DONE)
-            return appended
-        return appended if appended.status is PutStatus.PUT_OK else None
-
     def _ask(self, half: Half, appended: Appended, properties: dict[str, str]) -> None:
-        peer = self._producers.next_of(properties.get(names.PGROUP, ""))
+        peer = self._producers.next_of(properties.get(names.PGROUP, ""), half.record.born_host)
         if peer is None:
             self.unasked += 1
             return

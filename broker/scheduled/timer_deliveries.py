@@ -20,6 +20,7 @@ from turbopump.broker.scheduled.timer_messages import (
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_batches import TimerBatches
+from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.timer.timer_metrics import TimerMetrics, TimerTotals
 from turbopump.engine.types import NewMessage, PutStatus
 from turbopump.net.wire import properties as names
@@ -103,6 +104,7 @@ class TimerDeliveries:
         message = self._message_of(due, waiting, now_ms)
         if message is None:
             return True
+        asked, message.queue_id = message.queue_id, self._queue_of(message)
         if isinstance(self._role.admit(), PutStatus):
             return False
         appended = self._store.append(message, now_ms)
@@ -111,9 +113,17 @@ class TimerDeliveries:
             logger.error("timer at %d: %s, dropped", due.log_offset, appended.status.value)
         elif appended.status is not PutStatus.PUT_OK:
             return False
+        elif message.queue_id == asked:
+            self._batches.opened(message.topic, asked)
         self.count(waiting.facts, now_ms)
         self._on_delivered(message.topic)
         return True
+
+    def _queue_of(self, message: NewMessage) -> int:
+        """Its own queue, or one that the topic still has."""
+        if message.topic == TIMER_TOPIC:
+            return message.queue_id
+        return self._store.queue_of(message.topic, message.queue_id)
 
     def _waiting_at(self, due: Due) -> _Waiting | None:
         """None of one that never will be delivered."""

@@ -9,11 +9,12 @@ import re
 from enum import Enum
 from typing import Final, NamedTuple
 
+from turbopump.engine.log.record_parts import CRC_RESERVED
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import NewMessage
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.properties import decode_properties, encode_properties
-from turbopump.pyx.record import Record
+from turbopump.pyx.record import MAX_PROPERTIES, Record
 from turbopump.pyx.timer import read_facts
 
 TIMER_PROPERTIES: Final = (
@@ -100,18 +101,26 @@ def read_waiting(record: Record, precision_ms: int) -> TimerFacts | None:
     return TimerFacts(out_ms, due_ms, topic, topic_hash, is_recall)
 
 
+def delete_key(topic: str, unique_key: str, *, with_topic: bool) -> str:
+    """The TIMER_DEL_UNIQKEY of a recall; `with_topic` as with appendTopicForTimerDeleteKey
+    (TimerMessageStore.buildDeleteKey)."""
+    return f"{topic}+{unique_key}" if with_topic else unique_key
+
+
 def recall_key(record: Record) -> str | None:
-    """Which message a recall is for."""
-    return decode_properties(record.properties).get(names.TIMER_DEL_UNIQKEY)
+    """Which message a recall is for: the recall's topic and TIMER_DEL_UNIQKEY. RocketMQ compares
+    the latter alone, so that a recall of one topic reaches messages of all."""
+    properties = decode_properties(record.properties)
+    named = properties.get(names.TIMER_DEL_UNIQKEY)
+    return None if named is None else f"{properties.get(names.REAL_TOPIC, '')}\x01{named}"
 
 
 def keys_of(properties: dict[str, str]) -> tuple[str, ...]:
-    """What a recall of this message may say: its unique key or, of a RocketMQ with
-    appendTopicForTimerDeleteKey, topic and key."""
-    key = properties.get(names.UNIQ_KEY)
+    """The keys of recalls that are for this message, see `recall_key`."""
+    key, topic = properties.get(names.UNIQ_KEY), properties.get(names.REAL_TOPIC, "")
     if key is None:
         return ()
-    return key, f"{properties.get(names.REAL_TOPIC, '')}+{key}"
+    return f"{topic}\x01{key}", f"{topic}\x01{delete_key(topic, key, with_topic=True)}"
 
 
 def delivered(
@@ -142,13 +151,16 @@ def _again(
     now_ms: int,
 ) -> NewMessage:
     properties.pop(names.CRC32, None)
-    properties[names.TIMER_ENQUEUE_MS] = str(write_ms)
-    properties[names.TIMER_DEQUEUE_MS] = str(now_ms)
+    moved = {names.TIMER_ENQUEUE_MS: str(write_ms), names.TIMER_DEQUEUE_MS: str(now_ms)}
+    text = encode_properties({**properties, **moved})
+    if len(text) > MAX_PROPERTIES - CRC_RESERVED:
+        # Of a broker that left no room for its own: without them it can be delivered.
+        text = record.properties
     return NewMessage(
         topic=topic,
         queue_id=queue_id,
         body=record.body,
-        properties=encode_properties(properties),
+        properties=text,
         flag=record.flag,
         sys_flag=record.sys_flag,
         born_timestamp_ms=record.born_timestamp_ms,

@@ -49,6 +49,7 @@ class ProducerTable:
         self._groups_of: dict[Peer, set[str]] = {}
         self._clients: dict[str, Peer] = {}
         self._client_of: dict[Peer, str] = {}
+        self._by_host: dict[bytes, Peer] = {}
         self.size = 0
         """Bytes of groups and their members."""
 
@@ -74,7 +75,7 @@ class ProducerTable:
         if self._client_of.get(peer) != client_id:
             self._forget_client(peer)
             self._client_of[peer] = client_id
-        self._clients[client_id] = peer
+        self._clients[client_id] = self._by_host[peer.host] = peer
 
     def unregister(self, peer: Peer, group: str) -> None:
         """A connection leaves a group."""
@@ -109,10 +110,14 @@ class ProducerTable:
         """Every group that has a connection."""
         return dict(self._groups)
 
-    def next_of(self, group: str) -> Peer | None:
-        """A connection of the group, another one each time; None if it is offline (RocketMQ:
-        getAvailableChannel)."""
+    def next_of(self, group: str, host: bytes = b"") -> Peer | None:
+        """A connection of the group: the one of this packed host if it is connected, else another
+        one each time; None if the group is offline (RocketMQ: getAvailableChannel, which does not
+        prefer one)."""
         members = self._groups.get(group, {})
+        own = self._by_host.get(host)
+        if own is not None and own in members and not own.closed:
+            return own
         for peer in members:
             if not peer.closed:
                 members[peer] = members.pop(peer)
@@ -135,6 +140,8 @@ class ProducerTable:
     def _forget(self, peer: Peer) -> None:
         self._groups_of.pop(peer, None)
         self._forget_client(peer)
+        if self._by_host.get(peer.host) is peer:
+            del self._by_host[peer.host]
 
     def _forget_client(self, peer: Peer) -> None:
         client_id = self._client_of.pop(peer, None)

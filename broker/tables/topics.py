@@ -170,6 +170,15 @@ class TopicTable:
                 del self._unsaved[name]
         return self._topics.get(name)
 
+    def queue_of(self, name: str, queue_id: int) -> int:
+        """The queue for a message that waited for this one: another one if the topic has fewer by
+        now, which no consumer could read. Those of one queue go into one queue."""
+        topic = self._topics.get(name)
+        counts = (0, 0) if topic is None else (topic.read_queue_nums, topic.write_queue_nums)
+        if queue_id < max(counts) or not max(counts):
+            return queue_id
+        return queue_id % (min(counts) or max(counts))
+
     def is_saved(self, name: str) -> bool:
         """Whether a topic that is there would still be after a crash now."""
         return self._unsaved.get(name, 0) <= self._saver.durable

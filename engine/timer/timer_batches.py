@@ -79,6 +79,13 @@ class TimerBatches:
             return 0
         return self._steps.order(walk, done, min(count, STEP_MAX), wheel, log, heap)
 
+    def opened(self, topic: str, queue_id: int) -> None:
+        """A message that waited was put into this queue: the next ones may be natively."""
+        table = self._ground.queues.table
+        slot = table.find(topic.encode(), queue_id)
+        if slot >= 0:
+            table.open_slot(slot)
+
     def deliver(
         self, heap: DueHeap, count: int, now_ms: int, rare_ticks: tuple[int, ...]
     ) -> TimersDone:

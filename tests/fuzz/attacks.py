@@ -2,6 +2,7 @@
 
     python -m tests.fuzz.attacks --seconds 20          all of them, each so long
     python -m tests.fuzz.attacks --seconds 60 pulls    one
+    python -m tests.fuzz.attacks halves delays         backlogs (backlogs.py) that are due at once
     python -m tests.fuzz.attacks --seconds 600 mixed   each connection its own, new seeds
     python -m tests.fuzz.attacks --sanitized mixed     the broker's kernels under the sanitizers
 
@@ -33,6 +34,7 @@ from pathlib import Path
 from typing import Final
 
 from tests import asan
+from tests.fuzz.backlogs import BACKLOGS, GROUP
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.errors import RemotingError
 from turbopump.net.wire.command import Command, encode, new_request
@@ -131,7 +133,16 @@ ATTACKS: Final[dict[str, Callable[[random.Random], bytes]]] = {
     "incomplete": lambda chance: INCOMPLETE,
     "cuts": lambda chance: pipelined(chance)[: chance.randrange(1, 100_000)],
 }
-READS: Final = frozenset({"texts", "counts"})
+BESIDE: Final[dict[str, Callable[[random.Random], bytes]]] = {
+    # Producers of the half messages, which never say how one ends.
+    "halves": lambda chance: frame(
+        34,
+        b'{"clientID":"c%d","producerDataSet":[{"groupName":"%b"}]}'
+        % (chance.randrange(1_000), GROUP.encode()),
+    ),
+}
+"""What attackers send beside a backlog."""
+READS: Final = frozenset({"texts", "counts", "halves"})
 MIXED: Final = "mixed"
 
 
@@ -140,7 +151,7 @@ async def attacker(address: str, name: str, seed: int) -> None:
     chance = random.Random(seed)
     if name == MIXED:
         name = chance.choice([one for one in ATTACKS if one != "nothing"])
-    sent = [ATTACKS[name](chance) for _ in range(4)]
+    sent = [{**ATTACKS, **BESIDE}[name](chance) for _ in range(4)]
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     host, _, port = address.rpartition(":")
@@ -219,7 +230,11 @@ class Attackers:
 
     def go_on(self) -> None:
         """Begin, or begin anew if it is time."""
-        if self.name != "nothing" and time.monotonic() >= self.until:
+        if (
+            (self.name in BESIDE or self.name in ATTACKS)
+            and self.name != "nothing"
+            and time.monotonic() >= self.until
+        ):
             self.end()
             self.until = time.monotonic() + ROUND_S
             command = [sys.executable, "-m", "tests.fuzz.attacks", "--at", self.address]
@@ -278,10 +293,48 @@ def told(name: str, sends: list[Sent], most: dict[str, int], ran: float) -> bool
     return ok
 
 
+def write_conf(folder: str, more: str = "") -> Path:
+    """The file of a broker whose store is in that folder."""
+    conf = Path(folder, "broker.conf")
+    of = f"storePathRootDir={folder}/store\nlistenPort=0\nbrokerIP1=127.0.0.1\n{more}"
+    conf.write_text(of)
+    return conf
+
+
+def serve_backlog(name: str, options: argparse.Namespace) -> list[bool]:
+    """Make a backlog, and play it against a broker that starts when all of it is due."""
+    backlog = BACKLOGS[name]
+
+    def fill(address: str, _pid: int) -> list[bool]:
+        asyncio.run(backlog.fill(address))
+        return []
+
+    with tempfile.TemporaryDirectory() as folder:
+        write_conf(folder, backlog.conf)
+        began = time.monotonic()
+        results = serve(fill, options, folder)
+        filled = time.monotonic()
+        print(f"{name:11} made in {filled - began:.0f} s", flush=True)
+        time.sleep(backlog.due_s)
+        return [*results, *serve_attacked([name], options, folder)]
+
+
 def serve_attacked(names: list[str], options: argparse.Namespace, folder: str) -> list[bool]:
     """Play attacks against a broker made for them."""
+
+    def attacked(address: str, pid: int) -> list[bool]:
+        of = options
+        return [asyncio.run(play(name, address, pid, of.seconds, of.seed)) for name in names]
+
+    return serve(attacked, options, folder)
+
+
+def serve(
+    work: Callable[[str, int], list[bool]], options: argparse.Namespace, folder: str
+) -> list[bool]:
+    """Run a broker of that folder while work is done with its address and process id; the results
+    of the work, and whether the broker ended well."""
     conf, log = Path(folder, "broker.conf"), Path(folder, "broker.log")
-    conf.write_text(f"storePathRootDir={folder}/store\nlistenPort=0\nbrokerIP1=127.0.0.1\n")
     environment = dict(os.environ)
     if options.sanitized:
         asan.build()
@@ -299,10 +352,7 @@ def serve_attacked(names: list[str], options: argparse.Namespace, folder: str) -
     ):
         assert process.stdout is not None and process.stdin is not None
         address = process.stdout.readline().strip()
-        results = [
-            asyncio.run(play(name, address, process.pid, options.seconds, options.seed))
-            for name in names
-        ]
+        results = work(address, process.pid)
         with suppress(BrokenPipeError):
             process.stdin.close()
         code = process.wait()
@@ -315,7 +365,7 @@ def serve_attacked(names: list[str], options: argparse.Namespace, folder: str) -
 def main() -> int:
     """Attack, or play attacks; 0 if all was within the aims."""
     parser = argparse.ArgumentParser(description="A broker under attack.")
-    parser.add_argument("attacks", nargs="*", default=list(ATTACKS))
+    parser.add_argument("attacks", nargs="*", default=[*ATTACKS, *BACKLOGS])
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--sanitized", action="store_true", help="with instrumented kernels")
@@ -325,8 +375,16 @@ def main() -> int:
         asyncio.run(attack(options.at, options.attacks[0], options.seed))
     with suppress(PermissionError):
         os.nice(-NICER)
-    with tempfile.TemporaryDirectory() as folder:
-        return 0 if all(serve_attacked(options.attacks, options, folder)) else 1
+    names = [name for name in options.attacks if name not in BACKLOGS]
+    results = []
+    if names:
+        with tempfile.TemporaryDirectory() as folder:
+            write_conf(folder)
+            results += serve_attacked(names, options, folder)
+    for name in options.attacks:
+        if name in BACKLOGS:
+            results += serve_backlog(name, options)
+    return 0 if all(results) else 1
 
 
 if __name__ == "__main__":

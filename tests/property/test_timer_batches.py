@@ -21,7 +21,7 @@ from turbopump.net.wire.headers.send import SendMessageRequestV2
 from turbopump.net.wire.hosts import pack
 
 ADDRESS = "127.0.0.1:50000"
-WHEEL = "timerPrecisionMs=1000\nmappedFileSizeTimerLog=1100\n"
+WHEEL = "timerPrecisionMs=1000\nmappedFileSizeTimerLog=1100\nrecallMessageEnable=true\n"
 times = st.one_of(
     st.integers(1, 2500).map(lambda delay: f"TIMER_DELAY_MS\x01{delay}\x02"),
     st.integers(1, 4).map(lambda delay: f"TIMER_DELAY_SEC\x01{delay}\x02"),

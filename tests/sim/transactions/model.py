@@ -10,12 +10,14 @@
 * A producer is not asked about what it knows to be ended.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.scheduled.half_messages import GIVEN_UP_TOPIC
 from turbopump.engine.store import Store
 from turbopump.engine.types import QueueOffset
+from turbopump.pyx.record import Record
 
 COMMITTED, ROLLED_BACK = True, False
 
@@ -42,6 +44,13 @@ class Transaction:
     """In which life of the broker that was."""
 
 
+def visible(store: Store) -> Iterator[tuple[int, Record | None]]:
+    """(queue id, record) of all that consumers can read."""
+    for queue_id in store.queue_ids("T"):
+        for unit in store.units("T", queue_id, QueueOffset(0), 100_000):
+            yield queue_id, store.record(unit.log_offset)
+
+
 class Model:
     """All transactions of a seed."""
 
@@ -49,6 +58,7 @@ class Model:
         self.is_sync = is_sync
         self.transactions: list[Transaction] = []
         self.acked = self.life = 0
+        self._shown: set[tuple[int, int]] = set()
 
     def tried(self, transaction: Transaction) -> None:
         """Its half message is being sent."""
@@ -83,14 +93,19 @@ class Model:
                 transaction.ended = None
         self.life += 1
 
-    def look(self, store: Store) -> None:
-        """What consumers can read now."""
+    def look(self, store: Store, queues: int) -> None:
+        """What consumers can read now, of a topic that has so many queues."""
         found: dict[bytes, int] = {}
-        for unit in store.units("T", 0, QueueOffset(0), 100_000):
-            record = store.record(unit.log_offset)
-            assert record is not None, f"the message at {unit.log_offset} cannot be read"
+        shown: set[tuple[int, int]] = set()
+        for queue_id, record in visible(store):
+            assert record is not None, f"a message of queue {queue_id} cannot be read"
             assert record.sys_flag & 0xC == 0x8, "a half message is visible"
+            place = queue_id, record.log_offset
+            # What was there when the topic lost the queue stays there.
+            assert place in self._shown or queue_id < queues, f"no pull reads {record.body!r}"
+            shown.add(place)
             found[record.body] = found.get(record.body, 0) + 1
+        self._shown = shown
         for transaction in self.transactions:
             count = found.pop(transaction.body, 0)
             assert count <= 1, f"committed {count} times: {transaction}"
@@ -107,14 +122,10 @@ class Model:
             for unit in store.units(GIVEN_UP_TOPIC, 0, QueueOffset(0), 100_000)
             if (record := store.record(unit.log_offset)) is not None
         }
-        visible = {
-            record.body
-            for unit in store.units("T", 0, QueueOffset(0), 100_000)
-            if (record := store.record(unit.log_offset)) is not None
-        }
+        shown = {record.body for _, record in visible(store) if record is not None}
         for transaction in self.transactions:
             if transaction.is_safe and transaction.commits and not transaction.is_fickle:
-                ends = transaction.body in visible or transaction.body in given_up
+                ends = transaction.body in shown or transaction.body in given_up
                 assert ends, f"lost: {transaction}"
         known = broker.transactions.known
         queue_end = store.max_queue_offset("RMQ_SYS_TRANS_HALF_TOPIC", 0)

@@ -14,6 +14,7 @@ from turbopump.broker.scheduled.half_messages import (
 )
 from turbopump.broker.scheduled.half_outcomes import HalfOutcome, HalfOutcomes
 from turbopump.broker.scheduled.transactions import Transactions
+from turbopump.broker.tables.topics import TopicTable
 from turbopump.broker.traffic.role import Put
 from turbopump.engine.types import Appended, PutStatus, QueueOffset
 
@@ -127,6 +128,11 @@ def renewal_is_lost(patch: Patch) -> None:
     patch.setattr(half_checks.HalfChecks, "_renew", renew)
 
 
+def commits_go_to_queues_that_are_gone(patch: Patch) -> None:
+    """A half message is committed to the queue it was for (as in RocketMQ)."""
+    patch.setattr(TopicTable, "queue_of", lambda self, name, queue_id: queue_id)
+
+
 BUGS: list[Plant] = [
     half_messages_are_dispatched_by_recovery,
     commits_are_checked,
@@ -137,4 +143,5 @@ BUGS: list[Plant] = [
     ids_are_not_compared,
     repeated_answers_come_too_soon,
     renewal_is_lost,
+    commits_go_to_queues_that_are_gone,
 ]

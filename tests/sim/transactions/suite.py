@@ -3,8 +3,11 @@
 The real parts of a broker over the simulated disk, on virtual time. Each producer knows from the
 start how its transaction ends, but may say so late, twice, by the ids of before a check, or not
 until it is asked; others say the opposite, or speak of other records. The broker ends by power cuts
-and kills, anywhere. What must hold is in `model.py`.
+and kills, anywhere. In some seeds configuration and queue count of the topic change between two
+lives, and half messages come in bursts. What must hold is in `model.py`.
 """
+
+import random
 
 from tests.sim.broker.lives import TICK_MS, BrokerLives, SilentLink
 from tests.sim.transactions.model import Model, Transaction
@@ -18,8 +21,10 @@ from turbopump.net.wire.headers.transactions import (
 )
 from turbopump.net.wire.message_id import decode_message_id
 from turbopump.net.wire.properties import encode_properties
+from turbopump.net.wire.topics import TopicConfig
 
 SETTLE_MS = 40_000
+ANY_QUEUE = 1 << 30
 COMMIT, ROLL_BACK, UNKNOWN = 8, 12, 0
 _GROUP = "PG"
 
@@ -47,12 +52,18 @@ class Run(BrokerLives):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         rng = self.rng
+        self.changes = random.Random(f"{seed} changes")
+        """Draws what changes between lives, apart from all other draws."""
+        self.varies = self.changes.random() < 0.25
         self.clock_jumps = rng.random() < 0.2
         is_sync = rng.random() < 0.6
+        self._of_all_lives: dict[str, int] = {
+            "mappedFileSizeCommitLog": 8_192,
+            "transactionOpMsgMaxSize": rng.choice((20, 4096)),
+        }
         self.configure(
             is_sync=is_sync,
-            mappedFileSizeCommitLog=8_192,
-            transactionOpMsgMaxSize=rng.choice((20, 4096)),
+            **self._of_all_lives,
             transactionTimeOut=2_000,
             transactionCheckInterval=rng.choice((500, 2000)),
             transactionCheckMax=rng.choice((2, 15)),
@@ -71,10 +82,31 @@ class Run(BrokerLives):
     def _opened(self) -> None:
         super()._opened()
         self.broker.producers.register(self.peer, "client", _GROUP, self.now_ms)
-        self.model.look(self.broker.store)
+        self.model.look(self.broker.store, ANY_QUEUE)  # the table may be one of before
+        if self.varies:
+            queues = self.changes.choice((1, 2, 8))
+            self.broker.topics.put(TopicConfig("T", queues, queues), self.now_ms)
 
     def _ended(self, *, power: bool) -> None:
         self.model.ended(power=power)
+        if self.varies:
+            draw = self.changes
+            self.configure(
+                is_sync=self.model.is_sync,
+                **self._of_all_lives,
+                transactionTimeOut=draw.choice((500, 2_000, 8_000)),
+                transactionCheckInterval=draw.choice((100, 500, 2_000)),
+                transactionCheckMax=draw.choice((2, 15)),
+            )
+
+    @property
+    def _queues(self) -> int:
+        """Of the topic, as the broker has it."""
+        topic = self.broker.topics.peek("T")
+        return 4 if topic is None else topic.read_queue_nums
+
+    def _look(self) -> None:
+        self.model.look(self.broker.store, self._queues)
 
     def _settle(self) -> None:
         """No trouble any more, and producers that answer: each transaction ends as it is to."""
@@ -86,7 +118,7 @@ class Run(BrokerLives):
             self.link.asked.clear()
             self.work.close()
             self._turn()
-        self.model.look(self.broker.store)
+        self._look()
         self.model.settled(self.broker)
 
     # Steps
@@ -96,6 +128,8 @@ class Run(BrokerLives):
         draw = rng.random()
         if draw < 0.3:
             self._prepare()
+            for _ in range(self.changes.choice((0, 0, 0, 40)) if self.varies else 0):
+                self._prepare()
         elif draw < 0.65:
             self._end_one()
         elif draw < 0.8 and self.link.asked:
@@ -109,7 +143,7 @@ class Run(BrokerLives):
             self._work_some()
         if rng.random() < 0.7:
             self._turn()
-        self.model.look(self.broker.store)
+        self._look()
 
     def _serve(self) -> None:
         self.broker.half_checks.step(self.now_ms)
@@ -123,7 +157,10 @@ class Run(BrokerLives):
         if self.rng.random() < 0.1:
             properties["CHECK_IMMUNITY_TIME_IN_SECONDS"] = str(self.rng.randrange(5))
         text = encode_properties(properties).decode()
-        header = SendMessageRequestV2("PG", "T", "TBW102", 4, 0, 4, self.now_ms, 0, properties=text)
+        queue_id = self.changes.randrange(self._queues) if self.varies else 0
+        header = SendMessageRequestV2(
+            "PG", "T", "TBW102", 4, queue_id, 4, self.now_ms, 0, properties=text
+        )
         self.model.tried(transaction)
 
         def told(answer: Command | None) -> None:

@@ -87,7 +87,6 @@ def test_stored_properties_are_rounded_as_rocketmq_does(world: Any, precise: int
         ({"TIMER_DELAY_SEC": 2**63}, ResponseCode.MESSAGE_ILLEGAL),
         ({"TIMER_DELAY_SEC": "soon"}, ResponseCode.MESSAGE_ILLEGAL),
         ({"TIMER_DELAY_MS": "٣"}, ResponseCode.MESSAGE_ILLEGAL),
-        ({"TIMER_DELIVER_MS": 5, "TIMER_DEL_UNIQKEY": "K"}, ResponseCode.MESSAGE_ILLEGAL),
     ],
 )
 def test_what_is_past_is_stored_at_once_and_what_is_none_is_refused(

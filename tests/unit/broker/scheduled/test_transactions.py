@@ -7,6 +7,7 @@ import pytest
 
 from turbopump.broker.introspection.metrics import CounterSnapshot, render
 from turbopump.broker.introspection.runtime_info import runtime_table
+from turbopump.broker.scheduled import half_checks
 from turbopump.broker.scheduled.half_messages import (
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
@@ -33,13 +34,15 @@ COMMIT, ROLL_BACK, UNKNOWN = 8, 12, 0
 FAST = "transactionTimeOut=3000\ntransactionCheckInterval=1000\ntransactionCheckMax=3\n"
 
 
-def prepare(world: Any, body: bytes = b"x", queue_id: int = 2, **more: str) -> SendMessageResponse:
-    """A half message of group PG for topic T; the answer's header."""
+def prepare(
+    world: Any, body: bytes = b"x", queue_id: int = 2, *, peer: Any = None, **more: str
+) -> SendMessageResponse:
+    """A half message of group PG for topic T, sent by the client or by `peer`; the answer."""
     properties = {"TRAN_MSG": "true", "PGROUP": "PG", "UNIQ_KEY": f"ID-{body!r}", "TAGS": "a"}
     text = encode_properties({**properties, **more}).decode()
     born_ms = world.now_ms
     header = SendMessageRequestV2("PG", "T", "TBW102", 4, queue_id, 4, born_ms, 5, properties=text)
-    answer = world.ask(RequestCode.SEND_MESSAGE_V2, header, body)
+    answer = world.ask(RequestCode.SEND_MESSAGE_V2, header, body, peer)
     assert answer.code == 0, answer.remark
     return read_header(SendMessageResponse, answer.fields)
 
@@ -345,12 +348,61 @@ def test_immune_message_waits_and_then_is_checked(fast: Any) -> None:
     half = prepare(fast, CHECK_IMMUNITY_TIME_IN_SECONDS="6")
     fast.pass_time(5_500)
     assert not checks(fast, fast.client)
-    last = records(fast, HALF_TOPIC)[-1]
-    assert decode_properties(last.properties)["TRAN_PREPARED_QUEUE_OFFSET"] == "0"
-    assert "TRANSACTION_CHECK_TIMES" not in decode_properties(last.properties)
+    assert len(records(fast, HALF_TOPIC)) == 1
     assert end(fast, half).code == 0
     fast.pass_time(20_000)
     assert (bodies(fast), checks(fast, fast.client)) == ([b"x"], [])
+
+
+def test_a_message_in_its_immunity_is_stored_again_for_many_ended_ones(
+    fast: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(half_checks, "HELD_BACK_MAX", 50)
+    half = prepare(fast, CHECK_IMMUNITY_TIME_IN_SECONDS="60")
+    for number in range(52):
+        end(fast, prepare(fast, b"%d" % number), ROLL_BACK)
+    fast.pass_time(5_500)
+    *_, last = records(fast, HALF_TOPIC)
+    assert len(records(fast, HALF_TOPIC)) == 54
+    assert decode_properties(last.properties)["TRAN_PREPARED_QUEUE_OFFSET"] == "0"
+    assert "TRANSACTION_CHECK_TIMES" not in decode_properties(last.properties)
+    assert fast.broker.transactions.known.next_open(0) == 53
+    assert end(fast, half).code == 0
+    fast.pass_time(60_000)
+    assert (bodies(fast), checks(fast, fast.client)) == ([b"x"], [])
+
+
+def test_those_after_a_message_in_its_immunity_are_checked(fast: Any) -> None:
+    prepare(fast, b"immune", CHECK_IMMUNITY_TIME_IN_SECONDS="60")
+    prepare(fast, b"other")
+    fast.pass_time(4_500)
+    assert [
+        read_header(CheckTransactionStateRequest, one.fields).msg_id
+        for one in checks(fast, fast.client)
+    ] == ["ID-b'other'"]
+
+
+def test_a_step_of_checks_ends_after_its_time(fast: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(20):
+        prepare(fast, b"%d" % number)
+    fast.now_ms += 4_000
+    slow = iter(range(0, 1_000_000, 2))  # each look at the clock is 2 ms later
+    monkeypatch.setattr(fast.broker.half_checks, "_wall_ms", lambda: next(slow))
+    assert fast.broker.half_checks.step(fast.now_ms)
+    assert len(checks(fast, fast.client)) == 2
+
+
+def test_a_check_goes_to_the_producer_that_sent_the_message(fast: Any) -> None:
+    own, other = fast.peer(), fast.peer()
+    for name, peer in (("own", own), ("other", other)):
+        fast.broker.producers.register(peer, name, "PG", fast.now_ms)
+    for number in range(6):
+        prepare(fast, b"%d" % number, peer=own)
+    fast.pass_time(4_100)
+    assert [len(checks(fast, peer)) for peer in (fast.client, own, other)] == [0, 6, 0]
+    fast.broker.producers.peer_closed(own)
+    fast.pass_time(1_000)
+    assert [len(checks(fast, peer)) for peer in (fast.client, own, other)] == [3, 6, 3]
 
 
 def test_late_end_of_an_immune_message_is_left_to_the_check(fast: Any) -> None:
@@ -368,8 +420,9 @@ def test_checks_take_turns_among_producers_and_pass_over_closed_ones(fast: Any) 
     for name, peer in (("other", other), ("closed", closed)):
         fast.broker.producers.register(peer, name, "PG", fast.now_ms)
     closed.closed = True
+    gone = fast.peer()
     for number in range(4):
-        prepare(fast, b"%d" % number)
+        prepare(fast, b"%d" % number, peer=gone)
     fast.pass_time(4_100)
     assert [len(checks(fast, peer)) for peer in (fast.client, other, closed)] == [2, 2, 0]
 

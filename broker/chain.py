@@ -1,0 +1,64 @@
+"""One chain of steps: the only way in which a duty continues work between two ticks.
+
+Owns when the next step of a duty runs. At most one step of a chain is scheduled at any time, so
+that a backlog takes the same share of the loop however long it lasts. It must never know what a
+step does. Made and called by duties.py.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from turbopump.broker.small import guarded
+
+PAUSE_MS: Final = 2
+"""Between two steps of a backlog: sends and pulls are served in it."""
+
+
+class Chain:
+    """The steps of one duty. Loop thread only."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        name: str,
+        step: Callable[[], int | None],
+        is_over: Callable[[], bool],
+    ) -> None:
+        """`step` does a part of the work. It returns in how many ms the next part is due, or None
+        if none is due before the next tick. Once `is_over` is true, only ticks run steps."""
+        self._loop, self._name, self._step, self._is_over = loop, name, step, is_over
+        self._next: asyncio.TimerHandle | None = None
+
+    def tick(self) -> None:
+        """Run a step now, unless the next one of a backlog runs within a pause anyway."""
+        if not self._is_near():
+            self._run()
+
+    def hurry(self) -> None:
+        """Run a step within a pause: there is more to do than the last step knew."""
+        if not self._is_near():
+            self._schedule(PAUSE_MS)
+
+    def stop(self) -> None:
+        """Cancel the step that is scheduled."""
+        due, self._next = self._next, None
+        if due is not None:
+            due.cancel()
+
+    def _is_near(self) -> bool:
+        return self._next is not None and self._next.when() <= self._loop.time() + PAUSE_MS / 1000
+
+    def _run(self) -> None:
+        self.stop()
+        guarded(self._go, self._name)
+
+    def _go(self) -> None:
+        wait_ms = self._step()
+        if wait_ms is not None:
+            self._schedule(wait_ms)
+
+    def _schedule(self, wait_ms: int) -> None:
+        self.stop()
+        if not self._is_over():
+            self._next = self._loop.call_later(wait_ms / 1000, self._run)

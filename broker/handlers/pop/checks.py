@@ -83,8 +83,9 @@ def check_group_name(name: str) -> None:
 
 
 def check_poll(born_ms: int, poll_ms: int, now_ms: int) -> int:
-    """When the client gave the request up, in ms; one that has no birth is born now."""
-    born_ms = born_ms or now_ms
+    """Until when the client waits, in epoch ms. A request without a birth is born now, and so is a
+    request of a client whose clock is ahead: without a poll time it waits for nothing."""
+    born_ms = min(born_ms or now_ms, now_ms)
     if now_ms - born_ms - poll_ms > POLL_LATE_MS:
         raise PopRefused(ResponseCode.POLLING_TIMEOUT, "the broker pop message is timeout.")
     return born_ms + poll_ms

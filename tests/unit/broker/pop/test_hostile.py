@@ -203,7 +203,8 @@ def test_a_group_whose_name_a_file_brought_is_answered(popper: Popper) -> None:
     for _ in range(2):
         answer = popper.request(consumer_group="g\x02")
         answer = answer.value if isinstance(answer, Later) else answer
-        assert isinstance(answer, Command) and answer.code == ResponseCode.POLLING_TIMEOUT
+        assert isinstance(answer, Command) and answer.code == ResponseCode.SYSTEM_ERROR
+        assert "check points are not stored" in (answer.remark or "")
     assert [body for body, _ in popper.pop()] == ["a"]
 
 

@@ -44,6 +44,8 @@ class ReviveLog:
         self.topic = revive_topic(cluster)
         self.put_natively: Callable[[CheckPoint, int, int], bool] = lambda *_of: False
         """Stores a check point of a revive queue at a time in ms, safe at once; or it does not."""
+        self.queue_count: Callable[[], int] = lambda: 0
+        """How many queues the revive topic has, with those that are only read until empty."""
         self._put = put
 
     def add_check_point(

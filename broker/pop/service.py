@@ -18,7 +18,7 @@ from turbopump.broker.pop.notes_drain import NotesDrain
 from turbopump.broker.pop.order_info import OrderedBatches
 from turbopump.broker.pop.ordered_log import OrderedLog
 from turbopump.broker.pop.popping import Popping
-from turbopump.broker.pop.revive import READ_MAX, ReviveQueue
+from turbopump.broker.pop.revive import READ_MAX, WRITES_MAX, ReviveQueue
 from turbopump.broker.pop.revive_escape import PopEscape
 from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.broker.pop.settled_time import SettledTime
@@ -51,7 +51,7 @@ class PopService:
         hand_outs: HandOuts,
         log: ReviveLog,
         acks: JoinedAcks,
-        queues: list[ReviveQueue],
+        queue_of: Callable[[int], ReviveQueue],
         role: Role,
         now_ms: Callable[[], int],
         settled: SettledTime,
@@ -72,7 +72,8 @@ class PopService:
         self.hand_outs = hand_outs
         self.log = log
         self.acks = acks
-        self.queues = queues
+        self.queues: list[ReviveQueue] = []
+        self._queue_of = queue_of
         self.now_ms = now_ms
         self.escaping = escaping
         self.notes = notes
@@ -138,6 +139,8 @@ class PopService:
         once."""
         if self._led and (not self._serves or self._acted != self.acts):
             self._stop()
+        while len(self.queues) < self.log.queue_count():
+            self.queues.append(self._queue_of(len(self.queues)))
         if not self._role.is_master:
             self._drain.stop()
             self._held_ms = None
@@ -163,13 +166,13 @@ class PopService:
             for queue in self.queues:
                 queue.read_first()
         holds = holds or self._held_ms is not None
-        more, room = False, READ_MAX
+        more, room, writes = False, READ_MAX, WRITES_MAX
         for number in range(len(self.queues)):
             queue = self.queues[(self._first + number) % len(self.queues)]
-            taken = queue.step(now_ms, settled_ms, room, holds=holds)
-            more, room = more or taken == room, room - taken
+            read, written = queue.step(now_ms, settled_ms, room, writes, holds=holds)
+            more, room, writes = more or read == room, room - read, writes - written
         self._first += 1  # each queue has its turn when all are behind
-        return more
+        return more or writes <= 0
 
     def held(self, topic: str, group: str) -> Held:
         """What the group has popped of the topic and not handled."""
@@ -180,7 +183,7 @@ class PopService:
 
     def behind_ms(self, now_ms: int) -> int:
         """How late revival is."""
-        return max(queue.behind_ms(now_ms) for queue in self.queues)
+        return max((queue.behind_ms(now_ms) for queue in self.queues), default=0)
 
     @property
     def is_ready(self) -> bool:

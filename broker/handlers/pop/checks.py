@@ -112,10 +112,10 @@ def handle_of(text: str, broker: BrokerContext) -> PopHandle:
         handle = PopHandle.parse(text)
     except BadHandle as error:
         raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
-    if not handle.is_ordered and handle.revive_queue_id >= broker.config.revive_queue_num:
+    queues = broker.pop.log.queue_count()
+    if not handle.is_ordered and handle.revive_queue_id >= queues:
         raise PopRefused(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"a handle of revive queue {handle.revive_queue_id}, there are"
-            f" {broker.config.revive_queue_num}",
+            f"a handle of revive queue {handle.revive_queue_id}, there are {queues}",
         )
     return handle

@@ -380,7 +380,7 @@ def _places_of(
 def _serve_pops(context: BrokerContext) -> None:
     """Pops and acknowledgements natively."""
     fast, pop, store = context.fast, context.pop, context.store
-    fast.acks.configure(pop.log.topic.encode(), len(pop.queues))
+    fast.acks.configure(pop.log.topic.encode(), context.config.revive_queue_num)
     fast.acks.begin(partial(_low_of, store), partial(_counted, context))
     fast.pops.begin(
         pop.turns,

@@ -40,7 +40,7 @@ def _whole_units(size: int) -> Kind[int]:
 @lru_cache(maxsize=1)
 def _hours(delete_when: str) -> frozenset[int]:
     parts = [part.strip() for part in delete_when.split(";")]
-    if not all(part.isdigit() and int(part) < 24 for part in parts):
+    if not all(part.isascii() and part.isdigit() and int(part) < 24 for part in parts):
         raise ValueError(_HOURS)
     return frozenset(map(int, parts))
 

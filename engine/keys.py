@@ -155,7 +155,7 @@ def _addresses(value: str) -> list[str]:
     found = [part.strip() for part in value.split(";") if part.strip()]
     for address in found:
         host, _, port = address.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+        if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65_536:
             raise ValueError("host:port, several separated by ;")
     return found
 

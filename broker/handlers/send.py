@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from turbopump.broker.context import BrokerContext
+from turbopump.broker.handlers.pop.records import why_no_record
 from turbopump.broker.handlers.puts import (
     INNER_BATCH_FLAGS,
     MULTI_TAGS_FLAG,
@@ -148,6 +149,8 @@ class SendHandler:
         broker = self._broker
         properties = decode_properties(header.properties or "")
         properties.pop(names.POP_CK, None)
+        if header.topic == broker.pop.log.topic:
+            _check_record(header.topic, properties, _flat(request))
         queue_id = self._queue_id(header, topic)
         draft = Draft(
             topic=header.topic,
@@ -205,6 +208,8 @@ class SendHandler:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"batch request does not support retry group {header.topic}",
             )
+        if header.topic == self._broker.pop.log.topic:
+            raise _no_record(header.topic, "it is a batch")
         if header.sys_flag & (TRANSACTION_BITS | INNER_BATCH_FLAGS) or _waits(properties):
             raise _illegal(self._broker)
         if wants_light_queues(header.topic, properties):
@@ -475,6 +480,18 @@ def _illegal(broker: BrokerContext) -> SendRefused:
         "the message is illegal, maybe msg body or properties length not matched."
         f" msg body length limit {limit}B, msg properties length limit 32KB.",
     )
+
+
+def _check_record(topic: str, properties: dict[str, str], body: Buffer) -> None:
+    """Of the revive topic: it takes RocketMQ's own records alone; raises SendRefused."""
+    why = why_no_record(properties, body)
+    if why is not None:
+        raise _no_record(topic, why)
+
+
+def _no_record(topic: str, why: str) -> SendRefused:
+    remark = f"the message is no record of a broker for topic[{topic}]: {why}"
+    return SendRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
 
 
 def _count_elements(broker: BrokerContext, request: Command) -> int:

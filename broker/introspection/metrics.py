@@ -68,6 +68,8 @@ class CounterSnapshot:
     """Timers that wait, by topic."""
     timed: Mapping[str, Mapping[str, int]]
     """Timers that went into the wheel and came out of it ("enqueue", "dequeue"), by topic."""
+    pops_refused: int
+    """Pops that got nothing because the store did not take their check points."""
     now_ms: int
 
     @classmethod
@@ -125,6 +127,7 @@ class CounterSnapshot:
                 "enqueue": dict(broker.timers.enqueued.topics),
                 "dequeue": dict(broker.timers.dequeued.topics),
             },
+            pops_refused=broker.pop.refused_count,
             now_ms=now_ms,
         )
 
@@ -198,6 +201,12 @@ class _Collector:
         )
         size = [((), shot.put_size)]
         yield self._counter("rocketmq_throughput_in_total", "Bytes of messages stored", size)
+        refused = [((), shot.pops_refused)]
+        yield self._counter(
+            "turbopump_pops_refused_total",
+            "Pops that got nothing because the store did not take their check points",
+            refused,
+        )
         labels = ("topic", "consumer_group", "is_system", "is_retry")
         for name, text, counts in (
             ("rocketmq_messages_out_total", "Messages given to consumers", shot.gets),

@@ -78,6 +78,7 @@ def make_pop(ground: PopGround) -> PopService:
     notes = PopNotes(ground.saver, partial(_name_of, ground))
     notes.load()
     log = ReviveLog(config.broker_cluster_name, ground.put_record)
+    log.queue_count = partial(_revive_queues, ground, log.topic)
     ordered_log = OrderedLog(orders, log, config.revive_queue_num, config.broker_name)
     turns = PopTurns(partial(ground.random.randrange, 100))
     popping = Popping(
@@ -108,23 +109,31 @@ def make_pop(ground: PopGround) -> PopService:
         hand_outs=hand_outs,
         log=log,
         acks=JoinedAcks(log, ground.soon, ground.wall_ms),
-        queues=[
-            ReviveQueue(
-                ground.store, log.topic, queue_id, config.broker_name, copies, log, progress
-            )
-            for queue_id in range(config.revive_queue_num)
-        ],
+        queue_of=lambda queue_id: ReviveQueue(
+            ground.store, log.topic, queue_id, config.broker_name, copies, log, progress
+        ),
         role=ground.role,
         now_ms=ground.wall_ms,
         settled=SettledTime(ground.store, ground.delivered_ms),
         recover=lambda: _recovery(ground, log.topic, orders, ordered_log, notes),
         escaping=_escaping(ground, log.topic, copies, progress, notes),
         notes=notes,
-        drain=NotesDrain(notes, log, config.revive_queue_num, ground.delivered_ms),
+        drain=NotesDrain(notes, log, ground.delivered_ms),
         is_elected=config.replication.is_elected,
     )
     log.notes = lambda: notes if pop.acts else None
     return pop
+
+
+def _revive_queues(ground: PopGround, topic: str) -> int:
+    """How many queues the revive topic has. reviveQueueNum may have been greater before: records
+    lie in all of them, and wait for their time among the timers, until they are read."""
+    found = ground.topics.peek(topic)
+    return max(
+        ground.config.revive_queue_num,
+        found.read_queue_nums if found is not None else 0,
+        max(ground.store.queue_ids(topic), default=-1) + 1,
+    )
 
 
 def _recovery(
@@ -149,7 +158,7 @@ def _recovery(
     )
     orders.outdated(lambda topic, group, queue_id: offsets.query(group, topic, queue_id))
     places = [(TIMER_TOPIC, 0)]
-    places += [(topic, queue_id) for queue_id in range(ground.config.revive_queue_num)]
+    places += [(topic, queue_id) for queue_id in range(_revive_queues(ground, topic))]
     noted = [note.check_point for note in notes.all() if note.check_point is not None]
     return recover_offsets(ground.store, places, topic, ground.config.broker_name, known, noted)
 
@@ -196,7 +205,7 @@ def _escaping(
         copies,
         progress,
         notes,
-        (topic, ground.config.revive_queue_num),
+        (topic, partial(_revive_queues, ground, topic)),
         ground.config.broker_name,
         ground.delivered_ms,
         lambda: role.is_acting and not role.is_master and escape.is_on,

@@ -31,10 +31,8 @@ class NotesDrain:
     """See the module. Loop thread only; times are of the wall clock. `delivered_ms` says up to when
     the timers in the log were delivered, 0 while that is not known."""
 
-    def __init__(
-        self, notes: PopNotes, log: ReviveLog, queues: int, delivered_ms: Callable[[int], int]
-    ) -> None:
-        self._notes, self._log, self._queues = notes, log, queues
+    def __init__(self, notes: PopNotes, log: ReviveLog, delivered_ms: Callable[[int], int]) -> None:
+        self._notes, self._log = notes, log
         self._delivered_ms = delivered_ms
         self._left: deque[PopNote] | None = None
         self._upto = self._pending = self._life = 0
@@ -63,7 +61,7 @@ class NotesDrain:
         return not len(self._notes)
 
     def _write(self, note: PopNote, delivered_ms: int, now_ms: int) -> None:
-        queue_id = note.revive_queue_id % self._queues
+        queue_id = note.revive_queue_id % self._log.queue_count()
         written = []
         if note.check_point is not None:
             written.append(self._log.add_check_point(note.check_point, queue_id, now_ms))

@@ -16,6 +16,7 @@ from turbopump.broker.pop.hand_outs import HandOuts, PoppedQueue
 from turbopump.broker.pop.order_info import OrderedBatches
 from turbopump.broker.pop.ordered_log import OrderedLog
 from turbopump.broker.pop.revive_log import ReviveLog
+from turbopump.broker.pop.waiters import Arrived
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.later import Later
@@ -72,17 +73,29 @@ class PoppedPart:
 
 @dataclass(slots=True)
 class Popped:
-    """What was found for a wish. `rest` messages are left in the queues that were looked at;
-    `free_ms` is when the first blocked queue of an ordered pop is free, 0 for none."""
+    """What was found for a wish.
+
+    `rests` has, by topic and queue id, how many messages are left in each queue that was looked at.
+    `unread` are queues in which nothing was found, though they were not examined to their end.
+    `blocked_ms` has by queue id when a queue of an ordered pop can be popped again, in epoch ms.
+    `refused` is why the check point of a hand-out was not stored, None where each was.
+    """
 
     pop_time_ms: int
     revive_queue_id: int
     taken: list[PoppedPart] = field(default_factory=list)
     counts: list[str] = field(default_factory=list)
     count: int = 0
-    rest: int = 0
-    free_ms: int = 0
+    rests: dict[Arrived, int] = field(default_factory=dict)
+    unread: list[Arrived] = field(default_factory=list)
+    blocked_ms: dict[int, int] = field(default_factory=dict)
+    refused: PutStatus | None = None
     pending: list[Later[None]] = field(default_factory=list)
+
+    @property
+    def rest(self) -> int:
+        """Messages that are left in the queues that were looked at."""
+        return sum(self.rests.values())
 
     def when_safe(self) -> Later["Popped"]:
         """This, once each check point is safe, without the queues whose check points are not."""
@@ -137,11 +150,14 @@ class Popping:
         turn, draw = parts.turns.take()
         revive_queue = turn % parts.revive_queues
         popped = Popped(now_ms, ORDERED_REVIVE_QUEUE if wish.is_ordered else revive_queue)
+        read_on = 0
         for number, (kind, queue) in enumerate(self._places(wish, draw)):
-            if number % QUEUES_OF_STEP == QUEUES_OF_STEP - 1:
+            if arrived is not None and arrived != (queue.topic, queue.queue_id):
+                continue
+            if number % QUEUES_OF_STEP == QUEUES_OF_STEP - 1 or len(popped.unread) > read_on:
+                read_on = len(popped.unread)  # one read may examine 16,384 messages
                 yield
-            if arrived is None or arrived == (queue.topic, queue.queue_id):
-                self._look_at(wish, popped, kind, queue)
+            self._look_at(wish, popped, kind, queue)
         return popped
 
     def next_offset(self, wish: PopWish, queue: PoppedQueue, now_ms: int) -> QueueOffset:
@@ -236,13 +252,15 @@ class Popping:
         if wish.is_ordered:
             until_ms = parts.orders.blocked_until(*queue, wish.attempt_id, now_ms)
             if until_ms or not parts.orders.has_room(*queue):
-                popped.free_ms = min(popped.free_ms or until_ms, until_ms)
+                if until_ms:
+                    popped.blocked_ms[queue.queue_id] = until_ms
                 return
         high = parts.store.max_queue_offset(queue.topic, queue.queue_id)
         if position == high:
             return
+        place = queue.topic, queue.queue_id
         if popped.count >= wish.count or parts.hand_outs.is_full(queue):
-            popped.rest += max(0, high - position)
+            popped.rests[place] = max(0, high - position)
             return
         result = self._read(wish, queue, position, wish.count - popped.count)
         if result.status in _MOVED:
@@ -257,7 +275,9 @@ class Popping:
                 self._commit(queue, result.next_queue_offset, now_ms)
             else:
                 parts.hand_outs.skip(queue, result.next_queue_offset)
-        popped.rest += max(0, result.max_queue_offset - result.next_queue_offset)
+            if result.next_queue_offset < result.max_queue_offset:
+                popped.unread.append(place)
+        popped.rests[place] = max(0, result.max_queue_offset - result.next_queue_offset)
 
     def _read(
         self, wish: PopWish, queue: PoppedQueue, position: QueueOffset, count: int
@@ -301,6 +321,7 @@ class Popping:
                 parts.hand_outs.settle(queue, given)
             else:
                 parts.hand_outs.drop(queue, given)
+                popped.refused = status
                 popped.taken.remove(taken)
                 popped.count -= len(taken.offsets)
 
@@ -312,6 +333,7 @@ class Popping:
         """What was given out in order is in the log, or is for no consumer yet."""
         if status is not PutStatus.PUT_OK:
             self._parts.orders.take_back(*taken.queue, popped.pop_time_ms)
+            popped.refused = status
             popped.counts.pop(popped.taken.index(taken))
             popped.taken.remove(taken)
             popped.count -= len(taken.offsets)

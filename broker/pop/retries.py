@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from turbopump.broker.pop.hand_outs import PoppedQueue
 from turbopump.broker.pop.popped_records import PROPERTIES_MAX
+from turbopump.broker.pop.revive import RetryTopic
 from turbopump.broker.tables.groups import GroupTable
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.topics import TopicTable
@@ -47,24 +47,27 @@ class RetryCopies:
     def __init__(self, parts: RetryParts) -> None:
         self._parts = parts
 
-    def revive(
-        self, record: Record, check_point: CheckPoint, now_ms: int
-    ) -> Later[PutStatus] | None:
-        """A copy of the message in its group's retry topic; resolved once it is safe. None: the
-        group or the topic is gone, it is for no consumer any more."""
+    def prepare(self, check_point: CheckPoint, now_ms: int) -> RetryTopic:
+        """Make the retry topic of a check point's group, if it is missing, with the group's offset
+        in it."""
         key, parts = check_point.key, self._parts
-        is_there = parts.topics.peek(key.topic) and parts.groups.find_used(key.group, now_ms)
-        if not is_there:
-            return None
+        if not (parts.topics.peek(key.topic) and parts.groups.find_used(key.group, now_ms)):
+            return RetryTopic.GONE
         name = self._retry_topic(key.topic, key.group)
-        topic = parts.topics.create_internal(name, 1, PERM_READ | PERM_WRITE, now_ms)
-        if topic is None or not parts.topics.is_saved(name):
-            # After a crash now no pop would read what lies there: the next step tries again.
-            return _resolved(PutStatus.SERVICE_NOT_AVAILABLE)
-        queue = PoppedQueue(name, key.group, 0)
-        if parts.offsets.query(queue.group, queue.topic, queue.queue_id) < 0:
-            parts.offsets.commit(queue.group, queue.topic, queue.queue_id, QueueOffset(0), now_ms)
-        return parts.put(self._copy(record, check_point, name), now_ms)
+        if parts.topics.create_internal(name, 1, PERM_READ | PERM_WRITE, now_ms) is None:
+            return RetryTopic.FULL
+        if not parts.topics.is_saved(name):
+            return RetryTopic.UNSAVED
+        if parts.offsets.query(key.group, name, 0) < 0:
+            parts.offsets.commit(key.group, name, 0, QueueOffset(0), now_ms)
+        return RetryTopic.READY
+
+    def revive(self, record: Record, check_point: CheckPoint, now_ms: int) -> Later[PutStatus]:
+        """A copy of the message in its group's retry topic, which is READY; resolved once it is
+        safe."""
+        key = check_point.key
+        name = self._retry_topic(key.topic, key.group)
+        return self._parts.put(self._copy(record, check_point, name), now_ms)
 
     def leaving(self, record: Record, check_point: CheckPoint) -> tuple[NewMessage, str]:
         """As `revive`, of a replica that acts: the copy for the retry topic at a master of another
@@ -110,9 +113,3 @@ class RetryCopies:
             store_host=host,
             reconsume_times=record.reconsume_times + (not check_point.is_suspended),
         )
-
-
-def _resolved(status: PutStatus) -> Later[PutStatus]:
-    later: Later[PutStatus] = Later()
-    later.resolve(status)
-    return later

@@ -10,10 +10,13 @@ the broker's tick, on the master alone.
                          ^ progress (the last one done)     ^ next to read
 """
 
+import heapq
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from enum import Enum, auto
+from typing import Final, NamedTuple, Protocol
 
 from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.engine.later import Later
@@ -52,9 +55,17 @@ DONE_MAX: Final = 5_000
 FOREIGN_MS: Final = 13 * 3_600_000
 """A check point is stored a second before it is due. One that is due so long after it was stored is
 none of a broker, and is passed over: clients may write to the topic."""
+WRITES_MAX: Final = 128
+"""Messages that are revived in a step, of all revive queues, some 5 ms."""
+LOOKS_MAX: Final = 4_096
+"""Check points of one revive queue that a step passes over: acknowledged ones, and done ones."""
+UNSAVED_LOOKS: Final = 64
+"""Check points of one revive queue that a step looks at once more, because their retry topic was
+not saved."""
 PAUSES_MS: Final = (1_000, 2_000, 5_000, 10_000, 30_000)
 """After failures in a row. What failed may be in the log all the same, as another copy each time;
-so one message at a time is tried then."""
+so one message at a time is tried then. A store that refuses a message writes nothing: it is tried
+again after the first of these pauses, and does not count as a failure."""
 _MINUTES: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)
 PUT_OFF_S: Final = (10, 20, 30, *(60 * minutes for minutes in _MINUTES))
 """How long a message is put off that cannot be revived, by how often it was
@@ -69,17 +80,43 @@ last: acknowledgements lie up to two seconds behind them (PopReviveService)."""
 _CODE: Final = java_hash(CHECK_POINT_TAG.encode()) & 0xFFFFFFFF
 _ORDERED: Final = java_hash(ORDERED_TAG.encode()) & 0xFFFFFFFF
 _NEVER: Final = {PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED}
-"""What a copy is refused with each time."""
+"""Statuses that a copy gets each time it is tried."""
+_REFUSED: Final = {
+    PutStatus.SERVICE_NOT_AVAILABLE,
+    PutStatus.OS_PAGE_CACHE_BUSY,
+    PutStatus.CREATE_MAPPED_FILE_FAILED,
+    PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH,
+}
+"""Statuses of a store that writes nothing for now: a full or slow disk, a change of role."""
+
+
+class RetryTopic(Enum):
+    """Whether messages of a check point can be revived."""
+
+    READY = auto()
+    UNSAVED = auto()
+    """It was made just now: a crash would take it, and no pop would read its messages."""
+    FULL = auto()
+    """The table of topics has no room for it."""
+    GONE = auto()
+    """The topic or the group is deleted: there is no consumer for the messages."""
 
 
 class RetryWriter(Protocol):
     """Stores what is revived."""
 
-    def revive(
-        self, record: Record, check_point: CheckPoint, now_ms: int
-    ) -> Later[PutStatus] | None:
-        """A copy of the message in its group's retry topic; resolved once it is safe. None: the
-        group or the topic is gone, it is for no consumer any more."""
+    def prepare(self, check_point: CheckPoint, now_ms: int) -> RetryTopic:
+        """Make the retry topic of a check point's group, if it is missing."""
+
+    def revive(self, record: Record, check_point: CheckPoint, now_ms: int) -> Later[PutStatus]:
+        """A copy of the message in that topic, which is READY; resolved once it is safe."""
+
+
+class Stepped(NamedTuple):
+    """What a step of a revive queue did: records read, and messages sent to retry topics."""
+
+    read: int
+    written: int
 
 
 @dataclass(slots=True)
@@ -91,6 +128,13 @@ class _Open:
     queue_offset: QueueOffset
     acked: int
     coming: int = 0
+    is_due: bool = False
+    """Whether it is in the heap of those that wait for their time, or for their retry topic."""
+
+    @property
+    def left(self) -> int:
+        """The bits of messages that are neither handled nor on their way."""
+        return self.whole & ~(self.acked | self.coming)
 
     @property
     def whole(self) -> int:
@@ -124,6 +168,11 @@ class ReviveQueue:
         self._progress = progress
         self._open: dict[CheckPointKey, _Open] = {}
         self._done: dict[CheckPointKey, None] = {}
+        self._due: list[tuple[int, int, _Open]] = []
+        """A heap of (revive time, number, check point)."""
+        self._number = 0
+        self._unsaved: deque[_Open] = deque()
+        """Check points that are due, and wait for their retry topics."""
         self._next: QueueOffset | None = None
         self._first = QueueOffset(0)
         self._seen_ms = 0
@@ -144,6 +193,8 @@ class ReviveQueue:
         """Another broker is the master, or was: all is read again from the progress on."""
         self._open.clear()
         self._done.clear()
+        self._due.clear()
+        self._unsaved.clear()
         self._next, self._seen_ms, self._coming = None, 0, 0
         self._failures, self._paused_ms, self._behind = 0, 0, None
         self._life += 1
@@ -153,24 +204,24 @@ class ReviveQueue:
         be acknowledgements of what was read long ago."""
         self._behind = self._store.max_queue_offset(self._topic, self._queue_id)
 
-    def step(self, now_ms: int, settled_ms: int, room: int, *, holds: bool = False) -> int:
-        """Read on, `room` records at most, and revive what is due, unless it `holds`; how many were
-        read."""
+    def step(
+        self, now_ms: int, settled_ms: int, room: int, writes: int, *, holds: bool = False
+    ) -> Stepped:
+        """Read on, `room` records at most, and revive `writes` due messages at most, unless it
+        `holds`. `settled_ms` is the time up to which each acknowledgement can be read."""
         is_full = len(self._open) >= OPEN_MAX and self._first_due_ms() <= self._unread_ms()
         taken = self._read(room) if room > 0 and not is_full else room
-        # What is not read may hold the acknowledgements of what was read.
-        until_ms = self._unread_ms() if taken == room else min(now_ms, settled_ms)
+        until_ms = min(now_ms, settled_ms)
+        if taken == room:
+            # What is not read may hold the acknowledgements of what was read.
+            until_ms = min(until_ms, self._unread_ms())
         if self._behind is not None and (is_full or (self._next or 0) >= self._behind):
             self._behind = None  # of one that is full nothing more would be read
-        if now_ms >= self._paused_ms and self._behind is None and not holds:
-            # One that is due later, of a client, must not keep those behind it.
-            for entry in self._open.values():
-                if self._coming >= (1 if self._failures else REVIVED_MAX):
-                    break
-                if entry.check_point.revive_ms <= until_ms:
-                    self._revive(entry, now_ms)
+        written = 0
+        if self._behind is None and not holds:
+            written = self._revive_due(now_ms, until_ms, writes)
         self._advance(now_ms)
-        return 0 if is_full else taken
+        return Stepped(0 if is_full else taken, written)
 
     def behind_ms(self, now_ms: int) -> int:
         """For how long the first message that is not handled should have been revived."""
@@ -203,7 +254,8 @@ class ReviveQueue:
     def _take(self, record: Record, unit: QueueUnit) -> None:
         properties = decode_properties(record.properties)
         due = properties.get(names.TIMER_DELIVER_MS, "")
-        due_ms = int(due) if due.isdigit() and len(due) < 19 else record.store_timestamp_ms
+        is_number = due.isascii() and due.isdigit() and len(due) < 19
+        due_ms = int(due) if is_number else record.store_timestamp_ms
         self._seen_ms = max(self._seen_ms, min(due_ms, record.store_timestamp_ms))
         tag = properties.get(names.TAGS)
         try:
@@ -221,7 +273,16 @@ class ReviveQueue:
         if queue_offset < self._first:
             self._remember(check_point.key)
         elif check_point.key not in self._done and check_point.key not in self._open:
-            self._open[check_point.key] = _Open(check_point, queue_offset, check_point.acked)
+            entry = _Open(check_point, queue_offset, check_point.acked)
+            self._open[check_point.key] = entry
+            self._put_in(entry)
+
+    def _put_in(self, entry: _Open) -> None:
+        """It waits for its time."""
+        if not entry.is_due:
+            entry.is_due = True
+            self._number += 1
+            heapq.heappush(self._due, (entry.check_point.revive_ms, self._number, entry))
 
     def _take_ack(self, ack: Acknowledgement) -> None:
         entry = self._open.get(ack.key)
@@ -233,23 +294,71 @@ class ReviveQueue:
                 # Of a copy that is on its way it says nothing before that is safe.
                 entry.acked |= (1 << index) & ~entry.coming
 
-    def _revive(self, entry: _Open, now_ms: int) -> None:
-        """Send what is not acknowledged to the retry topic."""
-        left = entry.whole & ~(entry.acked | entry.coming)
-        if not left:
-            return
-        if self._failures:
-            left &= -left
-        given = []
+    def _revive_due(self, now_ms: int, until_ms: int, most: int) -> int:
+        """Revive `most` messages at most that are due by `until_ms`; how many were tried. A check
+        point that is due later, of a client, keeps none of those after it."""
+        left = most
+        for _ in range(min(UNSAVED_LOOKS, len(self._unsaved))):
+            if self._is_held(now_ms, left):
+                break
+            left -= self._revive_entry(self._unsaved.popleft(), now_ms, left)
+        for _ in range(LOOKS_MAX):
+            if self._is_held(now_ms, left) or not self._due or self._due[0][0] > until_ms:
+                break
+            entry = heapq.heappop(self._due)[2]
+            # One whose retry topic was made now costs as much as a message.
+            left -= self._revive_entry(entry, now_ms, left) or entry.is_due
+        return most - left
+
+    def _is_held(self, now_ms: int, left: int) -> bool:
+        """Whether nothing more is revived in this step."""
+        most = 1 if self._failures else REVIVED_MAX
+        return left <= 0 or now_ms < self._paused_ms or self._coming >= most
+
+    def _revive_entry(self, entry: _Open, now_ms: int, most: int) -> int:
+        """Revive what is left of a check point that is due; how many messages were tried."""
+        entry.is_due = False
+        if not entry.left:
+            return 0
+        key, tried = entry.check_point.key, 0
+        state = RetryTopic.READY
+        if key.broker_name == self._broker_name:
+            state = self._writer.prepare(entry.check_point, now_ms)
+        if state is RetryTopic.GONE:
+            entry.acked = entry.whole & ~entry.coming
+        elif state is RetryTopic.UNSAVED:
+            entry.is_due = True
+            self._unsaved.append(entry)
+        else:
+            is_full = state is RetryTopic.FULL
+            tried = self._revive(entry, now_ms, most, is_full=is_full)
+            if entry.left:
+                self._put_in(entry)
+        return tried
+
+    def _revive(self, entry: _Open, now_ms: int, most: int, *, is_full: bool = False) -> int:
+        """Send messages that are not acknowledged to the retry topic, `most` at most; how many were
+        tried. Where the table of topics `is_full` they are put off."""
+        left, tried, given = entry.left, 0, []
         for index, queue_offset in enumerate(entry.check_point.queue_offsets()):
-            if left & 1 << index and self._revive_one(entry, index, queue_offset, now_ms):
+            if not left & 1 << index:
+                continue
+            if self._is_held(now_ms, most - tried):
+                break
+            tried += 1
+            if is_full:
+                is_logged = self._put_one_off(entry, index, queue_offset, now_ms)
+            else:
+                is_logged = self._revive_one(entry, index, queue_offset, now_ms)
+            if is_logged:
                 given.append(queue_offset)
         if given:
-            # Behind the copies in the log: what has this record has them, too, whatever progress it
-            # knows of (RocketMQ makes each of them once more).
+            # After the copies in the log: a broker that has this record has them, too, whatever
+            # progress it knows of (RocketMQ makes each of them once more).
             done = Acknowledgement(entry.check_point.key, tuple(given), is_batch=True)
             invisible_ms = entry.check_point.invisible_ms
             self._log.add_ack(done, invisible_ms, self._queue_id, now_ms)
+        return tried
 
     def _revive_one(self, entry: _Open, index: int, queue_offset: QueueOffset, now_ms: int) -> bool:
         """Send one message to the retry topic; whether the log has what stands for it."""
@@ -259,12 +368,10 @@ class ReviveQueue:
             return self._put_one_off(entry, index, queue_offset, now_ms)
         units = self._store.units(key.topic, key.queue_id, queue_offset, 1)
         record = self._store.record_of(units[0]) if units else None
-        written = None
-        if record is not None and units[0].queue_offset == queue_offset:
-            written = self._writer.revive(record, entry.check_point, now_ms)
-        if written is None:
-            entry.acked |= 1 << index  # it is gone, or for no consumer
+        if record is None or units[0].queue_offset != queue_offset:
+            entry.acked |= 1 << index  # retention took it
             return False
+        written = self._writer.revive(record, entry.check_point, now_ms)
         return self._when_written(
             entry,
             index,
@@ -301,7 +408,7 @@ class ReviveQueue:
         refused: Callable[[], object] | None,
     ) -> bool:
         """What follows once a message's copy, or its new check point, is safe or is not."""
-        life = self._life
+        life, at_once = self._life, written.done
         entry.coming |= 1 << index
         self._coming += 1
 
@@ -316,11 +423,20 @@ class ReviveQueue:
             elif status in _NEVER and refused is not None:
                 refused()
             else:
-                self._paused_ms = now_ms + PAUSES_MS[min(self._failures, len(PAUSES_MS) - 1)]
-                self._failures += 1
+                self._failed(now_ms, is_refused=at_once and status in _REFUSED)
+                self._put_in(entry)
 
         written.then(done)
         return not written.done or written.value is PutStatus.PUT_OK
+
+    def _failed(self, now_ms: int, *, is_refused: bool) -> None:
+        """A write of `now_ms` failed. All that were under way at one moment fail together: they
+        count once."""
+        if now_ms < self._paused_ms:
+            return
+        number = 0 if is_refused else min(self._failures, len(PAUSES_MS) - 1)
+        self._paused_ms = now_ms + PAUSES_MS[number]
+        self._failures += not is_refused
 
     def _remember(self, key: CheckPointKey) -> None:
         """The check point is done, also where it comes again."""
@@ -330,9 +446,9 @@ class ReviveQueue:
 
     def _advance(self, now_ms: int) -> None:
         """The progress goes over check points that are done, in the order of the queue."""
-        done = []
+        done: list[tuple[CheckPointKey, QueueOffset]] = []
         for key, entry in self._open.items():
-            if entry.acked != entry.whole:
+            if entry.acked != entry.whole or len(done) == LOOKS_MAX:
                 break
             # An acknowledged one may go before its time: its acknowledgements are read.
             done.append((key, entry.queue_offset))

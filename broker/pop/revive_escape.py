@@ -102,7 +102,7 @@ class PopEscape:
         copies: LeavingCopies,
         progress: ReviveProgress,
         notes: PopNotes,
-        revive: tuple[str, int],
+        revive: tuple[str, Callable[[], int]],
         broker_name: str,
         delivered_ms: Callable[[int], int],
         acts: Callable[[], bool],
@@ -198,7 +198,7 @@ class PopEscape:
 
     def _read_all(self) -> Iterator[None]:
         """The revive queues, in steps, and the acknowledgements of what is open there."""
-        for queue_id in range(self._queue_count):
+        for queue_id in range(self._queue_count()):
             self._queues.append({})
             yield from self._read_queue(queue_id)
         if self._open:
@@ -321,8 +321,8 @@ class PopEscape:
     def _remember(self, key: CheckPointKey) -> None:
         """It is done, also where it comes again: the timers' progress may be older."""
         self._done[key] = None
-        if len(self._done) > 2 * DONE_MAX * self._queue_count:
-            self._done = dict.fromkeys(list(self._done)[DONE_MAX * self._queue_count :])
+        if len(self._done) > 2 * DONE_MAX * len(self._queues):
+            self._done = dict.fromkeys(list(self._done)[DONE_MAX * len(self._queues) :])
 
     def _advance(self, queue_id: int) -> None:
         """The progress goes over check points that are done, in the order of the queue."""

@@ -6,13 +6,13 @@ Called by popping.py, revive.py, ordered_log.py and the handlers of acknowledgem
 """
 
 from collections.abc import Callable
-from typing import Final
 
 from turbopump.broker.pop.hand_outs import PoppedQueue
 from turbopump.broker.pop.notes import PopNotes
 from turbopump.engine.later import Later
 from turbopump.engine.types import PutStatus
 from turbopump.net.wire import properties as names
+from turbopump.net.wire.names import REVIVE_PREFIX
 from turbopump.net.wire.pop_records import (
     CHECK_POINT_LEAD_MS,
     CHECK_POINT_TAG,
@@ -21,8 +21,6 @@ from turbopump.net.wire.pop_records import (
     CheckPoint,
     unique_key,
 )
-
-REVIVE_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
 
 PutRecord = Callable[[str, int, bytes, dict[str, str], int, int], Later[PutStatus]]
 """Stores a record of topic, queue id, body and properties at a time in ms, as a client's message
@@ -44,6 +42,8 @@ class ReviveLog:
         self.topic = revive_topic(cluster)
         self.put_natively: Callable[[CheckPoint, int, int], bool] = lambda *_of: False
         """Stores a check point of a revive queue at a time in ms, safe at once; or it does not."""
+        self.queue_count: Callable[[], int] = lambda: 0
+        """How many queues the revive topic has, with those that are only read until empty."""
         self._put = put
 
     def add_check_point(

@@ -6,6 +6,7 @@ by the handlers and the tick.
 """
 
 import heapq
+import logging
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -17,16 +18,19 @@ from turbopump.broker.pop.notes_drain import NotesDrain
 from turbopump.broker.pop.order_info import OrderedBatches
 from turbopump.broker.pop.ordered_log import OrderedLog
 from turbopump.broker.pop.popping import Popping
-from turbopump.broker.pop.revive import READ_MAX, ReviveQueue
+from turbopump.broker.pop.revive import READ_MAX, WRITES_MAX, ReviveQueue
 from turbopump.broker.pop.revive_escape import PopEscape
 from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.broker.pop.settled_time import SettledTime
 from turbopump.broker.pop.waiters import PopWaiters
 from turbopump.broker.tables.lags import Held
 from turbopump.broker.traffic.role import Role
+from turbopump.engine.types import PutStatus
 from turbopump.net.transport.turns import Steps
 from turbopump.net.wire.pop_handles import RetryKind
 from turbopump.pyx.pops import PopTurns
+
+logger = logging.getLogger(__name__)
 
 WAKES_MAX: Final = 100_000
 """Times at which ordered queues come free that are remembered; more are found by the next poll."""
@@ -47,7 +51,7 @@ class PopService:
         hand_outs: HandOuts,
         log: ReviveLog,
         acks: JoinedAcks,
-        queues: list[ReviveQueue],
+        queue_of: Callable[[int], ReviveQueue],
         role: Role,
         now_ms: Callable[[], int],
         settled: SettledTime,
@@ -68,19 +72,24 @@ class PopService:
         self.hand_outs = hand_outs
         self.log = log
         self.acks = acks
-        self.queues = queues
+        self.queues: list[ReviveQueue] = []
+        self._queue_of = queue_of
         self.now_ms = now_ms
         self.escaping = escaping
         self.notes = notes
         self._drain = drain
         self._is_elected = is_elected
         self.in_flight = InFlight()
+        self.refused_count = 0
+        """Pops that got nothing because the store did not take their check points."""
+        self._refuses = False
         self._role = role
         self._settled = settled
         self._recover = recover
         self._recovery: Iterator[bool] | None = None
         self._waits = False
         self._wakes: list[tuple[int, str, int]] = []
+        self._known_wakes: set[tuple[int, str, int]] = set()
         self._led = self._acted = False
         self._first = 0
         self._held_ms: int | None = None
@@ -92,9 +101,26 @@ class PopService:
         return tuple(kind.topic_of(topic, group) for kind in kinds)
 
     def wake_at(self, topic: str, queue_id: int, at_ms: int) -> None:
-        """Attempt the pops that wait for the queue at that time: an ordered batch is over then."""
-        if len(self._wakes) < WAKES_MAX:
-            heapq.heappush(self._wakes, (at_ms, topic, queue_id))
+        """Attempt the pops that wait for the queue at that time: the batch that is out of it ends
+        then. Each waiting pop asks for the same time; it is kept once."""
+        wake = at_ms, topic, queue_id
+        if len(self._wakes) < WAKES_MAX and wake not in self._known_wakes:
+            self._known_wakes.add(wake)
+            heapq.heappush(self._wakes, wake)
+
+    def store_refused(self, status: PutStatus) -> None:
+        """A pop got nothing: the store did not take its check points (a full disk, a replica that
+        is late). Logged once, until `store_took`."""
+        self.refused_count += 1
+        if not self._refuses:
+            self._refuses = True
+            logger.warning("pops get nothing: the store takes no check points (%s)", status.value)
+
+    def store_took(self) -> None:
+        """A pop got messages."""
+        if self._refuses:
+            self._refuses = False
+            logger.info("pops get messages again, %d got none so far", self.refused_count)
 
     @property
     def acts(self) -> bool:
@@ -113,6 +139,8 @@ class PopService:
         once."""
         if self._led and (not self._serves or self._acted != self.acts):
             self._stop()
+        while len(self.queues) < self.log.queue_count():
+            self.queues.append(self._queue_of(len(self.queues)))
         if not self._role.is_master:
             self._drain.stop()
             self._held_ms = None
@@ -127,8 +155,9 @@ class PopService:
         if not self._is_ready():
             return not self._waits
         while self._wakes and self._wakes[0][0] <= now_ms:
-            _, topic, queue_id = heapq.heappop(self._wakes)
-            self.waiters.arrived(topic, queue_id)
+            wake = heapq.heappop(self._wakes)
+            self._known_wakes.discard(wake)
+            self.waiters.arrived(*wake[1:])
         self.acks.flush()  # what came by now is in the log
         self.ordered_log.refresh(now_ms)
         settled_ms = self._settled.step(now_ms)
@@ -137,13 +166,13 @@ class PopService:
             for queue in self.queues:
                 queue.read_first()
         holds = holds or self._held_ms is not None
-        more, room = False, READ_MAX
+        more, room, writes = False, READ_MAX, WRITES_MAX
         for number in range(len(self.queues)):
             queue = self.queues[(self._first + number) % len(self.queues)]
-            taken = queue.step(now_ms, settled_ms, room, holds=holds)
-            more, room = more or taken == room, room - taken
+            read, written = queue.step(now_ms, settled_ms, room, writes, holds=holds)
+            more, room, writes = more or read == room, room - read, writes - written
         self._first += 1  # each queue has its turn when all are behind
-        return more
+        return more or writes <= 0
 
     def held(self, topic: str, group: str) -> Held:
         """What the group has popped of the topic and not handled."""
@@ -154,7 +183,7 @@ class PopService:
 
     def behind_ms(self, now_ms: int) -> int:
         """How late revival is."""
-        return max(queue.behind_ms(now_ms) for queue in self.queues)
+        return max((queue.behind_ms(now_ms) for queue in self.queues), default=0)
 
     @property
     def is_ready(self) -> bool:
@@ -198,6 +227,7 @@ class PopService:
         self._led, self._recovery = False, None
         self._settled.forget()
         self._wakes.clear()
+        self._known_wakes.clear()
         self.hand_outs.forget_all()
         self.ordered_log.forget()
         self.waiters.release_all()

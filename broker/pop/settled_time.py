@@ -44,6 +44,7 @@ class SettledTime:
         self._store = store
         self._delivered_ms = delivered_ms
         self._stored, self._delivered = _Passed(), _Passed()
+        self._now_ms = 0
 
     def forget(self) -> None:
         """Another broker is the master, or was."""
@@ -51,6 +52,9 @@ class SettledTime:
 
     def step(self, now_ms: int) -> int:
         """The time as it is now, in ms."""
+        if now_ms < self._now_ms:
+            self.forget()  # the clock went back: samples of before are of a time that comes again
+        self._now_ms = now_ms
         store = self._store
         readable = min(store.dispatched_log_offset, store.confirm_log_offset)
         end = store.max_log_offset

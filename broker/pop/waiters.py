@@ -25,6 +25,9 @@ WAITER_SIZE: Final = 1_200
 """Bytes of one besides its texts."""
 SWEEP_MAX: Final = 500
 """Attempts of one sweep, some 20 ms; the rest follow when other requests have had their turn."""
+READS_ON_MAX: Final = 2
+"""Attempts of one sweep that examined the most one read examines and found nothing, some ms each
+with an expression of SQL92."""
 _SLACK: Final = 1_024  # deadlines of answered pops that may stay in the heap before it is rebuilt
 
 Arrived = tuple[str, int]
@@ -127,12 +130,17 @@ class PopWaiters:
             for one in arrived:
                 for group in list(self._groups.get(one[0], ())):
                     self._choose(group, one)
+        reads_on = 0
         for _ in range(min(SWEEP_MAX, len(self._behind))):
+            if reads_on >= READS_ON_MAX:
+                break
             waiter, one = self._behind.popleft()
+            known = len(self._arrived)
             if waiter.waiting and waiter.attempt(one):
                 self._remove(waiter)
             elif not waiter.waiting:
                 self._choose(waiter.group, one)  # it is gone: the message is another one's
+            reads_on += len(self._arrived) > known
         if self._behind or self._arrived:
             self._ask_for_sweep()
 

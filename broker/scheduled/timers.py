@@ -266,6 +266,8 @@ class Timers:
             return now_ms
         if not self._leads:
             return 0
+        # What is stored after the clock went back is due in a time that was delivered before.
+        self._all_until_ms = min(self._all_until_ms, now_ms)
         if self._files.queue_offset >= self._store.max_queue_offset(TIMER_TOPIC, 0):
             self._all_until_ms = max(self._all_until_ms, self._slots.delivered_ms(now_ms))
         return self._all_until_ms

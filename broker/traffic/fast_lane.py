@@ -24,7 +24,7 @@ from turbopump.engine.types import PutStatus, QueueOffset
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.headers.pull import SUBSCRIPTION_FLAG, PullMessageRequest
-from turbopump.net.wire.names import MAX_TOPIC_LENGTH, RETRY_PREFIX
+from turbopump.net.wire.names import MAX_TOPIC_LENGTH, RETRY_PREFIX, REVIVE_PREFIX
 from turbopump.net.wire.properties import encode_properties
 from turbopump.net.wire.topics import MULTI_TAG, TopicConfig
 from turbopump.pyx.filter import Filter
@@ -275,7 +275,7 @@ class FastLane:
         return (
             self._config.writable
             and len(name) <= MAX_TOPIC_LENGTH
-            and not name.startswith(RETRY_PREFIX)
+            and not name.startswith((RETRY_PREFIX, REVIVE_PREFIX))
             and topic.topic_filter_type != MULTI_TAG
             and topic.attributes.get(CLEANUP_POLICY) != COMPACTION
             and not self._topics.is_batch(name)

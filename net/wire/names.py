@@ -19,6 +19,8 @@ MAX_NAME_LENGTH: Final = 255
 for any name (Validators.CHARACTER_MAX_LENGTH). It does not check these, and no client of it
 sends so many."""
 
+REVIVE_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
+"""Of the topic of a cluster with its check points of pops (PopAckConstants.REVIVE_TOPIC)."""
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 

@@ -83,8 +83,9 @@ def check_group_name(name: str) -> None:
 
 
 def check_poll(born_ms: int, poll_ms: int, now_ms: int) -> int:
-    """When the client gave the request up, in ms; one that has no birth is born now."""
-    born_ms = born_ms or now_ms
+    """Until when the client waits, in epoch ms. A request without a birth is born now, and so is a
+    request of a client whose clock is ahead: without a poll time it waits for nothing."""
+    born_ms = min(born_ms or now_ms, now_ms)
     if now_ms - born_ms - poll_ms > POLL_LATE_MS:
         raise PopRefused(ResponseCode.POLLING_TIMEOUT, "the broker pop message is timeout.")
     return born_ms + poll_ms
@@ -111,10 +112,10 @@ def handle_of(text: str, broker: BrokerContext) -> PopHandle:
         handle = PopHandle.parse(text)
     except BadHandle as error:
         raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
-    if not handle.is_ordered and handle.revive_queue_id >= broker.config.revive_queue_num:
+    queues = broker.pop.log.queue_count()
+    if not handle.is_ordered and handle.revive_queue_id >= queues:
         raise PopRefused(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"a handle of revive queue {handle.revive_queue_id}, there are"
-            f" {broker.config.revive_queue_num}",
+            f"a handle of revive queue {handle.revive_queue_id}, there are {queues}",
         )
     return handle

@@ -87,11 +87,30 @@ def _has_any(broker: BrokerContext, header: NotificationRequest, now_ms: int) ->
     for number, queue in enumerate(places):
         if number % _QUEUES_OF_STEP == _QUEUES_OF_STEP - 1:
             yield
-        if header.order and broker.pop.orders.blocked_until(*queue, header.attempt_id, now_ms):
+        place = queue.topic, queue.queue_id
+        if header.order and _blocked_ms(broker, header, place, now_ms):
             continue
         if broker.pop.popping.waiting_count(queue) > 0:
             return True
     return False
+
+
+def _blocked_ms(
+    broker: BrokerContext, header: NotificationRequest, place: Arrived, now_ms: int | None = None
+) -> int:
+    """Until when a batch blocks the queue for the attempt, in epoch ms, 0: it does not. Who waits
+    is asked again then."""
+    topic, queue_id = place
+    until_ms = broker.pop.orders.blocked_until(
+        topic,
+        header.consumer_group,
+        queue_id,
+        header.attempt_id,
+        broker.pop.now_ms() if now_ms is None else now_ms,
+    )
+    if until_ms:
+        broker.pop.wake_at(topic, queue_id, until_ms)
+    return until_ms
 
 
 def _notice(
@@ -109,6 +128,8 @@ def _notice(
     answer: Later[Command | None] = Later()
 
     def attempt(arrived: Arrived | None) -> bool:
+        if arrived is not None and header.order and _blocked_ms(broker, header, arrived):
+            return False
         found = NotificationResponse(arrived is not None, False)
         answer.resolve(response(request, ResponseCode.SUCCESS, header=found))
         return True

@@ -21,7 +21,9 @@ from turbopump.broker.handlers.pop.checks import (
 from turbopump.broker.pop.popped_records import records_of
 from turbopump.broker.pop.popping import Popped, PopWish
 from turbopump.broker.pop.waiters import Arrived, PopWaiter, Waits
+from turbopump.broker.traffic.replies import why_not
 from turbopump.engine.later import Later
+from turbopump.engine.types import PutStatus
 from turbopump.net.transport.dispatcher import Answer, Dispatcher, one_line
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.turns import Steps
@@ -128,7 +130,7 @@ def _wish(
 class _Pop:
     """One pop, from its request to its answer, through any number of attempts."""
 
-    __slots__ = ("_answer", "_broker", "_is_over", "_peer", "_request", "_wish")
+    __slots__ = ("_answer", "_broker", "_peer", "_request", "_rests", "_wish")
 
     def __init__(self, broker: BrokerContext, request: Command, wish: PopWish, peer: Peer) -> None:
         self._broker = broker
@@ -136,11 +138,12 @@ class _Pop:
         self._wish = wish
         self._peer = peer
         self._answer: Later[Command | None] = Later()
-        self._is_over = False
+        self._rests: dict[Arrived, int] = {}
 
     def first(self, popped: Popped, until_ms: int, now_ms: int) -> Answer:
         """The answer to what was found at once, or a wait."""
-        if popped.taken:
+        self._rests = popped.rests
+        if popped.taken or popped.refused is not None:
             popped.when_safe().then(self._found)
             return self._answer
         wait_ms = min(until_ms - now_ms - EARLY_MS, POLL_MAX_MS)
@@ -159,8 +162,7 @@ class _Pop:
         )
         if pop.waiters.add(waiter) is Waits.FULL:
             return self._empty(ResponseCode.POLLING_FULL)
-        if popped.free_ms:
-            pop.wake_at(wish.topic, wish.queue_id, popped.free_ms)
+        self._go_on(popped)
         _watch(self._broker, self._peer)
         return self._answer
 
@@ -186,20 +188,34 @@ class _Pop:
             failed = response(self._request, ResponseCode.SYSTEM_ERROR, one_line(error))
             self._answer.resolve(failed)
             return True
-        if popped.free_ms:
-            broker.pop.wake_at(wish.topic, wish.queue_id, popped.free_ms)
-        if not popped.taken:
-            return False
-        popped.when_safe().then(self._found)
-        return True
+        if popped.taken or popped.refused is not None:
+            popped.when_safe().then(self._found)
+            return True
+        self._rests[arrived] = popped.rest
+        self._go_on(popped)
+        return False
+
+    def _go_on(self, popped: Popped) -> None:
+        """Nothing was found: a queue that was not examined to its end is read on at once, as if it
+        had grown, in the next sweep; a blocked one once the batch that is out of it ends."""
+        pop, topic = self._broker.pop, self._wish.topic
+        for place in popped.unread:
+            pop.waiters.arrived(*place)
+        for queue_id, until_ms in popped.blocked_ms.items():
+            pop.wake_at(topic, queue_id, until_ms)
 
     def _found(self, popped: Popped) -> None:
         """The check points are safe: the messages are the consumer's."""
         wish, broker = self._wish, self._broker
         if not popped.taken:
-            remark = "the check points of what was popped are not safe"
-            self._answer.resolve(response(self._request, ResponseCode.SYSTEM_ERROR, remark))
+            status = popped.refused or PutStatus.UNKNOWN_ERROR
+            if status is not PutStatus.MESSAGE_ILLEGAL:  # a group that no record can name
+                broker.pop.store_refused(status)
+            code, remark = why_not(status)
+            remark = f"messages cannot be handed out, their check points are not stored: {remark}"
+            self._answer.resolve(response(self._request, code, remark))
             return
+        broker.pop.store_took()
         header = PopMessageResponse(
             pop_time=popped.pop_time_ms,
             invisible_time=wish.invisible_ms,
@@ -225,15 +241,18 @@ class _Pop:
         if popped.rest > 0:
             for one in popped.taken:
                 broker.pop.waiters.arrived(one.queue.topic, one.queue.queue_id)
+            for place in popped.unread:
+                broker.pop.waiters.arrived(*place)
         self._answer.resolve(response(self._request, ResponseCode.SUCCESS, "FOUND", header, body))
 
     def _empty(self, code: ResponseCode) -> Command:
-        header = PopMessageResponse(self._broker.pop.now_ms(), self._wish.invisible_ms, 0, 0)
+        rest, now_ms = sum(self._rests.values()), self._broker.pop.now_ms()
+        header = PopMessageResponse(now_ms, self._wish.invisible_ms, 0, rest)
         return response(self._request, code, None, header)
 
 
 def _finish(steps: Steps[Popped]) -> Popped:
-    """Of one queue: there is one step."""
+    """Of one queue: one read at most."""
     while True:
         try:
             next(steps)

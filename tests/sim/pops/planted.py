@@ -5,7 +5,7 @@ from typing import Any
 from tests.sim.planting import Patch, Plant
 from turbopump.broker.pop import service
 from turbopump.broker.pop.hand_outs import HandOut, HandOuts, PoppedQueue
-from turbopump.broker.pop.revive import ReviveQueue
+from turbopump.broker.pop.revive import ReviveQueue, Stepped
 from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.broker.pop.settled_time import SettledTime
 from turbopump.engine.later import Later
@@ -70,10 +70,10 @@ def acknowledgements_are_kept_in_memory(patch: Patch) -> None:
         vars(self).setdefault("kept", []).append(ack)
         return _resolved()
 
-    def revived(self: ReviveQueue, entry: Any, now_ms: int) -> None:
+    def revived(self: ReviveQueue, entry: Any, *rest: Any, **flags: Any) -> int:
         for ack in vars(self._log).get("kept", []):
             self._take_ack(ack)
-        revive(self, entry, now_ms)
+        return revive(self, entry, *rest, **flags)
 
     patch.setattr(ReviveLog, "add_ack", kept)
     patch.setattr(ReviveQueue, "_revive", revived)
@@ -84,9 +84,9 @@ def messages_are_revived_before_their_time(patch: Patch) -> None:
     step, early_ms = ReviveQueue.step, 700
 
     def early(
-        self: ReviveQueue, now_ms: int, settled_ms: int, room: int, *, holds: bool = False
-    ) -> int:
-        return step(self, now_ms + early_ms, settled_ms + early_ms, room, holds=holds)
+        self: ReviveQueue, now_ms: int, settled_ms: int, *rest: int, holds: bool = False
+    ) -> Stepped:
+        return step(self, now_ms + early_ms, settled_ms + early_ms, *rest, holds=holds)
 
     patch.setattr(ReviveQueue, "step", early)
 

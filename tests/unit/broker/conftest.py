@@ -102,9 +102,9 @@ class World:
     """A broker, a clock that stands until it is moved, and clients."""
 
     def __init__(self, folder: Path, properties: str) -> None:
-        text = f"storePathRootDir={folder}\nbrokerIP1=127.0.0.1\n{_SMALL}{properties}"
+        self.text = f"storePathRootDir={folder}\nbrokerIP1=127.0.0.1\n{_SMALL}{properties}"
         self.config: BrokerConfig
-        self.config, warnings = load_config(text)
+        self.config, warnings = load_config(self.text)
         assert not warnings
         self.now_ms = START_MS
         self._set_ms = 0

@@ -17,8 +17,10 @@ from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.headers.pop import ChangeInvisibleTimeRequest
 from turbopump.net.wire.pop_records import Acknowledgement, CheckPoint, CheckPointKey
+from turbopump.net.wire.properties import encode_properties
 
 HELD = 10_000
+LOG = "rmq_sys_REVIVE_LOG_DefaultCluster"
 
 
 @pytest.fixture
@@ -203,7 +205,8 @@ def test_a_group_whose_name_a_file_brought_is_answered(popper: Popper) -> None:
     for _ in range(2):
         answer = popper.request(consumer_group="g\x02")
         answer = answer.value if isinstance(answer, Later) else answer
-        assert isinstance(answer, Command) and answer.code == ResponseCode.POLLING_TIMEOUT
+        assert isinstance(answer, Command) and answer.code == ResponseCode.SYSTEM_ERROR
+        assert "check points are not stored" in (answer.remark or "")
     assert [body for body, _ in popper.pop()] == ["a"]
 
 
@@ -234,3 +237,44 @@ def test_groups_that_are_not_there_have_no_figures(popper: Popper) -> None:
         changed = popper.world.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
         assert changed.code == ResponseCode.SUCCESS
     assert set(popper.world.broker.pop.in_flight.counts(popper.world.now_ms)) == {"g"}
+
+
+def send_record(popper: Popper, properties: dict[str, str], body: bytes, **fields: str) -> Command:
+    asked = {
+        "a": "p", "b": LOG, "c": "TBW102", "d": "8", "e": "0", "f": "0", "g": "0", "h": "0",
+        "i": encode_properties(properties).decode(), "j": "0", "k": "false", "m": "false", **fields,
+    }  # fmt: skip
+    request = new_request(RequestCode.SEND_MESSAGE_V2, fields=asked, body=body)
+    answer = popper.world.dispatch(request)
+    return answer.value if isinstance(answer, Later) else answer
+
+
+def test_the_revive_topic_takes_the_records_of_brokers_alone(popper: Popper) -> None:
+    world = popper.world
+    key = CheckPointKey("T", "g", 0, QueueOffset(0), world.now_ms, "broker-a")
+    point = CheckPoint(key, 900, (0,)).body()
+    ack = Acknowledgement(key, (QueueOffset(0),)).body()
+    due = {"TIMER_DELIVER_MS": str(world.now_ms + 900)}
+    refused = [
+        ({"TAGS": "ck", "TIMER_DELIVER_MS": "²²"}, point),
+        ({"TAGS": "ck", "TIMER_DELIVER_MS": "-1"}, point),
+        ({"TAGS": "ck"}, b"{}"),
+        ({"TAGS": "ck"}, ack),
+        ({"TAGS": "ack"}, b"[" * 100),
+        ({"TAGS": "order"}, point),
+        ({}, point),
+        ({"TAGS": "ck", "DELAY": "3"}, point),
+        ({"TAGS": "ck", "TRAN_MSG": "true"}, point),
+        ({"TAGS": "ck", "TIMER_DEL_UNIQKEY": "LOG+k", **due}, point),
+    ]
+    end = world.broker.store.max_log_offset
+    for properties, body in refused:
+        answer = send_record(popper, properties, body)
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL, properties
+        assert "no record of a broker" in (answer.remark or "")
+    assert send_record(popper, {"TAGS": "ck"}, point, m="true").code != ResponseCode.SUCCESS
+    assert world.broker.store.max_log_offset == end
+    for properties, body in (({"TAGS": "ck", **due}, point), ({"TAGS": "ack", **due}, ack)):
+        assert send_record(popper, properties, body).code == ResponseCode.SUCCESS
+    lane, host = world.broker.fast.lane, world.client.host
+    assert lane.put_send(LOG.encode(), 0, b"", b"x", world.now_ms, host) is None

@@ -1,0 +1,53 @@
+"""Records of the revive topic that other brokers send: check points and acknowledgements.
+
+Owns which messages a client may write to the revive topic: RocketMQ's own records alone, which a
+broker of a group without a master sends to another group (EscapeBridge). It must never write.
+Called by handlers/send.py.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from turbopump.engine.types import Buffer
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.bodies import BadBody
+from turbopump.net.wire.pop_records import (
+    ACK_TAG,
+    BATCH_ACK_TAG,
+    CHECK_POINT_TAG,
+    Acknowledgement,
+    CheckPoint,
+)
+
+_DUE_MS: Final = re.compile("[0-9]{1,18}")
+_STRANGE: Final = (
+    names.DELAY,
+    names.TIMER_DELAY_SEC,
+    names.TIMER_DELAY_MS,
+    names.TIMER_DEL_UNIQKEY,
+    names.TRAN_MSG,
+    names.INNER_NUM,
+)
+"""Properties that no record of RocketMQ has there."""
+
+
+def why_no_record(properties: Mapping[str, str], body: Buffer) -> str | None:
+    """Why a message is no record of the revive topic; None if it is one."""
+    for name in _STRANGE:
+        if name in properties:
+            return f"it has the property {name}"
+    due = properties.get(names.TIMER_DELIVER_MS)
+    if due is not None and not _DUE_MS.fullmatch(due):
+        return f"{names.TIMER_DELIVER_MS} is not a time in ms"
+    tag = properties.get(names.TAGS)
+    try:
+        if tag == CHECK_POINT_TAG:
+            CheckPoint.parse(body)
+        elif tag in (ACK_TAG, BATCH_ACK_TAG):
+            Acknowledgement.parse(body, tag == BATCH_ACK_TAG)
+        else:
+            return f"its tag is none of {CHECK_POINT_TAG}, {ACK_TAG} and {BATCH_ACK_TAG}"
+    except BadBody as error:
+        return str(error)
+    return None

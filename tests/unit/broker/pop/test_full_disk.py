@@ -1,0 +1,53 @@
+"""A store that takes no check points: a pop is answered with the error, not with nothing."""
+
+import logging
+
+import pytest
+from tests.unit.broker.conftest import World
+from tests.unit.broker.pop.test_pops import Popper
+
+from turbopump.engine.later import Later
+from turbopump.engine.log.commit_log import DISK_FULL
+from turbopump.net.messaging.rpc import code_of
+from turbopump.net.wire.codes import ResponseCode
+
+
+def fill(world: World, is_full: bool) -> None:
+    """As retention does when it has measured the disk."""
+    store = world.broker.store
+    store._retention.disk_full = is_full
+    store._log.tail.refuse(DISK_FULL, is_full)
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+@pytest.mark.parametrize("poll_ms", [0, 15_000])
+def test_a_pop_on_a_full_disk_gets_an_error_and_messages_once_there_is_room(
+    world: World, caplog: pytest.LogCaptureFixture, poll_ms: int, is_ordered: bool
+) -> None:
+    popper = Popper(world)
+    popper.send("known")
+    assert popper.pop(order=is_ordered, invisible_time=60_000)
+    popper.send("a", queue_id=1)
+    fill(world, True)
+    with caplog.at_level(logging.INFO, logger="turbopump.broker.pop.service"):
+        for _ in range(3):
+            answer = popper.request(poll_time=poll_ms, order=is_ordered)
+            if isinstance(answer, Later):
+                assert answer.done, "the pop waits"
+                answer = answer.value
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert "disk is full" in code_of(answer)[1]
+        assert len(caplog.messages) == 1 and world.broker.pop.refused_count == 3
+        fill(world, False)
+        assert [body for body, _ in popper.pop(order=is_ordered)] == ["a"]
+        assert len(caplog.messages) == 2
+
+
+def test_a_waiting_pop_learns_that_the_store_takes_no_check_points(world: World) -> None:
+    popper = Popper(world)
+    waits = popper.request(poll_time=15_000)
+    popper.send("a")
+    fill(world, True)
+    world.turn()
+    assert isinstance(waits, Later) and waits.done
+    assert waits.value.code == ResponseCode.SERVICE_NOT_AVAILABLE

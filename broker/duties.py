@@ -78,6 +78,7 @@ class Duties:
         self._step("the check of half messages", context.half_checks.step)
         guarded(self._deliver_timers, "the delivery of timers")
         self._step("the revival of popped messages", context.pop.step)
+        guarded(lambda: context.waiting.step(steady_ms), "the look at waiting messages")
         guarded(context.lags.tick, "the walk over the consumer groups")
         guarded(context.assignments.tick, "the assignments' tick")
         self.every("housekeeping", clients.HOUSEKEEPING_INTERVAL_MS, self._housekeep)

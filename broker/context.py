@@ -17,6 +17,7 @@ from turbopump.broker.scheduled.delay import DelayedMessages
 from turbopump.broker.scheduled.half_checks import HalfChecks
 from turbopump.broker.scheduled.timers import Timers
 from turbopump.broker.scheduled.transactions import Transactions
+from turbopump.broker.scheduled.waiting import WaitingMessages
 from turbopump.broker.tables.consumers import ConsumerTable
 from turbopump.broker.tables.filters import FilterTable
 from turbopump.broker.tables.groups import GroupTable
@@ -91,6 +92,7 @@ class BrokerContext:
     assignments: Assignments = field(init=False)
     lags: ConsumerLags = field(init=False)
     pop: PopService = field(init=False)
+    waiting: WaitingMessages = field(init=False)
 
     def __post_init__(self) -> None:
         self.lags = ConsumerLags(self.store, self.topics, self.groups, self.offsets, self.consumers)

@@ -82,6 +82,7 @@ class Duties:
         guarded(lambda: context.pop.waiters.tick(steady_ms), "the waiting pops' tick")
         for chain in self._chains:
             chain.tick()
+        guarded(lambda: context.waiting.step(steady_ms), "the look at waiting messages")
         guarded(context.lags.tick, "the walk over the consumer groups")
         guarded(context.assignments.tick, "the assignments' tick")
         self.every("housekeeping", clients.HOUSEKEEPING_INTERVAL_MS, self._housekeep)

@@ -45,6 +45,7 @@ from turbopump.broker.scheduled.half_checks import HalfChecks
 from turbopump.broker.scheduled.half_escape import HalfEscape
 from turbopump.broker.scheduled.timers import Timers
 from turbopump.broker.scheduled.transactions import Transactions
+from turbopump.broker.scheduled.waiting import WaitingMessages
 from turbopump.broker.tables.consumers import ConsumerTable
 from turbopump.broker.tables.filters import FilterTable
 from turbopump.broker.tables.groups import GroupTable
@@ -189,6 +190,8 @@ def make_broker(
     )
     context.assignments = _assignments(context, kept, around)
     context.pop = make_pop(_pop_ground(context, around))
+    waits = committed, delay, timers, context.half_checks, context.pop.log.topic
+    context.waiting = WaitingMessages(store, *waits)
     _tie(context, around.wall_ms)
     return context
 

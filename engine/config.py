@@ -234,6 +234,33 @@ class StoreConfig:
         "Whether files may be removed before their time.",
         live=True,
     )
+    keep_waiting_messages: bool = key(
+        "keepWaitingMessages",
+        BOOLEAN,
+        True,
+        "Whether files of the commit log outlive fileReservedTime while timers, delayed messages,"
+        " open half messages or pop check points wait in them; a disk above"
+        " diskSpaceCleanForciblyRatio takes them nevertheless.",
+        live=True,
+        rocketmq=OURS,
+    )
+    keep_waiting_hours_max: int = key(
+        "keepWaitingHoursMax",
+        ANY,
+        336,
+        "Hours after fileReservedTime for which such a file is kept at most.",
+        live=True,
+        rocketmq=OURS,
+    )
+    keep_waiting_mbytes_max: int = key(
+        "keepWaitingMbytesMax",
+        ANY,
+        64 << 10,
+        "Mebibytes of such files that are kept at most, the newest ones; at most 1,000 files"
+        " count.",
+        live=True,
+        rocketmq=OURS,
+    )
     clean_resource_interval_ms: int = key(
         "cleanResourceInterval",
         ANY,

@@ -367,6 +367,16 @@ class Store(StoreReader):
         self._damage.save()
         self.statistics.tick(steady_ms)
 
+    def keep_from(self, log_offset: LogOffset) -> None:
+        """Messages that wait for their time lie from here on: age leaves their files
+        (keepWaitingMessages). What waits later lies later in the log."""
+        self._retention.waiting_from = log_offset
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of expired log files that are kept because messages wait in them."""
+        return self._retention.kept_bytes
+
     def flush_soon(self) -> None:
         """Sync what was appended so far, before ASYNC_FLUSH's rhythm asks for it."""
         self._commit.start()

@@ -70,6 +70,10 @@ class CounterSnapshot:
     """Timers that went into the wheel and came out of it ("enqueue", "dequeue"), by topic."""
     pops_refused: int
     """Pops that got nothing because the store did not take their check points."""
+    waiting_ms: Mapping[str, int]
+    """When the oldest message of each kind that waits was stored."""
+    lost: Mapping[str, int]
+    """Messages of each kind that retention took before their time."""
     now_ms: int
 
     @classmethod
@@ -105,6 +109,7 @@ class CounterSnapshot:
                 "rocketmq_storage_message_reserve_time": (
                     max(now_ms - store.first_stored_ms, 0) if store.first_stored_ms >= 0 else 0
                 ),
+                "turbopump_waiting_kept_bytes": store.kept_bytes,
                 "turbopump_store_unfit": store.fitness is not Fitness.FIT,
             },
             puts=dict(store.statistics.put_count_by_topic),
@@ -128,6 +133,8 @@ class CounterSnapshot:
                 "dequeue": dict(broker.timers.dequeued.topics),
             },
             pops_refused=broker.pop.refused_count,
+            waiting_ms=broker.waiting.oldest_ms(),
+            lost=broker.waiting.lost(),
             now_ms=now_ms,
         )
 
@@ -135,6 +142,7 @@ class CounterSnapshot:
 _HELP: Final = {
     "rocketmq_broker_permission": "brokerPermission: 4 may be read, 2 may be written",
     "rocketmq_topic_number": "Topics",
+    "turbopump_waiting_kept_bytes": "Log files over fileReservedTime, kept for waiting messages",
     "rocketmq_consumer_group_number": "Consumer groups",
     "rocketmq_storage_size": "Bytes of the commit log, first to last",
     "rocketmq_storage_flush_behind_bytes": "Bytes of the commit log that are not durable yet",
@@ -186,6 +194,7 @@ class _Collector:
         yield from self._clients()
         yield from self._lags()
         yield from self._timers()
+        yield from self._waiting()
         yield from self._transactions()
         yield from self._replication()
         if self._snapshot.ha.leader is not None:
@@ -315,6 +324,18 @@ class _Collector:
             yield self._counter(f"rocketmq_timer_{name}_total", text, totals, ("topic",))
         next_due = [] if status.next_due_ms is None else [((), status.next_due_ms / 1_000)]
         yield self._gauge("turbopump_timer_next_due_seconds", "Unix time of the next", next_due)
+
+    def _waiting(self) -> Iterator["Metric"]:
+        shot = self._snapshot
+        ages = [
+            ((kind,), max(0, shot.now_ms - stored_ms) / 1_000)
+            for kind, stored_ms in shot.waiting_ms.items()
+        ]
+        text = "Age of the oldest message that waits for its time"
+        yield self._gauge("turbopump_waiting_oldest_seconds", text, ages, ("kind",))
+        lost = [((kind,), count) for kind, count in shot.lost.items()]
+        text = "Messages that were removed with their log files before their time"
+        yield self._counter("turbopump_waiting_lost_total", text, lost, ("kind",))
 
     def _transactions(self) -> Iterator["Metric"]:
         from prometheus_client.core import HistogramMetricFamily

@@ -70,6 +70,8 @@ class DelayedMessages:
         self._escaping: LevelEscape | None = None
         """While this replica acts for its master, and sends what is due to others."""
         self._is_save_due = False
+        self.lost = 0
+        """Messages that were removed with their files before their time, since the start."""
         self.on_delivered: Callable[[str], None] = lambda topic: None
         """Called with a topic that got a message; to be replaced."""
         self._kept: SafeProgress[Levels] = SafeProgress(store, role, {})
@@ -106,6 +108,15 @@ class DelayedMessages:
     def progress(self) -> dict[int, QueueOffset]:
         """Level to the queue offset to deliver next; levels that had messages only."""
         return dict(self._kept.current)
+
+    def kept_progress(self) -> dict[tuple[str, int], QueueOffset]:
+        """(topic, queue id) to the first message that may still have to be delivered: deliveries
+        after it can be lost by a crash."""
+        safe = self._kept.safe
+        return {
+            (SCHEDULE_TOPIC, queue_id): safe.get(queue_id + 1, QueueOffset(0))
+            for queue_id in self._store.queue_ids(SCHEDULE_TOPIC)
+        }
 
     def safe_progress(self) -> dict[int, QueueOffset]:
         """As `progress`, less what a replica could lack of the deliveries; for replicas, and for a
@@ -222,6 +233,8 @@ class DelayedMessages:
             return 0
         # The file may be of another life of the store.
         at = QueueOffset(min(self.position(level), high))
+        if known is not None and known < at:
+            self.lost += at - known
         done = 0
         for unit in self._store.units(SCHEDULE_TOPIC, queue_id, at, budget):
             if not (self.is_due(level, unit, now_ms) and self._deliver(unit, now_ms)):
@@ -268,8 +281,10 @@ class DelayedMessages:
         log_offset = unit.log_offset
         record = self._store.record_of(unit)
         if record is None:
-            # Retention took it between the queue and the log, or the disk damaged it.
-            logger.error("delayed message at %d cannot be read: dropped", log_offset)
+            if log_offset < self._store.min_log_offset:
+                self.lost += 1  # waiting.py reports them all in one line
+            else:
+                logger.error("delayed message at %d cannot be read: dropped", log_offset)
             return None
         message = _delivered(record)
         if message is None:

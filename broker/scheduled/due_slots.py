@@ -283,6 +283,10 @@ class DueSlots:
         """It was delivered, or never will be."""
         self._waiting[due.tick] -= 1
 
+    def topic_hash_of(self, due: Due) -> int | None:
+        """The hash of a unit's topic, which the unit has; None if the unit is gone."""
+        return self._files.topic_hash_at(due.position)
+
     def is_recalled(self, due: Due, keys: tuple[str, ...]) -> bool:
         """Whether its slot has a recall of one of these keys."""
         recalls = self._recalls.get(due.tick)

@@ -89,6 +89,8 @@ class HalfChecks:
         self.unasked = 0
         """Times at which no producer of the group was connected."""
         self.given_up = 0
+        self.lost = 0
+        """Half messages that were removed with their files while they were open."""
         role.on_change.append(self._role_changed)
 
     def step(self, now_ms: int) -> bool:
@@ -118,7 +120,7 @@ class HalfChecks:
                 return
             half = self._transactions.half_at(at)
             if half is None:
-                logger.error("half message %d cannot be read: dropped", at)
+                self._drop(at)
                 self._transactions.end(at, HalfOutcome.DONE)
                 continue
             refused = isinstance(self._role.admit(), PutStatus)
@@ -127,6 +129,12 @@ class HalfChecks:
                 return
             self._at = QueueOffset(at + 1)
             left -= len(half.record.body)
+
+    def _drop(self, at: QueueOffset) -> None:
+        if at < self._store.min_queue_offset(HALF_TOPIC, QUEUE_ID):
+            self.lost += 1  # waiting.py reports them all in one line
+        else:
+            logger.error("half message %d cannot be read: dropped", at)
 
     def _begins(self) -> bool:
         """Whether a pass is due: what is stored after its beginning is for the next one."""

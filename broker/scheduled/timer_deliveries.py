@@ -22,7 +22,7 @@ from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_batches import TimerBatches
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.timer.timer_metrics import TimerMetrics, TimerTotals
-from turbopump.engine.types import NewMessage, PutStatus
+from turbopump.engine.types import LogOffset, NewMessage, PutStatus
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.properties import decode_properties
 from turbopump.pyx import timer as kernel
@@ -61,6 +61,8 @@ class TimerDeliveries:
         self._metrics, self._dequeued = counted
         self._precision_ms = precision_ms
         self._on_delivered = on_delivered
+        self.lost = 0
+        """Timers whose files were removed before their time, since the start."""
 
     def step(self, now_ms: int) -> bool:
         """Deliver what is due; whether more is due now."""
@@ -98,7 +100,7 @@ class TimerDeliveries:
 
     def _deliver_one(self, due: Due, now_ms: int) -> bool:
         """Append the waiting message where it belongs; False to try again later."""
-        waiting = self._waiting_at(due)
+        waiting = self._waiting_at(due, now_ms)
         if waiting is None or self._is_recalled(due, waiting, now_ms):
             return True
         message = self._message_of(due, waiting, now_ms)
@@ -125,14 +127,17 @@ class TimerDeliveries:
             return message.queue_id
         return self._store.queue_of(message.topic, message.queue_id)
 
-    def _waiting_at(self, due: Due) -> _Waiting | None:
+    def _waiting_at(self, due: Due, now_ms: int) -> _Waiting | None:
         """None of one that never will be delivered."""
         record = self._store.record(due.log_offset)
         facts = read_waiting(record, self._precision_ms) if record is not None else None
         if record is None or facts is None:
-            # Retention took it, or the disk damaged it.
-            logger.error("timer at %d cannot be read: dropped", due.log_offset)
-            self._dequeued.add(None, 1)
+            self.drop(due.log_offset)
+            topic_hash = self._slots.topic_hash_of(due)
+            topic = None if topic_hash is None else self._metrics.topic_of(topic_hash)
+            if topic is not None:
+                self._metrics.add(topic, -1, now_ms)
+            self._dequeued.add(topic, 1)
             return None
         return _Waiting(record, facts, decode_properties(record.properties))
 
@@ -156,6 +161,13 @@ class TimerDeliveries:
             return None
         return found
 
+    def drop(self, log_offset: LogOffset) -> None:
+        """A timer cannot be read: its file was removed, or the disk damaged it."""
+        if log_offset < self._store.min_log_offset:
+            self.lost += 1  # waiting.py reports them all in one line
+        else:
+            logger.error("timer at %d cannot be read: dropped", log_offset)
+
     def count(self, facts: TimerFacts, now_ms: int) -> None:
         """One left the wheel."""
         topic = text_of(facts.topic)
@@ -165,7 +177,7 @@ class TimerDeliveries:
     def leaving(self, due: Due, now_ms: int) -> Leaving | None:
         """As `_deliver_one`, of a replica that acts. The second part of a long wait is the other
         master's: there it is a timer, or a recall of one."""
-        waiting = self._waiting_at(due)
+        waiting = self._waiting_at(due, now_ms)
         if waiting is None or self._is_recalled(due, waiting, now_ms):
             return None
         record, facts, properties = waiting

@@ -17,9 +17,9 @@ saved progress rests at the first message that came since, until the clock has c
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.escape.bridge import Escape
@@ -31,6 +31,13 @@ from turbopump.broker.scheduled.timer_messages import (
     TimerFacts,
     read_waiting,
     recall_key,
+)
+from turbopump.broker.scheduled.timer_progress import (
+    TimerProgress,
+    before,
+    oldest_timer,
+    progress_of,
+    version_of,
 )
 from turbopump.broker.scheduled.timer_status import (
     TimerCounts,
@@ -65,14 +72,6 @@ EXPIRE_MS: Final = 30_000
 _DELAY_MAX_MS: Final = (1 << 31) - 1
 _FAR_TICK: Final = 1 << 60
 """Behind all slots."""
-
-
-class TimerProgress(NamedTuple):
-    """See the module; `position` is where our log ended, -1 in a master's."""
-
-    read_ms: int = 0
-    queue_offset: QueueOffset = QueueOffset(0)
-    position: int = -1
 
 
 class Timers:
@@ -139,7 +138,7 @@ class Timers:
             return
         self._files.load()
         check = self._files.checkpoint
-        version = _version_of(check)
+        version = version_of(check)
         progress = TimerProgress(check.read_ms, check.master_queue_offset, check.log_position)
         self._kept.load(progress, version)
         saved = self._config_files.load(timer_metrics.FILE_NAME)
@@ -201,16 +200,16 @@ class Timers:
 
     def adopt(self, checkpoint: TimerCheckpoint, log_end: LogOffset) -> None:
         """The master had this progress when its log did not go beyond `log_end`."""
-        self._kept.adopt(_progress_of(checkpoint), _version_of(checkpoint), log_end)
+        self._kept.adopt(progress_of(checkpoint), version_of(checkpoint), log_end)
 
     def take_newer(self, checkpoint: TimerCheckpoint) -> None:
         """Another broker of the group, whose log this one's has, knows of more deliveries (RIP-32:
         pre-online): it counts from when this broker delivers on. Where it read more of the slots
         and less of the queue, some of what is behind that is delivered twice."""
-        theirs, known = _progress_of(checkpoint), self._newer or self._kept.current
+        theirs, known = progress_of(checkpoint), self._newer or self._kept.current
         if self._enabled and theirs[:2] > known[:2]:
             self._newer = theirs
-        version = _version_of(checkpoint)
+        version = version_of(checkpoint)
         if is_older(self.data_version, version):
             self._kept.data_version = version
 
@@ -221,7 +220,7 @@ class Timers:
         end = QueueOffset(self._store.next_queue_offset(TIMER_TOPIC, 0))
         self._files.rewind(end)
         self._newer = None
-        self._kept.replace(_before(self._kept.current, end), _before(self._kept.safe, end))
+        self._kept.replace(before(self._kept.current, end), before(self._kept.safe, end))
 
     # Steps
 
@@ -360,6 +359,9 @@ class Timers:
         files, store = self._files, self._store
         high = store.max_queue_offset(TIMER_TOPIC, 0)
         at = max(files.queue_offset, store.min_queue_offset(TIMER_TOPIC, 0))
+        if self._leads and files.queue_offset < at:
+            self._deliveries.lost += at - files.queue_offset
+            files.queue_offset = QueueOffset(at)
         high = high if limit is None else QueueOffset(min(high, limit))
         if at >= high or self._config.timer_stop_enqueue:
             return False
@@ -382,9 +384,9 @@ class Timers:
     def _put_many(self, at: QueueOffset, count: int, now_ms: int) -> int:
         """As `_put`, for messages with nothing unusual about them; how many."""
         slots, leads = self._slots, self._leads
-        before = self._delivered if leads else self._kept.current
+        known = self._delivered if leads else self._kept.current
         is_plain = self._escaping is None and (slots.takes_many or not leads)
-        if at < before.queue_offset or not is_plain:
+        if at < known.queue_offset or not is_plain:
             return 0
         window = SlotWindow(
             now_ms // self._precision_ms * self._precision_ms,
@@ -406,10 +408,10 @@ class Timers:
         record = self._store.record_of(unit)
         waiting = read_waiting(record, self._precision_ms) if record is not None else None
         if record is None or waiting is None:
-            logger.error("timer at %d cannot be read: dropped", unit.log_offset)
+            self._deliveries.drop(unit.log_offset)
             return True
-        before = self._delivered if self._leads else self._kept.current
-        if queue_offset < before.queue_offset and waiting.out_ms < before.read_ms:
+        known = self._delivered if self._leads else self._kept.current
+        if queue_offset < known.queue_offset and waiting.out_ms < known.read_ms:
             return True  # delivered
         write_ms = now_ms // self._precision_ms * self._precision_ms
         slot_ms, magic = self._slot(waiting, write_ms)
@@ -564,6 +566,15 @@ class Timers:
         if metrics is not None:
             self._config_files.save(timer_metrics.FILE_NAME, metrics)
 
+    @property
+    def lost(self) -> int:
+        """Timers that were removed before their time, since the start."""
+        return self._deliveries.lost
+
+    def oldest(self) -> Generator[None, None, LogOffset | None]:
+        """Return the log offset of the first timer that waits, in steps; see `oldest_timer`."""
+        return oldest_timer(self._store, self._files, self._kept.safe, self._precision_ms)
+
     def count_at(self, slot_ms: int) -> int:
         """How many wait in the slot of a time."""
         return self._files.count(slot_ms // self._precision_ms)
@@ -582,21 +593,3 @@ class Timers:
         )
         totals = self.enqueued.total, self.dequeued.total
         return read_status(ground, TimerCounts(self.metrics.total, *totals), now_ms)
-
-
-def _before(progress: TimerProgress, end: QueueOffset) -> TimerProgress:
-    if progress.queue_offset <= end:
-        return progress
-    return TimerProgress(progress.read_ms, end)
-
-
-def _progress_of(checkpoint: TimerCheckpoint) -> TimerProgress:
-    return TimerProgress(checkpoint.read_ms, checkpoint.master_queue_offset)
-
-
-def _version_of(checkpoint: TimerCheckpoint) -> DataVersion:
-    return DataVersion(
-        state_version=checkpoint.state_version,
-        timestamp=checkpoint.timestamp_ms,
-        counter=checkpoint.counter,
-    )

@@ -363,6 +363,31 @@ class TimerFiles:
                 break
         return walk
 
+    def first_readable(self) -> int:
+        """The position of the first unit whose record the commit log still has."""
+        return self._log.position_before(self._store.min_log_offset)
+
+    def oldest_in(self, tick: int, low: int) -> int | None:
+        """The position of the oldest unit of a slot among those at positions from `low` on."""
+        assert self._wheel is not None, "no wheel yet"
+        first, last, _count = self._wheel.slot(tick)
+        if last < low:
+            return None
+        if first >= low:
+            return first
+        walk = self.walk(tick, low, 1)
+        return walk.entry(0)[0] if len(walk) else None
+
+    def log_offset_at(self, position: int) -> LogOffset:
+        """Where the record of a unit lies; where the log begins, if no unit is there."""
+        unit = self._log.unit(position)
+        return self._store.min_log_offset if unit is None else unit.log_offset
+
+    def topic_hash_at(self, position: int) -> int | None:
+        """The hash of the topic of a unit's message; None if no unit is there."""
+        unit = self._log.unit(position)
+        return None if unit is None else unit.topic_hash
+
     # Saving
 
     def save(self, checkpoint: TimerCheckpoint) -> bool:

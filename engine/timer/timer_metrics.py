@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any, Final
 
 from turbopump.engine.types import StoreError
+from turbopump.pyx.index import java_hash
 
 FILE_NAME: Final = "timermetrics"
 MAX_TOPICS: Final = 10_000
@@ -38,6 +39,7 @@ class TimerMetrics:
         self._topics: dict[str, tuple[int, int]] = {}
         self.changes = 0
         """Counts what was added and taken."""
+        self._hashes: dict[int, str] = {}
 
     def add(self, topic: str, by: int, now_ms: int) -> None:
         """That many more; a recall counts as one less until it has found its message."""
@@ -46,6 +48,13 @@ class TimerMetrics:
             return
         self._topics[topic] = (known[0] if known else 0) + by, now_ms
         self.changes += 1
+
+    def topic_of(self, topic_hash: int) -> str | None:
+        """The topic with this Java hash code, as units of the wheel have it; None if there is no
+        such topic."""
+        if topic_hash not in self._hashes:
+            self._hashes = {java_hash(topic.encode()): topic for topic in self._topics}
+        return self._hashes.get(topic_hash)
 
     def get(self, topic: str) -> int:
         """How many wait of a topic."""

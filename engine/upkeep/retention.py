@@ -35,6 +35,8 @@ HOUR_MS = 3_600_000
 ASK_AGAIN_MS = 1_000
 # Queues that follow in one tick: some 20 ms even where none of their files is mapped.
 FOLLOW_MAX = 1000
+KEPT_FILES_MAX = 1000
+"""Files that are kept for waiting messages at most: the disk is asked for the age of each."""
 FULL_TEXT = "the disk is too full"
 SILENT_TEXT = "the disk does not say how full it is"
 # RocketMQ bounds both ratios, so that neither can be switched off by a slip (store.md 20).
@@ -52,6 +54,10 @@ class Retention:
         self.disk_full = False
         self.held: dict[object, LogOffset] = {}
         """Log offsets from which readers still go on: age leaves them, a full disk does not."""
+        self.waiting_from: LogOffset | None = None
+        """Where the first message lies that waits for its time; None: no broker reports it."""
+        self.kept_bytes = 0
+        """Of log files that are older than fileReservedTime and hold such messages."""
         self._files, self._config = parts.files, parts.config
         self._log = parts.log
         self._queues, self._batches = parts.queues, parts.batches
@@ -114,8 +120,12 @@ class Retention:
             self._use.ask(self._oldest())
 
     def _oldest(self) -> list[str]:
-        """The log files that may go next; the last one is none of them."""
-        starts = self._log.segments.starts()[:-1][: self._config.delete_file_batch_max]
+        """The log files that may go next, without the last one. Where files are kept for waiting
+        messages, all that count for their bound."""
+        count = self._config.delete_file_batch_max
+        if self.kept_bytes:
+            count = max(count, min(self._kept_files_max() + 1, KEPT_FILES_MAX))
+        starts = self._log.segments.starts()[:-1][:count]
         return [self._log.segments.path(start) for start in starts]
 
     def _refuse_if_full(self) -> None:
@@ -157,7 +167,9 @@ class Retention:
         """As `cleaning`, by what a disk's thread said of the files' times; with `at_once` young
         ones go, too."""
         paths = self._expired_log_files(now_ms, ages, at_once)
+        self._count_kept(now_ms, ages)
         if paths:
+            self._report_taken()
             logger.info("%d log files expired, the log now begins at %d", len(paths), self._log.min)
             self._left += paths
             self._following = deque(self._queues)
@@ -170,10 +182,17 @@ class Retention:
         """All files are gone. Nothing may be under way."""
         self._left, self._following = [], deque()
         self.held.clear()
+        self._keep_all()
 
     def void_ages(self) -> None:
         """The log is about to be cut, and makes files of the same names anew."""
         self._use.void_ages()
+        self._keep_all()
+
+    def _keep_all(self) -> None:
+        """Until the next report of what waits: that of before is about a longer log."""
+        if self.waiting_from is not None:
+            self.waiting_from = LogOffset(0)
 
     def pass_over(self, folders: Collection[str]) -> None:
         """These folders go as a whole, each by its own removal."""
@@ -206,11 +225,69 @@ class Retention:
             file_end = log.segments.first + log.file_size
             if not at_once and any(held < file_end for held in self.held.values()):
                 break
+            if not at_once and self._is_kept(file_end, age, now_ms, ages):
+                break
             if file_end > self._checkpointer.durable_end:
                 self._checkpointer.request()
                 break
             paths.append(log.forget_oldest())
         return paths
+
+    def _is_kept(
+        self, file_end: int, age: int | None, now_ms: int, ages: Mapping[str, int | None]
+    ) -> bool:
+        """Whether the oldest file, which is expired, is kept for messages that wait in it."""
+        config = self._config
+        if age is None or not config.keep_waiting_messages or not self._waits_before(file_end):
+            return False
+        hours = config.file_reserved_time_hours + config.keep_waiting_hours_max
+        return age + hours * HOUR_MS > now_ms and (
+            self._expired_files(now_ms, ages) <= self._kept_files_max()
+        )
+
+    def _waits_before(self, log_offset: int) -> bool:
+        return self.waiting_from is not None and self.waiting_from < log_offset
+
+    def _kept_files_max(self) -> int:
+        return (self._config.keep_waiting_mbytes_max << 20) // self._log.file_size
+
+    def _expired_files(self, now_ms: int, ages: Mapping[str, int | None]) -> int:
+        """How many of the oldest files are over fileReservedTime."""
+        segments, count = self._log.segments, 0
+        reserved_ms = self._config.file_reserved_time_hours * HOUR_MS
+        for start in segments.starts()[:-1]:
+            age = ages.get(segments.path(start))
+            if age is None or age + reserved_ms > now_ms:
+                break
+            count += 1
+        return count
+
+    def _count_kept(self, now_ms: int, ages: Mapping[str, int | None]) -> None:
+        """One warning when files begin to be kept for waiting messages, one line at the end."""
+        log, before = self._log, self.kept_bytes
+        keeps = self._config.keep_waiting_messages
+        keeps = keeps and self._waits_before(log.segments.first + log.file_size)
+        self.kept_bytes = self._expired_files(now_ms, ages) * log.file_size if keeps else 0
+        if self.kept_bytes and not before:
+            logger.warning(
+                "log files from %d on are older than fileReservedTime (%d h) and kept, messages"
+                " wait in them: the first one at %d",
+                log.min,
+                self._config.file_reserved_time_hours,
+                self.waiting_from,
+            )
+        elif before and not self.kept_bytes:
+            logger.info("no log file is kept for waiting messages")
+
+    def _report_taken(self) -> None:
+        """Files went although messages waited in them: a full disk, a bound, or by configuration.
+        Their number is reported when they are due."""
+        if self._waits_before(self._log.min):
+            logger.error(
+                "log files before %d are removed, messages waited in them from %d on",
+                self._log.min,
+                self.waiting_from,
+            )
 
     def _follow(self) -> None:
         """Queues and index give up what pointed into the removed files, some queues at a time. A

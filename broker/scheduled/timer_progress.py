@@ -1,0 +1,63 @@
+"""How far timers were delivered, as text and as numbers.
+
+Owns the pair that timers.py keeps. It must never decide when a progress is safe: progress.py does.
+Called by timers.py.
+"""
+
+from collections.abc import Generator
+from typing import NamedTuple
+
+from turbopump.engine.store import Store
+from turbopump.engine.timer.oldest_unit import oldest_waiting
+from turbopump.engine.timer.timer_check import TimerCheckpoint
+from turbopump.engine.timer.timer_files import TIMER_TOPIC, TimerFiles
+from turbopump.engine.types import LogOffset, QueueOffset
+from turbopump.net.wire.topics import DataVersion
+
+
+class TimerProgress(NamedTuple):
+    """See timers.py; `position` is where our log ended, -1 in a master's."""
+
+    read_ms: int = 0
+    queue_offset: QueueOffset = QueueOffset(0)
+    position: int = -1
+
+
+def before(progress: TimerProgress, end: QueueOffset) -> TimerProgress:
+    """The progress, limited to messages of the queue before `end`."""
+    if progress.queue_offset <= end:
+        return progress
+    return TimerProgress(progress.read_ms, end)
+
+
+def progress_of(checkpoint: TimerCheckpoint) -> TimerProgress:
+    """The progress in a checkpoint."""
+    return TimerProgress(checkpoint.read_ms, checkpoint.master_queue_offset)
+
+
+def version_of(checkpoint: TimerCheckpoint) -> DataVersion:
+    """The version of the progress in a checkpoint."""
+    return DataVersion(
+        state_version=checkpoint.state_version,
+        timestamp=checkpoint.timestamp_ms,
+        counter=checkpoint.counter,
+    )
+
+
+def oldest_timer(
+    store: Store, files: TimerFiles, safe: TimerProgress, precision_ms: int
+) -> Generator[None, None, LogOffset | None]:
+    """Return the log offset of the first timer that may still have to be delivered, None if there
+    is no such timer. Deliveries after the `safe` progress can be lost by a crash and are repeated
+    from their timers. Yields after each step of some milliseconds."""
+    at = QueueOffset(min(safe.queue_offset, files.queue_offset))
+    at = QueueOffset(max(at, store.min_queue_offset(TIMER_TOPIC, 0)))
+    units = store.units(TIMER_TOPIC, 0, at, 1)
+    queued = units[0].log_offset if units else None
+    if not files.exists:
+        return queued
+    since = max(1, safe.read_ms // precision_ms)
+    in_wheel = yield from oldest_waiting(files, since, since + files.slots)
+    if queued is None or in_wheel is None:
+        return queued if in_wheel is None else in_wheel
+    return LogOffset(min(queued, in_wheel))

@@ -1,0 +1,133 @@
+"""Where the first message lies that waits for its time, and how many were lost with their files.
+
+Owns the report to the store's retention (keepWaitingMessages), the age of the oldest message of
+each kind, and the line about losses. It must never remove a file: engine/upkeep/retention.py does.
+Called by duties.py.
+
+    timers, delay levels, half messages, pop check points -> the least log offset -> Store.keep_from
+
+Each broker reports from its own log and its own copy of each progress. A replica is never ahead of
+its master, so it keeps at least the files that the master keeps.
+
+A report stays true: messages that come later lie later in the log.
+"""
+
+import logging
+from collections.abc import Generator, Mapping
+from typing import Final
+
+from turbopump.broker.pop.revive import REVIVE_GROUP
+from turbopump.broker.scheduled.delay import DelayedMessages
+from turbopump.broker.scheduled.half_checks import HalfChecks
+from turbopump.broker.scheduled.half_messages import (
+    HALF_TOPIC,
+    OP_TOPIC,
+    QUEUE_ID,
+    TRANSACTION_GROUP,
+)
+from turbopump.broker.scheduled.timers import Timers
+from turbopump.broker.tables.offsets import OffsetTable
+from turbopump.engine.store import Store
+from turbopump.engine.types import LogOffset, QueueOffset
+
+logger = logging.getLogger(__name__)
+
+LOOK_MS: Final = 5_000
+"""From the end of one look at all that waits to the next one."""
+TIMERS, DELAYS, HALVES, POPS = "timers", "delays", "half_messages", "pop_check_points"
+
+
+class WaitingMessages:
+    """Of one broker. Loop thread only."""
+
+    def __init__(
+        self,
+        store: Store,
+        offsets: OffsetTable,
+        delay: DelayedMessages,
+        timers: Timers,
+        half_checks: HalfChecks,
+        revive_topic: str,
+    ) -> None:
+        self._store, self._offsets = store, offsets
+        self._delay, self._timers, self._half_checks = delay, timers, half_checks
+        self._revive_topic = revive_topic
+        self._look: Generator[None, None, dict[str, LogOffset]] | None = None
+        self._due_ms = 0
+        self._since_ms: dict[str, int] = {}
+        self._reported: Mapping[str, int] = {}
+        store.keep_from(LogOffset(0))  # until the first look has ended
+
+    def step(self, steady_ms: int) -> None:
+        """Go on with a look, some milliseconds of it, or begin one."""
+        if self._look is None:
+            if steady_ms < self._due_ms:
+                return
+            self._look = self._places()
+        try:
+            next(self._look)
+        except StopIteration as done:
+            self._look, self._due_ms = None, steady_ms + LOOK_MS
+            self._took(done.value)
+
+    def oldest_ms(self) -> dict[str, int]:
+        """When the oldest waiting message of each kind was stored, in epoch ms."""
+        return dict(self._since_ms)
+
+    def lost(self) -> dict[str, int]:
+        """Messages of each kind that were removed before their time, since the start."""
+        return {
+            TIMERS: self._timers.lost,
+            DELAYS: self._delay.lost,
+            HALVES: self._half_checks.lost,
+        }
+
+    def _took(self, places: dict[str, LogOffset]) -> None:
+        records = {kind: self._store.record(at) for kind, at in places.items()}
+        self._since_ms = {
+            kind: record.store_timestamp_ms
+            for kind, record in records.items()
+            if record is not None
+        }
+        lost = self.lost()
+        new = {kind: count - self._reported.get(kind, 0) for kind, count in lost.items()}
+        if any(new.values()):
+            logger.error(
+                "messages were removed with their log files before their time: %d timers,"
+                " %d delayed messages, %d half messages",
+                *(new[kind] for kind in (TIMERS, DELAYS, HALVES)),
+            )
+        self._reported = lost
+
+    def _places(self) -> Generator[None, None, dict[str, LogOffset]]:
+        """The log offset of the first waiting message of each kind; reported to the store."""
+        store = self._store
+        end, begins = store.max_log_offset, store.min_log_offset
+        places: dict[str, LogOffset] = {}
+
+        def add(kind: str, at: LogOffset | None) -> None:
+            if at is not None:
+                places[kind] = min(at, places.get(kind, at))
+
+        progress = self._delay.kept_progress()
+        for topic_queue in sorted(progress):
+            add(DELAYS, self._place(*topic_queue, progress[topic_queue]))
+        for topic in (HALF_TOPIC, OP_TOPIC):
+            at = self._offsets.query(TRANSACTION_GROUP, topic, QUEUE_ID)
+            add(HALVES, self._place(topic, QUEUE_ID, at))
+        for queue_id in store.queue_ids(self._revive_topic):
+            at = self._offsets.query(REVIVE_GROUP, self._revive_topic, queue_id)
+            add(POPS, self._place(self._revive_topic, queue_id, at))
+        yield
+        add(TIMERS, (yield from self._timers.oldest()))
+        # A log that was cut, or had files removed, meanwhile is looked at again.
+        if store.max_log_offset >= end and store.min_log_offset == begins:
+            store.keep_from(min([end, *places.values()]))
+        return places
+
+    def _place(self, topic: str, queue_id: int, queue_offset: int) -> LogOffset | None:
+        """Where the message of that number lies, or the first one after it."""
+        store = self._store
+        at = QueueOffset(max(queue_offset, store.min_queue_offset(topic, queue_id)))
+        units = store.units(topic, queue_id, at, 1)
+        return units[0].log_offset if units else None

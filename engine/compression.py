@@ -9,6 +9,8 @@ import zlib
 from collections.abc import Callable
 from typing import Final
 
+from turbopump.engine.types import TurbopumpError
+
 # Bits of a message's sys_flag (RocketMQ: MessageSysFlag).
 COMPRESSED_FLAG: Final = 0x1
 COMPRESSION_TYPE_MASK: Final = 0x700
@@ -28,7 +30,7 @@ class BadCompression(ValueError):
     """A body is not what its sys_flag says."""
 
 
-class CompressionMissing(RuntimeError):
+class CompressionMissing(TurbopumpError, RuntimeError):
     """A body is compressed by a package that is not installed."""
 
 
@@ -95,8 +97,7 @@ def _inflate_zstd(body: bytes) -> bytes:
 
 def _missing(package: str) -> CompressionMissing:
     return CompressionMissing(
-        f"a body is compressed by {package}, which is not installed "
-        "(pip install turbopump[compression])"
+        f"a body is compressed by {package}, which is not installed (pip install {package})"
     )
 
 

@@ -26,7 +26,11 @@ LONG_AGO_MS = -(1 << 62)
 """Before any steady time: what is due an interval after this is due at the first tick."""
 
 
-class StoreError(Exception):
+class TurbopumpError(Exception):
+    """The base of every exception of the public API."""
+
+
+class StoreError(TurbopumpError):
     """The store cannot be opened or used; the text is one sentence for the operator."""
 
 

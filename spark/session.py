@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from turbopump.engine.types import TurbopumpError
 from turbopump.spark.commands.parsers import LOCAL
 from turbopump.spark.progress import watching
 
@@ -49,7 +50,7 @@ OUR_ERROR = re.compile(r"turbopump\.[\w.]+: (.+)")
 LOG_TAIL = 2000  # bytes of the JVM's last words that are shown if it did not start
 
 
-class JobError(Exception):
+class JobError(TurbopumpError):
     """What was given cannot be used, in one sentence."""
 
 
@@ -60,7 +61,10 @@ class SparkUnavailable(JobError):
 def check() -> None:
     """Raises SparkUnavailable where pyspark or Java is missing."""
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        raise SparkUnavailable("this needs Spark: pip install 'turbopump[spark]'")
+        raise SparkUnavailable(
+            "this needs Spark: pip install '.[spark]' in a clone of Turbopump, or "
+            "pip install 'FILE.whl[spark]' with its wheel"
+        )
     if "PYSPARK_GATEWAY_PORT" not in os.environ and java() is None:
         raise SparkUnavailable("Spark needs Java 17 or newer: install it, or set JAVA_HOME")
 

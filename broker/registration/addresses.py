@@ -7,10 +7,12 @@ import asyncio
 import errno
 import socket
 
+from turbopump.engine.types import TurbopumpError
+
 VIP_DISTANCE = 2  # the VIP port is listenPort - 2 (MixAll.brokerVIPChannel)
 
 
-class StartError(Exception):
+class StartError(TurbopumpError):
     """The broker cannot start; the message is one sentence for the operator."""
 
 

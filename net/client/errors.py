@@ -4,14 +4,23 @@ Owns the exception classes above the transport's RemotingError. It must never im
 Called by every module of net/client.
 """
 
+from turbopump.engine.types import TurbopumpError
 
-class ClientError(Exception):
+
+class ClientError(TurbopumpError):
     """The request cannot be made, or what was asked for does not exist."""
 
 
 class InvalidArgument(ClientError):
     """What was given can never be used: a name, an address, an expression or a message that every
     broker would refuse. No broker was asked."""
+
+
+def expect(value: object, kinds: type | tuple[type, ...], what: str, wanted: str) -> None:
+    """Raises InvalidArgument unless `value` is one of `kinds`; `what` and `wanted` name the
+    argument and its type in the sentence."""
+    if not isinstance(value, kinds):
+        raise InvalidArgument(f"{what} is {wanted}, not {type(value).__name__}: {value!r:.80}")
 
 
 class RouteNotFound(ClientError):

@@ -15,7 +15,13 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, Protocol
 
 from turbopump.engine.types import LONG_AGO_MS, Buffer
-from turbopump.net.client.errors import BrokerError, ClientClosed, ClientError, InvalidArgument
+from turbopump.net.client.errors import (
+    BrokerError,
+    ClientClosed,
+    ClientError,
+    InvalidArgument,
+    expect,
+)
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.routes import BrokerTable, TopicRoute, interpret, provisional
 from turbopump.net.client.sending import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUES
@@ -24,6 +30,7 @@ from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Answer, Dispatcher, Handler
 from turbopump.net.transport.errors import RemotingError
 from turbopump.net.transport.peer import Peer
+from turbopump.net.transport.tls import client_context
 from turbopump.net.wire import hosts
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -130,12 +137,17 @@ class Instance:
             is used until it fails, or needs more than a second.
         options: intervals and timeouts.
 
-    Raises InvalidArgument for an address that is none.
+    Raises InvalidArgument for an address that is none, and TlsError for TLS files that cannot be
+    used.
     """
 
     def __init__(self, namesrv: str | Sequence[str], options: ClientOptions | None = None) -> None:
         self.namesrv = _addresses(namesrv)
         self.options = options or ClientOptions()
+        expect(self.options, ClientOptions, "client_options", "a turbopump.ClientOptions")
+        tls = self.options.remoting.tls
+        if tls is not None:
+            client_context(tls)  # a file that is missing is an error here, not at the first call
         self.brokers = BrokerTable()
         self.tasks = TaskSet()
         self.client_id = ""
@@ -472,7 +484,11 @@ def _flat(request: Command) -> Buffer:
 
 
 def _addresses(namesrv: str | Sequence[str]) -> list[str]:
+    wanted = "'host:port' or a list of such texts"
+    expect(namesrv, (str, Sequence), "the name server", wanted)
     texts = namesrv.split(";") if isinstance(namesrv, str) else namesrv
+    for text in texts:
+        expect(text, str, "the name server", wanted)
     addresses = [text.strip() for text in texts if text.strip()]
     if not addresses:
         raise InvalidArgument("at least one name server address is needed")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from turbopump.net.client.errors import InvalidArgument
+from turbopump.net.client.errors import InvalidArgument, expect
 from turbopump.net.wire.queues import MessageQueue
 
 MAX_BODY_SIZE = 4 * 1024 * 1024
@@ -50,13 +50,21 @@ class Message:
         self.check_types()
 
     def check_types(self) -> None:
-        """Raises InvalidArgument for a body or keys of another type, the usual slips."""
+        """Raises InvalidArgument for a member of another type, the usual slips."""
         body: object = self.body
         if not isinstance(body, bytes | bytearray | memoryview):
             hint = ": text.encode() makes them of a text" if isinstance(body, str) else ""
             raise InvalidArgument(f"the body is bytes, not {type(body).__name__}{hint}")
         if isinstance(self.keys, str):
             raise InvalidArgument(f"keys are a list of texts: keys=[{self.keys[:80]!r}]")
+        for name in ("topic", "tags", "sharding_key"):
+            expect(getattr(self, name), str, name, "a text")
+        for name in ("delay_level", "flag", "delay_ms", "deliver_at_ms"):
+            expect(getattr(self, name), int, name, "a whole number")
+        expect(self.keys, Sequence, "keys", "a list of texts")
+        expect(self.properties, Mapping, "properties", "a mapping of texts")
+        for text in (*self.keys, *self.properties, *self.properties.values()):
+            expect(text, str, "a key or a property", "a text")
 
 
 class SendStatus(Enum):

@@ -22,6 +22,7 @@ from turbopump.net.client.errors import (
     InvalidArgument,
     NoWritableQueue,
     RouteNotFound,
+    expect,
 )
 from turbopump.net.client.instance import Instance
 from turbopump.net.client.lifetime import ClientLifetime
@@ -107,6 +108,7 @@ class Producer(ClientLifetime):
     ) -> None:
         self.group = group
         self._options = options or ProducerOptions()
+        expect(self._options, ProducerOptions, "options", "a turbopump.ProducerOptions")
         self._far = _far(endpoints, client_options, self._options) if endpoints else None
         if not endpoints:
             check_group(group)
@@ -165,6 +167,7 @@ class Producer(ClientLifetime):
         BrokerError for the broker's refusal, RemotingError without an answer: the message may have
         been stored then.
         """
+        expect(message, Message, "what is sent", "a turbopump.Message")
         if self._far is not None:
             if queue is not None or choose is not None:
                 self._not_far("a sharding key is what fixes the queue")
@@ -389,5 +392,7 @@ async def _deadline(left_ms: int) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(max(1, left_ms) / 1000):
             yield
+    except CallTimeout:  # one call's, not the deadline's
+        raise
     except TimeoutError:
         raise CallTimeout("the message was not stored in time") from None

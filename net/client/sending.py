@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from turbopump.net.client.errors import BrokerError, InvalidArgument, NoWritableQueue
+from turbopump.net.client.errors import BrokerError, InvalidArgument, NoWritableQueue, expect
 from turbopump.net.client.messages import MAX_BODY_SIZE, Message, SendResult, SendStatus
 from turbopump.net.transport.errors import ConnectError, RemotingError
 from turbopump.net.wire import properties as names
@@ -75,6 +75,7 @@ _STATUS: Final = {
 
 def check_topic(topic: str) -> None:
     """Raises InvalidArgument for a topic name that no broker accepts (TopicValidator)."""
+    expect(topic, str, "a topic's name", "a text")
     limit = 255 if topic.startswith(("%RETRY%", "%DLQ%")) else TOPIC_SIZE_MAX
     if not _NAME.fullmatch(topic) or len(topic) > limit:
         raise InvalidArgument(f"{topic[:200]!r} is no topic name: 1 to {limit} of %|a-zA-Z0-9_-")
@@ -82,6 +83,7 @@ def check_topic(topic: str) -> None:
 
 def check_group(group: str) -> None:
     """Raises InvalidArgument for a group name that no broker accepts."""
+    expect(group, str, "a group's name", "a text")
     if not _NAME.fullmatch(group) or len(group) > GROUP_SIZE_MAX:
         rule = f"1 to {GROUP_SIZE_MAX} of %|a-zA-Z0-9_-"
         raise InvalidArgument(f"{group[:200]!r} is no group name: {rule}")
@@ -89,6 +91,7 @@ def check_group(group: str) -> None:
 
 def check_message(message: Message) -> None:
     """Raises InvalidArgument for a message that a broker would refuse or could not give back."""
+    expect(message, Message, "what is sent", "a turbopump.Message")
     check_topic(message.topic)
     message.check_types()  # it may have been changed
     if not message.body:
@@ -178,6 +181,7 @@ def send_request(
 
 def check_batch(messages: Sequence[Message]) -> None:
     """Raises InvalidArgument for what is no batch (MessageBatch.generateFromList)."""
+    expect(messages, (list, tuple), "a batch", "a list of messages")
     if not 0 < len(messages) <= BATCH_MAX:
         raise InvalidArgument(f"a batch has 1 to {BATCH_MAX} messages, not {len(messages)}")
     for message in messages:
@@ -249,6 +253,7 @@ def send_result(answer: Command, queue: MessageQueue, message_id: str, address: 
 def recall_request(handle: str, group: str) -> tuple[Command, MessageQueue]:
     """RECALL_MESSAGE, and a queue of the timer's topic at the broker that has it: a handle names
     both. Raises InvalidArgument."""
+    expect(handle, str, "a recall handle", "a text")
     try:
         said = decode_handle(handle)
     except ValueError as error:

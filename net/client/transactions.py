@@ -103,6 +103,8 @@ class TransactionProducer(ClientLifetime):
         self._instance = instance or Instance(namesrv, client_options)
         self._producer = Producer(group, options=options, instance=self._instance)
         self._options = options or ProducerOptions()
+        if not callable(check):
+            raise InvalidArgument(f"check is a function, not {type(check).__name__}")
         self._check = check
         self._half = {names.TRAN_MSG: "true", names.PGROUP: group}
         if immunity_s:

@@ -4,17 +4,20 @@ Owns the exception classes of the transport. It must never hold behaviour. Calle
 everything that calls it.
 """
 
+from turbopump.engine.types import TurbopumpError
 
-class RemotingError(Exception):
+
+class RemotingError(TurbopumpError):
     """A call that got no answer."""
 
 
-class ConnectError(RemotingError):
-    """The server cannot be reached."""
+class ConnectError(RemotingError, ConnectionError):
+    """The server cannot be reached. Also a ConnectionError of Python's."""
 
 
-class CallTimeout(RemotingError):
-    """The server did not answer in time; the request may have been carried out."""
+class CallTimeout(RemotingError, TimeoutError):
+    """The server did not answer in time; the request may have been carried out. Also a TimeoutError
+    of Python's."""
 
 
 class ConnectionClosed(RemotingError):

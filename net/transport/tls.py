@@ -10,6 +10,7 @@ import ssl
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from turbopump.engine.types import TurbopumpError
 from turbopump.net.transport.options import ClientAuth, ClientTlsSettings, TlsSettings
 from turbopump.pyx.tls import TlsRecords
 
@@ -28,7 +29,7 @@ _AUTH_MODES: Final = {
 }
 
 
-class TlsError(Exception):
+class TlsError(TurbopumpError):
     """Settings or files that make no TLS context; the text is one sentence."""
 
 
@@ -149,7 +150,7 @@ def _make_self_signed() -> tuple[bytes, bytes]:
         from cryptography.hazmat.primitives.asymmetric import ec
     except ImportError:
         raise TlsError(
-            "TLS in test mode needs the package cryptography (pip install turbopump[tls])"
+            "TLS in test mode needs the package cryptography (pip install 'cryptography>=42')"
         ) from None
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "turbopump test")])

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from turbopump.broker.registration.addresses import StartError
     from turbopump.cluster import Cluster, ClusterError
     from turbopump.engine.compression import CompressionMissing
-    from turbopump.engine.types import StoreError
+    from turbopump.engine.types import StoreError, TurbopumpError
     from turbopump.net.client.admin.client import Admin
     from turbopump.net.client.consuming.consumer import Consumer
     from turbopump.net.client.consuming.pop_consumer import PopConsumer, PopOptions
@@ -94,6 +94,7 @@ __all__ = [
     "TransactionEnd",
     "TransactionProducer",
     "TransactionResult",
+    "TurbopumpError",
     "__version__",
 ]
 
@@ -139,6 +140,7 @@ _HOMES = {
     "TransactionEnd": "turbopump.net.client.transactions",
     "TransactionProducer": "turbopump.net.client.transactions",
     "TransactionResult": "turbopump.net.client.transactions",
+    "TurbopumpError": "turbopump.engine.types",
 }
 
 

@@ -16,6 +16,7 @@ from turbopump.net.client.consuming.locks import LIVE_MS, RENEW_AGAIN_MS, RENEW_
 from turbopump.net.client.consuming.membership import ConsumerMembership
 from turbopump.net.client.consuming.process_queue import ProcessQueue
 from turbopump.net.client.consuming.queue_runner import QueueRunner
+from turbopump.net.client.consuming.subscribing import MissingTopics
 from turbopump.net.client.errors import BrokerError, ClientError
 from turbopump.net.client.rebalance import changes
 from turbopump.net.client.routes import TopicRoute
@@ -57,6 +58,7 @@ class Balancer:
         self._arrived = arrived
         self._locks = MemberLocks(membership.instance, membership.group)
         self._shares = ShareFinder(membership)
+        self._missing = MissingTopics(membership.group)
         self._wanted = asyncio.Event()
         self._runners: dict[MessageQueue, QueueRunner] = {}
         self._releasing: set[MessageQueue] = set()
@@ -169,7 +171,10 @@ class Balancer:
         if route is not None and not route.subscribe:
             route = await instance.refresh(topic)
         if route is None or not route.subscribe:
+            if topic != self._membership.retry_topic:
+                self._missing.missing(topic, instance.steady_ms())
             return False
+        self._missing.found(topic)
         held = [queue for queue in self.queues if queue.topic == topic]
         wanted: Collection[MessageQueue] = route.subscribe
         if not self._membership.options.broadcast:

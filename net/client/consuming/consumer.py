@@ -16,7 +16,7 @@ from turbopump.engine.later import Later
 from turbopump.engine.types import QueueOffset
 from turbopump.net.allocation.strategies import is_strategy
 from turbopump.net.client.consuming.balancer import Balancer
-from turbopump.net.client.consuming.delivery import Delivery, on_the_loop
+from turbopump.net.client.consuming.delivery import Delivery, check_handler, on_the_loop
 from turbopump.net.client.consuming.membership import ConsumerMembership, Handler, RunningHandler
 from turbopump.net.client.consuming.offsets import (
     BrokerOffsets,
@@ -28,8 +28,8 @@ from turbopump.net.client.consuming.process_queue import FlowLimits
 from turbopump.net.client.consuming.pulling import Puller
 from turbopump.net.client.consuming.retry import Retries
 from turbopump.net.client.consuming.running_info import consumer_status, running_info
-from turbopump.net.client.consuming.subscribing import subscription_of
-from turbopump.net.client.errors import ClientClosed, ClientError, InvalidArgument
+from turbopump.net.client.consuming.subscribing import NO_SUBSCRIPTION, subscription_of
+from turbopump.net.client.errors import ClientClosed, ClientError, InvalidArgument, expect
 from turbopump.net.client.instance import Instance
 from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import ReceivedMessage
@@ -92,6 +92,7 @@ class Consumer(ClientLifetime):
         check_group(group)
         self.group = group
         self._options = options or ConsumerOptions()
+        expect(self._options, ConsumerOptions, "options", "a turbopump.ConsumerOptions")
         if not is_strategy(self._options.strategy):
             raise InvalidArgument(f"there is no strategy {self._options.strategy}")
         self._instance = instance or Instance(namesrv, client_options)
@@ -161,6 +162,7 @@ class Consumer(ClientLifetime):
         `options.concurrency` at a time. Returning acknowledges; raising, or returning
         Outcome.RETRY, has the message delivered again later. Raises ClientClosed.
         """
+        check_handler(handler)
         if self._closed:
             raise ClientClosed("the consumer is closed")
         if self._threads is None:
@@ -174,11 +176,13 @@ class Consumer(ClientLifetime):
     async def start(self) -> None:
         """Join the group. Returns when the queues of this member know where they begin.
 
-        Raises RemotingError if no name server answers, BrokerError for a subscription that the
-        broker refuses.
+        Raises ClientError without a subscription, RemotingError if no name server answers,
+        BrokerError for a subscription that the broker refuses.
         """
         if self._started_ms or self._closed:
             raise ClientError("a consumer starts once")
+        if not self._membership.subscriptions:
+            raise ClientError(NO_SUBSCRIPTION)
         self._started_ms = self._instance.now_ms()
         if not self._options.broadcast:
             retry_topic = self._membership.retry_topic

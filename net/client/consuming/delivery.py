@@ -19,6 +19,7 @@ from turbopump.net.client.consuming.membership import (
 )
 from turbopump.net.client.consuming.process_queue import ProcessQueue
 from turbopump.net.client.consuming.ready import ReadyQueues
+from turbopump.net.client.errors import InvalidArgument
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import Outcome
 from turbopump.net.client.tasks import TaskSet
@@ -34,6 +35,12 @@ RESEND_FAILED_MS: Final = 5000
 
 OVERDUE_DELAY_LEVEL: Final = 3
 """Delay of a message whose handler took too long (ProcessQueue.cleanExpiredMsg): 10 s."""
+
+
+def check_handler(handler: object) -> None:
+    """Raises InvalidArgument for what cannot be called."""
+    if not callable(handler):
+        raise InvalidArgument(f"a handler is a function, not {type(handler).__name__}")
 
 
 def on_the_loop(handler: Handler, threads: Executor) -> RunningHandler:

@@ -23,9 +23,9 @@ from turbopump.net.wire.heartbeat import CONSUME_PASSIVELY, ConsumerData
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.subscription import SubscriptionData
 
-Handler = Callable[[ReceivedMessage], Awaitable[object] | object]
-"""A message handler, `async def` or plain `def`: returning acknowledges, raising or Outcome.RETRY
-asks for the message again later."""
+Handler = Callable[[ReceivedMessage], Awaitable[Outcome | None] | Outcome | None]
+"""A message handler, `async def` or plain `def`: returning None or Outcome.ACK acknowledges,
+raising or Outcome.RETRY asks for the message again later."""
 
 RunningHandler = Callable[[ReceivedMessage], Awaitable[Outcome]]
 """A handler as the loop runs it."""

@@ -7,17 +7,18 @@ they take long over. It must never share queues out. Called by programs.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
 from turbopump.net.client import backoff
-from turbopump.net.client.consuming.delivery import on_the_loop
+from turbopump.net.client.consuming.delivery import check_handler, on_the_loop
 from turbopump.net.client.consuming.membership import Handler, RunningHandler
 from turbopump.net.client.consuming.queue_runner import FAILURES
 from turbopump.net.client.consuming.simple_consumer import PopPlace, SimpleConsumer, check_invisible
-from turbopump.net.client.errors import ClientError, InvalidArgument
+from turbopump.net.client.consuming.subscribing import NO_SUBSCRIPTION, MissingTopics
+from turbopump.net.client.errors import ClientError, InvalidArgument, RouteNotFound, expect
 from turbopump.net.client.instance import Instance
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions, Outcome
@@ -96,6 +97,7 @@ class PopConsumer(SimpleConsumer):
         client_options: ClientOptions | None = None,
     ) -> None:
         given = options or PopOptions()
+        expect(given, PopOptions, "options", "a turbopump.PopOptions")
         check_invisible(given.invisible_ms, 1)
         if given.concurrency < 1 or not 0 < given.batch <= MESSAGES_MAX or not given.retry_ms:
             raise InvalidArgument(f"nothing can be popped with {given}")
@@ -116,21 +118,26 @@ class PopConsumer(SimpleConsumer):
         self._held: Counter[PopPlace] = Counter()
         self._has_room = asyncio.Event()
         self._closed = False
+        self._missing = MissingTopics(group)
 
     def on_message(self, handler: Handler) -> Handler:
         """Have every message handled by `handler`; usable as a decorator, before `start`.
 
         An `async def` handler runs on the loop, a plain `def` in a thread.
         """
+        check_handler(handler)
         self._handler = on_the_loop(handler, self._threads)
         return handler
 
     async def start(self) -> None:
-        """Join the group and begin to pop. Raises ClientError without a handler, or once closed."""
+        """Join the group and begin to pop. Raises ClientError without a handler or a
+        subscription, or once closed."""
         if self._closed:
             raise ClientError("a consumer over pop starts once")
         if self._handler is None:
             raise ClientError("a consumer over pop needs a handler: on_message")
+        if not self._subscriptions:
+            raise ClientError(NO_SUBSCRIPTION)
         await super().start()
         self._pops.spawn(self._follow_places(), "brokers to pop from")
 
@@ -162,14 +169,24 @@ class PopConsumer(SimpleConsumer):
         while True:
             try:
                 places = set(await self._places())
+            except RouteNotFound:
+                places = set(loops)
             except FAILURES as error:
                 logger.info("no broker to pop from: %s", error)
                 places = set(loops)
+            self._warn_of_missing({place.topic for place in places})
             for place in places - set(loops):
                 loops[place] = self._pops.spawn(self._pop_from(place), f"pop {place}")
             for place in set(loops) - places:
                 loops.pop(place).cancel()
             await asyncio.sleep(PLACES_MS / 1000)
+
+    def _warn_of_missing(self, found: Collection[str]) -> None:
+        for topic in self._subscriptions:
+            if topic in found:
+                self._missing.found(topic)
+            else:
+                self._missing.missing(topic, self._instance.steady_ms())
 
     async def _pop_from(self, place: PopPlace) -> None:
         options, failures = self._options, 0

@@ -22,6 +22,7 @@ from turbopump.net.client.errors import (
     ClientClosed,
     ClientError,
     RouteNotFound,
+    expect,
 )
 from turbopump.net.client.instance import Instance
 from turbopump.net.client.lifetime import ClientLifetime
@@ -108,6 +109,7 @@ class PullConsumer(ClientLifetime):
         check_group(group)
         self.group = group
         self._options = options or PullOptions()
+        expect(self._options, PullOptions, "options", "a turbopump.PullOptions")
         self._instance = instance or Instance(namesrv, client_options)
         self._offsets = BrokerOffsets(self._instance, group)
         self._queue_offsets = QueueOffsets(self._instance)
@@ -162,6 +164,8 @@ class PullConsumer(ClientLifetime):
         an unknown topic; `poll` raises BrokerError if a broker refuses the condition.
         """
         self._check_running()
+        for queue in queues:
+            expect(queue, MessageQueue, "what is assigned", "a turbopump.MessageQueue")
         for topic in {queue.topic for queue in queues}:
             await self.queues(topic)
             data = subscription_of(topic, expression, sql, self._instance.now_ms())
@@ -200,9 +204,12 @@ class PullConsumer(ClientLifetime):
     async def poll(self, timeout_ms: int = 1000, max_count: int = 0) -> list[ReceivedMessage]:
         """Up to `max_count` messages (0: pull_batch), waiting `timeout_ms` for the first.
 
-        Empty when none came. Raises BrokerError if none came and a broker refuses to be read.
+        Empty when none came. Raises ClientError where no queue is assigned, BrokerError if none
+        came and a broker refuses to be read.
         """
         self._check_running()
+        if not self._assigned:
+            raise ClientError("no queue is assigned: call assign first")
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while self._running and not any(ahead.messages for ahead in self._all()):

@@ -15,20 +15,21 @@ from turbopump.engine.types import QueueOffset
 from turbopump.net.client import backoff
 from turbopump.net.client.consuming.pulling import GRACE_MS, is_wanted
 from turbopump.net.client.consuming.queue_runner import FAILURES
-from turbopump.net.client.consuming.subscribing import subscription_of
+from turbopump.net.client.consuming.subscribing import NO_SUBSCRIPTION, subscription_of
 from turbopump.net.client.errors import (
     BrokerError,
     ClientClosed,
     ClientError,
     InvalidArgument,
     RouteNotFound,
+    expect,
 )
 from turbopump.net.client.instance import Instance
 from turbopump.net.client.lifetime import ClientLifetime
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ClientOptions, MessageModel
 from turbopump.net.client.receiving import received_each
-from turbopump.net.client.sending import check_group
+from turbopump.net.client.sending import check_group, check_topic
 from turbopump.net.transport.dispatcher import Answer
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -124,6 +125,7 @@ class SimpleConsumer(ClientLifetime):
     def subscribe(self, topic: str, expression: str = ALL, *, sql: str | None = None) -> None:
         """Receive messages of a topic: all, those with tags joined by "||", or those that `sql`, a
         condition on properties, holds for. Raises InvalidArgument for what cannot be."""
+        check_topic(topic)
         data = subscription_of(topic, expression, sql, self._instance.now_ms())
         self._subscriptions[topic] = data
 
@@ -160,12 +162,14 @@ class SimpleConsumer(ClientLifetime):
         """Up to `max_count` messages, 32 at most, of one broker, waiting `wait_ms` for the first.
 
         The rest of the group does not see them for `invisible_ms`. Empty when none came. Raises
-        InvalidArgument, RouteNotFound if no topic is known, ClientClosed, and BrokerError or
-        RemotingError if that is why none came.
+        InvalidArgument, ClientError without a subscription, RouteNotFound if no topic is known,
+        ClientClosed, and BrokerError or RemotingError if that is why none came.
         """
         self._check_running()
         if not 0 < max_count <= MESSAGES_MAX:
             raise InvalidArgument(f"1 to {MESSAGES_MAX} messages can be received, not {max_count}")
+        if not self._subscriptions:
+            raise ClientError(NO_SUBSCRIPTION)
         check_invisible(invisible_ms, 1)
         if self._far is not None:
             return await self._far.receive(max_count, invisible_ms, wait_ms)
@@ -399,6 +403,7 @@ class SimpleConsumer(ClientLifetime):
 
 
 def _handle_of(message: ReceivedMessage) -> PopHandle:
+    expect(message, ReceivedMessage, "what is acknowledged", "a received message")
     try:
         handle = PopHandle.parse(message.properties.get(names.POP_CK, ""))
     except BadHandle:
@@ -410,6 +415,7 @@ def _handle_of(message: ReceivedMessage) -> PopHandle:
 
 def check_invisible(invisible_ms: int, least_ms: int) -> None:
     """Raises InvalidArgument for a time for which nothing can be hidden."""
+    expect(invisible_ms, int, "invisible_ms", "a whole number")
     if not least_ms <= invisible_ms <= INVISIBLE_MAX_MS:
         raise InvalidArgument(
             f"invisible_ms is {invisible_ms}, not from {least_ms} to {INVISIBLE_MAX_MS}"

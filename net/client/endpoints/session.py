@@ -16,7 +16,13 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from turbopump.net.client.errors import BrokerError, ClientClosed, ClientError, InvalidArgument
+from turbopump.net.client.errors import (
+    BrokerError,
+    ClientClosed,
+    ClientError,
+    InvalidArgument,
+    expect,
+)
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.tasks import TaskSet
 from turbopump.net.grpc.channel import GrpcChannel, OutgoingCall
@@ -51,6 +57,7 @@ class EndpointSession:
     def __init__(
         self, address: str, options: ClientOptions | None, settings: Callable[[], Any]
     ) -> None:
+        expect(address, str, "endpoints", "'host:port'")
         try:
             split(address)
         except ValueError as error:

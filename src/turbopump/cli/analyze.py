@@ -59,7 +59,8 @@ def _run(job: str, module: str, context: typer.Context) -> None:
     for package in PACKAGES:
         if package not in needless and find_spec(package) is None:
             raise UserError(
-                f"analyze needs {package}, which is not installed: pip install 'turbopump[spark]'"
+                f"analyze needs {package}, which is not installed: pip install '.[spark]' in a "
+                "clone of Turbopump, or pip install 'FILE.whl[spark]' with its wheel"
             )
     raise typer.Exit(import_module(module).main(words))
 

@@ -21,7 +21,7 @@ def test_without_java_there_is_a_sentence(monkeypatch, tmp_path) -> None:
 
 def test_without_pyspark_the_command_that_helps_is_named(monkeypatch) -> None:
     monkeypatch.setattr(session, "find_spec", lambda name: None)
-    with pytest.raises(session.SparkUnavailable, match=r"pip install 'turbopump\[spark\]'"):
+    with pytest.raises(session.SparkUnavailable, match=r"pip install '\.\[spark\]' in a clone"):
         session.check()
 
 

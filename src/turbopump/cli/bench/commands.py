@@ -254,7 +254,7 @@ def _check_picture(path: Path) -> None:
     from importlib.util import find_spec
 
     if find_spec("matplotlib") is None:
-        raise UserError("--plot needs matplotlib: pip install 'turbopump[bench]'")
+        raise UserError("--plot needs matplotlib: pip install 'matplotlib>=3.8'")
     if not path.absolute().parent.is_dir():
         raise UserError(f"{path.absolute().parent} is no folder")
 

@@ -64,7 +64,7 @@ def _mapped(folder: Path) -> tuple[memoryview, memoryview, memoryview]:
     try:
         from mmap_ninja import RaggedMmap
     except ImportError:
-        raise UserError("--replay of a dataset needs pip install 'turbopump[spark]'") from None
+        raise UserError("--replay of a dataset needs mmap-ninja: pip install mmap-ninja") from None
     kind = (folder / "type.ninja").read_text()
     if kind != "ragged":
         raise UserError(f"{folder} holds a column of {kind}s, not bodies")
@@ -128,7 +128,7 @@ def _batches(files: list[Path]) -> Iterator[list[Any]]:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
-        raise UserError("--replay of Parquet needs pip install 'turbopump[spark]'") from None
+        raise UserError("--replay of Parquet needs pyarrow: pip install 'pyarrow>=18'") from None
     for path in files:
         try:
             with pq.ParquetFile(path) as file:

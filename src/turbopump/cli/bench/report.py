@@ -229,7 +229,7 @@ def plot(report: LoadReport, path: Path) -> None:
     try:
         import matplotlib
     except ImportError:
-        raise UserError("--plot needs matplotlib: pip install 'turbopump[bench]'") from None
+        raise UserError("--plot needs matplotlib: pip install 'matplotlib>=3.8'") from None
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

@@ -62,7 +62,7 @@ class Workload:
         try:
             import yaml
         except ImportError:
-            raise UserError("--workload needs PyYAML: pip install 'turbopump[bench]'") from None
+            raise UserError("--workload needs PyYAML: pip install 'PyYAML>=6'") from None
         try:
             found = yaml.safe_load(read_text(path))
         except yaml.YAMLError as error:

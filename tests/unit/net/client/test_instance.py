@@ -233,10 +233,17 @@ def test_heartbeats_come_every_30_s_whatever_became_of_the_last(one: ScriptedClu
 
 def test_one_consumer_of_a_group_for_each_instance(one: ScriptedCluster) -> None:
     async def story() -> None:
-        async with Started() as client, Consumer("G", instance=client):
+        async with Started() as client:
+            first = Consumer("G", instance=client)
+            with pytest.raises(ClientError, match="nothing is subscribed to"):
+                await first.start()
+            first.subscribe(TOPIC)
+            await first.start()
             second = Consumer("G", instance=client)
+            second.subscribe(TOPIC)
             with pytest.raises(ClientError, match="has a consumer in this instance already"):
                 await second.start()
+            await first.close()
         with pytest.raises(ClientClosed):
             await client.call(NAME_SERVER, one.calls[0].request)
 

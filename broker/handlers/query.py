@@ -43,7 +43,8 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 def _query_message(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
-    """12: records whose key has the hash asked for; the client drops those of other keys."""
+    """12: records with the key, each once. RocketMQ also answers other keys of the same hash, and
+    leaves them to its clients."""
     header = read_header(QueryMessageRequest, request.fields)
     unique = header.unique_key_query == "true"
     kind = (header.index_type or "").upper()

@@ -6,7 +6,7 @@ commit log. Called by the dispatcher, recovery, retention, lookup and the store.
 
 import logging
 import struct
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -33,6 +33,10 @@ _COUNT_AT = 36
 RESERVE_ENTRIES = (1 << 20) // ENTRY_SIZE
 # Entries that are taken out before the loop has its turn, some 5 ms.
 ENTRIES_OF_STEP = 2048
+EXAMINED_MAX = 2048
+"""Records that a search examines: some milliseconds of the loop's thread."""
+ENTRIES_MAX = 8 * EXAMINED_MAX
+"""Entries of one file that a search looks up: a record has several."""
 
 
 @dataclass(slots=True)
@@ -214,13 +218,16 @@ class IndexFiles:
             self.rolled.append(self.parts[-1])
 
     def search(
-        self, key: bytes, max_count: int, begin_ms: int, end_ms: int, usable: Callable[[int], bool]
+        self, key: bytes, max_count: int, begin_ms: int, end_ms: int, wanted: Callable[[int], bool]
     ) -> list[LogOffset]:
-        """Log offsets for a key (`topic#key`), newest first, at most `max_count`.
+        """Log offsets for a key (`topic#key`), newest first and each once, at most `max_count`.
 
-        Entries are by hash: another key may share it. `usable` says whether a record is there.
+        Entries are by hash: another key may share it, and a record has an entry for each of its
+        keys. `wanted` decides whether a record is there and has the key; no other one counts. It is
+        asked for at most EXAMINED_MAX records.
         """
         found: list[LogOffset] = []
+        seen: set[int] = set()
         self._refresh()
         for part in reversed(self.parts):
             if part.covers(begin_ms, end_ms):
@@ -229,9 +236,13 @@ class IndexFiles:
                     self.config.max_hash_slot_num,
                     self.config.max_index_num,
                 )
-                room = max_count - len(found)
-                hits = index.search(key, room, begin_ms, end_ms)
-                found.extend(LogOffset(hit) for hit in hits if usable(hit))
+                for hit in _hits(index, key, max_count, begin_ms, end_ms):
+                    if len(found) >= max_count or len(seen) >= EXAMINED_MAX:
+                        break
+                    if hit not in seen:
+                        seen.add(hit)
+                        if wanted(hit):
+                            found.append(LogOffset(hit))
             if part.begin_timestamp_ms < begin_ms or len(found) >= max_count:
                 break
         return found
@@ -350,6 +361,18 @@ class IndexFiles:
         last = self.parts[-1].path.rpartition("/")[2] if self.parts else ""
         name = _time_name(now_ms)
         return name if name > last else str(int(last) + 1)
+
+
+def _hits(index: IndexFile, key: bytes, count: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+    """Log offsets of one file's entries with the hash of a key, the newest first. More than `count`
+    are looked up only where the caller goes on."""
+    given, room = 0, max(count, 0)
+    while room:
+        hits = index.search(key, room, begin_ms, end_ms)
+        yield from hits[given:]
+        if len(hits) < room or room > ENTRIES_MAX:
+            return
+        given, room = room, room * 4
 
 
 def _is_behind(part: IndexPart, log_end: int) -> bool:

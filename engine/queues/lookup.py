@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from turbopump.engine.config import QUEUE_UNIT_SIZE
 from turbopump.engine.queues.batch_queue import BatchQueue
+from turbopump.engine.queues.key_check import KeyCheck
 from turbopump.engine.queues.parts import QueueParts
 from turbopump.engine.queues.queue_ext import is_address
 from turbopump.engine.queues.queue_files import ConsumeQueue
@@ -231,10 +232,10 @@ class Lookup:
         if count <= 0:
             return result
 
-        def usable(found: int) -> bool:
-            return self._log.min <= found < self._log.end
-
-        hits = index.search(text.encode(errors="surrogateescape"), count, begin_ms, end_ms, usable)
+        wanted = KeyCheck(self._log, topic, key, kind)
+        hits = index.search(
+            text.encode(errors="surrogateescape"), count, begin_ms, end_ms, wanted.matches
+        )
         for hit in sorted(hits):
             record = self._log.record(hit)
             if record is None:

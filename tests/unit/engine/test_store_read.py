@@ -219,6 +219,30 @@ class TestQuery:
         assert found == [b"245", b"246", b"247", b"248", b"249"]
         assert len(store.query("T", "same", 1000, 0, FOREVER).slices) == 64
 
+    def test_other_keys_of_the_same_hash_do_not_count(self, stores: Any, put: Any) -> None:
+        """64 newer messages of another key hid the one that was asked for."""
+        store = stores.open()
+        put(store, body=b"wanted", KEYS="AaAa", now_ms=NOW_MS)
+        assert java_hash(b"T#AaAa") == java_hash(b"T#BBBB") == java_hash(b"T#AaBB")
+        for number in range(400):
+            put(store, body=b"other", KEYS=("BBBB", "AaBB")[number % 2], now_ms=NOW_MS + number)
+        found = store.query("T", "AaAa", 64, 0, FOREVER)
+        assert self.bodies(found, store) == [b"wanted"]
+        assert len(store.query("T", "BBBB", 64, 0, FOREVER).slices) == 64
+
+    def test_a_record_is_shown_once(self, stores: Any, put: Any) -> None:
+        store = stores.open()
+        put(store, body=b"a", KEYS="k k k", now_ms=NOW_MS)
+        put(store, body=b"b", KEYS="k", now_ms=NOW_MS + 1)
+        assert len(store.query("T", "k", 64, 0, FOREVER).slices) == 2
+        assert len(store.query("T", "k", 1, 0, FOREVER).slices) == 1
+
+    def test_another_topic_of_the_same_hash_is_not_shown(self, stores: Any, put: Any) -> None:
+        store = stores.open()
+        put(store, topic="Aa", body=b"a", KEYS="k", now_ms=NOW_MS)
+        put(store, topic="BB", body=b"b", KEYS="k", now_ms=NOW_MS)
+        assert len(store.query("Aa", "k", 64, 0, FOREVER).slices) == 1
+
     def test_within_a_time(self, stores: Any, put: Any) -> None:
         store = stores.open()
         for number in range(250):

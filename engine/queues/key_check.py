@@ -1,0 +1,56 @@
+"""Whether a record has the key of a search.
+
+Owns the comparison of texts alone: the index knows only the hash of a topic and a key, which other
+keys and topics share. It must never read a body. Called by lookup.py for each entry that a search
+examines.
+"""
+
+from turbopump.engine.log.commit_log import CommitLog
+from turbopump.engine.queues.dispatcher import parse_properties
+from turbopump.pyx import record as kernel
+
+KEY_SEPARATOR = " "
+
+
+class KeyCheck:
+    """One search: for a key of a topic, `kind` "T" for a tag."""
+
+    def __init__(self, log: CommitLog, topic: str, key: str, kind: str) -> None:
+        self._log = log
+        self._topic, self._key = _read(_bytes(topic)), _read(_bytes(key))
+        self._is_tag = kind == "T"
+
+    def matches(self, log_offset: int) -> bool:
+        """Whether the record is there, of that topic and with that key. The CRC of its body is not
+        checked: that is done when the record is read for the answer. A record that is malformed
+        matches, so that its damage is noted then."""
+        log = self._log
+        if not log.min <= log_offset < log.end:
+            return False
+        start = log.segments.start_of(log_offset)
+        region = log.region_of(start)
+        if region is None:
+            return True
+        end = min(log.end - start, region.size)
+        scanned = kernel.scan(region, log_offset - start, end, max_rows=1, check_crc=False)
+        if not scanned.count:
+            return True
+        rows = scanned.rows
+        topic = region.read(rows[0, kernel.TOPIC_AT], rows[0, kernel.TOPIC_SIZE])
+        if _read(topic) != self._topic:
+            return False
+        text = region.read(rows[0, kernel.PROPERTIES_AT], rows[0, kernel.PROPERTIES_SIZE])
+        properties = parse_properties(text)
+        if self._is_tag:
+            return _read(properties.get(b"TAGS", b"")) == self._key
+        keys = _read(properties.get(b"KEYS", b"")).split(KEY_SEPARATOR)
+        return self._key in keys or self._key == _read(properties.get(b"UNIQ_KEY", b""))
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")
+
+
+def _read(text: bytes) -> str:
+    """As Java reads bytes, which is also what the hashes are of."""
+    return text.decode("utf-8", "replace")

@@ -124,6 +124,9 @@ class NewMessage:
     store_host: bytes = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
+    is_copy: bool = False
+    """Its body is in the log already, so that a maxMessageSize that was lowered since does not
+    refuse it."""
 
 
 @dataclass(slots=True)

@@ -57,6 +57,8 @@ class Draft:
     store_host: bytes = b""
     """Empty: this broker's."""
     prepared_transaction_offset: int = 0
+    is_copy: bool = False
+    """See NewMessage."""
 
 
 def put(
@@ -133,6 +135,7 @@ def _message(broker: BrokerContext, draft: Draft, topic: str, queue_id: int) -> 
         store_host=draft.store_host or broker.store_host,
         reconsume_times=draft.reconsume_times,
         prepared_transaction_offset=draft.prepared_transaction_offset,
+        is_copy=draft.is_copy,
     )
 
 

@@ -118,6 +118,7 @@ def _store_retry(
         born_timestamp_ms=record.born_timestamp_ms,
         born_host=record.born_host,
         reconsume_times=record.reconsume_times + 1,
+        is_copy=True,
     )
     outcome = put(broker, draft, now_ms, must_wait=True)
     if isinstance(outcome, Refusal | TimerRefusal):

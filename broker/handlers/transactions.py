@@ -224,6 +224,7 @@ def _commit(
         reconsume_times=record.reconsume_times,
         store_host=record.store_host,
         prepared_transaction_offset=half.log_offset,
+        is_copy=True,
     )
     outcome = put(broker, draft, now_ms, must_wait=True)
     if isinstance(outcome, Refusal | TimerRefusal):

@@ -356,4 +356,5 @@ def _delivered(record: Record) -> NewMessage | None:
         store_host=record.store_host,
         reconsume_times=record.reconsume_times,
         prepared_transaction_offset=record.prepared_transaction_offset,
+        is_copy=True,
     )

@@ -116,6 +116,7 @@ def _copy(record: Record, topic: str, properties: dict[str, str]) -> NewMessage:
         born_host=record.born_host,
         store_host=record.store_host,
         reconsume_times=record.reconsume_times,
+        is_copy=True,
     )
 
 

@@ -168,6 +168,7 @@ def _again(
         store_host=record.store_host,
         reconsume_times=record.reconsume_times,
         prepared_transaction_offset=record.prepared_transaction_offset,
+        is_copy=True,
     )
 
 

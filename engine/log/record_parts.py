@@ -32,7 +32,7 @@ def refusal(
     if not topic or len(topic) > longest or v1_overflow:
         reason = f"the topic has {len(topic)} bytes, allowed are 1 to {longest}"
         return Appended(PutStatus.MESSAGE_ILLEGAL, reason=reason)
-    if len(message.body) > config.max_message_size:
+    if len(message.body) > config.max_message_size and not message.is_copy:
         reason = f"the body has {len(message.body)} bytes, over {config.max_message_size}"
         return Appended(PutStatus.MESSAGE_ILLEGAL, reason=reason)
     reserved = CRC_RESERVED + 1 if config.enabled_append_prop_crc else 0

@@ -151,6 +151,23 @@ def test_a_clock_that_was_set_back_holds_no_message_of_a_level_that_is_gone(
     assert bodies(world) == [b"x"]
 
 
+@pytest.mark.parametrize("asked", [{"DELAY": 2}, {"TIMER_DELAY_MS": 4_500}, {"TRAN_MSG": "true"}])
+def test_a_waiting_message_is_delivered_although_the_largest_size_was_lowered(
+    make_world: Callable[..., Any], asked: dict[str, object]
+) -> None:
+    world = make_world("transactionTimeOut=1000\ntransactionCheckInterval=500\n")
+    world.pass_time(100)
+    half = prepare(world, b"x" * 5_000, 2) if "TRAN_MSG" in asked else None
+    assert half is not None or send(world, b"x" * 5_000, **asked).code == 0
+    world.close()
+    world.config.store = dataclasses.replace(world.config.store, max_message_size=1_000)
+    world.open()
+    world.pass_time(7_000)
+    assert half is None or end(world, half, COMMIT).code == 0
+    assert bodies(world) == [b"x" * 5_000]
+    assert send(world, b"x" * 5_000, **asked).code == ResponseCode.MESSAGE_ILLEGAL
+
+
 def narrow(world: Any, topic: str = "T") -> None:
     world.broker.topics.put(TopicConfig(topic, 2, 2), world.now_ms)
 

@@ -55,7 +55,7 @@ from turbopump.broker.tables.locks import QueueLocks
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.producers import ProducerTable
 from turbopump.broker.tables.pull_holds import PullHolds
-from turbopump.broker.tables.request_modes import RequestModes
+from turbopump.broker.tables.request_modes import POP, PULL, RequestModes
 from turbopump.broker.tables.saving import Saver
 from turbopump.broker.tables.statistics import BrokerStatistics
 from turbopump.broker.tables.topics import TopicTable
@@ -313,13 +313,22 @@ def _fast_lane(
     def commit_pulled(
         group: bytes, topic: bytes, queue_id: int, queue_offset: int, now_ms: int
     ) -> None:
-        committed.commit(
+        committed.commit_consumed(
             group.decode(), topic.decode(), queue_id, QueueOffset(queue_offset), now_ms
         )
 
     lane = store.lane(lambda: around.soon(store.tell_arrivals), around.native_clock, commit_soon)
     pulls, popped = store.pulls(commit_pulled), store.pulls(commit_pulled)
     return FastLane(lane, pulls, popped, config, topics, role, committed, statistics)
+
+
+def _is_popped(context: BrokerContext, topic: str, group: str) -> bool:
+    """Whether a group pops a topic: it is set to pop, or has messages in flight while nothing set
+    it to pull."""
+    mode, pop = context.request_modes.get(topic, group).mode, context.pop
+    if mode in (POP, PULL):
+        return mode == POP
+    return pop.in_flight.of(group, topic, pop.now_ms()).messages > 0
 
 
 def _low_of(store: Store, topic: bytes, queue_id: int) -> int:
@@ -385,6 +394,9 @@ def _serve_pops(context: BrokerContext) -> None:
     fast, pop, store = context.fast, context.pop, context.store
     fast.acks.configure(pop.log.topic.encode(), context.config.revive_queue_num)
     fast.acks.begin(partial(_low_of, store), partial(_counted, context))
+    pop.changes.mark = lambda key, offset, by: fast.acks.mark_changed(
+        key.queue_id, key.start, key.pop_time_ms, offset, by
+    )
     fast.pops.begin(
         pop.turns,
         partial(_places_of, context),
@@ -444,6 +456,7 @@ def _tie(context: BrokerContext, wall_ms: Callable[[], int]) -> None:
     context.transactions.on_delivered = delivered
     store.on_arrival(arrived)
     context.offsets.on_reset = reset
+    context.offsets.is_popped = partial(_is_popped, context)
     context.offsets.collect = fast.collect_offsets
     context.statistics.collect = fast.collect_got
     context.lags.held = context.pop.held

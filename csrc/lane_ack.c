@@ -128,6 +128,23 @@ int lane_acks_full(const struct lane_acks *acks, const struct trf_request *reque
                            acks->joined[number].invisible_ms != handle.invisible_ms);
 }
 
+size_t lane_changed_slot(int32_t queue_id, int64_t start, int64_t pop_time_ms, int64_t offset)
+{
+    uint64_t hash = (uint64_t)queue_id;
+    hash = (hash ^ (uint64_t)start) * UINT64_C(0x9E3779B97F4A7C15);
+    hash = (hash ^ (hash >> 29) ^ (uint64_t)pop_time_ms) * UINT64_C(0x9E3779B97F4A7C15);
+    hash = (hash ^ (hash >> 29) ^ (uint64_t)offset) * UINT64_C(0x9E3779B97F4A7C15);
+    return (size_t)(hash >> 40) % LANE_CHANGED;
+}
+
+/* Whether the handle may be one that was replaced: the handler knows. */
+static int may_be_changed(const struct lane_acks *acks, const struct trf_ack *ack,
+                          const struct handle *handle)
+{
+    return acks->changed[lane_changed_slot(ack->queue_id, handle->start, handle->pop_time_ms,
+                                           ack->offset)] > 0;
+}
+
 /* Whether the queue has a message there. */
 static int is_there(const struct lane *lane, const struct trf_ack *ack, int64_t low)
 {
@@ -157,7 +174,8 @@ enum lane_outcome lane_add_ack(const struct lane *lane, struct lane_acks *acks, 
     int32_t number;
     if (!lies_in(ack->consumer_group, frame, size) || !lies_in(ack->topic, frame, size) ||
         !lies_in(ack->extra_info, frame, size) || !read_handle(ack->extra_info, &handle) ||
-        handle.revive_queue_id >= acks->revive_queues || !is_there(lane, ack, low)) {
+        handle.revive_queue_id >= acks->revive_queues || !is_there(lane, ack, low) ||
+        may_be_changed(acks, ack, &handle)) {
         return LANE_ELSEWHERE;
     }
     number = find_joined(acks, ack, &handle);

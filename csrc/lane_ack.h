@@ -20,7 +20,8 @@ enum {
     LANE_JOINED_MAX = 32, /* check points of a read whose acknowledgements wait to be written */
     LANE_ACKED_MAX = 256, /* requests of these */
     LANE_OFFSETS_MAX = 32, /* messages of a record */
-    LANE_LOWS = 8 /* queues of a row whose first offset is remembered */
+    LANE_LOWS = 8, /* queues of a row whose first offset is remembered */
+    LANE_CHANGED = 1 << 13 /* counts of handles that were replaced, by their hash */
 };
 
 /* Where a queue begins. */
@@ -65,7 +66,11 @@ struct lane_acks {
     int32_t joined_count, acked_count;
     struct lane_joined joined[LANE_JOINED_MAX];
     struct lane_acked acked[LANE_ACKED_MAX];
+    int32_t changed[LANE_CHANGED]; /* by lane_changed_slot; those of a slot above 0 are Python's */
 };
+
+/* Where a handle is counted that a change of its message's time replaced. */
+size_t lane_changed_slot(int32_t queue_id, int64_t start, int64_t pop_time_ms, int64_t offset);
 
 enum { LANE_POINT_LEAD_MS = 1000 }; /* how much sooner than its acknowledgements it is due */
 

@@ -32,5 +32,11 @@ class Acks:
     def forget_all(self) -> None:
         """As `forget` for every topic."""
 
+    def mark_changed(
+        self, queue_id: int, start: int, pop_time_ms: int, offset: int, by: int
+    ) -> None:
+        """A change of a message's time replaced a handle (`by` 1): its acknowledgement is for the
+        Python handler, until the handle is forgotten (-1)."""
+
     def tell(self) -> None:
         """Have all counted that was written and popped: what is alike is counted together."""

@@ -70,6 +70,12 @@ cdef class Acks:
         for number in range(self.core.pairs.count):
             self.core.rows[number].plain = False
 
+    def mark_changed(
+        self, int32_t queue_id, int64_t start, int64_t pop_time_ms, int64_t offset, int32_t by
+    ) -> None:
+        """A handle was replaced, or is forgotten; see the stub."""
+        self.core.changed[lane_changed_slot(queue_id, start, pop_time_ms, offset)] += by
+
     def tell(self) -> None:
         """Have all counted that was written and popped."""
         cdef flying one

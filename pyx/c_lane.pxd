@@ -127,6 +127,7 @@ cdef extern from "lane_ack.h" nogil:
         int32_t acked_count
         lane_joined *joined
         lane_acked *acked
+        int32_t *changed
     struct lane_point:
         trf_text group
         trf_text topic
@@ -139,6 +140,7 @@ cdef extern from "lane_ack.h" nogil:
         int32_t count
         uint8_t is_suspended
         int64_t distances[LANE_OFFSETS_MAX]
+    size_t lane_changed_slot(int32_t queue_id, int64_t start, int64_t pop_time_ms, int64_t offset)
     int32_t lane_find_acker(const lane_acks *acks, const trf_ack *ack)
     int lane_acks_full(const lane_acks *acks, const trf_request *request)
     lane_outcome lane_add_ack(const lane_core *lane, lane_acks *acks, int32_t row,

@@ -75,7 +75,8 @@ class _Handlers:
         )
 
     def update(self, request: Command, peer: Peer, now_ms: int) -> Answer:
-        """15: commit an offset; a lower one is taken, a pending reset swallows it."""
+        """15: commit an offset; a lower one is taken where the group does not pop, a pending reset
+        swallows it."""
         answer = self._commit(request, now_ms)
         if peer.language != GO_LANGUAGE or request.is_oneway:
             return answer
@@ -103,7 +104,7 @@ class _Handlers:
         if resets and broker.offsets.has_reset(group, topic, header.queue_id):
             return response(request, ResponseCode.SUCCESS, "Offset has been previously reset")
         queue_offset = QueueOffset(header.commit_offset)
-        broker.offsets.commit(group, topic, header.queue_id, queue_offset, now_ms)
+        broker.offsets.commit_consumed(group, topic, header.queue_id, queue_offset, now_ms)
         return response(request, ResponseCode.SUCCESS)
 
     def search(self, request: Command, _peer: Peer, _now_ms: int) -> Command:

@@ -115,7 +115,7 @@ class _Pull:
         takes = role.keeps_progress and (role.is_master or role.is_acting)
         commits = takes and header.sys_flag & COMMIT_OFFSET_FLAG
         if commits and header.commit_offset >= 0:
-            self._broker.offsets.commit(
+            self._broker.offsets.commit_consumed(
                 header.consumer_group,
                 header.topic,
                 header.queue_id,

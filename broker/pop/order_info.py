@@ -222,18 +222,14 @@ class OrderedBatches:
         queue_id: int,
         offset: QueueOffset,
         pop_time_ms: int,
-        committed: QueueOffset,
     ) -> QueueOffset | AckOutcome:
         """A message is handled: the offset to commit. What a pop before the last one gave out is
         not looked at (I17).
 
-        A broker may not know the batch, which a RocketMQ broker gave out. Only the message that
-        comes next counts then: RocketMQ commits behind any one, which loses those before it.
+        An unknown batch, of a RocketMQ broker or of a forged handle, moves nothing: its messages
+        are popped once more. RocketMQ commits behind any offset, which loses those before it.
         """
         batch = self.get(topic, group, queue_id)
-        if batch is None and offset == committed and self.has_room(topic, group, queue_id):
-            batch = OrderedBatch(pop_time_ms, 0, [offset], given_ms=pop_time_ms)
-            self._put((topic, group), queue_id, batch)
         if batch is None:
             return AckOutcome.IGNORED
         if batch.pop_time_ms != pop_time_ms:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from turbopump.broker.pop.changes import ChangedHandles
 from turbopump.broker.pop.hand_outs import HandOuts
 from turbopump.broker.pop.in_flight import InFlight
 from turbopump.broker.pop.joined_acks import JoinedAcks
@@ -80,6 +81,7 @@ class PopService:
         self._drain = drain
         self._is_elected = is_elected
         self.in_flight = InFlight()
+        self.changes = ChangedHandles()
         self.refused_count = 0
         """Pops that got nothing because the store did not take their check points."""
         self._refuses = False

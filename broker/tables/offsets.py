@@ -187,6 +187,8 @@ class OffsetTable:
 
     def __init__(self, files: ConfigFiles, version_step: int = 500) -> None:
         self.on_reset: Callable[[str, int], None] = lambda topic, queue_id: None
+        self.is_popped: Callable[[str, str], bool] = lambda topic, group: False
+        """Whether a group pops a topic."""
         self.collect: Callable[[], None] = lambda: None
         """Asks for the pull offsets that were noted elsewhere meanwhile; and as the next one."""
         self.collect_popped: Callable[[], None] = lambda: None
@@ -240,6 +242,15 @@ class OffsetTable:
     ) -> None:
         """Set the next queue offset to consume; a lower one is taken too (remoting.md 11)."""
         self._set((topic, group), queue_id, queue_offset, now_ms, set_back_ms=now_ms)
+
+    def commit_consumed(
+        self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int
+    ) -> None:
+        """As `commit`, of a member that pulls. Where the group pops by now, the member is late: a
+        lower offset would have messages popped once more, and is not taken."""
+        known = self.query(group, topic, queue_id)
+        if queue_offset >= known or not self.is_popped(topic, group):
+            self.commit(group, topic, queue_id, queue_offset, now_ms)
 
     def correct(
         self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int

@@ -17,6 +17,7 @@ from turbopump.broker.handlers.pop.checks import (
     check_queue,
     handle_of,
 )
+from turbopump.broker.pop.changes import Change
 from turbopump.broker.pop.hand_outs import PoppedQueue
 from turbopump.broker.pop.order_info import AckOutcome
 from turbopump.engine.later import Later
@@ -45,6 +46,9 @@ from turbopump.net.wire.pop_records import (
 ACKS_OF_STEP: Final = 32
 """Entries of a batch that are stored in one step."""
 INVISIBLE_MAX_MS: Final = 12 * 3_600_000 + 60_000
+OTHER_POP: Final = "the messages of that pop were popped again, or no pop gave them out"
+LATE: Final = "the invisible time of the message is over: it comes again"
+REPLACED: Final = "the handle was replaced: a change of the message's time gave another one"
 SOON_MS: Final = 1_000
 """A message's time may be changed so often in the millisecond of its pop."""
 
@@ -55,7 +59,9 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     def ack(request: Command, peer: Peer, now_ms: int) -> Answer:
         header = read_header(AckMessageRequest, request.fields)
         try:
-            handle = _checked(broker, header, peer)
+            handle = _checked(broker, header, peer, now_ms)
+            if not handle.is_ordered and _change_of(broker, header, handle) is not None:
+                raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, REPLACED)
         except PopRefused as refused:
             return response(request, refused.code, refused.remark)
         _count(broker, header.consumer_group, header.topic, handle, 1)
@@ -74,7 +80,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     def change(request: Command, peer: Peer, now_ms: int) -> Answer:
         header = read_header(ChangeInvisibleTimeRequest, request.fields)
         try:
-            handle = _checked(broker, header, peer)
+            handle = _checked(broker, header, peer, now_ms)
             if not 0 <= header.invisible_time <= INVISIBLE_MAX_MS:
                 raise PopRefused(
                     ResponseCode.INVALID_PARAMETER,
@@ -82,9 +88,15 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
                 )
         except PopRefused as refused:
             return response(request, refused.code, refused.remark)
-        _count_changed(broker, header, handle, now_ms)
         if handle.is_ordered:
+            _count_changed(broker, header, handle, now_ms)
             return _hide_ordered(broker, request, header, handle, now_ms)
+        known = _change_of(broker, header, handle)
+        if known is not None and known.invisible_ms != header.invisible_time:
+            return response(request, ResponseCode.MESSAGE_ILLEGAL, REPLACED)
+        if known is not None:
+            return _changed(request, known, handle.revive_queue_id)
+        _count_changed(broker, header, handle, now_ms)
         return _change(broker, request, header, handle, now_ms)
 
     def batch(request: Command, peer: Peer, now_ms: int) -> Steps[Answer]:
@@ -96,9 +108,12 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 def _checked(
-    broker: BrokerContext, header: AckMessageRequest | ChangeInvisibleTimeRequest, peer: Peer
+    broker: BrokerContext,
+    header: AckMessageRequest | ChangeInvisibleTimeRequest,
+    peer: Peer,
+    now_ms: int,
 ) -> PopHandle:
-    """The handle of a message that is there; raises PopRefused."""
+    """The handle of a message that is there, and hidden; raises PopRefused."""
     check_pops(broker)
     check_group_name(header.consumer_group)
     handle = handle_of(header.extra_info, broker)
@@ -112,7 +127,23 @@ def _checked(
             f"offset is illegal, key:{header.topic}@{header.queue_id}, commit:{header.offset},"
             f" store:{low}~{high}",
         )
+    if _is_late(handle, now_ms):
+        raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, LATE)
     return handle
+
+
+def _is_late(handle: PopHandle, now_ms: int) -> bool:
+    """Whether the message's time ended: it comes again, whatever becomes of this handle. What is
+    popped in order does not before the next pop."""
+    return not handle.is_ordered and handle.pop_time_ms + handle.invisible_ms <= now_ms
+
+
+def _change_of(
+    broker: BrokerContext,
+    header: AckMessageRequest | ChangeInvisibleTimeRequest,
+    handle: PopHandle,
+) -> Change | None:
+    return broker.pop.changes.get(_key(header, handle), QueueOffset(header.offset))
 
 
 def _count(broker: BrokerContext, group: str, topic: str, handle: PopHandle, messages: int) -> None:
@@ -160,7 +191,7 @@ def _ack_ordered(
     if outcome is AckOutcome.UNKNOWN:
         return response(request, ResponseCode.MESSAGE_ILLEGAL, "offset is not of the last pop")
     if outcome is AckOutcome.IGNORED:
-        return response(request, ResponseCode.SUCCESS)
+        return response(request, ResponseCode.MESSAGE_ILLEGAL, OTHER_POP)
     written = broker.pop.ordered_log.write(queue, now_ms)
     return written.map(lambda status: _stored(request, status))
 
@@ -173,7 +204,7 @@ def _done_in_order(
     committed = broker.offsets.query(group, topic, queue_id)
     if offset < committed:
         return None
-    after = broker.pop.orders.ack(*queue, offset, pop_time_ms, committed)
+    after = broker.pop.orders.ack(*queue, offset, pop_time_ms)
     if isinstance(after, AckOutcome):
         return after
     if not broker.offsets.has_reset(group, topic, queue_id):
@@ -193,13 +224,13 @@ def _hide_ordered(
     queue = PoppedQueue(header.topic, header.consumer_group, header.queue_id)
     until_ms, offset = now_ms + header.invisible_time, QueueOffset(header.offset)
     is_one = broker.pop.orders.hide(*queue, offset, handle.pop_time_ms, until_ms)
+    if not is_one:
+        return response(request, ResponseCode.MESSAGE_ILLEGAL, OTHER_POP)
     broker.pop.wake_at(queue.topic, queue.queue_id, until_ms)
     found = ChangeInvisibleTimeResponse(
         handle.pop_time_ms, until_ms - handle.pop_time_ms, handle.revive_queue_id
     )
     done = response(request, ResponseCode.SUCCESS, header=found)
-    if not is_one:
-        return done
     written = broker.pop.ordered_log.write(queue, now_ms)
     return written.map(
         lambda status: done if status is PutStatus.PUT_OK else _stored(request, status)
@@ -220,25 +251,34 @@ def _change(
     pop_time_ms = _unlike(handle, offset, now_ms)
     key = old.key._replace(start=offset, pop_time_ms=pop_time_ms)
     new = CheckPoint(key, header.invisible_time, (0,), is_suspended=header.suspend)
-    answer: Later[Command | None] = Later()
-    written = log.add_check_point(new, queue_id, now_ms)
-    if written.done and written.value is not PutStatus.PUT_OK:
-        answer.resolve(_stored(request, written.value))
-        return answer
+    stored = log.add_check_point(new, queue_id, now_ms)
+    if stored.done and stored.value is not PutStatus.PUT_OK:
+        return stored.map(lambda status: _stored(request, status))
     # Behind it in the log, at once: no crash comes between the two, so that the message comes once.
-    acked = log.add_ack(old, handle.invisible_ms, queue_id, now_ms)
-
-    def safe(status: PutStatus) -> None:
-        if status is not PutStatus.PUT_OK:
-            answer.resolve(_stored(request, status))
-            return
-        found = ChangeInvisibleTimeResponse(pop_time_ms, header.invisible_time, queue_id)
-        answer.resolve(response(request, ResponseCode.SUCCESS, header=found))
-
-    written.then(
-        lambda status: safe(status) if status is not PutStatus.PUT_OK else acked.then(safe)
+    acked, written = log.add_ack(old, handle.invisible_ms, queue_id, now_ms), Later[PutStatus]()
+    stored.then(
+        lambda status: (
+            acked.then(written.resolve) if status is PutStatus.PUT_OK else written.resolve(status)
+        )
     )
-    return answer
+    until_ms = handle.pop_time_ms + handle.invisible_ms
+    change = Change(pop_time_ms, header.invisible_time, written, until_ms)
+    broker.pop.changes.add(old.key, offset, change, now_ms)
+    return _changed(request, change, queue_id)
+
+
+def _changed(request: Command, change: Change, revive_queue_id: int) -> Later[Command | None]:
+    """The answer, once the change is safe."""
+
+    def answer(status: PutStatus) -> Command:
+        if status is not PutStatus.PUT_OK:
+            return _stored(request, status)
+        found = ChangeInvisibleTimeResponse(
+            change.pop_time_ms, change.invisible_ms, revive_queue_id
+        )
+        return response(request, ResponseCode.SUCCESS, header=found)
+
+    return change.written.map(answer)
 
 
 def _unlike(handle: PopHandle, offset: QueueOffset, now_ms: int) -> int:
@@ -289,7 +329,9 @@ def _ack_entry(
     except PopRefused:
         return None
     if given.is_ordered and broker.pop.acts:
-        return _refused()
+        return _refused(PutStatus.SERVICE_NOT_AVAILABLE)
+    if _is_late(given, now_ms):
+        return _refused(PutStatus.MESSAGE_ILLEGAL)
     offsets = _bits(entry, given.start)
     _count(broker, group, topic, given, len(offsets))
     key = CheckPointKey(topic, group, queue_id, given.start, given.pop_time_ms, given.broker_name)
@@ -299,13 +341,17 @@ def _ack_entry(
         return broker.pop.ordered_log.write(queue, now_ms) if None in moved else None
     if not offsets:
         return None
-    ack = Acknowledgement(key, tuple(offsets), is_batch=True)
-    return broker.pop.log.add_ack(ack, given.invisible_ms, given.revive_queue_id, now_ms)
+    replaced = [at for at in offsets if broker.pop.changes.get(key, at) is not None]
+    left = tuple(at for at in offsets if at not in replaced)
+    if left:
+        ack = Acknowledgement(key, left, is_batch=True)
+        written = broker.pop.log.add_ack(ack, given.invisible_ms, given.revive_queue_id, now_ms)
+    return _refused(PutStatus.MESSAGE_ILLEGAL) if replaced else written
 
 
-def _refused() -> Later[PutStatus]:
+def _refused(status: PutStatus) -> Later[PutStatus]:
     refused: Later[PutStatus] = Later()
-    refused.resolve(PutStatus.SERVICE_NOT_AVAILABLE)
+    refused.resolve(status)
     return refused
 
 

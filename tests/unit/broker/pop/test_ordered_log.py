@@ -62,7 +62,7 @@ def test_what_is_with_a_consumer_is_given_to_no_other_one_until_its_time_is_over
     assert bodies(popper) == []
     popper.world.pass_time(2_000)
     assert bodies(popper, max_msg_nums=1, invisible_time=LONG_MS) == ["a"]
-    assert popper.ack(handle).code == ResponseCode.SUCCESS  # of the pop before: it moves nothing
+    assert popper.ack(handle).code == ResponseCode.MESSAGE_ILLEGAL  # of the pop before
     assert bodies(popper) == []
 
 

@@ -244,7 +244,7 @@ def test_a_changed_time_makes_another_handle_and_the_old_one_does_nothing(popper
     popper.world.pass_time(500)
     changed = popper.world.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
     assert changed.code == ResponseCode.SUCCESS
-    assert popper.ack(handle).code == ResponseCode.SUCCESS
+    assert popper.ack(handle).code == ResponseCode.MESSAGE_ILLEGAL
     popper.world.pass_time(800)
     assert popper.pop() == []
     popper.world.pass_time(400)

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
 from tests.unit.broker.test_pull import answered, bodies, hold, send
+
 from turbopump.engine.later import Later
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import new_request

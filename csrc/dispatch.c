@@ -155,7 +155,7 @@ void dsp_remove(struct dsp_table *table, int32_t slot)
     memset(&table->slots[slot], 0, sizeof table->slots[slot]);
 }
 
-static void note_arrival(struct dsp_table *table, int32_t slot)
+void dsp_note_arrival(struct dsp_table *table, int32_t slot)
 {
     struct dsp_slot *at = &table->slots[slot];
     if (at->arrived) {
@@ -266,7 +266,7 @@ static enum dsp_status put_unit(struct dsp_table *table, int32_t number,
     if (slot->next_offset < slot->max_offset) {
         slot->next_offset = slot->max_offset;
     }
-    note_arrival(table, number);
+    dsp_note_arrival(table, number);
     return DSP_DONE;
 }
 

@@ -111,6 +111,9 @@ void dsp_remove(struct dsp_table *table, int32_t slot);
 /* Use buckets[0:count) from now on; enters the slots 0 .. slot_count - 1 that are not free. */
 void dsp_rehash(struct dsp_table *table, int32_t *buckets, size_t count, int32_t slot_count);
 
+/* Put slots[slot], which got units, on the list of arrivals; once, until it is taken off. */
+void dsp_note_arrival(struct dsp_table *table, int32_t slot);
+
 /* The first slot of the list of arrivals, taken off it; -1 if it is empty. */
 int32_t dsp_take_arrival(struct dsp_table *table);
 

@@ -219,7 +219,9 @@ def _unregister_broker(server: NameServer, request: Command, peer: Peer, now_ms:
     header = read_header_if_any(headers.UnRegisterBrokerRequest, request.fields)
     if header is not None:
         server.tell(
-            server.routes.unregister(header.cluster_name, header.broker_name, header.broker_addr)
+            server.routes.unregister(
+                header.cluster_name, header.broker_name, header.broker_addr, header.broker_id
+            )
         )
     return response(request, ResponseCode.SUCCESS)
 

@@ -149,8 +149,23 @@ class RouteTable(TopicQueues):
             result.notices.append(new_lead(group, broker.ha_address))
         return result
 
-    def unregister(self, cluster: str, name: str, address: str) -> list[Notice]:
-        """Forget a broker; a group without addresses takes its topics with it."""
+    def unregister(
+        self, cluster: str, name: str, address: str, broker_id: int | None = None
+    ) -> list[Notice]:
+        """Forget a broker; a group without addresses takes its topics with it.
+
+        `broker_id`: the id of a broker that asks to be forgotten itself. If the address belongs to
+        another id or name by now, nothing is changed: the request is of an earlier life of that
+        address. (RocketMQ's RouteInfoManager compares the address alone.)
+        """
+        if broker_id is not None and self._is_of_another(cluster, name, address, broker_id):
+            logger.warning(
+                "%s of %s asks to be forgotten as id %d, which it no longer has: ignored",
+                address,
+                name,
+                broker_id,
+            )
+            return []
         live = self._live.pop((cluster, address), None)
         if live is not None:
             self._unbind((cluster, address), live.connection)
@@ -174,6 +189,16 @@ class RouteTable(TopicQueues):
             for topic in self._topics_of.get(name, ()):
                 self._queues[topic][name].perm &= ~PERM_WRITE
         return [lost_lead(group, address)] if lead in gone else []
+
+    def _is_of_another(self, cluster: str, name: str, address: str, broker_id: int) -> bool:
+        """Whether an address is registered, but not under that name and id."""
+        live = self._live.get((cluster, address))
+        if live is None:
+            return False
+        group = self._groups.get(name)
+        if live.broker_name != name or group is None:
+            return True
+        return group.broker_addrs.get(broker_id) != address
 
     def connection_closed(self, connection: Hashable) -> list[Notice]:
         """Forget every broker that registered last through this connection."""

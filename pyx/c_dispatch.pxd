@@ -70,6 +70,7 @@ cdef extern from "dispatch.h" nogil:
     void dsp_enter(dsp_table *table, int32_t slot)
     void dsp_remove(dsp_table *table, int32_t slot)
     void dsp_rehash(dsp_table *table, int32_t *buckets, size_t count, int32_t slot_count)
+    void dsp_note_arrival(dsp_table *table, int32_t slot)
     int32_t dsp_take_arrival(dsp_table *table)
     void dsp_range(dsp_table *table, dsp_work work, const uint8_t *log, int64_t log_base,
                    size_t position, size_t end, dsp_stop *stop)

@@ -103,9 +103,10 @@ class QueueTable:
         """Set both, as recovery and truncation find them; next_offset stays."""
 
     def note_stored(self, slot: int, store_timestamp_ms: int) -> None:
-        """Note the last message's store time, of a queue that is not plain: dispatch notes others.
+        """Note the arrival and the store time of the last message of a queue that is not plain;
+        `dispatch` does both for plain queues.
 
-        Called behind `set_progress`, which made room for it.
+        Called after `set_progress`, which made room for it.
         """
 
     def stored_ms(self, slot: int, queue_offset: int) -> tuple[int, bool]:

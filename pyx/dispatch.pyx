@@ -187,8 +187,9 @@ cdef class QueueTable:
         qm_cut(&at.times, self.table.marks + <size_t>slot * QM_MARKS, max_offset)
 
     def note_stored(self, int32_t slot, int64_t store_timestamp_ms) -> None:
-        """Note the last message's store time, of a queue that is not plain."""
+        """Note the arrival and the store time of the last message of a queue that is not plain."""
         cdef dsp_slot *at = self.at(slot)
+        dsp_note_arrival(&self.table, slot)
         qm_note(&at.times, self.table.marks + <size_t>slot * QM_MARKS, at.max_offset - 1,
                 store_timestamp_ms)
 

@@ -302,6 +302,7 @@ class BrokerConfig(NodeConfig):
         True,
         "Whether one changed topic is registered alone, not with all others.",
         rocketmq="false",
+        live=True,
     )
     region_id: str = key(
         "regionId", NAME, "DefaultRegion", "The region that answers and messages name.", live=True

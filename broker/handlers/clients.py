@@ -113,10 +113,11 @@ def _heartbeat(broker: BrokerContext, request: Command, peer: Peer, now_ms: int)
         weight = 0
         for data in heartbeat.consumer_data_set:
             subscriptions_wanted |= _take_consumer(broker, heartbeat, data, peer, now_ms)
-            if not heartbeat.without_sub and broker.consumers.group(data.group_name) is not None:
-                yield from broker.filters.register(
-                    data.group_name, data.subscription_data_set, now_ms
-                )
+            group = broker.consumers.group(data.group_name)
+            if not heartbeat.without_sub and group is not None:
+                # The table of consumers has chosen among the members' subscriptions.
+                chosen = list(group.subscriptions.values())
+                yield from broker.filters.register(data.group_name, chosen, now_ms)
             weight += CONSUMER_WEIGHT + len(data.subscription_data_set)
             if weight > bodies.READ:
                 weight = 0

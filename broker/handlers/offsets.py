@@ -126,9 +126,14 @@ class _Handlers:
         return response(request, ResponseCode.SUCCESS, header=GetMaxOffsetResponse(found))
 
     def minimum(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
-        """31: the queue offset of the oldest message."""
+        """31: the queue offset of the oldest message; an empty queue has 0, and -1 where it holds
+        batches (RocketMQ: BatchConsumeQueue.getMinOffsetInQueue)."""
         header = read_header(GetMinOffsetRequest, request.fields)
-        found = self._broker.store.min_queue_offset(header.topic, header.queue_id)
+        store, topics = self._broker.store, self._broker.topics
+        found = store.min_queue_offset(header.topic, header.queue_id)
+        if topics.is_batch(header.topic):
+            end = store.max_queue_offset(header.topic, header.queue_id)
+            found = QueueOffset(-1) if end == 0 else found
         return response(request, ResponseCode.SUCCESS, header=GetMinOffsetResponse(found))
 
     def earliest_time(self, request: Command, _peer: Peer, _now_ms: int) -> Command:

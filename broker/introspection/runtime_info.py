@@ -16,6 +16,7 @@ from turbopump.broker.escape.bridge import Escape
 from turbopump.broker.replication import ActingReplicas, GroupMembership, ReplicationStatus
 from turbopump.broker.scheduled.timer_status import BACKLOG_BOUNDS_S
 from turbopump.broker.tables.lags import behind_ms
+from turbopump.net.wire.command import VERSION
 from turbopump.net.wire.names import SCHEDULE_TOPIC
 
 VERSION_TEXT: Final = "V5_5_0"
@@ -142,6 +143,7 @@ def _of_broker(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     return {
         "bootTimestamp": str(broker.started_ms),
         "brokerActive": "false" if broker.shutting_down else "true",
+        "brokerVersion": str(VERSION),
         "brokerVersionDesc": VERSION_TEXT,
         "runtime": _span_text(now_ms - broker.started_ms),
         "startAcceptSendRequestTimeStamp": str(
@@ -174,6 +176,8 @@ def _of_store(broker: BrokerContext, now_ms: int) -> dict[str, str]:
             "getFoundTps": _rates(broker, "found_count"),
             "getMissTps": _rates(broker, "miss_count"),
             "getTotalTps": _rates(broker, "found_count", "miss_count"),
+            # RocketMQ's tools ask for the name of version 4, which has one r less.
+            "getTransferedTps": _rates(broker, "transferred_count"),
             "getTransferredTps": _rates(broker, "transferred_count"),
             "putMessageAverageSize": str(total.put_size / max(total.put_count, 1)),
             "putMessageFailedTimes": str(total.put_failed_count),

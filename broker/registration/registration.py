@@ -222,9 +222,11 @@ class Registration:
         ]
 
     def reconfigure(self) -> None:
-        """registerNameServerPeriod may have changed; it counts from the next registration on."""
+        """registerNameServerPeriod and enableSingleTopicRegister may have changed; they count from
+        the next registration on."""
         for server in self.servers:
             server.period_ms = self._period_ms
+            server.single = self._config.enable_single_topic_register
 
     @property
     def _period_ms(self) -> int:

@@ -7,7 +7,7 @@ heartbeats and of admin requests, by the pull path (subscriptions) and by housek
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from turbopump.net.transport.peer import Peer
@@ -38,6 +38,10 @@ _MEMBER_SIZE: Final = 400
 """Bytes of a member besides its client id; a group's besides its name are twice that."""
 
 
+_NO_VERSION: Final = (1 << 63) - 1
+"""The own subVersion of a member that has not named one: none is higher."""
+
+
 class TooManyGroups(Exception):
     """A heartbeat asks for more groups, members or subscriptions than this table holds."""
 
@@ -50,6 +54,8 @@ class ConsumerConnection:
     language: str
     version: int
     last_update_ms: int
+    sub_version: int = 0
+    """The highest subVersion of the subscriptions that its newest heartbeat with them named."""
 
     @property
     def size(self) -> int:
@@ -124,8 +130,10 @@ class ConsumerTable:
         """Take over one entry of a heartbeat; True if members or subscribed topics changed.
 
         The entry's subscriptions become the group's: topics it does not name are dropped, a known
-        topic is replaced by a higher subVersion only (RocketMQ: ConsumerGroupInfo). A heartbeat
-        without subscriptions only refreshes the connection. Raises TooManyGroups.
+        topic is replaced by a higher subVersion than the group's (RocketMQ: ConsumerGroupInfo), or
+        than the member's own last one: a member that changes its filter brings the new one also if
+        its clock, which subVersion is, is slower than another member's. A heartbeat without
+        subscriptions only refreshes the connection. Raises TooManyGroups.
         """
         member = ConsumerConnection(client_id, peer.language, peer.version, now_ms)
         self._check_bounds(peer, member, data)
@@ -147,8 +155,13 @@ class ConsumerTable:
         self.members_size += member.size - (0 if former is None else former.size)
         group.members[peer] = member
         self._groups_of.setdefault(peer, set()).add(group.name)
+        # Another client over the same connection has a clock of its own.
+        own = former.sub_version if former and former.client_id == client_id else _NO_VERSION
+        member.sub_version = own
         if with_subscriptions:
-            changed |= _replace_subscriptions(group, data.subscription_data_set)
+            changed |= _replace_subscriptions(group, data.subscription_data_set, own)
+            versions = [one.sub_version for one in data.subscription_data_set]
+            member.sub_version = max(versions, default=own)
             group.fingerprint = fingerprint
             self._size -= group.size
             group.size = sum(one.size for one in group.subscriptions.values())
@@ -313,13 +326,22 @@ def _compensated_size(pair: tuple[str, str], subscription: SubscriptionData) -> 
     return subscription.size + kept_size(*pair) + 250
 
 
-def _replace_subscriptions(group: ConsumerGroup, wanted: list[SubscriptionData]) -> bool:
-    """Make the subscriptions those of the newest heartbeat; whether the set of topics changed."""
+def _replace_subscriptions(
+    group: ConsumerGroup, wanted: list[SubscriptionData], own_version: int
+) -> bool:
+    """Make the subscriptions those of the newest heartbeat; whether the set of topics changed.
+
+    The group's subVersion never goes back: pulls of other members name theirs, and the broker
+    refuses a pull whose version is higher than the group's.
+    """
     before = set(group.subscriptions)
     for subscription in wanted:
         known = group.subscriptions.get(subscription.topic)
         if known is None or subscription.sub_version > known.sub_version:
             group.subscriptions[subscription.topic] = subscription
+        elif own_version < subscription.sub_version:
+            newer = replace(subscription, sub_version=known.sub_version)
+            group.subscriptions[subscription.topic] = newer
     named = {subscription.topic for subscription in wanted}
     for topic in before - named:
         del group.subscriptions[topic]

@@ -146,7 +146,8 @@ class FilterTable:
     def register(
         self, group: str, subscriptions: Iterable[SubscriptionData], now_ms: int
     ) -> Iterator[None]:
-        """Have the filters of a group's heartbeat; what it does not name is unused from now on.
+        """Have the filters of a group's subscriptions; a topic without one is unused from now on.
+        The version of a filter never goes back, whichever expression replaces it.
 
         An iterator that goes on after each expression that had to be read. Raises TooManyFilters.
         """
@@ -210,13 +211,11 @@ class FilterTable:
     def _register(self, group: str, one: SubscriptionData, now_ms: int) -> bool:
         """Whether an expression was read (FilterDataMapByTopic.register)."""
         known = self._by_topic.get(one.topic, {}).get(group)
-        if known is not None and one.sub_version <= known.client_version:
-            if known.is_dead and one.sub_version == known.client_version:
-                self._put(replace(known, dead_ms=0))
-            return False
         same = (one.sub_string, one.expression_type)
         if known is not None and (known.expression, known.kind) == same:
-            self._put(replace(known, client_version=one.sub_version, dead_ms=0))
+            if known.is_dead or one.sub_version > known.client_version:
+                version = max(one.sub_version, known.client_version)
+                self._put(replace(known, client_version=version, dead_ms=0))
             return False
         try:
             compiled = compile_filter(one)
@@ -234,7 +233,7 @@ class FilterTable:
                 one.sub_string,
                 one.expression_type,
                 now_ms,
-                one.sub_version,
+                max(one.sub_version, -1 if known is None else known.client_version),
                 self._bloom.positions(f"{group}#{one.topic}"),
                 self._bloom.bit_count,
                 compiled=compiled,

@@ -7,7 +7,7 @@ queue unit. Called by the dispatcher, lookup, recovery and retention, only where
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from turbopump.engine.disk.disk_steps import Steps, Unsynced, removal
@@ -40,6 +40,10 @@ class ExtensionUnit:
 class _Extension:
     segments: Segments
     end: int = 0
+    synced_end: int = 0
+    """The byte after the units that a round has synced, or is about to."""
+    names_synced: bool = True
+    """Whether the names of the files and folders are durable."""
 
 
 def is_address(tags_code: int) -> bool:
@@ -81,6 +85,7 @@ class QueueExtensions:
             for start in extension.segments.load():
                 self.files.remove(extension.segments.path(start))
             extension.end = self._find_end(extension)
+            extension.synced_end = extension.segments.first
 
     def names(self) -> list[tuple[str, int]]:
         """Queues that have extension files."""
@@ -104,6 +109,7 @@ class QueueExtensions:
         start = segments.start_of(extension.end)
         if not segments.holds(extension.end):
             self.files.make_folders(segments.folder)
+            extension.names_synced = False
             segments.create(start)
         segments.reserve(extension.end, size)
         head = _HEAD.pack(size, tags_code, store_ms, len(bitmap))
@@ -136,6 +142,7 @@ class QueueExtensions:
             if unit is not None:
                 end = at + _HEAD.size + len(unit.bitmap)
         extension.end = end
+        extension.synced_end = min(extension.synced_end, end)
         while segments.count > 1 and segments.last >= end:
             yield removal(self.files, segments.forget_last(), segments.folder)
         if segments.count:
@@ -163,11 +170,23 @@ class QueueExtensions:
                 segments.forget_last()
         return folder
 
-    def paths(self) -> Iterator[str]:
-        """The last file of every extension: what may hold unsynced units."""
-        for extension in self._by_name.values():
-            if extension.segments.count:
-                yield extension.segments.path(extension.segments.last)
+    def dirty_paths(self) -> tuple[list[str], list[str]]:
+        """The files and folders that the next round has to sync; they count as synced from now on,
+        because after a failed sync the store takes no writes."""
+        paths, folders = list[str](), dict[str, None]()
+        root = self.folder.rpartition("/")[0]
+        for (topic, _queue_id), extension in self._by_name.items():
+            segments = extension.segments
+            if extension.end > extension.synced_end:
+                first = segments.start_of(extension.synced_end)
+                starts = range(first, extension.end, self.file_size)
+                paths += [segments.path(start) for start in starts if segments.holds(start)]
+                extension.synced_end = extension.end
+            if not extension.names_synced:
+                extension.names_synced = True
+                above = [segments.folder, topic_folder(self.folder, topic), self.folder, root]
+                folders.update(dict.fromkeys(above))
+        return paths, list(folders)
 
     def _get(self, topic: str, queue_id: int) -> _Extension:
         extension = self._by_name.get((topic, queue_id))

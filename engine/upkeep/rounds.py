@@ -85,7 +85,9 @@ class DirtyFiles:
         self._plan_queues(plan)
         self._plan_batches(plan)
         if self._parts.extensions is not None:
-            plan.paths += self._parts.extensions.paths()
+            paths, folders = self._parts.extensions.dirty_paths()
+            plan.paths += paths
+            plan.folders.update(dict.fromkeys(folders))
         if index is not None and rolled:
             plan.paths += [part.path for part in rolled]
             plan.size += len(rolled) * self._parts.config.index_file_size

@@ -46,8 +46,9 @@ class Take:
 
     @property
     def attempts_max(self) -> int:
-        """Deliveries of a message, before it is a dead letter."""
-        return min(self.group.retry_max_times, ATTEMPTS_MAX - 1) + 1
+        """Deliveries of a message before it is a dead letter; at least one, because retryMaxTimes
+        may be negative."""
+        return max(0, min(self.group.retry_max_times, ATTEMPTS_MAX - 1)) + 1
 
 
 @dataclass(slots=True, frozen=True)

@@ -91,11 +91,11 @@ def read_receipt(group: str, topic: str, text: str) -> Receipt:
     try:
         handle = PopHandle.parse(text)
     except BadHandle as error:
-        raise RpcRefused(Code.INVALID_RECEIPT_HANDLE, str(error)) from None
+        raise invalid_handle(str(error)) from None
     parts = text.split(" ")
     at = parts[-1] if len(parts) == 9 else ""
     if not (at.isascii() and at.isdigit() and len(at) <= _DIGITS_MAX):
-        raise RpcRefused(Code.INVALID_RECEIPT_HANDLE, "the handle names no message")
+        raise invalid_handle("the handle names no message")
     return Receipt(group, topic, handle, LogOffset(int(at)))
 
 
@@ -109,9 +109,9 @@ class ReceiptSettling:
         """Raises RpcRefused for a receipt whose time is over, or a broker's
         that is not served."""
         if not self._ground.serves(receipt.handle.broker_name):
-            raise RpcRefused(Code.INVALID_RECEIPT_HANDLE, "the handle is another broker's")
+            raise invalid_handle("the handle is another broker's")
         if receipt.until_ms <= self._ground.now_ms():
-            raise RpcRefused(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
+            raise invalid_handle("receipt handle is expired")
 
     def ack(self, receipt: Receipt, peer: Peer, done: Done) -> None:
         """The message is handled."""
@@ -181,10 +181,32 @@ class ReceiptSettling:
         self._ground.ask(receipt.handle.broker_name, request, peer, copied)
 
 
+def invalid_handle(text: str) -> RpcRefused:
+    """The refusal of a handle. Clients see the text alone and look for the code's name in it, as
+    RocketMQ's proxy answers it (AckMessageActivity)."""
+    code = Code.INVALID_RECEIPT_HANDLE
+    return RpcRefused(code, f"{code.name}: {text}")
+
+
+def check_invisible(invisible_ms: int, least_ms: int) -> None:
+    """Raises RpcRefused for an invisible time out of its bounds, with the text that clients look
+    for (RocketMQ: GrpcValidator.validateInvisibleTime)."""
+    if invisible_ms < least_ms:
+        text = f"the invisibleTime is too small. min is {least_ms}"
+    elif invisible_ms > INVISIBLE_MAX_MS:
+        text = f"the invisibleTime is too large. max is {INVISIBLE_MAX_MS}"
+    else:
+        return
+    raise RpcRefused(Code.ILLEGAL_INVISIBLE_TIME, text)
+
+
 def _settled(answer: Command | None) -> tuple[Code, str]:
     code, text = code_of(answer)
     gone = answer is not None and answer.code in _NO_MORE
-    return (Code.INVALID_RECEIPT_HANDLE, text) if gone else (code, text)
+    if not gone:
+        return code, text
+    refused = invalid_handle(text)
+    return refused.code, refused.text
 
 
 @dataclass(slots=True, frozen=True)
@@ -286,9 +308,7 @@ class Handles:
         request = rpc.request
         duration = request.invisible_duration
         invisible_ms = duration.seconds * 1_000 + duration.nanos // 1_000_000
-        if not 0 <= invisible_ms <= INVISIBLE_MAX_MS:
-            text = f"the invisible time is {invisible_ms} ms, not from 0 to {INVISIBLE_MAX_MS}"
-            raise RpcRefused(Code.ILLEGAL_INVISIBLE_TIME, text)
+        check_invisible(invisible_ms, 0)
 
         def change(held: HeldReceipt) -> None:
             self._settling.check(held.receipt)

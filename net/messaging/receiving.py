@@ -23,7 +23,7 @@ from turbopump.net.grpc.status import GrpcCode, GrpcError
 from turbopump.net.messaging.clients import GrpcClients, NoLink, peer_of
 from turbopump.net.messaging.delivery import message_of, set_ms
 from turbopump.net.messaging.ground import ANY_QUEUE, GrpcGround, Take
-from turbopump.net.messaging.handles import INVISIBLE_MAX_MS, Receipt, ReceiptSettling
+from turbopump.net.messaging.handles import Receipt, ReceiptSettling, check_invisible
 from turbopump.net.messaging.renewals import Renewals
 from turbopump.net.messaging.rpc import (
     RpcRefused,
@@ -265,12 +265,7 @@ def _invisible_ms(request: Any) -> int:
         return RENEWED_MS
     asked = request.invisible_duration
     invisible_ms = int(asked.seconds * 1_000 + asked.nanos // 1_000_000)
-    if not INVISIBLE_MIN_MS <= invisible_ms <= INVISIBLE_MAX_MS:
-        text = (
-            f"the invisible time is {invisible_ms} ms,"
-            f" not from {INVISIBLE_MIN_MS} to {INVISIBLE_MAX_MS}"
-        )
-        raise RpcRefused(Code.ILLEGAL_INVISIBLE_TIME, text)
+    check_invisible(invisible_ms, INVISIBLE_MIN_MS)
     return invisible_ms
 
 

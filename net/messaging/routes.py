@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from turbopump.net.grpc.codes import AddressScheme, Code, MessageType, Permission
 from turbopump.net.grpc.messages import message_class
 from turbopump.net.messaging.ground import ANY_QUEUE, GrpcGround
-from turbopump.net.messaging.rpc import Rpc, RpcRefused, group_of, topic_of
+from turbopump.net.messaging.rpc import Rpc, RpcRefused, check_not_system, group_of, topic_of
 from turbopump.net.transport.turns import Steps
 from turbopump.net.wire.hosts import split
 from turbopump.net.wire.topics import MESSAGE_TYPE, MIXED, TopicConfig
@@ -46,6 +46,7 @@ class Routes:
     def query(self, rpc: Rpc) -> None:
         """QueryRoute."""
         name = topic_of(rpc.request.topic)
+        check_not_system(self._ground, name)
         rpc.when_known(self._ground, [name], [], lambda: self._query(rpc, name))
 
     def _query(self, rpc: Rpc, name: str) -> None:

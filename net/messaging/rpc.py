@@ -207,6 +207,12 @@ def topic_of(resource: Any) -> str:
     return name
 
 
+def check_not_system(ground: GrpcGround, topic: str) -> None:
+    """Raises RpcRefused for a topic of the system (RocketMQ: GrpcValidator.validateTopic)."""
+    if ground.is_system(topic):
+        raise RpcRefused(Code.ILLEGAL_TOPIC, "cannot access system topic")
+
+
 def group_of(resource: Any) -> str:
     """The name of a consumer group; raises RpcRefused for what is none."""
     name = str(resource.name)

@@ -25,6 +25,7 @@ from turbopump.net.messaging.rpc import (
     Rpc,
     RpcRefused,
     check_answer,
+    check_not_system,
     code_of,
     status,
     topic_of,
@@ -84,8 +85,7 @@ class Sending:
         name = topic_of(messages[0].topic)
         if any(message.topic.name != name for message in messages):
             raise RpcRefused(Code.MESSAGE_CORRUPTED, "topic in message is not same")
-        if self._ground.is_system(name):
-            raise RpcRefused(Code.ILLEGAL_TOPIC, f"{name} is a topic of the system")
+        check_not_system(self._ground, name)
         rpc.when_known(self._ground, [name], [], lambda: self._send(rpc, name))
 
     def _send(self, rpc: Rpc, name: str) -> None:

@@ -73,6 +73,7 @@ from turbopump.net.wire.topics import (
 GROUPS_OF_STEP: Final = 2_000
 """Names that are looked up in a table in one step: each takes some 2 us."""
 
+_PRIORITY = "PRIORITY"
 _ALL_PERMS = PERM_INHERIT | PERM_WRITE | PERM_READ | PERM_PRIORITY
 
 
@@ -186,6 +187,11 @@ def _checked(
         remark = f"{CLEANUP_POLICY}={COMPACTION} is not supported, enableCompaction is false."
         raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
     known = broker.topics.get(name)
+    had_priorities = known is not None and known.attributes.get(MESSAGE_TYPE) == _PRIORITY
+    if attributes.get(f"+{MESSAGE_TYPE}") == _PRIORITY and not had_priorities:
+        # Its messages would be delivered in the order of arrival.
+        remark = f"{MESSAGE_TYPE}={_PRIORITY} is not supported: priorities are not served"
+        raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
     wanted.attributes = apply_attributes(known.attributes if known else None, attributes)
     return wanted
 

@@ -18,6 +18,7 @@ from turbopump.net.wire.headers.offsets import (
     UpdateConsumerOffsetRequest,
 )
 from turbopump.net.wire.headers.send import SendMessageRequestV2
+from turbopump.net.wire.topics import TopicConfig
 
 NOT_FOUND = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
 
@@ -113,6 +114,17 @@ def test_limits_of_a_queue(world: Any) -> None:
     assert ask(world, RequestCode.GET_MIN_OFFSET, GetMinOffsetRequest("T", 0)) == 0
     assert ask(world, RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequest("U", 5)) == 0
     assert ask(world, RequestCode.GET_MIN_OFFSET, GetMinOffsetRequest("U", 5)) == 0
+
+
+def test_the_first_offset_of_an_empty_queue_of_batches_is_below_all(world: Any) -> None:
+    batch = TopicConfig("B", attributes={"queue.type": "BatchCQ"})
+    world.broker.topics.put(batch, world.now_ms)
+    code, header = RequestCode.GET_MIN_OFFSET, GetMinOffsetRequest("B", 0)
+    assert ask(world, code, header, "offset") == -1
+    assert ask(world, code, GetMinOffsetRequest("T", 0), "offset") == 0
+    one = SendMessageRequestV2("PG", "B", "TBW102", 4, 0, 0, 1, 0)
+    assert world.ask(RequestCode.SEND_MESSAGE_V2, one, b"x").code == 0
+    assert ask(world, code, header, "offset") == 0
 
 
 def test_time_of_the_oldest_message(world: Any) -> None:

@@ -42,6 +42,18 @@ def test_the_period_may_change(tmp_path: Path) -> None:
     assert register(server, 16_000) == Work(True, [])
 
 
+def test_changed_topics_may_be_registered_with_all_others_from_now_on(tmp_path: Path) -> None:
+    registration, _ = make(tmp_path, "enableSingleTopicRegister=true\n")
+    server = registration.servers[0]
+    assert register(server, 1_000) == Work(True, [])
+    server.changed(["T"], 1_100)
+    assert register(server, 1_100) == Work(False, ["T"])
+    registration._config.update(parse_properties("enableSingleTopicRegister=false"))
+    registration.reconfigure()
+    server.changed(["T"], 1_200)
+    assert register(server, 1_200) == Work(True, ["T"])
+
+
 @pytest.fixture
 def server() -> NameServerState:
     return NameServerState("127.0.0.1:9876", 30_000, single=True)

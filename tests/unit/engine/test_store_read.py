@@ -353,3 +353,25 @@ class TestExtensions:
         assert again.units("T", 0, 0, 30) == units
         put(again, TAGS="a")
         assert again.units("T", 0, 30, 1)[0].tags_code == java_hash(b"a")
+
+    def test_a_round_syncs_all_files_that_have_new_units(self, stores: Any, put: Any) -> None:
+        """Queues with extensions were never among the dirty ones, and of the extensions only the
+        last file was synced, although the checkpoint says that all units are durable."""
+        stores.configure(enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext=100)
+        store = stores.open()
+        for _ in range(30):
+            put(store, TAGS="a")
+        folder = stores.root / "consumequeue_ext/T/0"
+        plan = store._checkpointer.dirty.plan(last=False)
+        synced = {path for path in plan.paths if path.startswith(str(folder))}
+        assert synced == {str(path) for path in folder.iterdir()}
+        assert len(synced) == 8
+        assert {str(folder), str(stores.root / "consumequeue/T/0")} <= set(plan.folders)
+        assert any(path.startswith(str(stores.root / "consumequeue/T/0")) for path in plan.paths)
+        assert not store._checkpointer.dirty.plan(last=False).paths
+        put(store, TAGS="a")
+        plan = store._checkpointer.dirty.plan(last=False)
+        assert {path.rpartition("/")[0] for path in plan.paths} == {
+            str(folder),
+            str(stores.root / "consumequeue/T/0"),
+        }

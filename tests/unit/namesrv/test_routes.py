@@ -272,6 +272,18 @@ def test_unregistering_a_stranger_changes_nothing() -> None:
     assert table.member_group("a") == {0: MASTER}
 
 
+def test_a_late_request_of_an_earlier_id_leaves_the_broker_of_today() -> None:
+    """A replica that became the master at its address was taken away by the request of its old
+    id."""
+    table = table_with(broker(REPLICA, 1), broker(REPLICA, 0))
+    assert table.unregister("c", "a", REPLICA, 1) == []
+    assert table.member_group("a") == {0: REPLICA}
+    assert table.unregister("c", "former", REPLICA, 0) == []
+    assert table.member_group("a") == {0: REPLICA}
+    table.unregister("c", "a", REPLICA, 0)
+    assert table.member_group("a") == {}
+
+
 def test_a_group_without_master_loses_write_permission() -> None:
     table = table_with(broker(acting_master=True), broker(REPLICA, 1, acting_master=True))
     table.unregister("c", "a", MASTER)

@@ -33,17 +33,23 @@ def send(world: Any, body: bytes, **properties: object) -> None:
 
 
 def heartbeat(
-    world: Any, expression: str, version: int, *, kind: str = "SQL92", topic: str = "T"
+    world: Any,
+    expression: str,
+    version: int,
+    *,
+    kind: str = "SQL92",
+    topic: str = "T",
+    peer: Any = None,
 ) -> Command:
-    """G says what it wants of the topic."""
+    """A member of G names its filter for the topic."""
     wanted = parse_subscription(topic, expression, kind, version)
     data = HeartbeatData("client", [], [ConsumerData("G", subscription_data_set=[wanted])])
-    return beat(world, data)
+    return beat(world, data, peer)
 
 
-def beat(world: Any, data: HeartbeatData) -> Command:
+def beat(world: Any, data: HeartbeatData, peer: Any = None) -> Command:
     """The answer to a heartbeat; one with expressions to read is taken in steps."""
-    answer = world.dispatch(new_request(RequestCode.HEART_BEAT, None, data.encode()))
+    answer = world.dispatch(new_request(RequestCode.HEART_BEAT, None, data.encode()), peer)
     found: Command = answer if isinstance(answer, Command) else finish(answer)
     return found
 
@@ -101,6 +107,36 @@ def test_a_group_changes_its_expression(world: Any) -> None:
     assert len(bodies(world.ask(PULL, header(sys_flag=0, sub_version=10)))) == 4
     heartbeat(world, "a = 3", 11)
     assert bodies(world.ask(PULL, header(sys_flag=0, sub_version=11))) == [b"3"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "former", "latter"), [("SQL92", "a < 1", "a >= 1"), ("TAG", "old", "new")]
+)
+def test_a_member_whose_clock_is_slow_brings_its_new_filter(
+    world: Any, kind: str, former: str, latter: str
+) -> None:
+    send(world, b"old", a=0, TAGS="old")
+    send(world, b"new", a=1, TAGS="new")
+    slow, fast = world.peer(), world.peer()
+    heartbeat(world, former, 100, kind=kind, peer=slow)
+    heartbeat(world, former, 900, kind=kind, peer=fast)
+    assert bodies(world.ask(PULL, header(sys_flag=0, sub_version=900))) == [b"old"]
+    heartbeat(world, latter, 200, kind=kind, peer=slow)
+    for _ in range(2):
+        for version in (200, 900):
+            assert bodies(world.ask(PULL, header(sys_flag=0, sub_version=version))) == [b"new"]
+        heartbeat(world, former, 900, kind=kind, peer=fast)  # it has not changed its own
+    heartbeat(world, former, 901, kind=kind, peer=fast)
+    assert bodies(world.ask(PULL, header(sys_flag=0, sub_version=901))) == [b"old"]
+
+
+def test_a_filter_of_a_group_that_is_gone_does_not_outrank_a_slow_clock(world: Any) -> None:
+    for number in range(3):
+        send(world, b"%d" % number, a=number)
+    heartbeat(world, "a < 1", 900)
+    world.broker.consumers.unregister(world.client, "client", "G")
+    heartbeat(world, "a > 1", 100)
+    assert bodies(world.ask(PULL, header(sys_flag=0, sub_version=100))) == [b"2"]
 
 
 @pytest.mark.parametrize("expression", ["a <", "a > 'x'", "a LIKE 'x'"])

@@ -58,6 +58,12 @@ def test_a_route_has_what_a_topic_takes_and_allows(front: GrpcWorld) -> None:
     assert [queue.permission for queue in route(front, "TClosed").message_queues] == [1]
     assert route(front, "TNone").status.code == Code.TOPIC_NOT_FOUND
     assert route(front, "a b").status.code == Code.ILLEGAL_TOPIC
+    for name in ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"):
+        refused = route(front, name).status
+        assert (refused.code, refused.message) == (
+            Code.ILLEGAL_TOPIC,
+            "cannot access system topic",
+        )
 
 
 def test_a_route_of_many_queues_is_made_in_steps(front: GrpcWorld) -> None:

@@ -261,6 +261,7 @@ def test_an_acknowledgement_that_is_none(front: GrpcWorld) -> None:
     for text in ("", "x", "1 2 3", good["receipt_handle"].rsplit(" ", 1)[0], "9" * 2_000):
         answer = ack(front, {"message_id": "m1", "receipt_handle": text})
         assert answer.status.code == Code.INVALID_RECEIPT_HANDLE
+        assert answer.status.message.startswith("INVALID_RECEIPT_HANDLE: ")
     elsewhere = good["receipt_handle"].replace(front.world.config.broker_name, "other")
     answer = ack(front, good, {"message_id": "m1", "receipt_handle": elsewhere})
     assert answer.status.code == Code.MULTIPLE_RESULTS
@@ -268,7 +269,9 @@ def test_an_acknowledgement_that_is_none(front: GrpcWorld) -> None:
     assert ack(front).status.code == Code.BAD_REQUEST
     assert ack(front, *[{}] * 513).status.code == Code.BAD_REQUEST
     front.world.pass_time(25_000)
-    assert ack(front, good).status.code == Code.INVALID_RECEIPT_HANDLE
+    expired = ack(front, good).status
+    assert expired.code == Code.INVALID_RECEIPT_HANDLE
+    assert expired.message == "INVALID_RECEIPT_HANDLE: receipt handle is expired"
 
 
 def test_many_acknowledgements_of_one_request(front: GrpcWorld) -> None:
@@ -305,8 +308,12 @@ def test_a_changed_time_has_a_handle_of_its_own(front: GrpcWorld) -> None:
     assert ack(front, given).status.code == Code.OK
     front.world.pass_time(30_000)
     assert is_empty(front)
-    assert change(front, given, 43_201).status.code == Code.ILLEGAL_INVISIBLE_TIME
-    assert change(front, given, -1).status.code == Code.ILLEGAL_INVISIBLE_TIME
+    for seconds, text in (
+        (43_201, "the invisibleTime is too large. max is 43200000"),
+        (-1, "the invisibleTime is too small. min is 0"),
+    ):
+        refused = change(front, given, seconds).status
+        assert (refused.code, refused.message) == (Code.ILLEGAL_INVISIBLE_TIME, text)
 
 
 def test_a_time_of_nothing_shows_the_message_again(front: GrpcWorld) -> None:
@@ -330,6 +337,19 @@ def test_attempts_that_are_used_up_make_a_dead_letter(front: GrpcWorld) -> None:
     assert front.world.broker.store.max_queue_offset("%DLQ%G1", 0) == 1
     front.world.pass_time(60_000)
     assert is_empty(front)
+
+
+def test_a_message_is_delivered_once_where_no_retry_is_allowed(front: GrpcWorld) -> None:
+    """With retryMaxTimes=-1 each message became a dead letter without a delivery."""
+    config = SubscriptionGroupConfig("G1", retry_max_times=-1)
+    front.world.broker.groups.put(config, front.world.now_ms)
+    front.send(message())
+    (found,) = receive(front)
+    assert found.system_properties.delivery_attempt == 1
+    assert front.world.broker.store.max_queue_offset("%DLQ%G1", 0) == 0
+    front.world.pass_time(25_000)
+    assert is_empty(front)
+    assert front.world.broker.store.max_queue_offset("%DLQ%G1", 0) == 1
 
 
 def test_a_consumer_makes_a_dead_letter(front: GrpcWorld) -> None:

@@ -114,7 +114,9 @@ class BrokerConfig(NodeConfig):
         "Listen at the port two below, too, which old clients use.",
         rocketmq=OURS,
     )
-    namesrv_addr: list[str] = key("namesrvAddr", NAME_SERVERS, [], "Where the name servers are.")
+    namesrv_addr: list[str] = key(
+        "namesrvAddr", NAME_SERVERS, [], "Where the name servers are.", live=True
+    )
     broker_permission: int = key(
         "brokerPermission",
         between(0, 15),
@@ -475,7 +477,10 @@ class BrokerConfig(NodeConfig):
         "metricsPromExporterPort", PORT, 5557, "The port at which they are."
     )
     metrics_prom_exporter_host: str = key(
-        "metricsPromExporterHost", TEXT, "", "The address at which they are; empty: bindAddress."
+        "metricsPromExporterHost",
+        TEXT,
+        "",
+        "The address at which they are; empty: bindAddress (RocketMQ: brokerIP1).",
     )
     slave_read_enable: bool = key(
         "slaveReadEnable",

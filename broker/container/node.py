@@ -338,7 +338,11 @@ class ContainerNode:
         saved: Later[OSError | None] = Later()
         # Once the container itself has the change.
         loop = asyncio.get_running_loop()
-        saved.then(lambda _error: loop.call_soon(self._share_name_servers))
+
+        def share(_error: OSError | None) -> None:
+            loop.call_soon(self._share_name_servers)
+
+        saved.then(share)
         if not self._config.path or not changed:
             saved.resolve(None)
             return saved
@@ -351,7 +355,7 @@ class ContainerNode:
         """namesrvAddr of the container is that of all its brokers, also of those that run."""
         servers = self._config.namesrv_addr
         for member in self._members if servers else ():
-            if member.config.namesrv_addr != servers:
+            if member.config.name_servers != servers:
                 member.config.namesrv_addr = list(servers)
                 if member.state is PartOfLife.SERVING:
                     member.node.context.save_config(())

@@ -171,7 +171,7 @@ def test_a_closed_terminal_stops_a_broker_in_order(program: list[str], tmp_path:
         [*program, "broker", "-c", str(config)],
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # noqa: PLW1509
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
     try:
         assert process.stdout is not None and process.stdout.readline()

@@ -132,7 +132,6 @@ def test_every_key_of_rocketmq_is_honoured_or_says_that_it_is_not() -> None:
         "metricsExporterType=1",
         "metricsExporterType=LOG",
         "fetchNamesrvAddrByAddressServer=true",
-        "fetchNameSrvAddrByDnsLookup=true",
         "readOnlyCommitLogStorePaths=/mnt/old",
         "storePathCommitLog=/mnt/a,/mnt/b",
         "storeType=defaultRocksDB",

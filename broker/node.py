@@ -28,6 +28,7 @@ from turbopump.broker.opening import Opening
 from turbopump.broker.parts import Surroundings, make_broker, request_table
 from turbopump.broker.registration.addresses import VIP_DISTANCE, ip_of, local_ip, why_not
 from turbopump.broker.registration.addresses import StartError as StartError
+from turbopump.broker.registration.lookup import NameServerLookup
 from turbopump.broker.registration.name_servers import NameServers
 from turbopump.broker.registration.registration import Registration
 from turbopump.broker.reopening import Reopening
@@ -120,6 +121,7 @@ class BrokerNode:
         self._topics: TopicTable
         self._store: Store
         self._name_servers: NameServers
+        self._lookup: NameServerLookup
         self._replicating: Replicating | None = None
         self._life = LastLife()
         self._confirmed = last_life.NOTHING
@@ -158,6 +160,8 @@ class BrokerNode:
         self._ip = await ip_of(self._config.broker_ip1)
         if self._config.client_tls is not None:
             client_context(self._config.client_tls)  # files that cannot be used are known now
+        self._lookup = NameServerLookup(self._config, self._name_servers_changed)
+        await self._lookup.look_up()
         self._reports = Reports(self._loop)
         self._disk = DiskThreads(self._reports.post, loop=self._loop)
         # Of its own: a large table must not hold up the syncs that sends wait for.
@@ -204,6 +208,7 @@ class BrokerNode:
 
     async def _end(self) -> None:
         self._runs, self.context.shutting_down = False, True
+        self._lookup.stop()
         self._confirmed = self._store.confirm_log_offset
         self.context.fast.stop()
         try:
@@ -488,6 +493,8 @@ class BrokerNode:
             if look_ms is not None:
                 self._duties.every("master", look_ms, lambda: self._register_topics([]))
         guarded(self._duties.tick, "the broker's duties")
+        look_up_ms = self._config.fetch_namesrv_addr_interval_ms
+        self._duties.every("the look-up of name servers", look_up_ms, self._lookup.begin)
         guarded(self._name_servers.tick, "the registration")
         of = self._config.replication
         if of.enable_slave_acting_master:
@@ -512,6 +519,10 @@ class BrokerNode:
         else:
             saved.resolve(None)
         return saved
+
+    def _name_servers_changed(self) -> None:
+        if self._runs:
+            self._name_servers.reconfigure(self._config.register_broker_timeout_ms)
 
     def _register_topics(self, names: Sequence[str]) -> Later[None]:
         return self._name_servers.changed(names)

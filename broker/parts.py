@@ -38,6 +38,7 @@ from turbopump.broker.handlers.admin import broker as admin_broker
 from turbopump.broker.handlers.admin import groups as admin_groups
 from turbopump.broker.handlers.admin import offsets as admin_offsets
 from turbopump.broker.handlers.admin import topics as admin_topics
+from turbopump.broker.handlers.admin.audited import states_of
 from turbopump.broker.handlers.pop import acks, polls, pops, storing
 from turbopump.broker.pop.making import PopGround, make_pop
 from turbopump.broker.scheduled.delay import DelayedMessages
@@ -68,6 +69,7 @@ from turbopump.engine.later import Later
 from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_files import SLOTS_TOTAL, TimerFiles
 from turbopump.engine.types import PutStatus, QueueOffset
+from turbopump.net.config.audit import audit
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.message_id import UniqueIds
@@ -231,6 +233,7 @@ def request_table(context: BrokerContext) -> Dispatcher:
     table = Dispatcher(context.saver.review)
     for family in _FAMILIES:
         family.register(table, context)
+    audit(table, states_of(context))
     return table
 
 

@@ -9,6 +9,7 @@ import itertools
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from turbopump.controller.config import ControllerConfig
@@ -18,6 +19,7 @@ from turbopump.controller.requests import CODES
 from turbopump.controller.stalls import Stalls
 from turbopump.controller.state import NAME_MAX, REPLICAS_MAX
 from turbopump.engine.later import Later
+from turbopump.net.config.audit import audit, keys_of_update, no_state
 from turbopump.net.config.updates import get_config, update_config
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
@@ -137,6 +139,16 @@ def register(dispatcher: Dispatcher, controller: Controller) -> None:
     dispatcher.add(
         RequestCode.GET_CONTROLLER_CONFIG,
         lambda request, peer, now_ms: get_config(controller.config, request),
+    )
+    audit(
+        dispatcher,
+        {
+            RequestCode.UPDATE_CONTROLLER_CONFIG: partial(
+                keys_of_update, values=controller.config.values
+            ),
+            RequestCode.CONTROLLER_ELECT_MASTER: no_state,
+            RequestCode.CLEAN_BROKER_DATA: no_state,
+        },
     )
 
 

@@ -25,6 +25,8 @@ from turbopump.namesrv.route_rows import (
 )
 from turbopump.namesrv.routes import RouteTable
 from turbopump.namesrv.topic_queues import MAX_QUEUE_DATAS, MAX_SIZE
+from turbopump.net.config.audit import audit, keys_of_update, no_state
+from turbopump.net.config.idle import is_secret
 from turbopump.net.config.updates import get_config, update_config
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
@@ -91,6 +93,29 @@ def register(table: Dispatcher, server: NameServer) -> None:
     """Put every handler of a name server into the dispatch table."""
     for code, answer in _ANSWERS.items():
         table.add(code, functools.partial(answer, server))
+    config, key_value = server.config, functools.partial(_key_value_state, server)
+    audit(
+        table,
+        {
+            RequestCode.UPDATE_NAMESRV_CONFIG: functools.partial(
+                keys_of_update, values=config.values
+            ),
+            RequestCode.PUT_KV_CONFIG: key_value,
+            RequestCode.DELETE_KV_CONFIG: key_value,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: no_state,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: no_state,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: no_state,
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV: no_state,
+        },
+    )
+
+
+def _key_value_state(server: NameServer, request: Command) -> str:
+    """The value of a key; "" if it has none, or the key is that of a credential."""
+    name = request.fields.get("key", "")
+    if is_secret(name):
+        return ""
+    return server.key_values.get(request.fields.get("namespace", ""), name) or ""
 
 
 def _route(

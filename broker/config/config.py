@@ -115,7 +115,29 @@ class BrokerConfig(NodeConfig):
         "Listen at the port two below, too, which old clients use.",
         rocketmq=OURS,
     )
-    namesrv_addr: list[str] = key("namesrvAddr", NAME_SERVERS, [], "Where the name servers are.")
+    namesrv_addr: list[str] = key(
+        "namesrvAddr",
+        NAME_SERVERS,
+        [],
+        "Where the name servers are.",
+        live=True,
+        in_force="name_servers",
+    )
+    fetch_namesrv_addr_by_dns_lookup: bool = key(
+        "fetchNameSrvAddrByDnsLookup",
+        BOOLEAN,
+        False,
+        "Whether names in namesrvAddr mean all hosts that DNS has for them, looked up again and"
+        " again.",
+        live=True,
+    )
+    fetch_namesrv_addr_interval_ms: int = key(
+        "fetchNamesrvAddrInterval",
+        COUNT,
+        10_000,
+        "Milliseconds between two of these look-ups.",
+        live=True,
+    )
     broker_permission: int = key(
         "brokerPermission",
         between(0, 15),
@@ -484,7 +506,10 @@ class BrokerConfig(NodeConfig):
         "metricsPromExporterPort", PORT, 5557, "The port at which they are."
     )
     metrics_prom_exporter_host: str = key(
-        "metricsPromExporterHost", HOST, "", "The address at which they are; empty: bindAddress."
+        "metricsPromExporterHost",
+        HOST,
+        "",
+        "The address at which they are; empty: bindAddress (RocketMQ: brokerIP1).",
     )
     slave_read_enable: bool = key(
         "slaveReadEnable",
@@ -509,6 +534,8 @@ class BrokerConfig(NodeConfig):
         "configBlackList;brokerConfigPath",
         "Keys that no request may change, separated by ;.",
     )
+    namesrv_given: tuple[str, ...] = ()
+    """The names in namesrvAddr while `namesrv_addr` has the addresses that DNS has for them."""
     path: str = ""
     """The file that it was read from; empty: none."""
 
@@ -535,6 +562,11 @@ class BrokerConfig(NodeConfig):
         found["brokerIP2"] = self.replication.broker_ip2 or self.broker_ip1
         found["useTLS"] = BOOLEAN.show(self.client_tls is not None)
         return found
+
+    @property
+    def name_servers(self) -> list[str]:
+        """namesrvAddr as it was given."""
+        return list(self.namesrv_given) or self.namesrv_addr
 
     def check(self, before: NodeConfig) -> list[str]:
         """Of replication. Raises ConfigError."""

@@ -154,9 +154,7 @@ _OF_RELEASE: Final = """
     estimateAccumulation boolean true
     fastFailIfNoBufferInStorePool boolean false
     fetchControllerAddrByDnsLookup boolean false refused controllerAddr takes the addresses
-    fetchNameSrvAddrByDnsLookup boolean false refused namesrvAddr takes the addresses
     fetchNamesrvAddrByAddressServer boolean false refused namesrvAddr takes the addresses
-    fetchNamesrvAddrInterval long 10000
     filterSupportRetry boolean false
     flushCommitLogTimed boolean true
     flushConsumeQueueLeastPages int 2

@@ -369,10 +369,6 @@ class ReplicationConfig:
             wrong = self._contradiction_of_acting()
             if wrong is not None:
                 return wrong
-        elif self.lock_in_strict_mode:
-            return (
-                "lockInStrictMode=true: enableSlaveActingMaster=true says which brokers give locks"
-            )
         elif self.enable_remote_escape:
             return "enableRemoteEscape=true: enableSlaveActingMaster=true says which replicas send"
         if self.is_elected:
@@ -406,8 +402,6 @@ class ReplicationConfig:
                 "enableSlaveActingMaster=true: where a group file names the master no replica acts"
                 " for it; without haGroupFile one does"
             )
-        if self.lock_in_strict_mode and self.total_replicas == 1:
-            return "lockInStrictMode=true: totalReplicas says a majority of how many is needed"
         if self.broker_heartbeat_interval_ms * 3 > self.broker_not_active_timeout_ms:
             return (
                 f"brokerHeartbeatInterval={self.broker_heartbeat_interval_ms}: three must fit into"
@@ -429,6 +423,13 @@ class ReplicationConfig:
 
     def remarks(self) -> list[str]:
         """What is allowed and hardly meant: warnings for the operator."""
+        if self.lock_in_strict_mode and not self.enable_slave_acting_master:
+            return [
+                "lockInStrictMode=true does nothing without enableSlaveActingMaster=true: this"
+                " broker gives locks alone"
+            ]
+        if self.lock_in_strict_mode and self.total_replicas == 1:
+            return ["lockInStrictMode=true does nothing in a group of one (totalReplicas=1)"]
         if not self.waits and not self.is_slave and self.in_sync_replicas > 1:
             return [
                 f"inSyncReplicas={self.in_sync_replicas}: sends wait for replicas only with"

@@ -99,6 +99,7 @@ class ContainerConfig(NodeConfig):
         NAME_SERVERS,
         [],
         "Where the name servers of all its brokers are; empty: what the files of brokers say.",
+        live=True,
     )
     broker_config_paths: list[str] = key(
         "brokerConfigPaths", PATHS, [], "The files of the brokers that start with it."
@@ -132,6 +133,10 @@ def broker_config(
     given = {item.key: item.value.strip() for item in items}
     if not given:
         raise AddRefused("addBroker properties empty")
+    if not any(BrokerConfig.knows(key) for key in given):
+        raise AddRefused(
+            f"{path or 'the file'} is no properties file of a broker: it has no key of a broker"
+        )
     items += _role(given)
     _check_replicas(given)
     if _number(given, "haListenPort", 0) > 0:

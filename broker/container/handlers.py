@@ -8,10 +8,12 @@ dispatcher; made by node.py. All other codes are answered as unknown.
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from turbopump.broker.container.config import PATH_MAX, ContainerConfig
 from turbopump.engine.later import Later
+from turbopump.net.config.audit import audit, keys_of_update, no_state
 from turbopump.net.config.updates import update_config
 from turbopump.net.transport.dispatcher import REMARK_MAX, Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
@@ -59,6 +61,16 @@ class ContainerRequests:
         table.add(RequestCode.REMOVE_BROKER, self._remove)
         table.add(RequestCode.UPDATE_BROKER_CONFIG, self._update)
         table.add(RequestCode.GET_BROKER_CONFIG, self._get)
+        audit(
+            table,
+            {
+                RequestCode.ADD_BROKER: no_state,
+                RequestCode.REMOVE_BROKER: no_state,
+                RequestCode.UPDATE_BROKER_CONFIG: partial(
+                    keys_of_update, values=self.config.values
+                ),
+            },
+        )
 
     def _add(self, request: Command, peer: Peer, _now_ms: int) -> Answer:
         """902: answered once the broker serves, or with why it does not."""
@@ -70,7 +82,6 @@ class ContainerRequests:
         if len(path) > PATH_MAX or not path.isprintable():
             remark = f"addBroker properties empty: a path has at most {PATH_MAX} characters of text"
             return response(request, ResponseCode.SYSTEM_ERROR, remark)
-        logger.info("%s adds the broker of %s", peer.address, path)
         return self._later(request, lambda: self.add(path))
 
     def _remove(self, request: Command, peer: Peer, _now_ms: int) -> Answer:
@@ -80,8 +91,6 @@ class ContainerRequests:
         wrong = check_lengths(brokerClusterName=cluster, brokerName=name)
         if wrong is not None:
             return response(request, ResponseCode.SYSTEM_ERROR, wrong)
-        shown = printable(f"{cluster}_{name}_{header.broker_id}")
-        logger.info("%s removes broker %s", peer.address, shown)
         return self._later(request, lambda: self.remove(cluster, name, header.broker_id))
 
     def _later(self, request: Command, begin: Callable[[], Later[BrokerOutcome]]) -> Answer:

@@ -57,7 +57,9 @@ class Holding(NamedTuple):
     def meets(self, other: "Holding") -> bool:
         """Whether both cannot be had at once."""
         if not self.port:
-            return self.what == other.what and not other.port
+            return not other.port and (
+                _lies_in(self.what, other.what) or _lies_in(other.what, self.what)
+            )
         hosts = {self.host, other.host}
         return self.port == other.port and (len(hosts) == 1 or not hosts.isdisjoint(WILDCARDS))
 
@@ -113,7 +115,12 @@ class Members:
             if any(claim.meets(one) for one in self._own):
                 return f"{name}: {claim.what} is the container's own"
             for other in self._members:
-                if any(claim.meets(one) for one in other.claims):
+                met = next((one for one in other.claims if claim.meets(one)), None)
+                if met is not None and met.what == claim.what:
+                    return f"{name}: {claim.what} is that of {other.name}"
+                if met is not None and not claim.port:
+                    return f"{name}: {claim.what} and {met.what} of {other.name} lie in one another"
+                if met is not None:
                     return f"{name}: {claim.what} is that of {other.name}"
         return ""
 
@@ -148,6 +155,11 @@ class Members:
         return None
 
 
+def _lies_in(folder: str, other: str) -> bool:
+    """Whether a folder is another one, or inside it."""
+    return folder == other or folder.startswith(other.rstrip("/") + "/")
+
+
 def claims_of(config: BrokerConfig, folders: Sequence[str]) -> list[Holding]:
     """What a broker with this configuration has for itself; `folders` of its files, without links.
     A port of 0 is any that is free."""
@@ -161,7 +173,7 @@ def claims_of(config: BrokerConfig, folders: Sequence[str]) -> list[Holding]:
     if config.grpc_server_port != NO_GRPC:
         ports.append((host, config.grpc_server_port, "the port of gRPC"))
     if config.metrics_exporter_type is MetricsExporterType.PROM:
-        at = config.metrics_prom_exporter_host or config.broker_ip1
+        at = config.metrics_prom_exporter_host or config.bind_address
         ports.append((at, config.metrics_prom_exporter_port, "the port of metrics"))
     found = [Holding(f"the folder {folder}") for folder in dict.fromkeys(folders)]
     return found + [Holding(f"{what} {at}", host, at) for host, at, what in ports if at]

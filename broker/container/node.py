@@ -336,6 +336,13 @@ class ContainerNode:
 
     def _save(self, changed: list[Property]) -> Later[OSError | None]:
         saved: Later[OSError | None] = Later()
+        # Once the container itself has the change.
+        loop = asyncio.get_running_loop()
+
+        def share(_error: OSError | None) -> None:
+            loop.call_soon(self._share_name_servers)
+
+        saved.then(share)
         if not self._config.path or not changed:
             saved.resolve(None)
             return saved
@@ -343,6 +350,15 @@ class ContainerNode:
         work = partial(write_back, self._files, self._config.path, changed)
         self._disk.submit(work, saved.resolve)
         return saved
+
+    def _share_name_servers(self) -> None:
+        """namesrvAddr of the container is that of all its brokers, also of those that run."""
+        servers = self._config.namesrv_addr
+        for member in self._members if servers else ():
+            if member.config.name_servers != servers:
+                member.config.namesrv_addr = list(servers)
+                if member.state is PartOfLife.SERVING:
+                    member.node.context.save_config(())
 
 
 def _named_task(broker: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

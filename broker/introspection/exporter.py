@@ -43,7 +43,7 @@ class MetricsExporter:
         config = self._broker.config
         if config.metrics_exporter_type is not MetricsExporterType.PROM:
             return
-        host = config.metrics_prom_exporter_host or config.broker_ip1
+        host = config.metrics_prom_exporter_host or config.bind_address
         port = config.metrics_prom_exporter_port
         try:
             self.address = join(host, await self._server.start(host, port))

@@ -70,13 +70,20 @@ class NameServers:
         self._soon: asyncio.Handle | None = None
         self._ended = False
         self._complaints: dict[str, str] = {}
-        for server in registration.servers:
-            client.on_lost(server.address, partial(self._lost, server))
+        self._watched: set[str] = set()
+        self._watch(registration.servers)
 
     def reconfigure(self, timeout_ms: int) -> None:
         """Another time to wait for an answer, and what Registration reads anew."""
         self._timeout_ms = timeout_ms
-        self._registration.reconfigure()
+        self._watch(self._registration.reconfigure())
+        self._tick_soon()
+
+    def _watch(self, servers: Sequence[NameServerState]) -> None:
+        """Have a lost connection reported, once for each address."""
+        for address in [one.address for one in servers if one.address not in self._watched]:
+            self._watched.add(address)
+            self._client.on_lost(address, partial(self._lost, address))
 
     def changed(self, topics: Sequence[str]) -> Later[None]:
         """Topics have changed (none named: all, or the broker's role)."""
@@ -150,8 +157,9 @@ class NameServers:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _lost(self, server: NameServerState) -> None:
-        if not self._ended:
+    def _lost(self, address: str) -> None:
+        server = self._registration.find(address)
+        if not self._ended and server is not None:
             server.lost(self._steady_ms())
             self.on_lost()
             self._tick_soon()

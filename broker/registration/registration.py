@@ -168,6 +168,13 @@ class NameServerState:
         again_ms = max(now_ms, self._last_full_ms + RETRY_MS)
         self._next_full_ms = min(self._next_full_ms, again_ms)
 
+    def left(self) -> None:
+        """It is not a name server of this broker from now on: nothing waits for it."""
+        for waiter in [*self._sent, *self._waiting]:
+            if not waiter.later.done:
+                waiter.later.resolve(None)
+        self._sent, self._waiting = [], []
+
     def _retry_ms(self, outcome: RegistrationOutcome) -> int:
         if outcome is RegistrationOutcome.UNREACHED:
             self._refusals = 0
@@ -216,17 +223,33 @@ class Registration:
         self._topics = topics
         self._address = address
         self._broker_id = broker_id
-        self.servers = [
-            NameServerState(server, self._period_ms, config.enable_single_topic_register)
-            for server in config.namesrv_addr
-        ]
+        self.servers = [self._new(address) for address in config.namesrv_addr]
 
-    def reconfigure(self) -> None:
+    def reconfigure(self) -> list[NameServerState]:
         """registerNameServerPeriod and enableSingleTopicRegister may have changed; they count from
-        the next registration on."""
+        the next registration on.
+        namesrvAddr may have changed: returns the new name servers, at which this broker has to
+        register; no request waits any longer for those that are gone."""
+        before = {server.address: server for server in self.servers}
+        addresses = dict.fromkeys(self._config.namesrv_addr)
+        added = [self._new(address) for address in addresses if address not in before]
+        for address, server in before.items():
+            if address not in addresses:
+                server.left()
+        known = before | {server.address: server for server in added}
+        self.servers = [known[address] for address in addresses]
         for server in self.servers:
             server.period_ms = self._period_ms
             server.single = self._config.enable_single_topic_register
+        return added
+
+    def find(self, address: str) -> NameServerState | None:
+        """The name server at an address, None if it is not one of this broker."""
+        return next((one for one in self.servers if one.address == address), None)
+
+    def _new(self, address: str) -> NameServerState:
+        single = self._config.enable_single_topic_register
+        return NameServerState(address, self._period_ms, single)
 
     @property
     def _period_ms(self) -> int:

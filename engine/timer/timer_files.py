@@ -63,6 +63,8 @@ class TimerFiles:
         self._spare: tuple[int, MappedFile] | None = None
         self._making, self._saving = DiskLane(disk), DiskLane(disk)
         self._retry_ms = 0
+        self._is_short = False
+        """Whether the last file could not be made."""
         self._rewound: TimerCheckpoint | None = None
         self._void: list[str] = []
         self._has_new_names = False
@@ -258,9 +260,14 @@ class TimerFiles:
 
         def done(result: tuple[MappedFile | None, MappedFile | None] | OSError) -> None:
             if isinstance(result, OSError):
-                logger.error("timers wait in their queue, a file cannot be made: %s", result)
+                if not self._is_short:
+                    logger.error("timers wait in their queue, a file cannot be made: %s", result)
+                self._is_short = True
                 self._retry_ms = steady_ms + RETRY_MS
                 return
+            if self._is_short:
+                logger.info("timers go on: their files can be made again")
+            self._is_short = False
             wheel, mapped = result
             if wheel is not None:
                 self._wheel_file = wheel

@@ -89,7 +89,6 @@ def update_config(
             logger.error("the configuration from %s is not saved: %s", address, error)
             return response(request, ResponseCode.SYSTEM_ERROR, f"not saved: {error}")
         config.update(changed)
-        logger.info("configuration changed by %s", address)
         return response(request, ResponseCode.SUCCESS)
 
     return save(changed).map(saved)

@@ -51,6 +51,10 @@ class Dispatcher:
         assert code not in self._handlers, f"code {code} has a handler already"
         self._handlers[int(code)] = handler
 
+    def wrap(self, code: int, around: Callable[[Handler], Handler]) -> None:
+        """Have `code` answered by what `around` makes of its handler."""
+        self._handlers[int(code)] = around(self._handlers[int(code)])
+
     @property
     def codes(self) -> frozenset[int]:
         """The codes that have a handler."""

@@ -20,7 +20,12 @@ from typing import Final, Protocol
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.acting.lock_quorum import LockQuorum
 from turbopump.broker.ha.acting.members import MASTER_ID, Call, GroupMembers
-from turbopump.broker.ha.acting.pre_online import ElectedPreOnline, OthersOffsets, PreOnline
+from turbopump.broker.ha.acting.pre_online import (
+    AGAIN_MS,
+    ElectedPreOnline,
+    OthersOffsets,
+    PreOnline,
+)
 from turbopump.broker.ha.acting.seat import Seat
 from turbopump.engine.later import Later
 from turbopump.engine.types import LONG_AGO_MS
@@ -120,7 +125,10 @@ class ActingGroup:
         if self._stood_still:
             self._ask_again("this broker stood still")
         self._ticked_ms = now_ms
-        self.members.tick(broker.config.namesrv_addr, of.sync_broker_member_group_period_ms)
+        period_ms = of.sync_broker_member_group_period_ms
+        if self._asking is not None:
+            period_ms = min(period_ms, AGAIN_MS)  # a master that waits asks at the pace of its wait
+        self.members.tick(broker.config.namesrv_addr, period_ms)
         self.seat.look()
         if self._asking is not None:
             self._asking.tick()

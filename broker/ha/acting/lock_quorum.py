@@ -64,6 +64,9 @@ class LockQuorum:
         """Those of the queues that the client gets if this broker gives them, too."""
         asked: Later[list[MessageQueue]] = Later()
         others = self._others() if wish.queues else []
+        if self._total == 1 and not others:
+            asked.resolve(list(wish.queues))  # a group of one needs no votes
+            return asked
         total = max(self._total, 1 + len(others))
         votes = _Votes(wish.queues, total, own_is_old=not self.is_young)
         waiting = len(others)

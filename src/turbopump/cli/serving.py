@@ -54,7 +54,7 @@ class Together:
 
 
 async def serve(node: Node, ready: Callable[[], None]) -> None:
-    """Start, call `ready`, wait for SIGINT or SIGTERM, stop.
+    """Start, call `ready`, wait for SIGINT, SIGTERM or SIGHUP (a closed terminal), stop.
 
     A signal during the start cancels it: a long recovery ends soon, and the next start goes on from
     there. Raises UserError where the node cannot start.
@@ -62,7 +62,9 @@ async def serve(node: Node, ready: Callable[[], None]) -> None:
     raise_open_files()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+            continue  # nohup: the node outlives its terminal
         loop.add_signal_handler(number, stop.set)
     is_up = False
     try:

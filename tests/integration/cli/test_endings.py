@@ -161,3 +161,24 @@ def test_a_host_is_needed(command: Cli, tmp_path: Path) -> None:
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert "--host" in done.err
     assert os.listdir(tmp_path) == []
+
+
+def test_a_closed_terminal_stops_a_broker_in_order(program: list[str], tmp_path: Path) -> None:
+    """SIGHUP ended it like kill -9."""
+    config = tmp_path / "broker.conf"
+    config.write_text(f"storePathRootDir={tmp_path}/store\nlistenPort=0\nbrokerIP1=127.0.0.1\n")
+    process = subprocess.Popen(
+        [*program, "broker", "-c", str(config)],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    )
+    try:
+        assert process.stdout is not None and process.stdout.readline()
+        assert (tmp_path / "store/abort").exists()
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.communicate()
+    assert not (tmp_path / "store/abort").exists()

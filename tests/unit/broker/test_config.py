@@ -132,7 +132,6 @@ def test_every_key_of_rocketmq_is_honoured_or_says_that_it_is_not() -> None:
         "metricsExporterType=1",
         "metricsExporterType=LOG",
         "fetchNamesrvAddrByAddressServer=true",
-        "fetchNameSrvAddrByDnsLookup=true",
         "readOnlyCommitLogStorePaths=/mnt/old",
         "storePathCommitLog=/mnt/a,/mnt/b",
         "storeType=defaultRocksDB",
@@ -272,12 +271,7 @@ def test_bad_value_is_one_sentence_with_key_value_and_line(line: str, words: lis
             f"{ELECTED}enableSlaveActingMaster=true\nbrokerNotActiveTimeoutMillis=2000",
             ["brokerHeartbeatInterval=1000", "brokerNotActiveTimeoutMillis=2000"],
         ),
-        ("lockInStrictMode=true", ["lockInStrictMode", "enableSlaveActingMaster"]),
         ("enableRemoteEscape=true", ["enableRemoteEscape", "enableSlaveActingMaster"]),
-        (
-            "enableSlaveActingMaster=true\nlockInStrictMode=true",
-            ["lockInStrictMode", "totalReplicas"],
-        ),
     ],
 )
 def test_contradiction_is_one_sentence(text: str, words: list[str]) -> None:
@@ -379,3 +373,15 @@ def test_password_is_not_shown() -> None:
 def test_delay_levels_refused(text: str) -> None:
     with pytest.raises(ValueError):
         parse_delay_levels(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("lockInStrictMode=true", "enableSlaveActingMaster"),
+        ("lockInStrictMode=true\nenableSlaveActingMaster=true", "totalReplicas=1"),
+    ],
+)
+def test_strict_locks_of_one_broker_are_a_warning_as_in_rocketmq(text: str, word: str) -> None:
+    _config, (warning,) = load_config(text)
+    assert warning.startswith("lockInStrictMode=true does nothing") and word in warning

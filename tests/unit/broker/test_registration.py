@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from turbopump.broker.config.config import load_config
+from turbopump.broker.config.config import BrokerConfig, load_config
 from turbopump.broker.registration.registration import (
     MAX_SINGLE_TOPICS,
     MAX_WAIT_MS,
@@ -329,3 +329,22 @@ def test_answer_may_name_ordered_topics(tmp_path: Path) -> None:
     assert known.order
     assert not registration.take_answer(Command(1, flag=1, remark="no"), 5)
     assert registration.take_answer(Command(0, flag=1, body=b"junk"), 5)
+
+
+def test_name_servers_may_change_while_the_broker_runs(tmp_path: Path) -> None:
+    """Operators of Kubernetes change namesrvAddr with updateBrokerConfig when pods move."""
+    registration, _ = make(tmp_path)
+    first, second = registration.servers
+    for server in (first, second):
+        assert register(server, 1_000) == Work(True, [])
+    waits = registration.changed(["T"], 1_100)
+    registration._config.update(parse_properties("namesrvAddr=127.0.0.1:2;127.0.0.1:3"))
+    (third,) = registration.reconfigure()
+    assert [one.address for one in registration.servers] == ["127.0.0.1:2", "127.0.0.1:3"]
+    assert registration.servers[0] is second, "it is not registered at anew"
+    assert register(third, 1_200) == Work(True, [])
+    assert not waits.done
+    register(second, 1_200)
+    assert waits.done, "nothing waits for the one that is gone"
+    assert registration.find("127.0.0.1:1") is None
+    assert BrokerConfig.takes("namesrvAddr")

@@ -54,6 +54,10 @@ def test_name_servers_of_the_container_are_its_brokers() -> None:
     [
         ("", "addBroker properties empty"),
         ("# nothing\n", "addBroker properties empty"),
+        (
+            "root:*:19000:0:99999:7:::\ndaemon:*:19000:0:99999:7:::\n",
+            "the file is no properties file of a broker: it has no key of a broker",
+        ),
         ("brokerRole=SLAVE\n", "slave broker id must be > 0"),
         ("brokerRole=SLAVE\nbrokerId=-3\n", "slave broker id must be > 0"),
         ("inSyncReplicas=2\n", "invalid replicas number"),

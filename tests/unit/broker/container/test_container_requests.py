@@ -126,7 +126,6 @@ def test_its_configuration(container: Container) -> None:
     [
         (b"brokerConfigPaths=/x\n", ResponseCode.NO_PERMISSION, "black list"),
         (b"listenPort=1\n", ResponseCode.SYSTEM_ERROR, "listenPort cannot change while the"),
-        (b"namesrvAddr=a:1\n", ResponseCode.SYSTEM_ERROR, "namesrvAddr cannot change while the"),
         (b"\xff=1", ResponseCode.SYSTEM_ERROR, "not UTF-8"),
     ],
 )

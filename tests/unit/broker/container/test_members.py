@@ -51,6 +51,8 @@ def refused(members: Members, text: str, folder: str) -> str:
             "DefaultCluster_a_0 has already been added to current broker container",
         ),
         ("brokerName=b\nlistenPort=1\n", "/a", "the folder /a is that of DefaultCluster_a_0"),
+        ("brokerName=b\nlistenPort=1\n", "/a/b", "the folder /a/b and the folder /a of"),
+        ("brokerName=b\nlistenPort=1\n", "/", "the folder / and the folder /a of"),
         ("brokerName=b\nlistenPort=20911\n", "/b", "port 20911 is that of DefaultCluster_a_0"),
         ("brokerName=b\nlistenPort=20913\n", "/b", "the VIP port 20911 is that of"),
         ("brokerName=b\nlistenPort=20909\n", "/b", "port 20909 is that of"),

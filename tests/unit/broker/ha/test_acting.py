@@ -443,6 +443,13 @@ def test_a_master_alone_serves_once_a_name_server_says_so(make: Callable[..., Be
     assert master.online == 1
 
 
+def test_a_master_that_waits_asks_at_its_own_pace(make: Callable[..., Bench]) -> None:
+    """With syncBrokerMemberGroupPeriod of an hour a master came online after an hour."""
+    master = make(ACTING + "syncBrokerMemberGroupPeriod=3600000\n", MASTER)
+    master.world.pass_time(8_000)
+    assert master.online == 1, master.group.why_not
+
+
 def test_a_connection_that_is_lost_meanwhile_begins_it_anew(make: Callable[..., Bench]) -> None:
     make(AS_SLAVE, SLAVE)
     master = make(ACTING, MASTER)

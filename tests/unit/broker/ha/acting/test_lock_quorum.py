@@ -164,3 +164,11 @@ def test_a_request_for_very_many_queues_is_refused(pair: tuple[Bench, Bench]) ->
     answer = finish(steps)
     assert answer.code == 29
     assert "more than 4096 queues" in answer.remark
+
+
+def test_a_group_of_one_gives_locks_at_once(make: Callable[..., Bench]) -> None:
+    """RocketMQ starts with totalReplicas=1, and such a broker has no other to ask."""
+    one = make(TWO[0].replace("totalReplicas=2", "totalReplicas=1"), MASTER)
+    one.names.members = {0: one.world.broker.address}
+    one.world.pass_time(2_000)
+    assert locks(one, "a") == 2

@@ -1,0 +1,105 @@
+"""Requests that change a broker and are logged, each with the state before and after it.
+
+Owns which codes those are and how their states read. It must never change anything. Called by
+broker/parts.py.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from turbopump.broker.context import BrokerContext
+from turbopump.net.config.audit import State, keys_of_update, no_state
+from turbopump.net.wire import bodies
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import Command
+
+NAMES_MAX: Final = 10
+"""Topics or groups of a list that are shown."""
+QUEUES_MAX: Final = 32
+
+
+def states_of(broker: BrokerContext) -> Mapping[RequestCode, State]:
+    """The codes, each with the state that it changes."""
+    topic, group = partial(_topic, broker), partial(_group, broker)
+    offsets = partial(_offsets, broker)
+    return {
+        RequestCode.UPDATE_BROKER_CONFIG: partial(keys_of_update, values=broker.config.values),
+        RequestCode.UPDATE_AND_CREATE_TOPIC: topic,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: partial(_topics, broker),
+        RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: topic,
+        RequestCode.DELETE_TOPIC_IN_BROKER: topic,
+        RequestCode.CLEAN_UNUSED_TOPIC: no_state,
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: no_state,
+        RequestCode.DELETE_EXPIRED_COMMITLOG: no_state,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: group,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: partial(_groups, broker),
+        RequestCode.DELETE_SUBSCRIPTIONGROUP: group,
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: no_state,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: offsets,
+        RequestCode.CLONE_GROUP_OFFSET: no_state,
+        RequestCode.SET_MESSAGE_REQUEST_MODE: no_state,
+        RequestCode.RESET_MASTER_FLUSH_OFFSET: no_state,
+        RequestCode.RESUME_CHECK_HALF_MESSAGE: no_state,
+        RequestCode.AUTH_CREATE_USER: no_state,
+        RequestCode.AUTH_UPDATE_USER: no_state,
+        RequestCode.AUTH_DELETE_USER: no_state,
+        RequestCode.AUTH_CREATE_ACL: no_state,
+        RequestCode.AUTH_UPDATE_ACL: no_state,
+        RequestCode.AUTH_DELETE_ACL: no_state,
+    }
+
+
+def _topic(broker: BrokerContext, request: Command) -> str:
+    return _topic_text(broker, request.fields.get("topic", ""))
+
+
+def _topic_text(broker: BrokerContext, name: str) -> str:
+    found = broker.topics.peek(name)
+    return "no topic" if found is None else bodies.dump(found.to_json()).decode()
+
+
+def _group(broker: BrokerContext, request: Command) -> str:
+    name = request.fields.get("groupName") or next(iter(_names(request, "", "groupName")), "")
+    return _group_text(broker, name)
+
+
+def _group_text(broker: BrokerContext, name: str) -> str:
+    found = broker.groups.get(name)
+    return "no group" if found is None else bodies.dump(found.to_json()).decode()
+
+
+def _topics(broker: BrokerContext, request: Command) -> str:
+    names = _names(request, "topicConfigList", "topicName")
+    return "; ".join(f"{name}: {_topic_text(broker, name)}" for name in names)
+
+
+def _groups(broker: BrokerContext, request: Command) -> str:
+    names = _names(request, "groupConfigList", "groupName")
+    return "; ".join(f"{name}: {_group_text(broker, name)}" for name in names)
+
+
+def _names(request: Command, table: str, key: str) -> list[str]:
+    """The first names in a body that is small; a longer one is not read twice."""
+    if not isinstance(request.body, bytes | bytearray | memoryview):
+        return []
+    if not request.body or len(request.body) > bodies.SMALL_MAX:
+        return []
+    try:
+        members = bodies.load_object(request.body)
+    except bodies.BadBody:
+        return []
+    rows = members.get(table) if table else [members]
+    if not isinstance(rows, list):
+        return []
+    found = [row.get(key) for row in rows[:NAMES_MAX] if isinstance(row, dict)]
+    return [name for name in found if isinstance(name, str)]
+
+
+def _offsets(broker: BrokerContext, request: Command) -> str:
+    topic, group = request.fields.get("topic", ""), request.fields.get("group", "")
+    found = broker.topics.peek(topic)
+    count = 0 if found is None else found.read_queue_nums
+    queues = islice(range(count), QUEUES_MAX)
+    return " ".join(f"{each}:{broker.offsets.query(group, topic, each)}" for each in queues)

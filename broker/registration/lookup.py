@@ -1,0 +1,79 @@
+"""Name servers whose addresses are looked up by DNS, again and again.
+
+Owns the look-ups (fetchNameSrvAddrByDnsLookup; RocketMQ: updateNameServerAddressListByDnsLookup).
+It must never hold up the loop or empty the list of name servers: a look-up that fails leaves the
+addresses of before. Made and called by node.py.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from turbopump.broker.config.config import BrokerConfig
+from turbopump.net.wire.hosts import join, split
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_S: Final = 3.0
+"""A look-up that takes longer has failed; a start waits for one."""
+
+
+class NameServerLookup:
+    """Of one broker: `namesrv_addr` of its configuration has the addresses, `namesrv_given` the
+    names. `changed` is called after the addresses have changed."""
+
+    def __init__(self, config: BrokerConfig, changed: Callable[[], None]) -> None:
+        self._config, self._changed = config, changed
+        self._found: list[str] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._complained = ""
+
+    def begin(self) -> None:
+        """Look up, beside what the loop does; nothing while a look-up is under way."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self.look_up())
+
+    def stop(self) -> None:
+        """No answer counts any more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def look_up(self) -> None:
+        """Have the addresses that the names have now."""
+        config = self._config
+        if not config.fetch_namesrv_addr_by_dns_lookup:
+            config.namesrv_given = ()
+            return
+        if config.namesrv_addr is not self._found:  # an operator has changed it
+            config.namesrv_given = tuple(config.namesrv_addr)
+        given, before = config.namesrv_given, config.namesrv_addr
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                found = [address for name in given for address in await _addresses(name)]
+        except (OSError, UnicodeError, TimeoutError) as error:
+            self._complain(str(error) or "no answer in time")
+            return
+        if config.namesrv_addr is not before or not found:
+            return
+        self._complained = ""
+        self._found = list(dict.fromkeys(found))
+        is_new = self._found != before
+        config.namesrv_addr = self._found
+        if is_new:
+            logger.info("name servers of %s: %s", ";".join(given), ";".join(self._found))
+            self._changed()
+
+    def _complain(self, why: str) -> None:
+        if why != self._complained:
+            logger.warning("the names in namesrvAddr cannot be looked up: %s", why)
+        self._complained = why
+
+
+async def _addresses(name: str) -> list[str]:
+    """`ip:port` of all hosts that a `name:port` means, sorted. Raises OSError."""
+    host, port = split(name)
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return sorted({join(str(info[4][0]), port) for info in found})

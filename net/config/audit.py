@@ -1,0 +1,122 @@
+"""One line of the log for each change that an administrator asks for.
+
+Owns the text: operation, address, user, fields, and the state before and after. It must never
+change a request or an answer, nor log a credential. Called by the tables of request codes of
+brokers, containers, name servers and controllers.
+"""
+
+import logging
+from collections.abc import Callable, Generator, Mapping
+from typing import Final
+
+from turbopump.engine.later import Later
+from turbopump.net.config.idle import is_secret
+from turbopump.net.config.updates import parse_update
+from turbopump.net.transport.dispatcher import Answer, Dispatcher, Handler
+from turbopump.net.transport.peer import Peer
+from turbopump.net.transport.turns import Steps
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import Command
+from turbopump.net.wire.java_properties import PropertiesError, printable
+
+logger = logging.getLogger(__name__)
+
+State = Callable[[Command], str]
+"""The state that a request is about to change, or has changed, as text."""
+FIELD_MAX: Final = 120
+FIELDS_MAX: Final = 20
+STATE_MAX: Final = 1_000
+"""Characters of one field, fields, and characters of a state: a line is bounded whatever a peer
+sends."""
+USER: Final = "AccessKey"
+_HIDDEN: Final = frozenset({USER, "Signature", "SecurityToken"})
+
+
+def no_state(_request: Command) -> str:
+    """Of requests whose fields are all there is to log."""
+    return ""
+
+
+def keys_of_update(request: Command, values: Callable[[], Mapping[str, str]]) -> str:
+    """The values in force of the keys that a request changes; `values` has no credentials."""
+    assert not isinstance(request.body, list), "a decoded body is bytes"
+    try:
+        items = parse_update(request.body or b"")
+    except PropertiesError:
+        return ""
+    now = values()
+    return ", ".join(f"{item.key}={now[item.key]}" for item in items if item.key in now)
+
+
+def audit(table: Dispatcher, states: Mapping[RequestCode, State]) -> None:
+    """Have the handlers of these codes log what they changed, those that the table has."""
+    for code, state in states.items():
+        if code in table.codes:
+            table.wrap(code, _audited(code.name, state))
+
+
+def _audited(name: str, state: State) -> Callable[[Handler], Handler]:
+    def wrapped(handler: Handler) -> Handler:
+        def handle(request: Command, peer: Peer, now_ms: int) -> Answer | Steps[Answer]:
+            line = _Line(name, request, peer.address, state)
+            answer = handler(request, peer, now_ms)
+            if isinstance(answer, Generator):
+                return _in_steps(line, answer)
+            return line.ended(answer)
+
+        return handle
+
+    return wrapped
+
+
+def _in_steps(line: "_Line", steps: Steps[Answer]) -> Steps[Answer]:
+    answer = yield from steps
+    return line.ended(answer)
+
+
+class _Line:
+    """Of one request, which may have no fields and no body when its answer comes."""
+
+    def __init__(self, name: str, request: Command, address: str, state: State) -> None:
+        self._state, self._name, self._address = state, name, address
+        self._asked = Command(
+            request.code,
+            fields=dict(request.fields) if request.fields else {},
+            body=request.body,
+        )
+        self._before = state(self._asked)
+
+    def ended(self, answer: Answer) -> Answer:
+        if isinstance(answer, Later):
+            answer.then(self._write)
+        else:
+            self._write(answer)
+        return answer
+
+    def _write(self, answer: Command | None) -> None:
+        user = self._asked.fields.get(USER, "")
+        before, after = self._before, self._state(self._asked)
+        logger.info(
+            "%s by %s%s answered %s: %s%s",
+            self._name,
+            self._address,
+            f" ({_shown(user, FIELD_MAX)})" if user else "",
+            "nothing" if answer is None else answer.code,
+            self._fields(),
+            f"; before: {_shown(before, STATE_MAX)}; after: {_shown(after, STATE_MAX)}"
+            if before or after
+            else "",
+        )
+
+    def _fields(self) -> str:
+        shown = [
+            f"{_shown(key, FIELD_MAX)}={'***' if is_secret(key) else _shown(value, FIELD_MAX)}"
+            for key, value in list(self._asked.fields.items())[:FIELDS_MAX]
+            if key not in _HIDDEN
+        ]
+        return " ".join(shown) or "no fields"
+
+
+def _shown(text: str, most: int) -> str:
+    cut = printable(text[:most])[: 2 * most]
+    return cut if len(text) <= most else f"{cut}..."

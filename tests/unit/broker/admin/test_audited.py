@@ -1,0 +1,96 @@
+"""Each change that an administrator asks for is one line of the log, with old and new value."""
+
+import json
+import logging
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from turbopump.engine.later import Later
+from turbopump.net.config.audit import STATE_MAX, audit
+from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import Command, new_request, response
+
+AUDIT = "turbopump.net.config.audit"
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == AUDIT]
+
+
+def ask(world: Any, code: int, body: bytes = b"", **fields: str) -> Any:
+    answer = world.dispatch(new_request(code, fields=fields, body=body))
+    if isinstance(answer, Generator):
+        for _ in answer:
+            pass
+    world.turn()
+    return answer
+
+
+@pytest.fixture(autouse=True)
+def info(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+
+def test_a_configuration_has_its_old_and_new_values(
+    world: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    ask(world, RequestCode.UPDATE_BROKER_CONFIG, b"fileReservedTime=5\n", AccessKey="admin")
+    (line,) = lines(caplog)
+    assert line.startswith("UPDATE_BROKER_CONFIG by ")
+    assert "(admin) answered 0" in line
+    assert "before: fileReservedTime=72; after: fileReservedTime=5" in line
+
+
+def test_topics_and_groups(world: Any, caplog: pytest.LogCaptureFixture) -> None:
+    known = Later[None]()
+    known.resolve(None)
+    world.broker.register_topics = lambda _names: known
+    ask(
+        world,
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        topic="New",
+        defaultTopic="TBW102",
+        readQueueNums="3",
+        writeQueueNums="3",
+        perm="6",
+        topicFilterType="SINGLE_TAG",
+        topicSysFlag="0",
+        order="false",
+    )
+    ask(
+        world,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        json.dumps({"groupName": "G", "retryQueueNums": 2}).encode(),
+    )
+    ask(world, RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="G", cleanOffset="true")
+    topic, group, deleted = lines(caplog)
+    assert "before: no topic; after: {" in topic and '"readQueueNums":3' in topic
+    assert "before: no group; after: {" in group and '"retryQueueNums":2' in group
+    assert deleted.endswith("after: no group") and '"retryQueueNums":2' in deleted
+
+
+def test_a_refused_change_says_so(world: Any, caplog: pytest.LogCaptureFixture) -> None:
+    ask(world, RequestCode.UPDATE_BROKER_CONFIG, b"brokerName=x\n")
+    (line,) = lines(caplog)
+    assert "answered 1" in line
+
+
+def test_no_line_shows_a_credential_or_more_than_it_may(
+    caplog: pytest.LogCaptureFixture, peer: Any
+) -> None:
+    table = Dispatcher()
+    table.add(RequestCode.AUTH_CREATE_USER, lambda request, _peer, _now: response(request, 0))
+    audit(table, {RequestCode.AUTH_CREATE_USER: lambda _request: "x\n" * 10_000})
+    fields = {"password": "hidden1", "Signature": "hidden2", "user\n": "y" * 10_000}
+    table.dispatch(Command(RequestCode.AUTH_CREATE_USER, fields=fields, body=b"hidden3"), peer, 0)
+    (line,) = lines(caplog)
+    assert "hidden" not in line and line.isprintable()
+    assert len(line) < 5 * STATE_MAX
+
+
+@pytest.fixture
+def peer(world: Any) -> Any:
+    return world.peer()

@@ -9,6 +9,7 @@ by the CLI.
 from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from typing import ClassVar, Final, NamedTuple
 
 from turbopump.engine.keys import Key, keys_of, sections_of
@@ -24,6 +25,12 @@ from turbopump.net.wire.java_properties import (
 
 MAX_KEY_SHOWN = 100
 """Characters of a foreign key repeated in a message."""
+
+SUGGESTED_MAX: Final = 10
+"""Warnings after which no likely key is looked for: each search takes some milliseconds."""
+
+SUGGESTED_RATIO: Final = 0.8
+"""How much two keys have in common at least, by difflib, for one to be meant by the other."""
 
 
 class Declared(NamedTuple):
@@ -122,12 +129,25 @@ class NodeConfig:
                 if not idle.is_quiet(item.value):
                     in_vain.append(item)
             else:
-                warnings.append(f"{_unknown(item.key)} ignored{place(item)}")
+                hint = self._meant(item.key) if len(warnings) < SUGGESTED_MAX else ""
+                warnings.append(f"{_unknown(item.key)} ignored{place(item)}{hint}")
         after._change(changed)
         warnings += without_effect(in_vain) + after.check(self)
         for each in fields(self):
             setattr(self, each.name, getattr(after, each.name))
         return warnings
+
+    @classmethod
+    def _meant(cls, key: str) -> str:
+        """A question for the known key that is most like an unknown one; empty if none is."""
+        known = {
+            name.lower(): name
+            for names in (cls.IDLE, _aliases(cls), cls.TLS, declared(cls))
+            for name in names
+        }
+        wanted = key[:MAX_KEY_SHOWN].lower()
+        close = get_close_matches(wanted, known, n=1, cutoff=SUGGESTED_RATIO)
+        return f" (did you mean {known[close[0]]}?)" if close else ""
 
     def check(self, _before: "NodeConfig") -> list[str]:
         """What is allowed and hardly meant, as warnings, after a change. Raises ConfigError for

@@ -42,6 +42,8 @@ from turbopump.net.wire.message_id import decode_message_id
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.route import BrokerData, ClusterInfo, TopicRouteData
 
+RETRY: Final = "%RETRY%"
+
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
 PARALLEL: Final = 16
@@ -124,6 +126,30 @@ class AdminCalls:
             body = await self.ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
             groups.update(items(load_object(body), "groupList", as_text))
         return sorted(groups)
+
+    async def groups(self, topics: Iterable[str]) -> list[str]:
+        """The consumer groups of which `topics` has a retry topic.
+
+        The retry topic of a group that pops is named after the group and a topic: `group+topic`, or
+        `group_topic`, which another group may be called, too (KeyBuilder.buildPopRetryTopic). So
+        the brokers are asked for their groups where a name can be both.
+        """
+        names = {one.removeprefix(RETRY) for one in topics if one.startswith(RETRY)}
+        groups = {name.partition("+")[0] for name in names}
+
+        def is_doubtful(name: str) -> bool:
+            ends = (at for at, letter in enumerate(name) if letter == "_" and at)
+            return any(name[:end] in groups for end in ends)
+
+        doubtful = {name for name in groups if is_doubtful(name)}
+        if doubtful:
+            info = await self.cluster_info()
+            code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+            addresses = [_address(one) for one in info.broker_addr_table.values()]
+            for body in await gather(self.ask(address, code) for address in addresses):
+                known = table(load_object(body), "subscriptionGroupTable", as_object)
+                doubtful.difference_update(known)
+        return sorted(groups - doubtful)
 
     async def progress(
         self, group: str, route: TopicRouteData, topic: str | None

@@ -1,6 +1,7 @@
 """The admin client: what mqadmin asks, as async methods with typed results.
 
-Owns the call sequences of the mqadmin commands (tools/admin/DefaultMQAdminExtImpl). It must never
+Owns the call sequences of the mqadmin commands (tools/admin/DefaultMQAdminExtImpl), with those of
+its bases in nodes.py, members.py and reading.py. It must never
 print or format. Called by the CLI, by tests and by programs.
 """
 
@@ -12,6 +13,9 @@ from turbopump.net.client.admin import parse as admin_parse
 from turbopump.net.client.admin.calls import ANSWERS, AdminCalls, gather, one_of_each
 from turbopump.net.client.admin.controller import ControllerAdmin
 from turbopump.net.client.admin.group_watch import GroupWatch
+from turbopump.net.client.admin.members import GroupCommands
+from turbopump.net.client.admin.nodes import NodeCommands
+from turbopump.net.client.admin.reading import MessageCommands
 from turbopump.net.client.admin.results import (
     BrokerEpochs,
     BrokerLine,
@@ -74,7 +78,7 @@ UNIQUE_QUERY_MAX: Final = 32
 """What a broker answers at most to a query by unique key."""
 
 
-class Admin(ClientLifetime):
+class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
     """An admin client of one cluster of name servers; use as `async with Admin([...]) as admin`.
 
     Every method raises BrokerError (code and remark) for an error answer, ClientError for what
@@ -284,8 +288,7 @@ class Admin(ClientLifetime):
                 *time_behind(queues),
             )
 
-        names = await self._calls.topic_names()
-        groups = [name.removeprefix(RETRY_PREFIX) for name in names if name.startswith("%RETRY%")]
+        groups = await self._calls.groups(await self._calls.topic_names())
         lines = await gather(line(group) for group in groups)
         return sorted(lines, key=lambda found: (-found.diff_total, found.group))
 

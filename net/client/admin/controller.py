@@ -13,8 +13,8 @@ from turbopump.net.client.admin.calls import gather
 from turbopump.net.client.admin.results import (
     CleanedBroker,
     ControllerMetadata,
-    ControllerProperties,
     ElectedMaster,
+    NodeProperties,
     ReplicaLine,
     SyncStateLine,
     UpdatedControllerConfig,
@@ -126,7 +126,7 @@ class ControllerAdmin:
             {} if group is None else dict(sorted(group.addresses.items())),
         )
 
-    async def config(self) -> list[ControllerProperties]:
+    async def config(self) -> list[NodeProperties]:
         """getControllerConfig of each controller given."""
         return await gather(self._config_of(address) for address in self.addresses)
 
@@ -160,9 +160,9 @@ class ControllerAdmin:
         await self._ask_leader(RequestCode.CLEAN_BROKER_DATA, header)
         return CleanedBroker(broker_name, list(broker_ids))
 
-    async def _config_of(self, address: str) -> ControllerProperties:
+    async def _config_of(self, address: str) -> NodeProperties:
         answer = await self._instance.ask(address, RequestCode.GET_CONTROLLER_CONFIG)
-        return ControllerProperties(address, properties_of(answer))
+        return NodeProperties(address, properties_of(answer))
 
     async def _ask_leader(self, code: int, header: Any = None, body: bytes = b"") -> Command:
         """Of another leader, where the one that was found is none any more: it did nothing."""

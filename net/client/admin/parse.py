@@ -11,6 +11,8 @@ from typing import Any, Final
 from turbopump.net.client.admin.results import (
     BrokerEpochs,
     BrokerLine,
+    ClientConnection,
+    ConsumerClients,
     EpochSpan,
     HaReplica,
     HaStatus,
@@ -247,6 +249,46 @@ def track_of(
     if wanted is not None and wanted.sub_string != ALL and not wanted.wants_tag(message.tags):
         return MessageTrack(group, "CONSUMED_BUT_FILTERED")
     return MessageTrack(group, "CONSUMED")
+
+
+def clients(body: bytes) -> list[ClientConnection]:
+    """The connections in an answer of GET_CONSUMER_CONNECTION_LIST or
+    GET_PRODUCER_CONNECTION_LIST, sorted by client id; raises BadBody."""
+    found = [
+        ClientConnection(
+            text(one, "clientId"),
+            text(one, "clientAddr"),
+            text(one, "language"),
+            version_name(number(one, "version")),
+        )
+        for one in items(load_object(body), "connectionSet", as_object)
+    ]
+    return sorted(found, key=lambda one: one.client_id)
+
+
+def consumer_clients(group: str, body: bytes) -> ConsumerClients:
+    """The answer of GET_CONSUMER_CONNECTION_LIST; raises BadBody."""
+    members = load_object(body)
+    subscriptions = table(members, "subscriptionTable", SubscriptionData.from_json)
+    return ConsumerClients(
+        group,
+        clients(body),
+        {topic: data.sub_string for topic, data in sorted(subscriptions.items())},
+        text(members, "consumeType"),
+        text(members, "messageModel"),
+        text(members, "consumeFromWhere"),
+    )
+
+
+def stats_data(body: bytes) -> tuple[float, int]:
+    """Messages a second over the last minute, and of the last 24 hours, in the answer of
+    VIEW_BROKER_STATS_DATA; raises BadBody. A count of a shorter time stands in for one that is not
+    there yet (StatsAllSubCommand.compute24HourSum)."""
+    members = load_object(body)
+    minute, hour, day = (
+        as_object(members.get(name) or {}) for name in ("statsMinute", "statsHour", "statsDay")
+    )
+    return _tps(minute, "tps"), (number(day, "sum") or number(hour, "sum") or number(minute, "sum"))
 
 
 def attributes_of(changes: str) -> dict[str, str]:

@@ -362,8 +362,8 @@ class ElectedMaster(Result):
 
 
 @dataclass(frozen=True, slots=True)
-class ControllerProperties(Result):
-    """The answer of getControllerConfig for one controller, sorted by key."""
+class NodeProperties(Result):
+    """The properties of one node, sorted by key."""
 
     address: str
     table: dict[str, str]
@@ -423,3 +423,85 @@ class ResetOffsets(Result):
     topic: str
     timestamp_ms: int
     queues: list[ResetQueue]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedConfig(Result):
+    """The answer of updateBrokerConfig and updateNamesrvConfig: the nodes that were changed."""
+
+    addresses: list[str]
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class WritePerm(Result):
+    """The answer of wipeWritePerm and addWritePerm: topics changed, by name server."""
+
+    broker_name: str
+    topics: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConnection(Result):
+    """One client of a group; `version` as clusterList shows it."""
+
+    client_id: str
+    address: str
+    language: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerClients(Result):
+    """The answer of consumerConnection; `subscriptions` is topic to expression."""
+
+    group: str
+    clients: list[ClientConnection]
+    subscriptions: dict[str, str]
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerClients(Result):
+    """The answer of producerConnection."""
+
+    group: str
+    topic: str
+    clients: list[ClientConnection]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStatus(Result):
+    """One member in consumerStatus: its queues, as "topic broker queue", and its own answer to
+    GET_CONSUMER_RUNNING_INFO. `error` is why it did not answer, else empty."""
+
+    client_id: str
+    queues: list[str]
+    info: dict[str, Any]
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTraffic(Result):
+    """One line of statsAll: a topic and one of its groups, or no group. Rates are messages a
+    second over the last minute, counts are of the last 24 hours."""
+
+    topic: str
+    group: str
+    behind: int
+    in_tps: float
+    out_tps: float
+    in_24_hours: int
+    out_24_hours: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResentMessage(Result):
+    """A dead letter that was sent to the retry topic of its group."""
+
+    message_id: str
+    topic: str
+    retry_topic: str

@@ -121,6 +121,8 @@ class SimpleConsumer(ClientLifetime):
         self._far = self._make_far(endpoints, client_options) if endpoints else None
         self._turn = 0
         self._running = False
+        self._introduced: set[str] = set()
+        """Topics whose brokers had a heartbeat with the subscription."""
 
     def subscribe(self, topic: str, expression: str = ALL, *, sql: str | None = None) -> None:
         """Receive messages of a topic: all, those with tags joined by "||", or those that `sql`, a
@@ -144,6 +146,7 @@ class SimpleConsumer(ClientLifetime):
             await self._instance.release()
             raise
         self._running = True
+        await self._introduce()
 
     async def close(self) -> None:
         """Leave the group; what was received can be acknowledged by no other consumer, and comes
@@ -280,11 +283,25 @@ class SimpleConsumer(ClientLifetime):
         del now_ms
         return response(request, ResponseCode.SYSTEM_ERROR, "this is a simple consumer")
 
+    async def _introduce(self) -> None:
+        """A heartbeat to the brokers of the subscribed topics, so that they list this member and
+        create the group's retry topic, by which tools find the group."""
+        for topic in list(self._subscriptions):
+            try:
+                if await self._instance.route(topic) is not None:
+                    self._introduced.add(topic)
+            except FAILURES as error:
+                logger.info("no route of %s: %s", topic, error)
+        if self._introduced:
+            await self._instance.heartbeat()
+
     async def _places(self) -> list[PopPlace]:
         """The brokers of all topics; raises RouteNotFound if there is none."""
         places: list[PopPlace] = []
         for topic in list(self._subscriptions):
             route = await self._instance.route(topic)
+            if route is not None and topic not in self._introduced:
+                await self._introduce()
             if route is not None:
                 readable = sorted({queue.broker_name for queue in route.subscribe})
                 places += [PopPlace(topic, name) for name in readable]

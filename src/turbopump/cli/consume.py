@@ -60,7 +60,8 @@ def consume(
 ) -> None:
     """Print messages until Ctrl-C; each is acknowledged once it is printed.
 
-    A topic that does not exist is an error: exit code 1.
+    A topic that does not exist is an error, and with --count fewer messages before the --timeout:
+    exit code 1.
     """
     import asyncio
     import signal
@@ -132,6 +133,8 @@ async def _print_messages(
             )
             if arriving not in done:
                 arriving.cancel()
+                if count and not stop.is_set():
+                    raise CommandFailed(f"{printed} of {count} messages came in time")
                 return
             message = arriving.result()
             if message is None:

@@ -1,8 +1,9 @@
 """Text files that a user names.
 
-Owns what is said of one that cannot be read. Called by the commands that take a properties file.
+Owns the errors and warnings about their form. Called by the commands that take a properties file.
 """
 
+import logging
 from pathlib import Path
 
 from turbopump.cli.errors import UserError, sentence_of
@@ -16,3 +17,29 @@ def read_text(path: Path) -> str:
         raise UserError(sentence_of(error)) from None
     except UnicodeDecodeError:
         raise UserError(f"{path} is not UTF-8 text") from None
+
+
+def properties_text(path: Path) -> str:
+    """The text of a properties file; logs a warning for each key that it gives twice.
+
+    Raises UserError for a file that cannot be read, or is JSON: each of its lines would be a key
+    that is not known, and a node would start with defaults.
+    """
+    from turbopump.net.wire.java_properties import PropertiesError, parse_properties, printable
+
+    text = read_text(path)
+    if text.lstrip("\ufeff \t\r\n").startswith(("{", "[")):
+        raise UserError(f"{path} is JSON: a properties file, KEY=VALUE in each line, is expected")
+    seen: dict[str, int] = {}
+    try:
+        found = parse_properties(text)
+    except PropertiesError as error:
+        raise UserError(f"{path}: {error}") from None
+    for item in found:
+        if item.key in seen:
+            logging.getLogger(__name__).warning(
+                "%s: %s is given twice, in lines %d and %d: the last one counts",
+                *(path, printable(item.key), seen[item.key], item.line),
+            )
+        seen[item.key] = item.line
+    return text

@@ -11,7 +11,7 @@ import typer
 
 from turbopump.cli import logs
 from turbopump.cli.errors import CommandFailed, UserError, sentence_of
-from turbopump.cli.files import read_text
+from turbopump.cli.files import properties_text, read_text
 from turbopump.cli.options import Json, LogLevel, port_option, split_addresses
 from turbopump.cli.output import print_json, print_lines
 
@@ -27,6 +27,10 @@ ConfigFile = Annotated[
     Path | None,
     typer.Option("-c", "--configFile", metavar="FILE", help="RocketMQ's properties."),
 ]
+NO_NAME_SERVER = (
+    "there is no namesrvAddr, and no -n: the broker registers at no name server, so only gRPC "
+    "clients that are given its address find it"
+)
 LogFolder = Annotated[
     Path | None, typer.Option("--log-dir", metavar="DIR", help="Log files besides stderr.")
 ]
@@ -121,7 +125,7 @@ def broker(
     from turbopump.net.wire.java_properties import PropertiesError
 
     _logging(log_folder, log_level)
-    text = _text_of(config_file)
+    text = _given(config_file)
     try:
         config, warnings = load_config(text, str(config_file or ""))
     except PropertiesError as error:
@@ -129,6 +133,8 @@ def broker(
     if name_servers is not None:
         config.namesrv_addr = split_addresses(name_servers)
     _warn(config_file, warnings)
+    if not config.namesrv_addr:
+        logging.getLogger(__name__).warning(NO_NAME_SERVER)
     recovering = Recovering(as_json)
     node = BrokerNode(config, on_progress=recovering.reached)
 
@@ -252,7 +258,7 @@ def _properties_of(path: Path | None) -> "list[Property]":
     from turbopump.net.wire.java_properties import PropertiesError, parse_properties
 
     try:
-        return parse_properties(_text_of(path))
+        return parse_properties(_given(path))
     except PropertiesError as error:
         raise UserError(f"{path}: {error}") from None
 
@@ -272,6 +278,10 @@ def _update(
 
 def _text_of(path: Path | None) -> str:
     return "" if path is None else read_text(path)
+
+
+def _given(path: Path | None) -> str:
+    return "" if path is None else properties_text(path)
 
 
 def _logging(folder: Path | None, level: str) -> None:

@@ -178,12 +178,21 @@ def _bodies(body: str | None, file: Path | None, count: int) -> Iterator[bytes]:
         for _ in range(count):
             yield content
         return
+    if sys.stdin.isatty():
+        print(
+            "turbopump: each line is a message; Ctrl-D ends (-p BODY or -f FILE send one)",
+            file=sys.stderr,
+        )
+    is_empty = True
     while line := sys.stdin.buffer.readline(LINE_MAX + 1):
         content = line.rstrip(b"\r\n")
         if len(content) > LINE_MAX:
             raise UserError(f"a line of standard input is longer than {LINE_MAX} bytes")
         if content:
+            is_empty = False
             yield content
+    if is_empty:
+        raise UserError("there is no body: -p BODY, -f FILE or lines on standard input")
 
 
 def _span_ms(text: str) -> int:

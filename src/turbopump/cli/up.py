@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turbopump.cli.errors import UserError, sentence_of
-from turbopump.cli.files import read_text
+from turbopump.cli.files import properties_text
 from turbopump.cli.options import Json, LogLevel, port_option
 from turbopump.cli.output import print_json, print_lines
 
@@ -207,7 +207,7 @@ def read_properties(path: Path) -> dict[str, str]:
     from turbopump.net.wire.java_properties import PropertiesError, parse_properties
 
     try:
-        found = parse_properties(read_text(path))
+        found = parse_properties(properties_text(path))
         BrokerConfig().update(found)
     except PropertiesError as error:
         raise UserError(f"{path}: {error}") from None

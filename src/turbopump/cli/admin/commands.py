@@ -1,6 +1,7 @@
 """`turbopump admin`: mqadmin's commands under its names, letters and columns.
 
-Owns the group of commands; they live in admin_*.py by what they are about. Called by app.py.
+Owns the group of commands; they live in the other modules of this folder, by subject. Called by
+app.py.
 """
 
 import typer
@@ -10,7 +11,10 @@ from turbopump.cli.admin import container as admin_container
 from turbopump.cli.admin import controller as admin_controller
 from turbopump.cli.admin import groups as admin_groups
 from turbopump.cli.admin import ha as admin_ha
+from turbopump.cli.admin import members as admin_members
 from turbopump.cli.admin import messages as admin_messages
+from turbopump.cli.admin import nodes as admin_nodes
+from turbopump.cli.admin import reading as admin_reading
 from turbopump.cli.admin import topics as admin_topics
 
 app = typer.Typer(
@@ -19,12 +23,15 @@ app = typer.Typer(
 )
 MODULES = (
     admin_brokers,
+    admin_nodes,
     admin_container,
     admin_ha,
     admin_controller,
     admin_topics,
     admin_groups,
+    admin_members,
     admin_messages,
+    admin_reading,
 )
 for module in MODULES:
     module.register(app)

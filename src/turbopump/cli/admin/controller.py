@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from turbopump.net.client.admin.controller import ControllerAdmin
     from turbopump.net.client.admin.results import (
         ControllerMetadata,
-        ControllerProperties,
         ElectedMaster,
+        NodeProperties,
         ReplicaLine,
         SyncStateLine,
     )
@@ -194,7 +194,7 @@ def controller_config(controllers: EachController, as_json: Json = False) -> Non
             print_lines(config_lines(found))
 
 
-def config_lines(found: "ControllerProperties") -> list[str]:
+def config_lines(found: "NodeProperties") -> list[str]:
     """A controller's properties as mqadmin prints them."""
     return [
         f"============{found.address}============",

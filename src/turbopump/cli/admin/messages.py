@@ -166,7 +166,20 @@ def _show(
     if as_json:
         print_json(found.to_json())
         return
-    message = found.message
+    lines = show_message(found.message, body_folder, body_format)
+    lines.append("")
+    if not found.tracks:
+        lines.append("WARN: No Consumer")
+    for track in found.tracks:
+        error = f" exceptionDesc={track.error}" if track.error else ""
+        lines.append(f"MessageTrack [consumerGroup={track.group}, trackType={track.track}]{error}")
+    print_lines(lines)
+
+
+def show_message(
+    message: "ReceivedMessage", body_folder: Path | None, body_format: str | None
+) -> list[str]:
+    """A message as mqadmin prints it; with `body_folder` its body is written to a file there."""
     fields: list[tuple[str, object]] = [
         ("OffsetID:", message.offset_message_id),
         ("Topic:", message.topic),
@@ -189,15 +202,8 @@ def _show(
         path.write_bytes(message.body)
         fields.append(("Message Body Path:", path))
     else:
-        fields.append(("Message Body:", _text(message.body, body_format or "utf-8")))
-    lines = [f"{name:<20} {value}" for name, value in fields]
-    lines.append("")
-    if not found.tracks:
-        lines.append("WARN: No Consumer")
-    for track in found.tracks:
-        error = f" exceptionDesc={track.error}" if track.error else ""
-        lines.append(f"MessageTrack [consumerGroup={track.group}, trackType={track.track}]{error}")
-    print_lines(lines)
+        fields.append(("Message Body:", text_of(message.body, body_format or "utf-8")))
+    return [f"{name:<20} {value}" for name, value in fields]
 
 
 def body_name(message: "ReceivedMessage") -> str:
@@ -207,7 +213,8 @@ def body_name(message: "ReceivedMessage") -> str:
     return message.message_id if plain else message.offset_message_id
 
 
-def _text(body: bytes, charset: str) -> str:
+def text_of(body: bytes, charset: str) -> str:
+    """A body as text; raises BadParameter for an unknown character set."""
     try:
         return body.decode(charset, "backslashreplace")
     except (LookupError, ValueError):  # some know no way round what is wrong, or no such name

@@ -134,7 +134,7 @@ def update_topic(
         typer.Option("-w", "--writeQueueNums", min=1, max=INT32_MAX, help="Queues to write to."),
     ] = 8,
     perm: Annotated[
-        int, typer.Option("-p", "--perm", min=0, max=15, help="2 write, 4 read, 6 both.")
+        int, typer.Option("-p", "--perm", min=0, max=7, help="2 write, 4 read, 6 both.")
     ] = 6,
     order: Annotated[
         Switch,

@@ -13,8 +13,8 @@ from turbopump.cli.admin.controller import (
 from turbopump.cli.errors import UserError
 from turbopump.net.client.admin.results import (
     ControllerMetadata,
-    ControllerProperties,
     ElectedMaster,
+    NodeProperties,
     ReplicaLine,
     SyncStateLine,
 )
@@ -80,7 +80,7 @@ def test_a_quorum() -> None:
 
 
 def test_a_configuration() -> None:
-    found = ControllerProperties("127.0.0.1:19890", {"electMasterMaxRetryCount": "3", "empty": ""})
+    found = NodeProperties("127.0.0.1:19890", {"electMasterMaxRetryCount": "3", "empty": ""})
     assert config_lines(found) == [
         "============127.0.0.1:19890============",
         "electMasterMaxRetryCount                          =  3",

@@ -1,0 +1,139 @@
+"""The admin client's requests about groups and their members.
+
+Owns the call sequences of consumerConnection, producerConnection, consumerStatus, deleteSubGroup
+and cloneGroupOffset (tools/admin/DefaultMQAdminExtImpl). It must never print
+or format. A base of Admin, whose errors these methods raise.
+"""
+
+from turbopump.net.client.admin import parse as admin_parse
+from turbopump.net.client.admin.calls import ANSWERS, AdminCalls, gather, one_of_each
+from turbopump.net.client.admin.results import (
+    ConsumerClients,
+    MemberStatus,
+    ProducerClients,
+)
+from turbopump.net.client.errors import BrokerError, ClientError
+from turbopump.net.client.sending import check_group
+from turbopump.net.wire.bodies import as_object, load_object, table
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.headers.admin import CloneGroupOffsetRequest, DeleteSubscriptionGroupRequest
+from turbopump.net.wire.headers.clients import (
+    GetConsumerConnectionListRequest,
+    GetConsumerRunningInfoRequest,
+    GetProducerConnectionListRequest,
+)
+from turbopump.net.wire.queues import MessageQueue
+from turbopump.net.wire.route import TopicRouteData
+
+RETRY_PREFIX = "%RETRY%"
+
+
+class GroupCommands:
+    """What mqadmin asks about the clients of a group."""
+
+    _calls: AdminCalls
+
+    async def consumer_connection(
+        self, group: str, *, broker: str | None = None
+    ) -> ConsumerClients:
+        """consumerConnection: the members of a consumer group, from `broker` or from the first
+        broker of the group that knows them; BrokerError 206 if there are none."""
+        check_group(group)
+        addresses = [broker] if broker is not None else one_of_each(await self._route_of(group))
+        failure: BrokerError | None = None
+        for address in addresses:
+            header = GetConsumerConnectionListRequest(group)
+            code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+            try:
+                return admin_parse.consumer_clients(
+                    group, await self._calls.ask(address, code, header)
+                )
+            except BrokerError as error:
+                failure = error
+        raise failure or ClientError(f"no broker of group {group} is known")
+
+    async def producer_connection(self, group: str, topic: str) -> ProducerClients:
+        """producerConnection: the members of a producer group, over the brokers of a topic;
+        BrokerError 1 if there are none."""
+        check_group(group)
+        failure: BrokerError | None = None
+        clients = {}
+        for address in one_of_each(await self._calls.route(topic)):
+            header = GetProducerConnectionListRequest(group)
+            code = RequestCode.GET_PRODUCER_CONNECTION_LIST
+            try:
+                body = await self._calls.ask(address, code, header)
+            except BrokerError as error:
+                failure = error
+                continue
+            clients.update({one.client_id: one for one in admin_parse.clients(body)})
+        if not clients and failure is not None:
+            raise failure
+        return ProducerClients(group, topic, [clients[key] for key in sorted(clients)])
+
+    async def consumer_status(
+        self, group: str, *, client_id: str | None = None
+    ) -> list[MemberStatus]:
+        """consumerStatus: what each member of a group, or one of them, consumes."""
+        route = await self._route_of(group)
+        members = await self._calls.connections(group, route)
+        ids = [one for one in members.client_ids if client_id in (None, one)]
+        if not ids:
+            raise ClientError(f"group {group} has no member {client_id}")
+        addresses = one_of_each(route)
+
+        async def status(member: str) -> MemberStatus:
+            header = GetConsumerRunningInfoRequest(group, member, False)
+            failure: Exception | None = None
+            for address in addresses:
+                try:
+                    code = RequestCode.GET_CONSUMER_RUNNING_INFO
+                    info = load_object(await self._calls.ask(address, code, header))
+                    queues = sorted(map(MessageQueue.from_key, table(info, "mqTable", as_object)))
+                except ANSWERS as error:
+                    failure = error
+                    continue
+                names = [f"{one.topic} {one.broker_name} {one.queue_id}" for one in queues]
+                return MemberStatus(member, names, info)
+            return MemberStatus(member, [], {}, str(failure))
+
+        return await gather(status(member) for member in sorted(ids))
+
+    async def delete_subscription_group(
+        self,
+        group: str,
+        *,
+        broker: str | None = None,
+        cluster: str | None = None,
+        clean_offset: bool = False,
+    ) -> list[str]:
+        """deleteSubGroup at one address, or at every master of a cluster; `clean_offset` removes
+        its offsets, too. Returns the addresses that were asked."""
+        check_group(group)
+        addresses = await self._calls.brokers(broker, cluster, masters_only=True)
+        header = DeleteSubscriptionGroupRequest(group, clean_offset)
+        for address in addresses:
+            await self._calls.ask(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+        return addresses
+
+    async def clone_group_offset(
+        self, source: str, target: str, topic: str, *, offline: bool = True
+    ) -> list[str]:
+        """cloneGroupOffset: group `target` goes on where group `source` is in a topic. With
+        `offline` the source need not be online. Returns the addresses that were asked."""
+        check_group(source)
+        check_group(target)
+        addresses = one_of_each(await self._calls.route(topic))
+        header = CloneGroupOffsetRequest(source, target, topic, offline)
+        for address in addresses:
+            await self._calls.ask(address, RequestCode.CLONE_GROUP_OFFSET, header)
+        return addresses
+
+    async def _route_of(self, group: str) -> TopicRouteData:
+        check_group(group)
+        try:
+            return await self._calls.route(RETRY_PREFIX + group)
+        except BrokerError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                raise ClientError(f"group {group} is not known") from None
+            raise

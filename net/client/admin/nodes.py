@@ -1,0 +1,167 @@
+"""The admin client's requests about nodes: their properties, write permissions and clean-ups.
+
+Owns the call sequences of getBrokerConfig, updateBrokerConfig, getNamesrvConfig,
+updateNamesrvConfig, wipeWritePerm, addWritePerm, cleanUnusedTopic, cleanExpiredCQ, topicClusterList
+and statsAll (tools/admin/DefaultMQAdminExtImpl, tools/command/stats/StatsAllSubCommand). It must
+never print or format. A base of Admin, whose errors these methods raise.
+"""
+
+from turbopump.net.client.admin import parse as admin_parse
+from turbopump.net.client.admin.calls import ANSWERS, AdminCalls, gather, one_of_each
+from turbopump.net.client.admin.controller import properties_of
+from turbopump.net.client.admin.results import (
+    ChangedConfig,
+    NodeProperties,
+    TopicTraffic,
+    WritePerm,
+)
+from turbopump.net.client.errors import BrokerError, ClientError
+from turbopump.net.client.instance import Instance
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.admin import ViewBrokerStatsDataRequest
+from turbopump.net.wire.headers.routes import (
+    AddWritePermOfBrokerRequest,
+    AddWritePermOfBrokerResponse,
+    WipeWritePermOfBrokerRequest,
+    WipeWritePermOfBrokerResponse,
+)
+from turbopump.net.wire.java_properties import format_properties
+from turbopump.net.wire.route import TopicRouteData
+
+
+class NodeCommands:
+    """What mqadmin asks of brokers and name servers as machines."""
+
+    _instance: Instance
+    _calls: AdminCalls
+
+    async def broker_config(
+        self, *, broker: str | None = None, cluster: str | None = None
+    ) -> list[NodeProperties]:
+        """getBrokerConfig of one address, or of every broker of a cluster."""
+        addresses = await self._calls.brokers(broker, cluster, masters_only=False)
+        code = RequestCode.GET_BROKER_CONFIG
+        return await gather(self._config(address, code) for address in addresses)
+
+    async def update_broker_config(
+        self, key: str, value: str, *, broker: str | None = None, cluster: str | None = None
+    ) -> ChangedConfig:
+        """updateBrokerConfig at one address, or at every broker of a cluster."""
+        addresses = await self._calls.brokers(broker, cluster, masters_only=False)
+        return await self._change(addresses, RequestCode.UPDATE_BROKER_CONFIG, key, value)
+
+    async def namesrv_config(self) -> list[NodeProperties]:
+        """getNamesrvConfig of each name server."""
+        addresses, code = sorted(self._instance.namesrv), RequestCode.GET_NAMESRV_CONFIG
+        return await gather(self._config(address, code) for address in addresses)
+
+    async def update_namesrv_config(self, key: str, value: str) -> ChangedConfig:
+        """updateNamesrvConfig at each name server."""
+        addresses = sorted(self._instance.namesrv)
+        return await self._change(addresses, RequestCode.UPDATE_NAMESRV_CONFIG, key, value)
+
+    async def wipe_write_perm(self, broker_name: str) -> WritePerm:
+        """wipeWritePerm: at each name server, no topic of the broker may be written any longer,
+        until the broker registers again."""
+        request = WipeWritePermOfBrokerRequest(broker_name)
+        topics = {}
+        for address in sorted(self._instance.namesrv):
+            code = RequestCode.WIPE_WRITE_PERM_OF_BROKER
+            answer = await self._instance.ask(address, code, request)
+            reply = read_header(WipeWritePermOfBrokerResponse, answer.fields)
+            topics[address] = reply.wipe_topic_count
+        return WritePerm(broker_name, topics)
+
+    async def add_write_perm(self, broker_name: str) -> WritePerm:
+        """addWritePerm: the opposite of wipeWritePerm, at each name server."""
+        request = AddWritePermOfBrokerRequest(broker_name)
+        topics = {}
+        for address in sorted(self._instance.namesrv):
+            code = RequestCode.ADD_WRITE_PERM_OF_BROKER
+            answer = await self._instance.ask(address, code, request)
+            reply = read_header(AddWritePermOfBrokerResponse, answer.fields)
+            topics[address] = reply.add_topic_count
+        return WritePerm(broker_name, topics)
+
+    async def clean_unused_topics(
+        self, *, broker: str | None = None, cluster: str | None = None
+    ) -> list[str]:
+        """cleanUnusedTopic: the queue files of topics that no longer exist are removed. Returns
+        the addresses that were asked."""
+        addresses = await self._calls.brokers(broker, cluster, masters_only=False)
+        code = RequestCode.CLEAN_UNUSED_TOPIC
+        await gather(self._calls.ask(address, code) for address in addresses)
+        return addresses
+
+    async def clean_expired_queues(
+        self, *, broker: str | None = None, cluster: str | None = None
+    ) -> list[str]:
+        """cleanExpiredCQ: queue files whose messages have left the log are removed. Returns the
+        addresses that were asked."""
+        addresses = await self._calls.brokers(broker, cluster, masters_only=False)
+        code = RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE
+        await gather(self._calls.ask(address, code) for address in addresses)
+        return addresses
+
+    async def topic_clusters(self, topic: str) -> list[str]:
+        """topicClusterList: the clusters whose brokers have the topic; BrokerError 17 for none."""
+        route = await self._calls.route(topic)
+        return sorted({broker.cluster for broker in route.broker_datas})
+
+    async def stats_all(self, topic: str | None = None) -> list[TopicTraffic]:
+        """statsAll: the traffic of each topic, or of one, with each of its groups."""
+        names = [topic] if topic is not None else await self._calls.topic_names()
+        wanted = [name for name in names if not name.startswith(("%RETRY%", "%DLQ%"))]
+        lines = await gather(self._traffic(name, must_answer=topic is not None) for name in wanted)
+        return [line for of_topic in lines for line in of_topic]
+
+    async def _traffic(self, topic: str, *, must_answer: bool) -> list[TopicTraffic]:
+        """The lines of one topic. A topic that is deleted meanwhile has none."""
+        try:
+            route = await self._calls.route(topic)
+            groups = await self._calls.groups_of(topic, route)
+        except ANSWERS:
+            if must_answer:
+                raise
+            return []
+        in_tps, in_count = await self._figures(route, "TOPIC_PUT_NUMS", topic)
+        lines = []
+        for group in groups:
+            try:
+                queues, _, _ = await self._calls.progress(group, route, topic)
+            except ANSWERS:
+                queues = []
+            out_tps, out_count = await self._figures(route, "GROUP_GET_NUMS", f"{topic}@{group}")
+            behind = sum(queue.diff for queue in queues)
+            lines.append(TopicTraffic(topic, group, behind, in_tps, out_tps, in_count, out_count))
+        return lines or [TopicTraffic(topic, "", 0, in_tps, 0.0, in_count, 0)]
+
+    async def _figures(self, route: TopicRouteData, name: str, key: str) -> tuple[float, int]:
+        """Messages a second, and of 24 hours, over the brokers of a route. A broker without
+        traffic of the key answers SYSTEM_ERROR and counts as 0."""
+        header = ViewBrokerStatsDataRequest(name, key)
+        tps, count = 0.0, 0
+        for address in one_of_each(route):
+            try:
+                body = await self._calls.ask(address, RequestCode.VIEW_BROKER_STATS_DATA, header)
+            except BrokerError as error:
+                if error.code != ResponseCode.SYSTEM_ERROR:
+                    raise
+                continue
+            found = admin_parse.stats_data(body)
+            tps, count = tps + found[0], count + found[1]
+        return tps, count
+
+    async def _config(self, address: str, code: RequestCode) -> NodeProperties:
+        return NodeProperties(address, properties_of(await self._instance.ask(address, code)))
+
+    async def _change(
+        self, addresses: list[str], code: RequestCode, key: str, value: str
+    ) -> ChangedConfig:
+        if not key:
+            raise ClientError("a property needs a name")
+        body = format_properties({key: value}).encode()
+        for address in addresses:
+            await self._instance.ask(address, code, body=body)
+        return ChangedConfig(addresses, key, value)

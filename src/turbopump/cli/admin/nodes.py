@@ -1,0 +1,200 @@
+"""`admin getBrokerConfig`, `updateBrokerConfig`, `getNamesrvConfig`, `updateNamesrvConfig`,
+`wipeWritePerm`, `addWritePerm`, `cleanUnusedTopic`, `cleanExpiredCQ`, `topicClusterList` and
+`statsAll`.
+
+Owns their options and columns (RocketMQ: tools/command/broker, namesrv, stats). The asking is done
+by net/client/admin/nodes.py.
+"""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turbopump.cli.admin.brokers import WholeCluster
+from turbopump.cli.admin.controller import config_lines
+from turbopump.cli.options import DEFAULT_NAMESRV, Json, Namesrv, OneBroker, Topic, one_place
+from turbopump.cli.output import front, print_json, print_lines, table
+from turbopump.cli.running import ask
+
+if TYPE_CHECKING:
+    from turbopump.net.client.admin.results import NodeProperties, WritePerm
+
+STATS = "{:<64}  {:<64} {:>12} {:>11} {:>11} {:>14} {:>14}"
+
+Key = Annotated[str, typer.Option("-k", "--key", metavar="KEY", help="The property.")]
+Value = Annotated[str, typer.Option("-v", "--value", metavar="VALUE", help="Its new value.")]
+BrokerName = Annotated[
+    str, typer.Option("-b", "--brokerName", metavar="NAME", help="The broker's name.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the group."""
+    app.command("getBrokerConfig")(broker_config)
+    app.command("updateBrokerConfig")(update_broker_config)
+    app.command("getNamesrvConfig")(namesrv_config)
+    app.command("updateNamesrvConfig")(update_namesrv_config)
+    app.command("wipeWritePerm")(wipe_write_perm)
+    app.command("addWritePerm")(add_write_perm)
+    app.command("cleanUnusedTopic")(clean_unused_topics)
+    app.command("cleanExpiredCQ")(clean_expired_queues)
+    app.command("topicClusterList")(topic_clusters)
+    app.command("statsAll")(stats_all)
+
+
+def broker_config(
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    broker: OneBroker = None,
+    cluster: WholeCluster = None,
+    as_json: Json = False,
+) -> None:
+    """The properties of a broker, or of every broker of a cluster."""
+    one_place(broker, cluster)
+    found = ask(namesrv, lambda admin: admin.broker_config(broker=broker, cluster=cluster))
+    _show_properties(found, as_json)
+
+
+def update_broker_config(
+    key: Key,
+    value: Value,
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    broker: OneBroker = None,
+    cluster: WholeCluster = None,
+    as_json: Json = False,
+) -> None:
+    """Change one property of a broker, or of every broker of a cluster, while it runs."""
+    one_place(broker, cluster)
+    done = ask(
+        namesrv,
+        lambda admin: admin.update_broker_config(key, value, broker=broker, cluster=cluster),
+    )
+    if as_json:
+        print_json(done.to_json())
+    else:
+        print_lines([f"update broker config success, {address}" for address in done.addresses])
+
+
+def namesrv_config(namesrv: Namesrv = DEFAULT_NAMESRV, as_json: Json = False) -> None:
+    """The properties of each name server."""
+    _show_properties(ask(namesrv, lambda admin: admin.namesrv_config()), as_json)
+
+
+def update_namesrv_config(
+    key: Key, value: Value, namesrv: Namesrv = DEFAULT_NAMESRV, as_json: Json = False
+) -> None:
+    """Change one property of each name server while it runs."""
+    done = ask(namesrv, lambda admin: admin.update_namesrv_config(key, value))
+    if as_json:
+        print_json(done.to_json())
+        return
+    where = ", ".join(done.addresses)
+    print_lines([f"update name server config success![{where}]", f"{key} : {value}"])
+
+
+def _show_properties(found: "list[NodeProperties]", as_json: bool) -> None:
+    for node in found:
+        if as_json:
+            print_json(node.to_json())
+        else:
+            print_lines(config_lines(node))
+
+
+def wipe_write_perm(
+    broker_name: BrokerName, namesrv: Namesrv = DEFAULT_NAMESRV, as_json: Json = False
+) -> None:
+    """Let clients send no more to a broker, before it is stopped; it can still be read."""
+    done = ask(namesrv, lambda admin: admin.wipe_write_perm(broker_name))
+    _show_perm("wipe", done, as_json)
+
+
+def add_write_perm(
+    broker_name: BrokerName, namesrv: Namesrv = DEFAULT_NAMESRV, as_json: Json = False
+) -> None:
+    """Let clients send to a broker again after wipeWritePerm."""
+    done = ask(namesrv, lambda admin: admin.add_write_perm(broker_name))
+    _show_perm("add", done, as_json)
+
+
+def _show_perm(verb: str, done: "WritePerm", as_json: bool) -> None:
+    if as_json:
+        print_json(done.to_json())
+        return
+    print_lines(
+        [
+            f"{verb} write perm of broker[{done.broker_name}] in name server[{address}] OK, {count}"
+            for address, count in done.topics.items()
+        ]
+    )
+
+
+def clean_unused_topics(
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    broker: OneBroker = None,
+    cluster: WholeCluster = None,
+    as_json: Json = False,
+) -> None:
+    """Remove the queue files of topics that no longer exist."""
+    one_place(broker, cluster)
+    done = ask(namesrv, lambda admin: admin.clean_unused_topics(broker=broker, cluster=cluster))
+    _show_success(done, as_json)
+
+
+def clean_expired_queues(
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    broker: OneBroker = None,
+    cluster: WholeCluster = None,
+    as_json: Json = False,
+) -> None:
+    """Remove queue files whose messages have left the log."""
+    one_place(broker, cluster)
+    done = ask(namesrv, lambda admin: admin.clean_expired_queues(broker=broker, cluster=cluster))
+    _show_success(done, as_json)
+
+
+def _show_success(addresses: list[str], as_json: bool) -> None:
+    if as_json:
+        print_json({"brokers": addresses})
+    else:
+        print_lines(["success"])
+
+
+def topic_clusters(topic: Topic, namesrv: Namesrv = DEFAULT_NAMESRV, as_json: Json = False) -> None:
+    """The clusters that have a topic."""
+    found = ask(namesrv, lambda admin: admin.topic_clusters(topic))
+    if as_json:
+        print_json({"topic": topic, "clusters": found})
+    else:
+        print_lines(found)
+
+
+def stats_all(
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    topic: Annotated[
+        str | None, typer.Option("-t", "--topic", metavar="TOPIC", help="One topic only.")
+    ] = None,
+    active: Annotated[
+        bool, typer.Option("-a", "--activeTopic", help="Only topics with traffic.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Each topic with its groups: messages not consumed yet, a second, and in 24 hours."""
+    found = ask(namesrv, lambda admin: admin.stats_all(topic))
+    if active:
+        found = [line for line in found if line.in_24_hours or line.out_24_hours]
+    if as_json:
+        print_json({"topics": [line.to_json() for line in found]})
+        return
+    head = "#Topic", "#Consumer Group", "#Accumulation", "#InTPS", "#OutTPS"
+    rows = (
+        (
+            front(line.topic, 64),
+            front(line.group, 64),
+            line.behind if line.group else "NO_CONSUMER",
+            f"{line.in_tps:.2f}",
+            f"{line.out_tps:.2f}",
+            line.in_24_hours,
+            line.out_24_hours,
+        )
+        for line in found
+    )
+    print_lines(table(STATS, (*head, "#InMsg24Hour", "#OutMsg24Hour"), rows))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from turbopump.broker.pop.hand_outs import PoppedQueue
+from turbopump.broker.pop.lives import Lives
 from turbopump.broker.pop.popped_records import PROPERTIES_MAX
 from turbopump.broker.tables.groups import GroupTable
 from turbopump.broker.tables.offsets import OffsetTable
@@ -35,6 +36,7 @@ class RetryParts:
     topics: TopicTable
     groups: GroupTable
     offsets: OffsetTable
+    lives: Lives
     put: Callable[[NewMessage, int], Later[PutStatus]]
     pulls: Callable[[str, str], bool]
     store_host: Callable[[], bytes]
@@ -51,8 +53,12 @@ class RetryCopies:
         self, record: Record, check_point: CheckPoint, now_ms: int
     ) -> Later[PutStatus] | None:
         """A copy of the message in its group's retry topic; resolved once it is safe. None: the
-        group or the topic is gone, it is for no consumer any more."""
+        group or the topic is gone or was deleted since the pop: it is for no consumer."""
         key, parts = check_point.key, self._parts
+        if parts.lives.has_ended(key):
+            return None  # another message lies at the offset now
+        if parts.lives.is_ending(key.topic):
+            return _resolved(PutStatus.SERVICE_NOT_AVAILABLE)
         is_there = parts.topics.peek(key.topic) and parts.groups.find_used(key.group, now_ms)
         if not is_there:
             return None
@@ -65,6 +71,10 @@ class RetryCopies:
         if parts.offsets.query(queue.group, queue.topic, queue.queue_id) < 0:
             parts.offsets.commit(queue.group, queue.topic, queue.queue_id, QueueOffset(0), now_ms)
         return parts.put(self._copy(record, check_point, name), now_ms)
+
+    def is_former(self, check_point: CheckPoint) -> bool:
+        """Whether the topic or the group was deleted since the pop."""
+        return self._parts.lives.has_ended(check_point.key)
 
     def leaving(self, record: Record, check_point: CheckPoint) -> tuple[NewMessage, str]:
         """As `revive`, of a replica that acts: the copy for the retry topic at a master of another

@@ -383,6 +383,13 @@ class OffsetTable:
         self._resets.put((topic, group), queue_id, queue_offset)
         self.on_reset(topic, queue_id)
 
+    def begin_again(self, group: str, topic: str, queue_count: int) -> None:
+        """The topic was deleted under a group that is online: the first pull of each queue of its
+        next life is sent to the first message, and until then no commit of an offset of the former
+        life counts."""
+        for queue_id in range(queue_count):
+            self._resets.put((topic, group), queue_id, QueueOffset(0))
+
     def set_back_ms(self, group: str, topic: str, queue_id: int) -> int:
         """When the queue's offset was set back on purpose the last time, in ms; some ms after the
         epoch of 1970 if it never was."""

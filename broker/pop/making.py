@@ -76,6 +76,7 @@ def make_pop(ground: PopGround) -> PopService:
 
     deletions = ground.store.deletions
     lives = Lives(deletions.deleted_ms, ground.groups.deleted_ms, deletions.going)
+    offsets.forget_former(lives.ended_ms)
     orders, hand_outs = OrderedBatches(ground.files), HandOuts(commit)
     orders.load()
     notes = PopNotes(ground.saver, partial(_name_of, ground))

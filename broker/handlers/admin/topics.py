@@ -246,7 +246,7 @@ def _delete_all(
         if error is not None:
             answered.resolve(response(request, ResponseCode.SYSTEM_ERROR, str(error)))
             return
-        broker.offsets.remove_topic(topic)
+        broker.offsets.remove_topic(topic, now_ms)
         broker.pop.forget_topic(topic)
         former = broker.topics.get(topic)
         for group in broker.consumers.online_groups_of(topic) if former else ():

@@ -29,6 +29,8 @@ class Message:
     """Until when it is hidden, of the hand-outs that were answered; 0: it is not known."""
     is_done: bool = False
     """Whether a consumer was answered, in time, that it is acknowledged."""
+    was_before: bool = False
+    """Whether a consumer said so before the deletion of the group that was asked for last."""
     was_handled: bool = False
     """Whether a consumer ever said so; it may have lost the answer, or have come late."""
     may_double: bool = False
@@ -54,9 +56,17 @@ class Model:
             message.may_double = True
             message.handles.clear()
             message.until_ms = 0
-            if not keep:
+            if keep:
+                message.was_before |= message.was_handled
+                message.was_handled = False
+            else:
                 message.is_safe, message.may_be_gone = False, True
         return left
+
+    def given_back(self) -> None:
+        """The group was deleted with its offsets: it gets all messages again."""
+        for message in self.messages:
+            message.was_before = message.is_done = False
 
     def popped(self, message: Message, now_ms: int, until_ms: int, life: int) -> None:
         """It was given out to a consumer that asked in that life."""
@@ -79,6 +89,8 @@ class Model:
         """The broker's life is over; `reviving`: between a message's copy and the record that says
         so."""
         for message in self.messages:
+            message.was_handled |= message.was_before  # the group may be there as before
+            message.was_before = False
             if power and not self.is_sync:
                 message.is_safe = message.is_done = False
                 message.until_ms = 0

@@ -65,7 +65,8 @@ class Run(BrokerLives):
         self._remakes = is_troubled and trouble.random() < 0.5
         self._filters = is_troubled and trouble.random() < 0.5
         self._trouble = trouble
-        self._life = 0
+        self._old_handles: list[str] = []
+        self._life_number = 0
         """How often the topic was deleted, or the group was with its offsets."""
         self._asker: NativeAsker | None = None
         self.native_pops = 0
@@ -120,6 +121,8 @@ class Run(BrokerLives):
         rng = self.rng
         if self._remakes and self._trouble.random() < 0.05:
             (self._delete_topic if self._trouble.random() < 0.7 else self._delete_group)()
+            if self._old_handles and self._trouble.random() < 0.5:
+                self._ack_old(self._trouble.choice(self._old_handles))
         draw = rng.random()
         if draw < 0.2:
             for _ in range(5 if self._is_native else 1):
@@ -152,7 +155,7 @@ class Run(BrokerLives):
         self.broker.pop.step(self.now_ms)
 
     def _send(self) -> None:
-        message = Message(len(self.model.messages), self._life)
+        message = Message(len(self.model.messages), self._life_number)
         self.model.messages.append(message)
         is_other = self._filters and self._trouble.random() < 0.5
         tag = ("B" if is_other else "A") if self._filters else ""
@@ -175,7 +178,7 @@ class Run(BrokerLives):
         header = PopMessageRequest("g", "T", -1, count, invisible_ms, 0, self.now_ms, 0)
         if self._filters:
             header.exp, header.exp_type = "A", "TAG"
-        began_ms, life = self.now_ms, self._life
+        began_ms, life = self.now_ms, self._life_number
 
         def told(answer: Command | None) -> None:
             if answer is None or answer.code != 0:
@@ -195,28 +198,48 @@ class Run(BrokerLives):
             for each, handle in handles_of(answer, name)
         ]
 
+    def _ack_old(self, text: str) -> None:
+        """A consumer that was away acknowledges by a handle of a former life."""
+        handle = PopHandle.parse(text)
+        topic = handle.kind.topic_of("T", "g")
+        header = AckMessageRequest("g", topic, handle.queue_id, text, handle.queue_offset or 0)
+
+        def told(answer: Command | None) -> None:
+            is_taken = answer is not None and answer.code == 0
+            assert not is_taken, f"acknowledged by a handle of a former life: {text}"
+
+        self._ask(RequestCode.ACK_MESSAGE, header).then(told)
+
     def _delete_topic(self) -> None:
         """What was sent and popped is gone once this is answered; the next send makes the topic."""
+        handles = self._held_handles()
         gone = self.model.leave(self.model.messages)
 
         def told(answer: Command | None) -> None:
             if answer is not None and answer.code == 0:
-                self._life += 1
+                self._life_number += 1
+                self._old_handles += handles
                 for message in gone:
-                    message.gone_in = self._life
+                    message.gone_in = self._life_number
 
         self._ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest("T")).then(told)
 
     def _delete_group(self) -> None:
         """The next pop makes it, and gets all messages of the topic, those acknowledged too."""
+        handles = self._held_handles()
         self.model.leave(self.model.messages, keep=True)
         header = DeleteSubscriptionGroupRequest("g", True)
 
         def told(answer: Command | None) -> None:
             if answer is not None and answer.code == 0:
-                self._life += 1
+                self._life_number += 1
+                self._old_handles += handles
+                self.model.given_back()
 
         self._ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, header).then(told)
+
+    def _held_handles(self) -> list[str]:
+        return [text for message in self.model.messages for text in message.handles]
 
     def _use_one(self) -> None:
         """A consumer has handled a message, or wants more time for it."""

@@ -126,6 +126,22 @@ def test_nothing_is_popped_of_a_topic_while_it_is_deleted(popper: Popper) -> Non
     assert bodies(popper) == []
 
 
+@pytest.mark.parametrize("end", [make_again, delete_group])
+def test_offsets_of_before_come_not_back_with_a_crash(popper: Popper, end: Any) -> None:
+    """consumerOffset.json is saved every 5 s: it had the offsets of the former life."""
+    world = popper.world
+    popper.send("a", "b")
+    popper.pop(invisible_time=LONG_MS)
+    world.broker.offsets.save()
+    end(popper)
+    popper.send("c", "d")
+    world.broker.offsets.save = lambda: None  # type: ignore[method-assign]
+    restart(popper)
+    assert bodies(popper)[-2:] == ["c", "d"]
+    assert len(bodies(popper)) == 0
+    assert world.broker.offsets.query("g", "T", 0) == (2 if end is make_again else 4)
+
+
 def test_times_of_deletions_survive_a_restart(popper: Popper) -> None:
     world = popper.world
     make_again(popper)

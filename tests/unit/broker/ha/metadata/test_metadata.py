@@ -81,6 +81,8 @@ def test_the_times_of_deletions_are_followed(group: Group) -> None:
     master, replica = group.master.broker, group.replica.broker
     master.topics.put(TopicConfig("T"), 7)
     master.groups.put(SubscriptionGroupConfig("G"), 8)
+    put(group.master)
+    copy_log(group.master, group.replica)
     group.round()
     group.master.ask_fields(215, {"topic": "T"})
     group.master.ask_fields(207, {"groupName": "G", "cleanOffset": "true"})

@@ -174,7 +174,8 @@ enum lane_outcome lane_add_ack(const struct lane *lane, struct lane_acks *acks, 
     int32_t number;
     if (!lies_in(ack->consumer_group, frame, size) || !lies_in(ack->topic, frame, size) ||
         !lies_in(ack->extra_info, frame, size) || !read_handle(ack->extra_info, &handle) ||
-        handle.revive_queue_id >= acks->revive_queues || !is_there(lane, ack, low) ||
+        handle.revive_queue_id >= acks->revive_queues ||
+        handle.pop_time_ms <= acks->rows[row].ended_ms || !is_there(lane, ack, low) ||
         may_be_changed(acks, ack, &handle)) {
         return LANE_ELSEWHERE;
     }

@@ -35,6 +35,7 @@ struct lane_low {
 struct lane_acker {
     uint8_t plain;
     int32_t queue_limit;
+    int64_t ended_ms; /* pops up to then were of a former life of the topic or the group */
     struct lane_low lows[LANE_LOWS];
 };
 

@@ -133,7 +133,9 @@ static int add_part(const struct lane_found *found, const struct trf_pull *pull,
     part->first = out->count;
     part->count = (int32_t)found->count;
     part->start = pull->queue_offset;
-    part->next = found->next_offset;
+    /* What was examined after the last message is examined again: the check points of a group with
+     * a filter leave no gap, at which a recovery would stop. */
+    part->next = out->offsets[out->count + part->count - 1] + 1;
     part->size = found->size;
     memcpy(out->runs + out->run_count, found->runs, found->run_count * sizeof *found->runs);
     out->run_count += found->run_count;

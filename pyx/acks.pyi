@@ -23,8 +23,9 @@ class Acks:
     def configure(self, revive_topic: bytes, revive_queues: int) -> None:
         """The topic that records go to when they are due, and its queues."""
 
-    def serve(self, group: bytes, topic: bytes, queue_limit: int) -> None:
-        """Acknowledgements of this group and topic are plain, of queue ids below the limit."""
+    def serve(self, group: bytes, topic: bytes, queue_limit: int, ended_ms: int) -> None:
+        """Acknowledgements of this group and topic are plain, of queue ids below the limit and of
+        pops after `ended_ms`, in epoch ms, when a former life of either ended."""
 
     def forget(self, topic: bytes) -> None:
         """Acknowledgements of this topic are for the Python handler until they are served again."""

@@ -51,11 +51,14 @@ cdef class Acks:
         self.core.revive_topic.at = <const uint8_t *><const char *>revive_topic
         self.core.revive_topic.size = <unsigned int>len(revive_topic)
 
-    def serve(self, bytes group not None, bytes topic not None, int32_t queue_limit) -> None:
+    def serve(
+        self, bytes group not None, bytes topic not None, int32_t queue_limit, int64_t ended_ms
+    ) -> None:
         """Acknowledgements of this group and topic are plain."""
         cdef int32_t number = self.row_of(group, topic)
         if number >= 0:
             self.core.rows[number].queue_limit = queue_limit
+            self.core.rows[number].ended_ms = ended_ms
             self.core.rows[number].plain = True
 
     def forget(self, bytes topic not None) -> None:

@@ -105,6 +105,7 @@ cdef extern from "lane_ack.h" nogil:
     struct lane_acker:
         uint8_t plain
         int32_t queue_limit
+        int64_t ended_ms
         lane_low lows[LANE_LOWS]
     struct lane_joined:
         int32_t row

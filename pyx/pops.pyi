@@ -52,9 +52,11 @@ class Pops:
         codes: frozenset[int] | None,
         filter: Filter | None,
         until_ms: int,
+        ended_ms: int,
     ) -> None:
         """Pops of this group from this topic by exactly this expression are plain, until forgotten
-        or `until_ms`. `retries` are the retry topics that there are, with their queues, in the
+        or `until_ms`, and after `ended_ms`, when a former life of either ended (epoch ms).
+        `retries` are the retry topics that there are, with their queues, in the
         order in which draws take turns. What was popped was taken before."""
 
     def forget(self, group: bytes) -> None:

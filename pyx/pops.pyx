@@ -73,7 +73,8 @@ cdef class Pops:
 
     def serve(
         self, bytes group not None, bytes topic not None, int32_t queue_limit, tuple retries, *,
-        bytes expression, bytes expression_type, codes, Filter filter, int64_t until_ms
+        bytes expression, bytes expression_type, codes, Filter filter, int64_t until_ms,
+        int64_t ended_ms
     ) -> None:
         """Pops of this group from this topic are plain; see the stub."""
         cdef nam_text first, second
@@ -104,6 +105,7 @@ cdef class Pops:
         if acker < 0 or popper.is_known or not self.readers.core.rows[number].plain:
             self.readers.core.rows[number].plain = False
             return
+        self.acks.core.rows[acker].ended_ms = ended_ms
         places = <lane_place *>PyMem_Calloc(<size_t>total + 1, sizeof(lane_place))
         if places == NULL:
             self.readers.core.rows[number].plain = False
@@ -217,7 +219,7 @@ cdef class Pops:
         for _ in range(TRIES):
             readers.tidy()
             row = lane_find_popper(&readers.core, &self.core, &request.pop, now_ms)
-            if row < 0:
+            if row < 0 or now_ms <= self.acks.core.rows[self.core.rows[row].acker].ended_ms:
                 return False
             draw = self.turns.peek()
             if not self.core.rows[row].is_known and not self.ask(row):

@@ -40,6 +40,9 @@ class HandOuts:
     def __init__(self, commit: Callable[[PoppedQueue, QueueOffset], None]) -> None:
         self._commit = commit
         self._waiting: dict[PoppedQueue, deque[HandOut]] = {}
+        self._skipped: dict[PoppedQueue, tuple[QueueOffset, QueueOffset]] = {}
+        """Messages that the filter passed over since the last hand-out: first, and after the last.
+        """
 
     def next_offset(self, queue: PoppedQueue) -> QueueOffset | None:
         """Where to pop next; None: at the group's offset."""
@@ -56,9 +59,25 @@ class HandOuts:
         self._waiting.setdefault(queue, deque()).append(given)
         return given
 
-    def skip(self, queue: PoppedQueue, end: QueueOffset) -> None:
-        """Nothing before `end` is for the group: no check point is needed."""
+    def skip(self, queue: PoppedQueue, start: QueueOffset, end: QueueOffset) -> None:
+        """No message from `start` to before `end` is for the group: no check point is needed."""
+        self._skipped[queue] = self._origin(queue, start), end
         self.settle(queue, self.add(queue, end))
+
+    def has_skipped(self, queue: PoppedQueue) -> bool:
+        """Whether the next check point of the queue is to cover messages that were passed over."""
+        return queue in self._skipped
+
+    def take_origin(self, queue: PoppedQueue, start: QueueOffset) -> QueueOffset:
+        """Where the check point of a hand-out that was read from `start` has to begin: at the first
+        message that was passed over since the last hand-out."""
+        origin = self._origin(queue, start)
+        self._skipped.pop(queue, None)
+        return origin
+
+    def _origin(self, queue: PoppedQueue, start: QueueOffset) -> QueueOffset:
+        first, end = self._skipped.get(queue, (start, start))
+        return first if end == start else start  # else the offset was set meanwhile
 
     def settle(self, queue: PoppedQueue, given: HandOut) -> None:
         """Its check point is safe. Offsets are committed in the order of the queue."""
@@ -75,6 +94,7 @@ class HandOuts:
     def drop(self, queue: PoppedQueue, given: HandOut) -> None:
         """It is not known whether its check point is there: its messages, and those behind them,
         are given out once more."""
+        self._skipped.pop(queue, None)
         waiting = self._waiting.get(queue)
         if waiting is not None and given in waiting:
             while waiting.pop() is not given:
@@ -85,7 +105,15 @@ class HandOuts:
     def forget(self, queue: PoppedQueue) -> None:
         """The group's offset was set: what is under way does not move it any more."""
         self._waiting.pop(queue, None)
+        self._skipped.pop(queue, None)
+
+    def forget_name(self, *, topic: str | None = None, group: str | None = None) -> None:
+        """The topic, or the group with its offsets, is gone: no hand-out of it is committed."""
+        known = {*self._waiting, *self._skipped}
+        for queue in [one for one in known if topic == one.topic or group == one.group]:
+            self.forget(queue)
 
     def forget_all(self) -> None:
         """Another broker is the master, or was."""
         self._waiting.clear()
+        self._skipped.clear()

@@ -13,6 +13,7 @@ from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.escape.bridge import Escape
 from turbopump.broker.pop.hand_outs import HandOuts, PoppedQueue
 from turbopump.broker.pop.joined_acks import JoinedAcks
+from turbopump.broker.pop.lives import Lives
 from turbopump.broker.pop.notes import PopNotes
 from turbopump.broker.pop.notes_drain import NotesDrain
 from turbopump.broker.pop.order_info import OrderedBatches
@@ -73,6 +74,9 @@ def make_pop(ground: PopGround) -> PopService:
         if not offsets.has_reset(queue.group, queue.topic, queue.queue_id):
             offsets.commit(queue.group, queue.topic, queue.queue_id, queue_offset, ground.wall_ms())
 
+    deletions = ground.store.deletions
+    lives = Lives(deletions.deleted_ms, ground.groups.deleted_ms, deletions.going)
+    offsets.forget_former(lives.ended_ms)
     orders, hand_outs = OrderedBatches(ground.files), HandOuts(commit)
     orders.load()
     notes = PopNotes(ground.saver, partial(_name_of, ground))
@@ -91,6 +95,7 @@ def make_pop(ground: PopGround) -> PopService:
             hand_outs=hand_outs,
             log=log,
             turns=turns,
+            lives=lives,
             broker_name=config.broker_name,
             revive_queues=config.revive_queue_num,
             retry_v2=config.pop.enable_retry_topic_v2,
@@ -99,7 +104,7 @@ def make_pop(ground: PopGround) -> PopService:
         )
     )
     waiters = PopWaiters(lambda: ground.soon(waiters.sweep))
-    copies, progress = _copies(ground), _progress(ground, log.topic)
+    copies, progress = _copies(ground, lives), _progress(ground, log.topic)
     pop = PopService(
         popping=popping,
         turns=turns,
@@ -107,6 +112,7 @@ def make_pop(ground: PopGround) -> PopService:
         orders=orders,
         ordered_log=ordered_log,
         hand_outs=hand_outs,
+        lives=lives,
         log=log,
         acks=JoinedAcks(log, ground.soon, ground.wall_ms),
         queue_of=lambda queue_id: ReviveQueue(
@@ -115,7 +121,7 @@ def make_pop(ground: PopGround) -> PopService:
         role=ground.role,
         now_ms=ground.wall_ms,
         settled=SettledTime(ground.store, ground.delivered_ms),
-        recover=lambda: _recovery(ground, log.topic, orders, ordered_log, notes),
+        recover=lambda: _recovery(ground, log.topic, orders, ordered_log, notes, lives),
         escaping=_escaping(ground, log.topic, copies, progress, notes),
         notes=notes,
         drain=NotesDrain(notes, log, ground.delivered_ms),
@@ -142,6 +148,7 @@ def _recovery(
     orders: OrderedBatches,
     ordered_log: OrderedLog,
     notes: PopNotes,
+    lives: Lives,
 ) -> Iterator[bool]:
     offsets = ground.offsets
     known = PoppedOffsets(
@@ -150,12 +157,14 @@ def _recovery(
             queue.group, queue.topic, queue.queue_id, at, ground.wall_ms()
         ),
         set_back_ms=lambda queue: offsets.set_back_ms(queue.group, queue.topic, queue.queue_id),
+        lives=lives,
         exists=lambda queue: (
             ground.topics.peek(queue.topic) is not None
             and ground.groups.find_used(queue.group, ground.wall_ms()) is not None
         ),
         restore=lambda logged: ordered_log.restore(logged, ground.wall_ms()),
     )
+    orders.end_former(lives.is_former)
     orders.outdated(lambda topic, group, queue_id: offsets.query(group, topic, queue_id))
     places = [(TIMER_TOPIC, 0)]
     places += [(topic, queue_id) for queue_id in range(_revive_queues(ground, topic))]
@@ -169,12 +178,13 @@ def _name_of(ground: PopGround) -> str:
     return f"{config.store.root} {ground.store_host().hex()} {config.broker_id} {ground.wall_ms()}"
 
 
-def _copies(ground: PopGround) -> RetryCopies:
+def _copies(ground: PopGround, lives: Lives) -> RetryCopies:
     return RetryCopies(
         RetryParts(
             topics=ground.topics,
             groups=ground.groups,
             offsets=ground.offsets,
+            lives=lives,
             put=ground.put,
             pulls=ground.pulls,
             store_host=ground.store_host,

@@ -172,6 +172,13 @@ class OrderedBatches:
                 if done(*pair, queue_id) > batch.offsets[-1]:
                     self.clear(*pair, queue_id)
 
+    def end_former(self, is_former: Callable[[str, str, int], bool]) -> None:
+        """Forget batches that were given out in a former life of their topic or group."""
+        for (topic, group), queues in self._table.items():
+            for queue_id, batch in list(queues.items()):
+                if is_former(topic, group, batch.pop_time_ms):
+                    self.clear(topic, group, queue_id)
+
     def blocked_until(
         self, topic: str, group: str, queue_id: int, attempt_id: str | None, now_ms: int
     ) -> int:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 from turbopump.broker.pop.hand_outs import HandOuts, PoppedQueue
+from turbopump.broker.pop.lives import Lives
 from turbopump.broker.pop.order_info import OrderedBatches
 from turbopump.broker.pop.ordered_log import OrderedLog
 from turbopump.broker.pop.revive_log import ReviveLog
@@ -30,6 +31,12 @@ from turbopump.pyx.pops import PopTurns
 
 QUEUES_OF_STEP: Final = 128
 """Queues that are looked at in one step of a pop, some microseconds each."""
+
+SPAN_MAX: Final = 1024
+"""Queue offsets that a check point spans at most where it could begin later: BATCH_ACK_MESSAGE has
+a bit for each."""
+DISTANCE_MAX: Final = (1 << 31) - 1
+"""A distance in a check point is a Java int."""
 
 _MOVED: Final = {
     ReadStatus.OFFSET_TOO_SMALL,
@@ -128,6 +135,7 @@ class PopParts:
     hand_outs: HandOuts
     log: ReviveLog
     turns: PopTurns
+    lives: Lives
     broker_name: str
     revive_queues: int
     retry_v2: bool
@@ -144,12 +152,14 @@ class Popping:
     def pop(
         self, wish: PopWish, now_ms: int, arrived: tuple[str, int] | None = None
     ) -> Generator[None, None, Popped]:
-        """Pop at `now_ms`, in steps; `arrived` is the only topic and queue id to look at. The
-        answer may leave when `Popped.when_safe` is there."""
+        """Pop at `now_ms`, in steps; the pop time may be later (`Lives.pop_time_ms`).
+        `arrived` is the only topic and queue id to look at. The answer may leave when
+        `Popped.when_safe` is there."""
         parts = self._parts
         turn, draw = parts.turns.take()
         revive_queue = turn % parts.revive_queues
-        popped = Popped(now_ms, ORDERED_REVIVE_QUEUE if wish.is_ordered else revive_queue)
+        pop_time_ms = parts.lives.pop_time_ms(wish.topic, wish.group, now_ms)
+        popped = Popped(pop_time_ms, ORDERED_REVIVE_QUEUE if wish.is_ordered else revive_queue)
         read_on = 0
         for number, (kind, queue) in enumerate(self._places(wish, draw)):
             if arrived is not None and arrived != (queue.topic, queue.queue_id):
@@ -200,7 +210,9 @@ class Popping:
             if parts.offsets.has_resets(group, name):
                 return None
             for queue_id in range(count):
-                if parts.hand_outs.next_offset(PoppedQueue(name, group, queue_id)) is not None:
+                queue = PoppedQueue(name, group, queue_id)
+                waits = parts.hand_outs.next_offset(queue) is not None
+                if waits or parts.hand_outs.has_skipped(queue):
                     return None
                 found.append(parts.offsets.query(group, name, queue_id))
         return found
@@ -248,6 +260,8 @@ class Popping:
 
     def _look_at(self, wish: PopWish, popped: Popped, kind: RetryKind, queue: PoppedQueue) -> None:
         parts, now_ms = self._parts, popped.pop_time_ms
+        if parts.lives.is_ending(queue.topic):
+            return
         position = self.next_offset(wish, queue, now_ms)
         if wish.is_ordered:
             until_ms = parts.orders.blocked_until(*queue, wish.attempt_id, now_ms)
@@ -274,7 +288,7 @@ class Popping:
             if wish.is_ordered:
                 self._commit(queue, result.next_queue_offset, now_ms)
             else:
-                parts.hand_outs.skip(queue, result.next_queue_offset)
+                parts.hand_outs.skip(queue, position, result.next_queue_offset)
             if result.next_queue_offset < result.max_queue_offset:
                 popped.unread.append(place)
         popped.rests[place] = max(0, result.max_queue_offset - result.next_queue_offset)
@@ -296,7 +310,11 @@ class Popping:
         result: ReadResult,
     ) -> None:
         parts, now_ms = self._parts, popped.pop_time_ms
-        taken = PoppedPart(kind, queue, start, queue_offsets(result.slices), result.slices)
+        offsets = queue_offsets(result.slices)
+        position = start
+        if not wish.is_ordered:
+            start = self._covering(wish, popped, queue, start, offsets)
+        taken = PoppedPart(kind, queue, start, offsets, result.slices)
         popped.taken.append(taken)
         popped.count += len(taken.offsets)
         if wish.is_ordered:
@@ -308,13 +326,15 @@ class Popping:
                 invisible_ms=wish.invisible_ms,
             )
             popped.counts.append(order_counts(kind, queue.queue_id, counts))
-            self._commit(queue, start, now_ms)
+            self._commit(queue, position, now_ms)
             logged = parts.ordered_log.write(queue, now_ms)
             popped.pending.append(logged.map(partial(self._logged, popped, taken)))
             return
         key = CheckPointKey(*queue, start, now_ms, parts.broker_name)
         distances = tuple(offset - start for offset in taken.offsets)
-        given = parts.hand_outs.add(queue, result.next_queue_offset)
+        # What was examined after the last message is examined again: no gap lies between two check
+        # points then (csrc/lane_pop.c does the same).
+        given = parts.hand_outs.add(queue, QueueOffset(taken.offsets[-1] + 1))
 
         def settle(status: PutStatus) -> None:
             if status is PutStatus.PUT_OK:
@@ -328,6 +348,29 @@ class Popping:
         check_point = CheckPoint(key, wish.invisible_ms, distances)
         written = parts.log.add_check_point(check_point, popped.revive_queue_id, now_ms)
         popped.pending.append(written.map(settle))
+
+    def _covering(
+        self,
+        wish: PopWish,
+        popped: Popped,
+        queue: PoppedQueue,
+        start: QueueOffset,
+        offsets: list[QueueOffset],
+    ) -> QueueOffset:
+        """Where the check point begins: it covers messages that the filter passed over since the
+        last one, so that a recovery finds no gap between the two (recovered.py). Of many such
+        messages a check point of its own is written, whose last message is acknowledged: the bit
+        sets of acknowledgements begin where the check point does."""
+        parts, now_ms = self._parts, popped.pop_time_ms
+        origin = parts.hand_outs.take_origin(queue, start)
+        if origin == start or offsets[-1] - origin < SPAN_MAX:
+            return origin
+        distance = start - 1 - origin
+        if distance <= DISTANCE_MAX:
+            key = CheckPointKey(*queue, origin, now_ms, parts.broker_name)
+            passed = CheckPoint(key, wish.invisible_ms, (distance,), acked=1)
+            parts.log.add_check_point(passed, popped.revive_queue_id, now_ms)
+        return start
 
     def _logged(self, popped: Popped, taken: PoppedPart, status: PutStatus) -> None:
         """What was given out in order is in the log, or is for no consumer yet."""

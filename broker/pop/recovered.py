@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from turbopump.broker.pop.hand_outs import PoppedQueue
+from turbopump.broker.pop.lives import Lives
 from turbopump.broker.pop.ordered_log import LoggedBatch, read_record
 from turbopump.engine.store import Store
 from turbopump.engine.types import LogOffset, QueueOffset
@@ -45,14 +46,21 @@ Interval = tuple[int, int]
 @dataclass(slots=True, frozen=True)
 class PoppedOffsets:
     """The groups' offsets. `get` says -1 for none; `set_back_ms`: when someone set it back, so that
-    what was handed out before does not count; `exists`: the queue's topic and group do; `restore`
+    what was handed out before does not count; `lives`: which check points and batches belong to a
+    former life of the topic or the group; `exists`: the queue's topic and group do; `restore`
     has an ordered batch be out again."""
 
     get: Callable[[PoppedQueue], int]
     set: Callable[[PoppedQueue, QueueOffset], None]
     set_back_ms: Callable[[PoppedQueue], int]
+    lives: Lives
     exists: Callable[[PoppedQueue], bool]
     restore: Callable[[LoggedBatch], None]
+
+    def counts(self, queue: PoppedQueue, pop_time_ms: int) -> bool:
+        """Whether a pop at that time was of the present life, and not before a set back."""
+        is_former = self.lives.is_former(queue.topic, queue.group, pop_time_ms)
+        return not is_former and pop_time_ms > self.set_back_ms(queue)
 
 
 def recover_offsets(
@@ -174,7 +182,7 @@ def _remember_one(
     if key.broker_name != broker_name:
         return 0
     queue = PoppedQueue(key.topic, key.group, key.queue_id)
-    if key.pop_time_ms <= offsets.set_back_ms(queue):
+    if not offsets.counts(queue, key.pop_time_ms):
         return 0
     intervals = found.setdefault(queue, [])
     first, end = key.start, key.start + max(check_point.distances) + 1
@@ -199,8 +207,8 @@ def _remember_ordered(
     queue = logged.queue
     known = found.get(queue)
     is_newer = known is None or known.at < logged.at
-    is_reset = logged.batch.pop_time_ms <= offsets.set_back_ms(queue)
-    if not is_newer or is_reset or logged.broker_name != broker_name:
+    counts = offsets.counts(queue, logged.batch.pop_time_ms)
+    if not is_newer or not counts or logged.broker_name != broker_name:
         return 0
     found[queue] = logged
     return int(known is None)

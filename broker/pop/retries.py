@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from turbopump.broker.pop.lives import Lives
 from turbopump.broker.pop.popped_records import PROPERTIES_MAX
 from turbopump.broker.pop.revive import RetryTopic
 from turbopump.broker.tables.groups import GroupTable
@@ -35,6 +36,7 @@ class RetryParts:
     topics: TopicTable
     groups: GroupTable
     offsets: OffsetTable
+    lives: Lives
     put: Callable[[NewMessage, int], Later[PutStatus]]
     pulls: Callable[[str, str], bool]
     store_host: Callable[[], bytes]
@@ -51,6 +53,10 @@ class RetryCopies:
         """Make the retry topic of a check point's group, if it is missing, with the group's offset
         in it."""
         key, parts = check_point.key, self._parts
+        if parts.lives.has_ended(key):
+            return RetryTopic.GONE  # another message lies at the offset now
+        if parts.lives.is_ending(key.topic):
+            return RetryTopic.UNSAVED
         if not (parts.topics.peek(key.topic) and parts.groups.find_used(key.group, now_ms)):
             return RetryTopic.GONE
         name = self._retry_topic(key.topic, key.group)
@@ -68,6 +74,10 @@ class RetryCopies:
         key = check_point.key
         name = self._retry_topic(key.topic, key.group)
         return self._parts.put(self._copy(record, check_point, name), now_ms)
+
+    def is_former(self, check_point: CheckPoint) -> bool:
+        """Whether the topic or the group was deleted since the pop."""
+        return self._parts.lives.has_ended(check_point.key)
 
     def leaving(self, record: Record, check_point: CheckPoint) -> tuple[NewMessage, str]:
         """As `revive`, of a replica that acts: the copy for the retry topic at a master of another

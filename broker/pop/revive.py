@@ -95,11 +95,13 @@ class RetryTopic(Enum):
 
     READY = auto()
     UNSAVED = auto()
-    """It was made just now: a crash would take it, and no pop would read its messages."""
+    """It was made just now: a crash would take it, and no pop would read its messages. Or the topic
+    of the messages is being deleted."""
     FULL = auto()
     """The table of topics has no room for it."""
     GONE = auto()
-    """The topic or the group is deleted: there is no consumer for the messages."""
+    """The topic or the group is deleted, or was deleted since the pop: there is no consumer for
+    the messages."""
 
 
 class RetryWriter(Protocol):

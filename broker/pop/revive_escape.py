@@ -65,6 +65,9 @@ _ACKS: Final = {java_hash(tag.encode()) & 0xFFFFFFFF for tag in (ACK_TAG, BATCH_
 class LeavingCopies(Protocol):
     """Makes what is sent (retries.py)."""
 
+    def is_former(self, check_point: CheckPoint) -> bool:
+        """Whether the topic or the group was deleted since the pop: nothing is sent then."""
+
     def leaving(self, record: Record, check_point: CheckPoint) -> tuple[NewMessage, str]:
         """The copy for the retry topic at another master, and the topic by which masters are found
         that the group reads."""
@@ -342,6 +345,8 @@ class PopEscape:
         messages."""
         self._late_count += not entry.is_late
         entry.is_late = True
+        if self._copies.is_former(entry.check_point):
+            entry.acked = entry.whole  # other messages lie at its offsets now
         left = entry.whole & ~entry.acked
         if left and entry.check_point.key.broker_name != self._broker_name:
             self._look_at(entry, now_ms + FOREIGN_PAUSE_MS)

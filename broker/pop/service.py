@@ -14,6 +14,7 @@ from turbopump.broker.pop.changes import ChangedHandles
 from turbopump.broker.pop.hand_outs import HandOuts
 from turbopump.broker.pop.in_flight import InFlight
 from turbopump.broker.pop.joined_acks import JoinedAcks
+from turbopump.broker.pop.lives import Lives
 from turbopump.broker.pop.notes import PopNotes
 from turbopump.broker.pop.notes_drain import NotesDrain
 from turbopump.broker.pop.order_info import OrderedBatches
@@ -50,6 +51,7 @@ class PopService:
         orders: OrderedBatches,
         ordered_log: OrderedLog,
         hand_outs: HandOuts,
+        lives: Lives,
         log: ReviveLog,
         acks: JoinedAcks,
         queue_of: Callable[[int], ReviveQueue],
@@ -71,6 +73,7 @@ class PopService:
         self.orders = orders
         self.ordered_log = ordered_log
         self.hand_outs = hand_outs
+        self.lives = lives
         self.log = log
         self.acks = acks
         self.queues: list[ReviveQueue] = []
@@ -101,6 +104,16 @@ class PopService:
         """Topics that a pop of the topic reads besides, whether they are there yet or not."""
         kinds = (RetryKind.RETRY_V1, RetryKind.RETRY_V2)
         return tuple(kind.topic_of(topic, group) for kind in kinds)
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic was deleted: nothing that was handed out of it counts in its next life."""
+        self.hand_outs.forget_name(topic=topic)
+        self.orders.end_former(self.lives.is_former)
+
+    def forget_group(self, group: str) -> None:
+        """The group was deleted with its offsets: as `forget_topic`."""
+        self.hand_outs.forget_name(group=group)
+        self.orders.end_former(self.lives.is_former)
 
     def wake_at(self, topic: str, queue_id: int, at_ms: int) -> None:
         """Attempt the pops that wait for the queue at that time: the batch that is out of it ends

@@ -7,6 +7,7 @@ must never know who is connected: that is consumers.py. Called by the handlers a
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -24,6 +25,11 @@ from turbopump.net.wire.topics import DataVersion
 
 FILE_NAME = "subscriptionGroup.json"
 TABLE, BANS = "subscriptionGroupTable", "forbiddenTable"
+DELETED = "deletedGroupTable"
+"""A member of ours: group to the time in epoch ms when it was last deleted with its offsets. Check
+points and handles of before belong to a former life of the group."""
+MAX_DELETED = 10_000
+"""Deleted groups that are remembered, the last ones: some 500 KB."""
 MAX_APPENDED = 1_000
 """Groups of one change that are appended beside the file; of more it is written anew."""
 MAX_GROUPS = 80_000
@@ -72,6 +78,7 @@ class GroupTable:
         self.versions = Versions()
         self._changes = 0
         self._deleted: set[str] = set()
+        self._deleted_ms: dict[str, int] = {}
 
     def load(self, now_ms: int) -> None:
         """Read subscriptionGroup.json and add the system groups (store.md 22).
@@ -111,6 +118,10 @@ class GroupTable:
         """As `find`, of a group that the log says has consumed: a crash, or another master, may
         have lost that it was made. One that was deleted stays deleted."""
         return None if name in self._deleted else self.find(name, now_ms)
+
+    def deleted_ms(self, name: str) -> int:
+        """When the group was last deleted with its offsets, in epoch ms; 0: never."""
+        return self._deleted_ms.get(name, 0)
 
     def get(self, name: str) -> SubscriptionGroupConfig | None:
         """The group, or None; never creates."""
@@ -161,13 +172,16 @@ class GroupTable:
         forbidden: _Forbidden,
         version: DataVersion,
         only_here: frozenset[str] = frozenset(),
+        deleted: Mapping[str, int] = _NOTHING,
     ) -> None:
         """Have exactly these groups and bans, of this version: those of the master that is
-        followed, and those it was never known to have."""
+        followed, and those it was never known to have. `deleted`: when groups were deleted there
+        with their offsets, in epoch ms."""
+        later = {name: at for name, at in deleted.items() if at > self.deleted_ms(name)}
         put = {name: one for name, one in groups.items() if self._groups.get(name) != one}
         gone = [name for name in self._groups.rows() if name not in groups]
         mine = (self._forbidden, self.data_version, self.only_here)
-        if put or gone or (forbidden, version, only_here) != mine:
+        if put or gone or later or (forbidden, version, only_here) != mine:
             said: dict[str, Any] = {}
             if only_here != self.only_here:
                 said[ONLY_HERE] = sorted(only_here) or None
@@ -177,16 +191,18 @@ class GroupTable:
                 if forbidden.get(name) != self._forbidden.get(name)
             }
             self.only_here = only_here
-            self._change(version, put, gone, banned, said)
+            self._change(version, put, gone, banned, said, later)
 
-    def delete(self, name: str, now_ms: int) -> bool:
-        """Forget a group and its bans; False if it was not there."""
-        if name not in self._groups and name not in self._forbidden:
+    def delete(self, name: str, now_ms: int, *, with_offsets: bool = False) -> bool:
+        """Forget a group and its bans; False if it was not there. `with_offsets`: its offsets go,
+        too, so that a group of this name has nothing to do with what this one has popped."""
+        deleted = {name: max(now_ms, self.deleted_ms(name))} if with_offsets else {}
+        if name not in self._groups and name not in self._forbidden and not deleted:
             return False
         known = name in self._groups
         version = self.versions.next(self.data_version, now_ms)
         banned = {name: None} if name in self._forbidden else {}
-        self._change(version, {}, [name] if known else [], banned)
+        self._change(version, {}, [name] if known else [], banned, deleted=deleted)
         return known
 
     def all_forbidden(self) -> _Forbidden:
@@ -229,6 +245,7 @@ class GroupTable:
             **write_only_here(self.only_here),
             "dataVersion": self.data_version.to_json(),
             BANS: {group: dict(masks) for group, masks in self._forbidden.items()},
+            **({DELETED: dict(self._deleted_ms)} if self._deleted_ms else {}),
         }
 
     def _take(self) -> Content:
@@ -238,6 +255,7 @@ class GroupTable:
         self.data_version = DataVersion.from_json(saved.get("dataVersion"))
         groups, self._forbidden = read_groups(saved)
         self._groups.replace(groups)
+        self._deleted_ms = read_deleted(saved)
         self.only_here = read_only_here(saved)
 
     def _change(
@@ -247,9 +265,10 @@ class GroupTable:
         gone: Sequence[str] = (),
         banned: Mapping[str, dict[str, int] | None] = _NOTHING,
         said: Mapping[str, Any] = _NOTHING,
+        deleted: Mapping[str, int] = _NOTHING,
     ) -> None:
         """Put groups, forget others, set the bans of some (None: there are none); `said` is what
-        else of the file changes."""
+        else of the file changes. `deleted`: times of deletions to remember, in epoch ms."""
         self._changes += 1
         groups = self._groups
         replaced = [name for name in put if name in groups] + [*gone, *banned]
@@ -264,8 +283,13 @@ class GroupTable:
                 self._forbidden.pop(name, None)
             else:
                 self._forbidden[name] = masks
+        for name, at_ms in deleted.items():
+            self._deleted_ms.pop(name, None)
+            self._deleted_ms[name] = at_ms
+        while len(self._deleted_ms) > MAX_DELETED:
+            del self._deleted_ms[next(iter(self._deleted_ms))]
         self.data_version = version
-        self._save(put.values(), gone, banned, said)
+        self._save(put.values(), gone, banned, said, deleted)
         if replaced:
             self.on_change(replaced)
 
@@ -275,8 +299,9 @@ class GroupTable:
         gone: Sequence[str],
         banned: Mapping[str, dict[str, int] | None],
         said: Mapping[str, Any],
+        deleted: Mapping[str, int],
     ) -> None:
-        if len(put) + len(banned) > MAX_APPENDED:
+        if len(put) + len(banned) + len(deleted) > MAX_APPENDED:
             self._saver.changed(FILE_NAME, self._take)
             return
         rows = [fastjson.compact(one.row()) for one in put]
@@ -287,7 +312,11 @@ class GroupTable:
         ]
         change = config_changes.change(
             {"dataVersion": self.data_version.to_json(), **said},
-            {TABLE: rows, BANS: bans},
+            {
+                TABLE: rows,
+                BANS: bans,
+                DELETED: [fastjson.compact(fastjson.row(*one, 2)) for one in deleted.items()],
+            },
             {TABLE: gone, BANS: [name for name, masks in banned.items() if masks is None]},
         )
         self._saver.changed(FILE_NAME, self._take, change)
@@ -297,6 +326,12 @@ def read_groups(members: dict[str, Any]) -> tuple[_Groups, _Forbidden]:
     """Groups and bans of subscriptionGroup.json, which is also the body of 201. Raises BadBody."""
     groups = table(members, TABLE, SubscriptionGroupConfig.from_json)
     return groups, read_bans(members)
+
+
+def read_deleted(members: dict[str, Any]) -> dict[str, int]:
+    """Group to the time of its last deletion, out of the same. Raises BadBody."""
+    found = table(members, DELETED, partial(as_int, name=DELETED))
+    return dict(list(found.items())[-MAX_DELETED:])
 
 
 def read_bans(members: dict[str, Any]) -> _Forbidden:

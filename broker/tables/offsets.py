@@ -394,6 +394,12 @@ class OffsetTable:
         self._resets.put((topic, group), queue_id, queue_offset)
         self.on_reset(topic, queue_id)
 
+    def begin_again(self, group: str, topic: str, queue_count: int) -> None:
+        """The topic was deleted under an online group. Its first pull of each queue of the next
+        life is sent to the first message; until then no commit counts."""
+        for queue_id in range(queue_count):
+            self._resets.put((topic, group), queue_id, QueueOffset(0))
+
     def set_back_ms(self, group: str, topic: str, queue_id: int) -> int:
         """When the queue's offset was set back on purpose the last time, in ms; some ms after the
         epoch of 1970 if it never was."""
@@ -458,15 +464,21 @@ class OffsetTable:
                 yield None
             yield pairs[at : at + PAIRS_OF_STEP]
 
-    def remove_topic(self, topic: str) -> None:
-        """Forget everything about a deleted topic."""
-        self.collect()
-        self._remove(lambda pairs: [pair for pair in pairs if pair[0] == topic])
+    def forget_former(self, ended_ms: Callable[[str, str], int]) -> None:
+        """Forget offsets of topics and groups that were deleted after the file was saved: each
+        deletion makes a version of its time. `ended_ms` as in Lives."""
+        saved = self.data_version.timestamp
+        self._remove(lambda pairs: [pair for pair in pairs if ended_ms(*pair) > saved])
 
-    def remove_group(self, group: str) -> None:
-        """Forget everything about a deleted group."""
+    def remove_topic(self, topic: str, deleted_ms: int = 0) -> None:
+        """Forget everything about a topic that was deleted at that time, in epoch ms."""
         self.collect()
-        self._remove(lambda pairs: [pair for pair in pairs if pair[1] == group])
+        self._remove(lambda pairs: [pair for pair in pairs if pair[0] == topic], deleted_ms)
+
+    def remove_group(self, group: str, deleted_ms: int = 0) -> None:
+        """Forget everything about a group that was deleted at that time, in epoch ms."""
+        self.collect()
+        self._remove(lambda pairs: [pair for pair in pairs if pair[1] == group], deleted_ms)
 
     def clone(
         self, source_group: str, target_group: str, topic: str, now_ms: int
@@ -550,6 +562,7 @@ class OffsetTable:
 
     def _next_version(self, now_ms: int) -> DataVersion:
         version = self.data_version
+        now_ms = max(now_ms, version.timestamp)  # see forget_former
         if self.acting:
             return version.next(now_ms, version.state_version)
         return self.versions.next(version, now_ms)
@@ -565,13 +578,15 @@ class OffsetTable:
         number += ACTING_STEP if self.acting else 1
         self._lowered.restore(pair, queue_id, QueueOffset(number))
 
-    def _remove(self, chosen: Callable[[Iterable[Pair]], list[Pair]]) -> None:
+    def _remove(self, chosen: Callable[[Iterable[Pair]], list[Pair]], deleted_ms: int = 0) -> None:
         """A call for each table, not for each of up to MAX_PAIRS pairs, which takes three times as
         long."""
         for entries in (self._committed, self._pulled, self._resets, self._lowered):
             for pair in chosen(entries):
                 entries.remove(pair)
         self._changes += 1
+        if deleted_ms and not self.versions.following:
+            self.data_version = self._next_version(deleted_ms)
 
 
 def _read_all(members: dict[str, Any], name: str) -> Iterator[tuple[Pair, dict[int, QueueOffset]]]:

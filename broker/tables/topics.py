@@ -68,6 +68,9 @@ DELETED_TOPICS = "deletedTopics"
 """With this field in a request 21 our answer has this member: topic to the end of the log when it
 was deleted. A replica that only misses a topic cannot tell whether the master lost it, nor where
 the topic's next life begins. RocketMQ passes over the field."""
+DELETED_TIMES = "deletedTimes"
+"""A member of the same answer: topic to the time of its last deletion in epoch ms. Check points and
+handles of before belong to a former life of the topic."""
 MAX_DELETED_TOPICS = 10_000
 """The last ones, some 500 KB."""
 

@@ -176,12 +176,13 @@ class FastLane:
             until_ms=now_ms + CARRIED_MS if carries else _FOREVER_MS,
         )
 
-    def learn_ack(self, group: str, topic: str) -> None:
-        """An acknowledgement was found legal: the next ones may be served natively."""
+    def learn_ack(self, group: str, topic: str, ended_ms: int) -> None:
+        """An acknowledgement was found legal: the next ones may be served natively, of pops after
+        `ended_ms` (Lives.ended_ms)."""
         found = self._topics.get(topic)
         if self._role.is_master and self._role.is_known and self._topics.is_saved(topic):
             assert found is not None, "a handler found it"
-            self.acks.serve(group.encode(), topic.encode(), found.read_queue_nums)
+            self.acks.serve(group.encode(), topic.encode(), found.read_queue_nums, ended_ms)
 
     def learn_pop(
         self,
@@ -192,6 +193,7 @@ class FastLane:
         expression_type: str | None,
         retries: list[str],
         now_ms: int,
+        ended_ms: int,
     ) -> None:
         """A pop was found legal and found messages: the next ones of the group by this expression
         may be served natively, as long as its retry topics, which are there, have nothing."""
@@ -217,6 +219,7 @@ class FastLane:
             codes=None if isinstance(wanted, Filter) else wanted,
             filter=wanted if isinstance(wanted, Filter) else None,
             until_ms=now_ms + CARRIED_MS,
+            ended_ms=ended_ms,
         )
 
     def pulled(self, group: str, topic: str, queue_id: int) -> None:

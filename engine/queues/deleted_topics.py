@@ -16,16 +16,18 @@ from turbopump.engine.types import LogOffset, StoreError
 
 FILE_NAME = "deletedTopics.json"
 MEMBER = "logEnds"
+TIMES = "deletedMs"
 # Entries go when the log no longer reaches back to them; no broker deletes so many before that.
 ENTRIES_MAX = 100_000
 
 
 class DeletedTopics:
-    """Topic -> the end of the log when it was last deleted."""
+    """Topic -> the end of the log when it was last deleted, and the time of that deletion."""
 
     def __init__(self, files: Files, root: str) -> None:
         self._files = ConfigFiles(files, f"{root}/config")
         self._ends: dict[str, int] = {}
+        self._times: dict[str, int] = {}
 
     def __bool__(self) -> bool:
         return bool(self._ends)
@@ -34,9 +36,10 @@ class DeletedTopics:
         """Read the file. Raises StoreError if it is damaged."""
         value = self._files.load(FILE_NAME)
         ends = value.get(MEMBER, {}) if isinstance(value, dict) else {}
-        if not all(isinstance(end, int) for end in ends.values()):
-            raise StoreError(f"{FILE_NAME} holds something else than log offsets")
-        self._ends = dict(ends)
+        times = value.get(TIMES, {}) if isinstance(value, dict) else {}
+        if not all(isinstance(number, int) for number in (*ends.values(), *times.values())):
+            raise StoreError(f"{FILE_NAME} holds something else than log offsets and times")
+        self._ends, self._times = dict(ends), dict(times)
 
     def end(self, topic: str) -> int:
         """Records of the topic that end at or before this belong to a former life; 0 if none."""
@@ -46,11 +49,23 @@ class DeletedTopics:
         """Every topic with its `end`; the last deleted one comes last."""
         return dict(self._ends)
 
-    def add(self, topic: str, log_end: LogOffset, log_min: LogOffset) -> None:
-        """A topic is about to be deleted: durable on return. Raises OSError."""
-        self.note(topic, log_end, self.write(topic, log_end, log_min))
+    def times(self) -> dict[str, int]:
+        """Topic to the time of its last deletion, in epoch ms. Brokers before this member existed
+        recorded no time."""
+        return dict(self._times)
 
-    def write(self, topic: str, log_end: LogOffset, log_min: LogOffset) -> dict[str, int] | None:
+    def deleted_ms(self, topic: str) -> int:
+        """When the topic was last deleted, in epoch ms; 0: never, or the time is not known."""
+        return self._times.get(topic, 0)
+
+    def add(self, topic: str, log_end: LogOffset, log_min: LogOffset, deleted_ms: int = 0) -> None:
+        """A topic is about to be deleted: durable on return. Raises OSError."""
+        kept = self.write(topic, log_end, log_min, deleted_ms)
+        self.note(topic, log_end, kept, deleted_ms)
+
+    def write(
+        self, topic: str, log_end: LogOffset, log_min: LogOffset, deleted_ms: int = 0
+    ) -> dict[str, int] | None:
         """The first half of `add`, on any thread, one at a time: durable on return, and known once
         `note` was called. Returns the entries that are left where some went. Raises OSError.
 
@@ -58,8 +73,12 @@ class DeletedTopics:
         to write whole.
         """
         row = _text(topic) + b":%d" % log_end
+        time_row = _text(topic) + b":%d" % deleted_ms
         gone = [topic] if topic in self._ends else []
-        change = config_changes.change({}, {MEMBER: [row]}, {MEMBER: gone})
+        old_time = [topic] if topic in self._times else []
+        change = config_changes.change(
+            {}, {MEMBER: [row], TIMES: [time_row]}, {MEMBER: gone, TIMES: old_time}
+        )
         fits = len(self._ends) < ENTRIES_MAX
         if fits and self._files.takes(FILE_NAME, len(change)):
             self._files.append(FILE_NAME, [change])
@@ -68,11 +87,17 @@ class DeletedTopics:
         kept[topic] = log_end
         while len(kept) > ENTRIES_MAX:
             del kept[next(iter(kept))]
-        self._files.save(FILE_NAME, {MEMBER: kept})
+        times = {name: self._times[name] for name in kept if name in self._times}
+        self._files.save(FILE_NAME, {MEMBER: kept, TIMES: {**times, topic: deleted_ms}})
         return kept
 
-    def note(self, topic: str, log_end: LogOffset, kept: dict[str, int] | None) -> None:
-        """The second half, on the loop, with what `write` returned."""
+    def note(
+        self, topic: str, log_end: LogOffset, kept: dict[str, int] | None, deleted_ms: int = 0
+    ) -> None:
+        """The second half, on the loop, with the value that `write` returned."""
+        if kept is not None:
+            self._times = {name: at for name, at in self._times.items() if name in kept}
+        self._times[topic] = deleted_ms
         if kept is not None:
             self._ends = kept
             return
@@ -89,7 +114,7 @@ class DeletedTopics:
         if all(end <= log_end for end in self._ends.values()):
             return nothing
         self._ends = {name: min(end, log_end) for name, end in self._ends.items()}
-        return partial(self._files.save, FILE_NAME, {MEMBER: self._ends})
+        return partial(self._files.save, FILE_NAME, {MEMBER: self._ends, TIMES: dict(self._times)})
 
 
 def _text(value: str) -> bytes:

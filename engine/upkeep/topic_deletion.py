@@ -40,6 +40,8 @@ class _Deletion:
     log_end: LogOffset
     is_past: bool
     """Whether it was asked for as of a former end of the log."""
+    deleted_ms: int = 0
+    """When the topic was deleted first, in epoch ms: by the master, where a replica deletes."""
     kept: dict[str, int] | None = None
     told: Later[StoreError | None] = field(default_factory=Later)
 
@@ -59,7 +61,19 @@ class TopicDeletions:
         """Topic to where the log ended when it was deleted, the last deletion at the end."""
         return self._parts.queues.deleted.ends()
 
-    def delete(self, topic: str, now_ms: int, at: int | None = None) -> Later[StoreError | None]:
+    def times(self) -> dict[str, int]:
+        """Topic to the time of its last deletion in epoch ms, 0 where it is not known."""
+        return self._parts.queues.deleted.times()
+
+    def deleted_ms(self, topic: str) -> int:
+        """When the topic was last deleted, in epoch ms; 0: never, or the time is not known.
+
+        A record, note or handle of an earlier pop names queue offsets of a former life."""
+        return self._parts.queues.deleted.deleted_ms(topic)
+
+    def delete(
+        self, topic: str, now_ms: int, at: int | None = None, deleted_ms: int | None = None
+    ) -> Later[StoreError | None]:
         """Remove a topic's queues; resolves when that is durable, or with why it is not: then it is
         to be asked for again, as the topic takes no message. Raises StoreError for a name that no
         folder can have.
@@ -67,6 +81,7 @@ class TopicDeletions:
         `at`: as they were when the log ended there, which was dispatched; None: now. Records from
         there on are of the topic's next life. Their queue units, which were passed over while the
         former queue was in their way, are made again. Nothing is done if the log is cut before.
+        `deleted_ms`: when the master deleted it, in epoch ms; None: now.
         """
         parts = self._parts
         topic_folder(parts.queues.folder, topic)  # before anything is forgotten or begun
@@ -79,7 +94,8 @@ class TopicDeletions:
         for one in (*self._waiting, *([self._current] if self._current else [])):
             if at is not None and one.is_past and (one.topic, one.log_end) == (topic, log_end):
                 return one.told  # a replica hears of it with each answer of its master
-        one = _Deletion(topic, now_ms, log_end, is_past=at is not None)
+        time_ms = now_ms if deleted_ms is None else deleted_ms
+        one = _Deletion(topic, now_ms, log_end, is_past=at is not None, deleted_ms=time_ms)
         self.going.add(topic)
         self._waiting.append(one)
         self._next()
@@ -110,7 +126,7 @@ class TopicDeletions:
 
         def work() -> None:
             uncount()
-            one.kept = deleted.write(one.topic, one.log_end, log_min)
+            one.kept = deleted.write(one.topic, one.log_end, log_min, one.deleted_ms)
 
         self._retention.turn.submit(lambda: work, partial(self._recorded, one))
 
@@ -119,7 +135,7 @@ class TopicDeletions:
         if error is not None:
             self._end(one, error, is_whole=True)
             return
-        queues.deleted.note(one.topic, one.log_end, one.kept)
+        queues.deleted.note(one.topic, one.log_end, one.kept, one.deleted_ms)
         queues.removing.add(one.topic)
         self._step(one)
 

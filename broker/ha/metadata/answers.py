@@ -14,9 +14,10 @@ from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from turbopump.broker.config.config import MAX_QUEUES_OF_TOPIC
-from turbopump.broker.tables.groups import MAX_BEAN, MAX_GROUPS, read_bans
+from turbopump.broker.tables.groups import MAX_BEAN, MAX_GROUPS, read_bans, read_deleted
 from turbopump.broker.tables.topic_attributes import MAX_ATTRIBUTES_TEXT
 from turbopump.broker.tables.topics import (
+    DELETED_TIMES,
     DELETED_TOPICS,
     MAX_DELETED_TOPICS,
     MAX_TOPICS,
@@ -212,11 +213,22 @@ def bans_of(table: Table) -> dict[str, dict[str, int]]:
     return read_bans(table.members)
 
 
+def deleted_groups_of(table: Table) -> dict[str, int]:
+    """Group to the time of its last deletion with its offsets, in epoch ms. Raises BadBody."""
+    return read_deleted(table.members)
+
+
 def deleted_of(table: Table) -> dict[str, LogOffset]:
     """Topic to the end of the log when it was deleted; only masters of ours say so."""
     ends = bodies.table(table.members, DELETED_TOPICS, partial(as_int, name=DELETED_TOPICS))
     last = list(ends.items())[-MAX_DELETED_TOPICS:]
     return {name: LogOffset(end) for name, end in last if end >= 0 and is_folder_name(name)}
+
+
+def deletion_times_of(table: Table) -> dict[str, int]:
+    """Topic to the time of its last deletion at the master, in epoch ms. Raises BadBody."""
+    times = bodies.table(table.members, DELETED_TIMES, partial(as_int, name=DELETED_TIMES))
+    return {name: at_ms for name, at_ms in times.items() if at_ms > 0}
 
 
 def may_count(table: Table) -> bool:

@@ -134,6 +134,7 @@ class MetadataFollower:
         self._following: Following | None = None
         self._left = False
         self._deletions: dict[str, LogOffset] = {}
+        self._deletion_times: dict[str, int] = {}
         self._deletions_due_ms = self._steady_ms = LONG_AGO_MS
         self._now_ms = broker.started_ms
         for table in self._tables():
@@ -398,6 +399,7 @@ class MetadataFollower:
         answers.check_topics(result)
         for name in new:
             self._deletions[name] = new[name]
+        self._deletion_times = answers.deletion_times_of(table)
         for name in gone & mine.keys():
             self._broker.offsets.remove_topic(name)
             self._broker.statistics.forget_topic(name)
@@ -422,7 +424,8 @@ class MetadataFollower:
         # A ban that was lifted is not there either: of the newer table, or of none.
         bans = groups.all_forbidden() if is_older(table.version, version) else banned
         only_here = frozenset(result.keys() - table.entries.keys())
-        groups.adopt(result, bans, _taken(now, version, table.version), only_here)
+        deleted = answers.deleted_groups_of(table)
+        groups.adopt(result, bans, _taken(now, version, table.version), only_here, deleted)
         now.groups = answers.Table(table.version, dict.fromkeys(table.entries), {})
 
     def _before(
@@ -506,7 +509,8 @@ class MetadataFollower:
         for name in due:
             end = self._deletions.pop(name)
             try:
-                told = store.deletions.delete(name, now_ms, end)
+                deleted_ms = self._deletion_times.get(name, 0)
+                told = store.deletions.delete(name, now_ms, end, deleted_ms)
                 store.statistics.forget_topic(name)
                 told.then(partial(self._deleted, name, end))
             except StoreError as error:

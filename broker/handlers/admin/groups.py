@@ -104,10 +104,12 @@ def _put_all(
 
 def _delete_group(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Command:
     header = read_header(DeleteSubscriptionGroupRequest, request.fields)
-    broker.groups.delete(header.group_name, now_ms)
+    broker.groups.delete(header.group_name, now_ms, with_offsets=header.clean_offset)
     broker.statistics.forget_group(header.group_name)
     if header.clean_offset:
-        broker.offsets.remove_group(header.group_name)
+        broker.offsets.remove_group(header.group_name, now_ms)
+        broker.pop.forget_group(header.group_name)
+        broker.fast.acks.forget_all()  # the handler compares handles with the deletion
     return response(request, ResponseCode.SUCCESS)
 
 

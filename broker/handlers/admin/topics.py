@@ -30,6 +30,7 @@ from turbopump.broker.tables.topic_attributes import (
     parse_attributes,
 )
 from turbopump.broker.tables.topics import (
+    DELETED_TIMES,
     DELETED_TOPICS,
     MAX_DELETED_TOPICS,
     MAX_TOPICS,
@@ -251,7 +252,11 @@ def _delete_all(
         if error is not None:
             answered.resolve(response(request, ResponseCode.SYSTEM_ERROR, str(error)))
             return
-        broker.offsets.remove_topic(topic)
+        broker.offsets.remove_topic(topic, now_ms)
+        broker.pop.forget_topic(topic)
+        former = broker.topics.get(topic)
+        for group in broker.consumers.online_groups_of(topic) if former else ():
+            broker.offsets.begin_again(group, topic, former.read_queue_nums)
         broker.topics.delete(topic, now_ms)
         broker.statistics.forget_topic(topic)
         go_on()
@@ -335,6 +340,10 @@ def _all_topics(
     if DELETED_TOPICS in request.fields and not header.topic_seq:
         deleted = broker.store.deletions.ends()
         body[DELETED_TOPICS] = dict(list(deleted.items())[-MAX_DELETED_TOPICS:])
+        times = broker.store.deletions.times()
+        body[DELETED_TIMES] = {
+            name: times[name] for name in body[DELETED_TOPICS] if times.get(name)
+        }
     if QUEUE_COUNTS in request.fields and not header.topic_seq and broker.role.is_master:
         counts = broker.store.idle_counts()
         body[QUEUE_COUNTS] = Lazy(

@@ -68,7 +68,8 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
         if handle.is_ordered:
             return _ack_ordered(broker, request, header, handle, now_ms)
         if broker.groups.get(header.consumer_group) is not None:
-            broker.fast.learn_ack(header.consumer_group, header.topic)
+            ended_ms = broker.pop.lives.ended_ms(header.topic, header.consumer_group)
+            broker.fast.learn_ack(header.consumer_group, header.topic, ended_ms)
         written = broker.pop.acks.add(
             _key(header, handle),
             QueueOffset(header.offset),
@@ -129,6 +130,12 @@ def _checked(
         )
     if _is_late(handle, now_ms):
         raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, LATE)
+    if broker.pop.lives.is_former(header.topic, header.consumer_group, handle.pop_time_ms):
+        raise PopRefused(
+            ResponseCode.NO_MESSAGE,
+            f"topic[{header.topic}] or group[{header.consumer_group}] was deleted since the message"
+            " was popped",
+        )
     return handle
 
 
@@ -248,7 +255,8 @@ def _change(
     offset = QueueOffset(header.offset)
     log, queue_id = broker.pop.log, handle.revive_queue_id
     old = Acknowledgement(_key(header, handle), (offset,))
-    pop_time_ms = _unlike(handle, offset, now_ms)
+    time_ms = broker.pop.lives.pop_time_ms(header.topic, header.consumer_group, now_ms)
+    pop_time_ms = _unlike(handle, offset, time_ms)
     key = old.key._replace(start=offset, pop_time_ms=pop_time_ms)
     new = CheckPoint(key, header.invisible_time, (0,), is_suspended=header.suspend)
     stored = log.add_check_point(new, queue_id, now_ms)
@@ -328,6 +336,8 @@ def _ack_entry(
         check_queue(broker, topic, queue_id, peer)
     except PopRefused:
         return None
+    if broker.pop.lives.is_former(topic, group, given.pop_time_ms):
+        return None  # its messages are gone
     if given.is_ordered and broker.pop.acts:
         return _refused(PutStatus.SERVICE_NOT_AVAILABLE)
     if _is_late(given, now_ms):

@@ -81,6 +81,7 @@ def _learn(broker: BrokerContext, header: PopMessageRequest, wish: PopWish, popp
             header.exp_type,
             names,
             popped.pop_time_ms,
+            broker.pop.lives.ended_ms(wish.topic, wish.group),
         )
 
 

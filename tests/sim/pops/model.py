@@ -15,12 +15,22 @@ class Message:
     """One, as its producer and its consumers know it."""
 
     number: int
+    life: int = 0
+    """How often topic or group had been deleted when it was sent."""
+    is_wanted: bool = True
+    """Whether the group's filter lets it through."""
+    gone_in: int | None = None
+    """The life before which the topic was deleted with it."""
+    may_be_gone: bool = False
+    """Whether a deletion was asked for since it was sent."""
     is_safe: bool = False
     """Whether it was acknowledged to its producer, and cannot be lost."""
     until_ms: int = 0
     """Until when it is hidden, of the hand-outs that were answered; 0: it is not known."""
     is_done: bool = False
     """Whether a consumer was answered, in time, that it is acknowledged."""
+    was_before: bool = False
+    """Whether a consumer said so before the deletion of the group that was asked for last."""
     was_handled: bool = False
     """Whether a consumer ever said so; it may have lost the answer, or have come late."""
     may_double: bool = False
@@ -38,8 +48,31 @@ class Model:
         self.messages: list[Message] = []
         self.acked = self.again = 0
 
-    def popped(self, message: Message, now_ms: int, until_ms: int) -> None:
-        """It was given out to a consumer."""
+    def leave(self, messages: list[Message], *, keep: bool = False) -> list[Message]:
+        """The topic is about to be deleted, or, to `keep` messages, the group with its offsets:
+        those that are concerned. What was handed out or acknowledged does not count from now on."""
+        left = [message for message in messages if message.gone_in is None]
+        for message in left:
+            message.may_double = True
+            message.handles.clear()
+            message.until_ms = 0
+            if keep:
+                message.was_before |= message.was_handled
+                message.was_handled = False
+            else:
+                message.is_safe, message.may_be_gone = False, True
+        return left
+
+    def given_back(self) -> None:
+        """The group was deleted with its offsets: it gets all messages again."""
+        for message in self.messages:
+            message.was_before = message.is_done = False
+
+    def popped(self, message: Message, now_ms: int, until_ms: int, life: int) -> None:
+        """It was given out to a consumer that asked in that life."""
+        is_gone = message.gone_in is not None and message.gone_in <= life
+        assert not is_gone, f"given out after its topic was deleted: {message}"
+        assert message.is_wanted, f"given out past the filter: {message}"
         if not message.may_double:
             assert not message.is_done, f"given out after its acknowledgement: {message}"
             assert now_ms >= message.until_ms, f"given out at {now_ms}, before its time: {message}"
@@ -56,6 +89,8 @@ class Model:
         """The broker's life is over; `reviving`: between a message's copy and the record that says
         so."""
         for message in self.messages:
+            message.was_handled |= message.was_before  # the group may be there as before
+            message.was_before = False
             if power and not self.is_sync:
                 message.is_safe = message.is_done = False
                 message.until_ms = 0
@@ -68,4 +103,5 @@ class Model:
     def settled(self) -> None:
         """Consumers were there for long, and acknowledged all they got."""
         for message in self.messages:
-            assert message.was_handled or not message.is_safe, f"lost: {message}"
+            is_due = message.is_safe and message.is_wanted
+            assert message.was_handled or not is_due, f"lost: {message}"

@@ -5,6 +5,8 @@ from typing import Any
 from tests.sim.planting import Patch, Plant
 from turbopump.broker.pop import service
 from turbopump.broker.pop.hand_outs import HandOut, HandOuts, PoppedQueue
+from turbopump.broker.pop.lives import Lives
+from turbopump.broker.pop.recovered import PoppedOffsets
 from turbopump.broker.pop.revive import ReviveQueue, Stepped
 from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.broker.pop.settled_time import SettledTime
@@ -108,6 +110,37 @@ def _resolved() -> Later[PutStatus]:
     later.resolve(PutStatus.PUT_OK)
     return later
 
+
+def offsets_move_by_check_points_of_a_former_life(patch: Patch) -> None:
+    """After a crash the first messages of a topic that was made again are skipped."""
+    patch.setattr(
+        PoppedOffsets,
+        "counts",
+        lambda self, queue, pop_time_ms: pop_time_ms > self.set_back_ms(queue),
+    )
+
+
+def check_points_of_a_former_life_revive(patch: Patch) -> None:
+    """Messages that lie at their offsets now come again."""
+    patch.setattr(Lives, "has_ended", lambda self, key: False)
+
+
+def handles_of_a_former_life_acknowledge(patch: Patch) -> None:
+    """Each reader of handles, check points and batches asks the same."""
+    patch.setattr(Lives, "is_former", lambda self, topic, group, pop_time_ms: False)
+
+
+def recovery_stops_where_a_filter_passed_over(patch: Patch) -> None:
+    """Acknowledged messages after the gap come again."""
+    patch.setattr(HandOuts, "take_origin", lambda self, queue, start: start)
+
+
+BUGS_OF_TROUBLE: list[Plant] = [
+    offsets_move_by_check_points_of_a_former_life,
+    check_points_of_a_former_life_revive,
+    handles_of_a_former_life_acknowledge,
+    recovery_stops_where_a_filter_passed_over,
+]
 
 BUGS: list[Plant] = [
     acknowledgements_are_kept_in_memory,

@@ -6,6 +6,7 @@ kills, anywhere. In half of the seeds without syncs the fast lane serves what it
 is in `model.py`.
 """
 
+import random
 from typing import Self
 
 from tests.sim.broker.lives import TICK_MS, BrokerLives, SilentLink
@@ -17,6 +18,7 @@ from turbopump.engine.later import Later
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.admin import DeleteSubscriptionGroupRequest, DeleteTopicRequest
 from turbopump.net.wire.headers.pop import (
     AckMessageRequest,
     ChangeInvisibleTimeRequest,
@@ -27,6 +29,9 @@ from turbopump.net.wire.headers.send import SendMessageRequestV2
 from turbopump.net.wire.pop_handles import PopHandle
 
 SETTLE_MS = 60_000
+TROUBLED = 1_000
+"""From this seed on, half of the seeds delete and make topic and group again, and half of them pop
+with a filter. Lower seeds play as before."""
 INVISIBLE_MS = (300, 1_500, 1_500, 6_000, 20_000)
 
 
@@ -55,6 +60,14 @@ class Run(BrokerLives):
             enableRetryTopicV2=rng.choice(("true", "false")),
         )
         self.model = Model(is_sync)
+        trouble = random.Random(f"lives {seed}")
+        is_troubled = seed >= TROUBLED
+        self._remakes = is_troubled and trouble.random() < 0.5
+        self._filters = is_troubled and trouble.random() < 0.5
+        self._trouble = trouble
+        self._old_handles: list[str] = []
+        self._life_number = 0
+        """How often the topic was deleted, or the group was with its offsets."""
         self._asker: NativeAsker | None = None
         self.native_pops = 0
 
@@ -106,6 +119,10 @@ class Run(BrokerLives):
 
     def _act(self) -> None:
         rng = self.rng
+        if self._remakes and self._trouble.random() < 0.05:
+            (self._delete_topic if self._trouble.random() < 0.7 else self._delete_group)()
+            if self._old_handles and self._trouble.random() < 0.5:
+                self._ack_old(self._trouble.choice(self._old_handles))
         draw = rng.random()
         if draw < 0.2:
             for _ in range(5 if self._is_native else 1):
@@ -138,14 +155,18 @@ class Run(BrokerLives):
         self.broker.pop.step(self.now_ms)
 
     def _send(self) -> None:
-        message = Message(len(self.model.messages))
+        message = Message(len(self.model.messages), self._life_number)
         self.model.messages.append(message)
+        is_other = self._filters and self._trouble.random() < 0.5
+        tag = ("B" if is_other else "A") if self._filters else ""
         header = SendMessageRequestV2(
-            "PG", "T", "TBW102", 2, self.rng.randrange(2), 0, self.now_ms, 0, properties=""
-        )
+            "PG", "T", "TBW102", 2, self.rng.randrange(2), 0, self.now_ms, 0,
+            properties=f"TAGS\x01{tag}\x02" if tag else "",
+        )  # fmt: skip
+        message.is_wanted = not is_other
 
         def told(answer: Command | None) -> None:
-            message.is_safe = answer is not None and answer.code == 0
+            message.is_safe = answer is not None and answer.code == 0 and not message.may_be_gone
 
         body = b"%d %s" % (message.number, b"x" * 30)
         self._ask(RequestCode.SEND_MESSAGE_V2, header, body).then(told)
@@ -155,13 +176,15 @@ class Run(BrokerLives):
         # Few at a time: one that finds nothing is the handler's.
         count = 32 if sure else rng.choice((1, 1, 3) if self._is_native else (1, 3, 32))
         header = PopMessageRequest("g", "T", -1, count, invisible_ms, 0, self.now_ms, 0)
-        began_ms = self.now_ms
+        if self._filters:
+            header.exp, header.exp_type = "A", "TAG"
+        began_ms, life = self.now_ms, self._life_number
 
         def told(answer: Command | None) -> None:
             if answer is None or answer.code != 0:
                 return
             for message, handle in self._messages(answer):
-                self.model.popped(message, began_ms, began_ms + invisible_ms)
+                self.model.popped(message, began_ms, began_ms + invisible_ms, life)
                 message.handles.append(handle)
                 if sure:
                     self._ack(message, handle)
@@ -174,6 +197,49 @@ class Run(BrokerLives):
             (self.model.messages[int(each.body.split()[0])], handle)
             for each, handle in handles_of(answer, name)
         ]
+
+    def _ack_old(self, text: str) -> None:
+        """A consumer that was away acknowledges by a handle of a former life."""
+        handle = PopHandle.parse(text)
+        topic = handle.kind.topic_of("T", "g")
+        header = AckMessageRequest("g", topic, handle.queue_id, text, handle.queue_offset or 0)
+
+        def told(answer: Command | None) -> None:
+            is_taken = answer is not None and answer.code == 0
+            assert not is_taken, f"acknowledged by a handle of a former life: {text}"
+
+        self._ask(RequestCode.ACK_MESSAGE, header).then(told)
+
+    def _delete_topic(self) -> None:
+        """What was sent and popped is gone once this is answered; the next send makes the topic."""
+        handles = self._held_handles()
+        gone = self.model.leave(self.model.messages)
+
+        def told(answer: Command | None) -> None:
+            if answer is not None and answer.code == 0:
+                self._life_number += 1
+                self._old_handles += handles
+                for message in gone:
+                    message.gone_in = self._life_number
+
+        self._ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest("T")).then(told)
+
+    def _delete_group(self) -> None:
+        """The next pop makes it, and gets all messages of the topic, those acknowledged too."""
+        handles = self._held_handles()
+        self.model.leave(self.model.messages, keep=True)
+        header = DeleteSubscriptionGroupRequest("g", True)
+
+        def told(answer: Command | None) -> None:
+            if answer is not None and answer.code == 0:
+                self._life_number += 1
+                self._old_handles += handles
+                self.model.given_back()
+
+        self._ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, header).then(told)
+
+    def _held_handles(self) -> list[str]:
+        return [text for message in self.model.messages for text in message.handles]
 
     def _use_one(self) -> None:
         """A consumer has handled a message, or wants more time for it."""

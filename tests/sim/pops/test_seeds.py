@@ -3,12 +3,13 @@
 import pytest
 
 from tests.sim.planting import Plant
-from tests.sim.pops.planted import BUGS
-from tests.sim.pops.suite import run_seed
+from tests.sim.pops.planted import BUGS, BUGS_OF_TROUBLE
+from tests.sim.pops.suite import TROUBLED, run_seed
 from tests.sim.share import check_found, played
 
 SEEDS = range(40)
 SEEDS_OF_BUGS = range(160)
+SEEDS_OF_TROUBLE = range(TROUBLED, TROUBLED + 400)
 
 
 FOUND = (84, 108, 234, 340)
@@ -24,6 +25,16 @@ def test_what_was_found(seed: int) -> None:
 def test_pops() -> None:
     for seed in played(SEEDS):
         run_seed(seed)
+
+
+def test_pops_of_topics_and_groups_that_are_made_again() -> None:
+    for seed in played(SEEDS_OF_TROUBLE[:40]):
+        run_seed(seed)
+
+
+@pytest.mark.parametrize("bug", BUGS_OF_TROUBLE, ids=lambda bug: bug.__name__)
+def test_the_suite_finds_by_its_trouble(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_found(bug, monkeypatch, run_seed, SEEDS_OF_TROUBLE)
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)

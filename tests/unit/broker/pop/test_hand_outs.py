@@ -39,7 +39,7 @@ def test_what_has_no_check_point_is_given_out_again_with_all_behind_it() -> None
 def test_what_a_filter_refuses_moves_the_offset_behind_what_is_under_way() -> None:
     hand_outs, committed = made()
     first = hand_outs.add(QUEUE, QueueOffset(4))
-    hand_outs.skip(QUEUE, QueueOffset(8))
+    hand_outs.skip(QUEUE, QueueOffset(4), QueueOffset(8))
     assert committed == []
     hand_outs.settle(QUEUE, first)
     assert committed == [8]

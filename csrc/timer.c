@@ -103,6 +103,20 @@ int64_t tmr_count(const struct tmr_wheel *wheel, int64_t from, int64_t until)
     return sum;
 }
 
+int64_t tmr_free_tick(const struct tmr_wheel *wheel, int64_t from, int64_t until, int64_t cursor,
+                      int64_t high, int64_t floor)
+{
+    for (; from < until; from++) {
+        const uint8_t *at = slot_at(wheel, from);
+        int64_t tick = be_i64(at + SLOT_TICK_AT), last = be_i64(at + SLOT_LAST_AT);
+        if (tick <= 0 || tick == from || last < 0 || tick < cursor ||
+            (tick < high && last < floor)) {
+            break;
+        }
+    }
+    return from;
+}
+
 static int32_t weight(const struct tmr_unit *unit) { return unit->magic & TMR_DELETE ? -1 : 1; }
 
 /* Numbers of a damaged wheel must not overflow. */
@@ -127,21 +141,23 @@ void tmr_add(const struct tmr_wheel *wheel, uint8_t *buf, int64_t position, stru
     enter(wheel, position, unit, slot);
 }
 
-size_t tmr_replay(const struct tmr_wheel *wheel, const uint8_t *buf, size_t at, size_t end,
-                  int64_t base, int64_t from_tick)
+size_t tmr_replay(const struct tmr_wheel *wheel, uint8_t *buf, size_t at, size_t end, int64_t base,
+                  int64_t from_ms, int *changed)
 {
     struct tmr_unit unit;
+    *changed = 0;
     for (; at < end && end - at >= TMR_UNIT; at += TMR_UNIT) {
         int64_t position = base + (int64_t)at, tick;
         if (!tmr_get(buf + at, position, &unit)) {
             break;
         }
         tick = tmr_tick(wheel, &unit);
-        if (tick > 0 && tick >= from_tick) {
+        if (tick > 0 && unit.write_ms + unit.delay_ms >= from_ms) {
             struct tmr_slot slot = tmr_slot_get(wheel, tick);
-            /* A chain that goes on before what is entered here began there. */
-            if (slot.first < 0 && unit.prev >= 0) {
-                slot.first = unit.prev;
+            if (unit.prev != slot.last) {
+                unit.prev = slot.last;
+                be_put_i64(buf + at + TMR_PREV_AT, unit.prev);
+                *changed = 1;
             }
             enter(wheel, position, &unit, slot);
         }
@@ -245,6 +261,27 @@ void tmr_heap_push(struct tmr_entry *heap, size_t count, struct tmr_entry entry)
     heap[count] = entry;
 }
 
+size_t tmr_heap_keep(struct tmr_entry *heap, size_t count, const int64_t *keep, size_t keep_count)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct tmr_entry entry = heap[i];
+        size_t low = 0, high = keep_count;
+        while (low < high) {
+            size_t middle = (low + high) / 2;
+            if (keep[middle] < entry.tick) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        if (low < keep_count && keep[low] == entry.tick) {
+            tmr_heap_push(heap, kept++, entry);
+        }
+    }
+    return kept;
+}
+
 struct tmr_entry tmr_heap_pop(struct tmr_entry *heap, size_t count)
 {
     struct tmr_entry top = heap[0], last = heap[count - 1];
@@ -292,8 +329,8 @@ void tmr_read_facts(const uint8_t *properties, size_t size, struct tmr_facts *fa
 {
     const uint8_t *at = properties, *end = properties + size;
     int64_t seconds = TMR_NONE, ms = TMR_NONE;
-    facts->out_ms = facts->delay_ms = facts->deliver_ms = TMR_NONE;
-    facts->topic_hash = facts->is_delete = 0;
+    facts->out_ms = facts->delay_ms = facts->deliver_ms = facts->rolled_ms = TMR_NONE;
+    facts->topic_hash = facts->is_delete = facts->is_rolled = 0;
     facts->topic = NULL;
     facts->topic_size = 0;
     while (at < end) {
@@ -315,6 +352,10 @@ void tmr_read_facts(const uint8_t *properties, size_t size, struct tmr_facts *fa
             ms = number(value, value_size);
         } else if (IS("TIMER_DELIVER_MS")) {
             facts->deliver_ms = number(value, value_size);
+        } else if (IS("TIMER_ENQUEUE_MS")) {
+            facts->rolled_ms = number(value, value_size);
+        } else if (IS("TIMER_ROLL_TIMES")) {
+            facts->is_rolled = 1;
         } else if (IS("TIMER_DEL_UNIQKEY")) {
             facts->is_delete = 1;
         } else if (IS("REAL_TOPIC")) {
@@ -324,4 +365,32 @@ void tmr_read_facts(const uint8_t *properties, size_t size, struct tmr_facts *fa
         }
     }
     facts->delay_ms = seconds < 0 ? ms : seconds <= INT64_MAX / 1000 ? seconds * 1000 : INT64_MAX;
+}
+
+/* The widest slots of a writer that this TIMER_OUT_MS can come from: 1, 2 or 5 times a power of
+ * ten. */
+static int64_t widest_ms(int64_t out_ms, int64_t precision_ms)
+{
+    static const int64_t widths[] = {TMR_WIDEST_MS, 5000, 2000, 1000, 500, 200, 100, 50, 20, 10};
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0] && widths[i] > precision_ms; i++) {
+        if (out_ms % widths[i] == 0) {
+            return widths[i];
+        }
+    }
+    return precision_ms;
+}
+
+int64_t tmr_due_ms(const struct tmr_facts *facts, int64_t stored_ms, int64_t precision_ms)
+{
+    int64_t begin_ms = facts->is_rolled ? facts->rolled_ms : stored_ms;
+    int64_t exact_ms = facts->deliver_ms;
+    if (facts->delay_ms >= 0) {
+        exact_ms = begin_ms >= 0 && begin_ms <= INT64_MAX - facts->delay_ms
+                       ? begin_ms + facts->delay_ms
+                       : TMR_NONE;
+    }
+    return exact_ms > facts->out_ms &&
+                   exact_ms <= facts->out_ms + widest_ms(facts->out_ms, precision_ms)
+               ? exact_ms
+               : facts->out_ms + precision_ms;
 }

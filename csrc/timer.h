@@ -87,11 +87,18 @@ int64_t tmr_count(const struct tmr_wheel *wheel, int64_t from, int64_t until);
  * is filled in. */
 void tmr_add(const struct tmr_wheel *wheel, uint8_t *buf, int64_t position, struct tmr_unit *unit);
 
+/* The first tick of [from, until) whose place in the wheel is free, else `until`: the place is
+ * the tick's own, or was never used, or belongs to a slot that was delivered. Slots before `cursor`
+ * were delivered; slots before `high` were delivered except units at `floor` or after it. */
+int64_t tmr_free_tick(const struct tmr_wheel *wheel, int64_t from, int64_t until, int64_t cursor,
+                      int64_t high, int64_t floor);
+
 /* Enter the units of buf[at:end), a part of one file whose first byte is byte `base` of the log,
- * into the slots of ticks from `from_tick` on, as they were when they were added. Stops at the
- * first bytes that are no unit, and gives where. */
-size_t tmr_replay(const struct tmr_wheel *wheel, const uint8_t *buf, size_t at, size_t end,
-                  int64_t base, int64_t from_tick);
+ * into the slots of their times; units before `from_ms` are left out. Each unit's `prev` is set to
+ * the last unit of its slot, because the slots of the writer may have had another length; `changed`
+ * is set to 1 if that changed a byte. Returns the position of the first bytes that are no unit. */
+size_t tmr_replay(const struct tmr_wheel *wheel, uint8_t *buf, size_t at, size_t end, int64_t base,
+                  int64_t from_ms, int *changed);
 
 /* Where the units of buf[at:end) end, without a wheel. */
 size_t tmr_find_end(const uint8_t *buf, size_t at, size_t end, int64_t base);
@@ -129,6 +136,9 @@ int tmr_follow(const struct tmr_wheel *wheel, const uint8_t *buf, size_t size, i
 
 /* A heap of entries, the first due (then the first written) on top; memory is the caller's. */
 void tmr_heap_push(struct tmr_entry *heap, size_t count, struct tmr_entry entry);
+
+/* Remove all entries but those of keep[0:keep_count), which ascends; returns how many stay. */
+size_t tmr_heap_keep(struct tmr_entry *heap, size_t count, const int64_t *keep, size_t keep_count);
 struct tmr_entry tmr_heap_pop(struct tmr_entry *heap, size_t count);
 
 /* What the properties of a timer message say; numbers that are none, or beyond an int64, are
@@ -137,11 +147,19 @@ struct tmr_facts {
     int64_t out_ms;     /* TIMER_OUT_MS */
     int64_t delay_ms;   /* TIMER_DELAY_SEC * 1000, or else TIMER_DELAY_MS */
     int64_t deliver_ms; /* TIMER_DELIVER_MS */
+    int64_t rolled_ms;  /* TIMER_ENQUEUE_MS of a rolled message: when its delay began */
+    int is_rolled;      /* TIMER_ROLL_TIMES is there */
     int32_t topic_hash; /* Java's of REAL_TOPIC, 0 without */
     int is_delete;      /* TIMER_DEL_UNIQKEY is there */
     const uint8_t *topic;
     size_t topic_size; /* 0: there is no REAL_TOPIC */
 };
 void tmr_read_facts(const uint8_t *properties, size_t size, struct tmr_facts *facts);
+
+/* The millisecond at which a message with these facts is due. Its exact time counts where it is
+ * possible with its TIMER_OUT_MS, otherwise the end of its slot. Its writer's slots may have been
+ * wider than these: TIMER_OUT_MS is a multiple of their width, up to TMR_WIDEST_MS. */
+enum { TMR_WIDEST_MS = 10000 };
+int64_t tmr_due_ms(const struct tmr_facts *facts, int64_t stored_ms, int64_t precision_ms);
 
 #endif

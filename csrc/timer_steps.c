@@ -29,7 +29,6 @@ static enum tmr_stop read_waiting(struct tmr_file log, int64_t log_offset, int64
                                   struct waiting *found)
 {
     enum rec_reason reason;
-    int64_t last_ms, exact_ms;
     if (log_offset < log.base || log_offset - log.base >= (int64_t)log.end) {
         return TMR_AWAY;
     }
@@ -46,11 +45,7 @@ static enum tmr_stop read_waiting(struct tmr_file log, int64_t log_offset, int64
         found->row.store_timestamp_ms >= TMR_FAR_MS || found->facts.delay_ms >= TMR_FAR_MS) {
         return TMR_RARE;
     }
-    exact_ms = found->facts.delay_ms >= 0
-                   ? found->row.store_timestamp_ms + found->facts.delay_ms
-                   : found->facts.deliver_ms;
-    last_ms = found->facts.out_ms + precision_ms;
-    found->due_ms = exact_ms > found->facts.out_ms && exact_ms < last_ms ? exact_ms : last_ms;
+    found->due_ms = tmr_due_ms(&found->facts, found->row.store_timestamp_ms, precision_ms);
     return TMR_ALL;
 }
 
@@ -106,8 +101,7 @@ static enum tmr_stop take_in(struct tmr_intake *intake, struct cq_unit queued, s
     tmr_add(wheel, intake->units + done * TMR_UNIT, position, &unit);
     if (tick < intake->scanned) {
         memset(&entry, 0, sizeof entry);
-        entry.due_ms = slot_ms + wheel->precision_ms;
-        entry.due_ms = waiting.due_ms < entry.due_ms ? waiting.due_ms : entry.due_ms;
+        entry.due_ms = waiting.due_ms;
         entry.position = position;
         entry.log_offset = queued.log_offset;
         entry.write_ms = intake->write_ms;
@@ -151,8 +145,7 @@ size_t tmr_order(const struct tmr_walk *walk, size_t done, size_t count,
             if (*stop != TMR_ALL) {
                 break;
             }
-            entry.due_ms += wheel->precision_ms;
-            entry.due_ms = waiting.due_ms < entry.due_ms ? waiting.due_ms : entry.due_ms;
+            entry.due_ms = waiting.due_ms;
         }
         tmr_heap_push(heap, (*heap_count)++, entry);
     }
@@ -286,11 +279,11 @@ static enum tmr_stop deliver(struct tmr_outlet *outlet, const struct tmr_entry *
 
 size_t tmr_deliver(struct tmr_outlet *outlet, struct tmr_entry *heap, size_t *heap_count,
                    size_t count, int64_t precision_ms, struct tmr_file log, int64_t now_ms,
-                   enum tmr_stop *stop)
+                   int64_t until_ms, enum tmr_stop *stop)
 {
     size_t done = 0;
     *stop = TMR_ALL;
-    while (done < count && *heap_count > 0 && heap[0].due_ms <= now_ms) {
+    while (done < count && *heap_count > 0 && heap[0].due_ms <= until_ms) {
         struct tmr_entry due = heap[0];
         if (outlet->tail->refusals != 0 || outlet->tail->memory == NULL ||
             due.magic != TMR_DEFAULT || is_rare_tick(outlet, due.tick)) {

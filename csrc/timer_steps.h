@@ -77,9 +77,10 @@ struct tmr_outlet {
     struct tmr_runs runs;
 };
 
-/* Deliver what is due of the heap, at most `count`; how many were. */
+/* Deliver the entries of the heap that are due until `until_ms`, at most `count`; returns how
+ * many. */
 size_t tmr_deliver(struct tmr_outlet *outlet, struct tmr_entry *heap, size_t *heap_count,
                    size_t count, int64_t precision_ms, struct tmr_file log, int64_t now_ms,
-                   enum tmr_stop *stop);
+                   int64_t until_ms, enum tmr_stop *stop);
 
 #endif

@@ -29,6 +29,10 @@ def read_facts(properties: bytes) -> tuple[int, int, int, bytes, int, bool]:
     """(TIMER_OUT_MS, delay in ms, TIMER_DELIVER_MS, REAL_TOPIC, its hash, whether it recalls
     another message); -1 for a number that is none."""
 
+def read_due(properties: bytes, stored_ms: int, precision_ms: int) -> int:
+    """The millisecond at which a message with these properties is due, if it was stored at
+    `stored_ms` and slots have `precision_ms`."""
+
 class Wheel:
     """The slots of one file; ticks are times divided by the precision."""
 
@@ -61,9 +65,14 @@ class Wheel:
         """Write a unit at `position` of a file that is the log from `base` on, in the slot of
         `write_ms` + `delay_ms`, which is after 0."""
 
-    def replay(self, log: Region, position: int, end: int, base: int, since: int) -> int:
-        """Enter the units of [position, end) into the slots of ticks from `since` on; where they
-        ended."""
+    def replay(self, log: Region, position: int, end: int, base: int, since_ms: int) -> bool:
+        """Enter the units of [position, end) whose time is `since_ms` or later into their slots,
+        and link the units of each slot; whether that changed a unit."""
+
+    def free_tick(self, since: int, until: int, cursor: int, high: int, floor: int) -> int:
+        """The first tick of [since, until) whose place in the wheel is free, else `until`. Slots
+        before `cursor` were delivered; slots before `high`, too, except units at `floor` or after
+        it. At most one round."""
 
     def undo(self, log: Region, position: int, end: int, base: int) -> None:
         """Take the units of [position, end), the last ones, out of their slots."""
@@ -121,6 +130,9 @@ class DueHeap:
     def pop(self) -> tuple[int, int, int, int, int, int]:
         """(due, position, log offset, write time, tick, magic) of the first one."""
 
+    def keep(self, ticks: list[int]) -> None:
+        """Remove the units of all ticks but these, which ascend."""
+
     def clear(self) -> None:
         """None any more, and no memory."""
 
@@ -175,7 +187,9 @@ class TimerSteps:
         precision_ms: int,
         log: LogPart,
         now_ms: int,
+        until_ms: int,
         rare_ticks: tuple[int, ...],
     ) -> tuple[int, list[tuple[bytes, int, int]], list[tuple[int, int]]]:
-        """Append what is due at the end of the commit log, up to `count`; nothing of `rare_ticks`.
+        """Append the messages that are due until `until_ms` at the end of the commit log, up to
+        `count`, with the time `now_ms`; none of `rare_ticks`.
         (how many, (topic, messages, bytes) of each, (tick, how many) of them)."""

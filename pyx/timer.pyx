@@ -50,6 +50,8 @@ cdef extern from "timer.h" nogil:
         int64_t out_ms
         int64_t delay_ms
         int64_t deliver_ms
+        int64_t rolled_ms
+        int is_rolled
         int32_t topic_hash
         int is_delete
         const uint8_t *topic
@@ -69,14 +71,18 @@ cdef extern from "timer.h" nogil:
     int64_t tmr_next_tick(const tmr_wheel *wheel, int64_t since, int64_t until)
     int64_t tmr_count(const tmr_wheel *wheel, int64_t since, int64_t until)
     void tmr_add(const tmr_wheel *wheel, uint8_t *buf, int64_t position, tmr_unit *unit)
-    size_t tmr_replay(const tmr_wheel *wheel, const uint8_t *buf, size_t at, size_t end,
-                      int64_t base, int64_t from_tick)
+    int64_t tmr_free_tick(const tmr_wheel *wheel, int64_t since, int64_t until, int64_t cursor,
+                          int64_t high, int64_t floor)
+    size_t tmr_replay(const tmr_wheel *wheel, uint8_t *buf, size_t at, size_t end, int64_t base,
+                      int64_t from_ms, int *changed)
     size_t tmr_find_end(const uint8_t *buf, size_t at, size_t end, int64_t base)
     void tmr_undo(const tmr_wheel *wheel, const uint8_t *buf, size_t at, size_t end, int64_t base)
     int tmr_follow(const tmr_wheel *wheel, const uint8_t *buf, size_t size, int64_t base,
                    int64_t floor, tmr_walk *walk)
     void tmr_heap_push(tmr_entry *heap, size_t count, tmr_entry entry)
+    size_t tmr_heap_keep(tmr_entry *heap, size_t count, const int64_t *keep, size_t keep_count)
     tmr_entry tmr_heap_pop(tmr_entry *heap, size_t count)
+    int64_t tmr_due_ms(const tmr_facts *facts, int64_t stored_ms, int64_t precision_ms)
     void tmr_read_facts(const uint8_t *properties, size_t size, tmr_facts *facts)
 
 cdef extern from "timer_steps.h" nogil:
@@ -125,7 +131,8 @@ cdef extern from "timer_steps.h" nogil:
         int64_t *ticks
         tmr_runs runs
     size_t tmr_deliver(tmr_outlet *outlet, tmr_entry *heap, size_t *heap_count, size_t count,
-                       int64_t precision_ms, tmr_file log, int64_t now_ms, tmr_stop *stop)
+                       int64_t precision_ms, tmr_file log, int64_t now_ms, int64_t until_ms,
+                       tmr_stop *stop)
 
 UNIT_SIZE = TMR_UNIT
 FILLER_SIZE = TMR_FILLER
@@ -177,6 +184,13 @@ def read_facts(bytes properties) -> tuple:
     topic = (<const char *>facts.topic)[:facts.topic_size] if facts.topic_size else b""
     return (facts.out_ms, facts.delay_ms, facts.deliver_ms, topic, facts.topic_hash,
             facts.is_delete != 0)
+
+
+def read_due(bytes properties, int64_t stored_ms, int64_t precision_ms) -> int:
+    """The millisecond at which a message with these properties is due."""
+    cdef tmr_facts facts
+    tmr_read_facts(<const uint8_t *><char *>properties, <size_t>len(properties), &facts)
+    return tmr_due_ms(&facts, stored_ms, precision_ms)
 
 
 cdef class Wheel:
@@ -232,12 +246,19 @@ cdef class Wheel:
         tmr_add(self.writing(), log.writing(position, TMR_UNIT), base + position, &unit)
 
     def replay(self, Region log, Py_ssize_t position, Py_ssize_t end, int64_t base,
-               int64_t since) -> int:
-        """Enter the units of [position, end) into the slots of ticks from `since` on; where they
-        ended."""
-        cdef const uint8_t *at = log.reading(position, end - position) - position
-        return <Py_ssize_t>tmr_replay(
-            self.writing(), at, <size_t>position, <size_t>end, base, since
+               int64_t since_ms) -> bool:
+        """Enter the units of [position, end) whose time is `since_ms` or later into their slots;
+        whether that changed a unit."""
+        cdef uint8_t *at = log.writing(position, end - position) - position
+        cdef int changed
+        tmr_replay(self.writing(), at, <size_t>position, <size_t>end, base, since_ms, &changed)
+        return changed != 0
+
+    def free_tick(self, int64_t since, int64_t until, int64_t cursor, int64_t high,
+                  int64_t floor) -> int:
+        """The first tick of [since, until) whose place in the wheel is free, else `until`."""
+        return tmr_free_tick(
+            self.reading(), max(since, 0), min(until, since + self.slots), cursor, high, floor
         )
 
     def undo(self, Region log, Py_ssize_t position, Py_ssize_t end, int64_t base) -> None:
@@ -368,6 +389,19 @@ cdef class DueHeap:
         return (entry.due_ms, entry.position, entry.log_offset, entry.write_ms, entry.tick,
                 entry.magic)
 
+    def keep(self, list ticks not None) -> None:
+        """Remove the units of all other ticks."""
+        cdef Py_ssize_t number, count = len(ticks)
+        cdef int64_t *wanted = <int64_t *>PyMem_Malloc(max(count, 1) * sizeof(int64_t))
+        if wanted == NULL:
+            raise MemoryError
+        try:
+            for number in range(count):
+                wanted[number] = ticks[number]
+            self.used = tmr_heap_keep(self.entries, self.used, wanted, <size_t>count)
+        finally:
+            PyMem_Free(wanted)
+
     def clear(self) -> None:
         """None any more, and no memory."""
         PyMem_Free(self.entries)
@@ -459,7 +493,7 @@ cdef class TimerSteps:
 
     def deliver(
         self, DueHeap heap not None, Py_ssize_t count, int64_t precision_ms, LogPart log not None,
-        int64_t now_ms, tuple rare_ticks not None
+        int64_t now_ms, int64_t until_ms, tuple rare_ticks not None
     ) -> tuple[int, list, list]:
         """What is due into the commit log; see the stub."""
         cdef tmr_stop stop
@@ -473,7 +507,7 @@ cdef class TimerSteps:
         self.outlet.runs.count = 0
         done = tmr_deliver(&self.outlet, heap.entries, &heap.used,
                            <size_t>min(max(count, 0), STEPS_MAX), precision_ms, log.reading(),
-                           now_ms, &stop)
+                           now_ms, until_ms, &stop)
         self.is_away = stop == TMR_AWAY
         return <Py_ssize_t>done, runs_of(&self.outlet.runs), ticks_of(self.ticks, done)
 

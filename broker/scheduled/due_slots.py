@@ -41,6 +41,8 @@ SCANNED_PER_STEP: Final = 1 << 16
 AHEAD_MS: Final = 500
 RECALLS_MAX: Final = kernel.RECALLS
 """Of one slot: beyond that a message is delivered although it was recalled."""
+ASIDE_MAX: Final = 1_024
+"""Slots that were begun and are kept when the clock is set back."""
 MAX_FLOORS: Final = 64
 """Steps back of the clock that are remembered at once. With more of them something may be delivered
 twice."""
@@ -100,6 +102,11 @@ class DueSlots:
         """Tick to the position from which on the rest of a slot is to be taken out."""
         self._recalls: dict[int, set[str]] = {}
         self._floors: list[tuple[int, int]] = []
+        self._begun: set[int] = set()
+        """Slots of which something was delivered, from the cursor on."""
+        self._aside: set[int] = set()
+        """Slots that were begun before the clock was set back: the rest of them stays in the
+        heap."""
         self.cursor = self.high = self._scanned = 0
 
     def begin(self, read_tick: int, now_tick: int) -> None:
@@ -108,12 +115,25 @@ class DueSlots:
         self.cursor = self.high = self._scanned = read_tick
         self.watch_clock(now_tick)
 
+    def resume(self, cursor: int, floors: tuple[tuple[int, int], ...]) -> None:
+        """After `begin`: slots were read anew from `cursor` on when the broker stopped."""
+        self.cursor = self._scanned = min(cursor, self.cursor)
+        self._floors = list(floors)
+
+    @property
+    def floors(self) -> tuple[tuple[int, int], ...]:
+        """(slot, position) of each step back of the clock: units before the position, of slots
+        before that one, were delivered."""
+        return tuple(self._floors)
+
     def stop(self) -> None:
         """Another broker delivers."""
         self.heap.clear()
         self._loading = None
         for table in (self._waiting, self._parts, self._recalls):
             table.clear()
+        self._begun.clear()
+        self._aside.clear()
         self._floors.clear()
 
     @property
@@ -134,6 +154,30 @@ class DueSlots:
             self._floors.append((self.cursor, self._files.log_end))
         self.high = max(self.high, self.cursor)
         self.cursor = self._scanned = now_tick
+        self._unload()
+
+    def _unload(self) -> None:
+        """Slots that were taken out for a time that is now later go back: the heap has room for the
+        slots that come first. A slot that was begun stays, or its messages would be delivered
+        twice."""
+        kept = {tick for tick in self._waiting if tick in self._begun}
+        if len(kept) > ASIDE_MAX or sum(self._waiting[tick] for tick in kept) > ROOM // 4:
+            logger.warning("the clock was set back: some timers are delivered twice")
+            kept = set()
+        self.heap.keep(sorted(kept))
+        if self._loading is not None and self._loading.tick not in kept:
+            self._loading = None
+        for table in (self._waiting, self._parts, self._recalls):
+            for tick in [tick for tick in table if tick not in kept]:
+                del table[tick]  # type: ignore[attr-defined]
+        self._begun, self._aside = set(kept), kept
+
+    def free_tick(self, tick: int) -> int | None:
+        """The first tick from `tick` on whose place in the wheel holds no waiting unit of another
+        round; None: there is none within a round of the cursor."""
+        high, floor = self._floors[0] if self._floors else (0, 0)
+        found = self._files.free_tick(tick, self.cursor, high, floor)
+        return found if found - self.cursor < self._files.slots else None
 
     def added(self, due: Due) -> None:
         """A unit was added to a slot: what is read already has it, too."""
@@ -166,6 +210,7 @@ class DueSlots:
         """So many units of each tick were delivered from the heap."""
         for tick, count in ticks:
             self._waiting[tick] -= count
+            self._begun.add(tick)
 
     @property
     def recalled_ticks(self) -> tuple[int, ...]:
@@ -204,7 +249,8 @@ class DueSlots:
 
     def _find(self, until: int) -> bool:
         """Begin with the next slot that has units; False if there is none yet."""
-        if len(self.heap) >= ROOM // 2 or len(self._waiting) >= SLOTS_MAX:
+        taken = len(self._waiting) - len(self._aside)
+        if len(self.heap) >= ROOM // 2 or taken >= SLOTS_MAX:
             return False
         until = min(until, self._scanned + SCANNED_PER_STEP)
         while self._scanned < until:
@@ -250,7 +296,7 @@ class DueSlots:
             due_ms = tick * self._precision_ms
             if not magic & kernel.ROLL:
                 found = self._due_of(LogOffset(log_offset))
-                due_ms = due_ms if found is None else min(found, due_ms + self._precision_ms)
+                due_ms = due_ms if found is None else found
             self._push(Due(due_ms, position, LogOffset(log_offset), write_ms, tick, magic))
             cost, loading.done = cost + 1, loading.done + 1
         if loading.is_done:
@@ -282,6 +328,7 @@ class DueSlots:
     def done(self, due: Due) -> None:
         """It was delivered, or never will be."""
         self._waiting[due.tick] -= 1
+        self._begun.add(due.tick)
 
     def topic_hash_of(self, due: Due) -> int | None:
         """The hash of a unit's topic, which the unit has; None if the unit is gone."""
@@ -303,6 +350,8 @@ class DueSlots:
         for tick in [tick for tick in self._waiting if tick < cursor]:
             del self._waiting[tick]
             self._recalls.pop(tick, None)
+            self._begun.discard(tick)
+            self._aside.discard(tick)
         while self._floors and self._floors[-1][0] <= cursor:
             self._floors.pop()
         self.high = max(self.high, cursor)

@@ -64,14 +64,14 @@ class TimerDeliveries:
         self.lost = 0
         """Timers whose files were removed before their time, since the start."""
 
-    def step(self, now_ms: int) -> bool:
-        """Deliver what is due; whether more is due now."""
+    def step(self, now_ms: int, until_ms: int) -> bool:
+        """Deliver messages that are due until `until_ms`; whether there are more of them."""
         slots, left = self._slots, DELIVERED_PER_STEP
         while left > 0:
             due_ms = slots.next_due_ms
-            if due_ms is None or due_ms > now_ms:
+            if due_ms is None or due_ms > until_ms:
                 return False
-            many = self._deliver_many(left * NATIVE_SPEED, now_ms)
+            many = self._deliver_many(left * NATIVE_SPEED, now_ms, until_ms)
             if many:
                 left -= -(-many // NATIVE_SPEED)
                 continue
@@ -83,14 +83,14 @@ class TimerDeliveries:
             slots.done(due)
         return True
 
-    def _deliver_many(self, most: int, now_ms: int) -> int:
+    def _deliver_many(self, most: int, now_ms: int, until_ms: int) -> int:
         """Deliver messages with nothing unusual about them; how many."""
         store, slots = self._store, self._slots
         if store.deletions.going or isinstance(self._role.admit(), PutStatus):
             return 0
         if store.refusal(now_ms) is not None:
             return 0
-        done = self._batches.deliver(slots.heap, most, now_ms, slots.recalled_ticks)
+        done = self._batches.deliver(slots.heap, most, now_ms, until_ms, slots.recalled_ticks)
         slots.done_many(done.ticks)
         for topic, messages, _size in done.topics:
             self._metrics.add(text_of(topic), -messages, now_ms)
@@ -153,7 +153,7 @@ class TimerDeliveries:
         """What is appended when its slot is over; None: it names nothing."""
         record, facts, properties = waiting
         if due.magic & kernel.ROLL:
-            return rolled(record, properties, due.write_ms, now_ms)
+            return rolled(record, properties, now_ms)
         found = delivered(record, properties, due.write_ms, now_ms)
         if found is None or facts.is_recall:
             logger.warning("timer at %d has no target: dropped", due.log_offset)

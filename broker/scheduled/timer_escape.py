@@ -63,12 +63,12 @@ class TimerEscape:
         """This replica acts no more: of what is on its way no answer counts."""
         self._is_over = True
 
-    def step(self, now_ms: int) -> bool:
-        """Send what is due; whether more may be sent at once."""
+    def step(self, now_ms: int, until_ms: int) -> bool:
+        """Send timers that are due until `until_ms`; whether more may be sent at once."""
         self._again(now_ms)
         for _ in range(SENT_PER_STEP):
             due_ms = self._slots.next_due_ms
-            if due_ms is None or due_ms > now_ms or not self._has_room:
+            if due_ms is None or due_ms > until_ms or not self._has_room:
                 return False
             self._send(self._slots.pop(), 0, now_ms)
         return True

@@ -15,7 +15,7 @@ from turbopump.engine.types import NewMessage
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.pyx.record import MAX_PROPERTIES, Record
-from turbopump.pyx.timer import read_facts
+from turbopump.pyx.timer import read_due, read_facts
 
 TIMER_PROPERTIES: Final = (
     names.TIMER_DELAY_SEC,
@@ -91,13 +91,10 @@ def _deliver_ms(properties: dict[str, str], now_ms: int) -> int | None:
 
 def read_waiting(record: Record, precision_ms: int) -> TimerFacts | None:
     """What a record of TIMER_TOPIC says; None if it is none that can be delivered."""
-    out_ms, delay_ms, deliver_ms, topic, topic_hash, is_recall = read_facts(record.properties)
+    out_ms, _delay, _deliver, topic, topic_hash, is_recall = read_facts(record.properties)
     if not 0 <= out_ms < FAR_MS or not topic or record.topic != _TOPIC_BYTES:
         return None
-    # A delay counts from when the message was stored, or from a millisecond before.
-    exact_ms = record.store_timestamp_ms + delay_ms if delay_ms >= 0 else deliver_ms
-    last_ms = out_ms + precision_ms
-    due_ms = exact_ms if out_ms < exact_ms < last_ms else last_ms
+    due_ms = read_due(record.properties, record.store_timestamp_ms, precision_ms)
     return TimerFacts(out_ms, due_ms, topic, topic_hash, is_recall)
 
 
@@ -134,12 +131,15 @@ def delivered(
     return _again(record, properties, topic, int(queue), write_ms, now_ms)
 
 
-def rolled(record: Record, properties: dict[str, str], write_ms: int, now_ms: int) -> NewMessage:
+def rolled(record: Record, properties: dict[str, str], now_ms: int) -> NewMessage:
     """The message for the second part of its wait."""
     times = properties.get(names.TIMER_ROLL_TIMES, "")
     count = int(times) if _QUEUE_ID.fullmatch(times) else 0
+    # TIMER_ENQUEUE_MS of a rolled message is when its delay began, so that its exact time is known.
+    began = properties.get(names.TIMER_ENQUEUE_MS, "") if count else ""
+    began_ms = int(began) if _INT64.fullmatch(began) else record.store_timestamp_ms
     properties[names.TIMER_ROLL_TIMES] = str(count + 1)
-    return _again(record, properties, TIMER_TOPIC, 0, write_ms, now_ms)
+    return _again(record, properties, TIMER_TOPIC, 0, began_ms, now_ms)
 
 
 def _again(

@@ -27,18 +27,15 @@ from turbopump.broker.scheduled.due_slots import ROOM, Due, DueSlots
 from turbopump.broker.scheduled.progress import SafeProgress
 from turbopump.broker.scheduled.timer_deliveries import TimerDeliveries, text_of
 from turbopump.broker.scheduled.timer_escape import TimerEscape
-from turbopump.broker.scheduled.timer_messages import (
-    TimerFacts,
-    read_waiting,
-    recall_key,
-)
+from turbopump.broker.scheduled.timer_messages import TimerFacts, read_waiting, recall_key
 from turbopump.broker.scheduled.timer_progress import (
     TimerProgress,
-    before,
     oldest_timer,
+    progress_before,
     progress_of,
     version_of,
 )
+from turbopump.broker.scheduled.timer_reading import TimerReading
 from turbopump.broker.scheduled.timer_status import (
     TimerCounts,
     TimerStatus,
@@ -51,15 +48,10 @@ from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.store import Store
 from turbopump.engine.timer import timer_metrics
 from turbopump.engine.timer.timer_batches import SlotWindow, TimerBatches
-from turbopump.engine.timer.timer_check import TimerCheckpoint
+from turbopump.engine.timer.timer_check import SteppedClock, TimerCheckpoint
 from turbopump.engine.timer.timer_files import BLANK_SLOTS, TIMER_TOPIC, TimerFiles
 from turbopump.engine.timer.timer_metrics import TimerMetrics, TimerTotals
-from turbopump.engine.types import (
-    LONG_AGO_MS,
-    LogOffset,
-    QueueOffset,
-    QueueUnit,
-)
+from turbopump.engine.types import LONG_AGO_MS, LogOffset, QueueOffset, QueueUnit
 from turbopump.net.wire.topics import DataVersion
 from turbopump.pyx import timer as kernel
 
@@ -111,6 +103,7 @@ class Timers:
         self._delivered = TimerProgress()
         """Of before this reign: of it nothing is put into the wheel again."""
         self._held: tuple[QueueOffset, int] | None = None
+        self._reading = TimerReading()
         self._all_until_ms = 0
         self._flush_due_ms = self._expire_due_ms = LONG_AGO_MS
         self._metrics_saved = 0
@@ -220,7 +213,8 @@ class Timers:
         end = QueueOffset(self._store.next_queue_offset(TIMER_TOPIC, 0))
         self._files.rewind(end)
         self._newer = None
-        self._kept.replace(before(self._kept.current, end), before(self._kept.safe, end))
+        kept = self._kept
+        kept.replace(progress_before(kept.current, end), progress_before(kept.safe, end))
 
     # Steps
 
@@ -242,14 +236,17 @@ class Timers:
         now_tick = now_ms // self._precision_ms
         if not self._leads:
             self._begin(now_tick, acts=acts)
+            end = QueueOffset(self._store.next_queue_offset(TIMER_TOPIC, 0))
+            self._reading.begin(end, now_ms)
         slots = self._slots
         slots.watch_clock(now_tick)
         more = self._enqueue(now_ms, steady_ms)
+        until_ms = self._read_until_ms(now_ms)
         if not self._config.timer_stop_dequeue:
             more |= slots.load(now_ms)
             more |= self._take_rolls()
-            more |= (self._escaping or self._deliveries).step(now_ms)
-        slots.advance(now_tick)
+            more |= (self._escaping or self._deliveries).step(now_ms, until_ms)
+        slots.advance(until_ms // self._precision_ms)
         if not slots.is_late and not self._late:
             self._held = None
         self._advance(self._progress())
@@ -257,6 +254,14 @@ class Timers:
         if more or due_ms is None:
             return 0 if more else None
         return due_ms - now_ms if due_ms > now_ms else None
+
+    def _read_until_ms(self, now_ms: int) -> int:
+        """Timers that are due until then may be delivered, see TimerReading."""
+        store = self._store
+        read = max(self._files.queue_offset, store.min_queue_offset(TIMER_TOPIC, 0))
+        end = QueueOffset(store.max_queue_offset(TIMER_TOPIC, 0))
+        self._reading.note(QueueOffset(read), end, now_ms)
+        return self._reading.until_ms(now_ms)
 
     def delivered_ms(self, now_ms: int) -> int:
         """The time up to which each timer was delivered that was stored before it; 0 while that is
@@ -307,13 +312,27 @@ class Timers:
         if not read_tick:  # there was no timer yet, or a checkpoint was lost
             read_tick = max(1, now_tick - self._ring // 2 + BLANK_SLOTS)
             read_tick = read_tick if self._files.exists else max(1, now_tick)
-        self._slots.begin(read_tick, now_tick)
+        self._start_slots(read_tick, now_tick, is_ours=newer is None)
         self._newer = self._rolls = None
         if newer is not None:
             since = max(ours.read_ms // self._precision_ms, read_tick - self._ring // 2, 1)
             self._rolls = self._passed_rolls(since, read_tick)
             if self._files.queue_offset > newer.queue_offset:
                 self._files.rewind(newer.queue_offset)
+
+    def _start_slots(self, read_tick: int, now_tick: int, *, is_ours: bool) -> None:
+        stepped, files = self._files.stepped, self._files
+        ours = self._kept.current
+        if stepped is not None and not (is_ours and ours.position >= 0 and now_tick < read_tick):
+            files.rewind(ours.queue_offset)
+            stepped = None
+        files.stepped = None
+        if stepped is None:
+            self._slots.begin(read_tick, now_tick)
+            return
+        self._slots.begin(read_tick, read_tick)
+        self._slots.resume(stepped.cursor, stepped.floors)
+        self._held = ours.queue_offset, ours.position
 
     def _passed_rolls(self, since: int, until: int) -> Iterator[Due | None]:
         """Second parts of long waits, in slots that another broker has passed: it may have theirs
@@ -419,8 +438,13 @@ class Timers:
         is_late = self._leads and tick < self._slots.cursor
         if self._leads:
             tick = max(tick, self._slots.cursor)
-            if not self._fits(tick):
+            if tick - self._slots.cursor >= self._ring:  # after a stop of almost two weeks
+                tick = self._slots.cursor + self._ring // 2
+                magic |= kernel.ROLL
+            free = self._slots.free_tick(tick)
+            if free is None:
                 return False
+            tick = free
         tick = max(tick, 1)
         slot_ms = tick * self._precision_ms
         if not -_DELAY_MAX_MS <= slot_ms - write_ms <= _DELAY_MAX_MS:
@@ -438,19 +462,9 @@ class Timers:
         self.enqueued.add(text_of(waiting.topic), 1)
         self.metrics.add(text_of(waiting.topic), -1 if waiting.is_recall else 1, now_ms)
         if self._leads:
-            due_ms = min(waiting.due_ms, slot_ms + self._precision_ms)
-            due_ms = slot_ms if magic & kernel.ROLL else due_ms
+            due_ms = slot_ms if magic & kernel.ROLL else waiting.due_ms
             self._slots.added(Due(due_ms, position, log_offset, write_ms, tick, magic))
         return True
-
-    def _fits(self, tick: int) -> bool:
-        """Whether no unit waits in the slot for another round: after a stop of almost two weeks, or
-        a clock that was set back by as much, timers wait in their queue."""
-        slots = self._slots
-        if tick - slots.cursor >= self._ring:
-            return False
-        window = self._roll_ms // self._precision_ms
-        return not slots.is_late or slots.high + window - tick < self._ring
 
     def _slot(self, waiting: TimerFacts, write_ms: int) -> tuple[int, int]:
         """(time of the slot, magic): what is due beyond the window waits in two parts, of which the
@@ -522,7 +536,7 @@ class Timers:
     def _checkpoint(self) -> TimerCheckpoint:
         safe, version, files = self._kept.safe, self.data_version, self._files
         position, queue_offset = safe.position, safe.queue_offset
-        if position < 0 or not self._leads:
+        if position < 0 or not (self._leads or files.stepped):
             position, queue_offset = files.log_end, files.queue_offset
         return TimerCheckpoint(
             safe.read_ms,
@@ -561,7 +575,11 @@ class Timers:
         if not self._enabled:
             return
         self._kept.settle_last()
-        self._files.close(self._checkpoint())
+        stepped, slots, files = None, self._slots, self._files
+        is_late = self._leads and self._escaping is None and self._held is not None
+        if is_late and slots.floors and self._kept.safe == self._kept.current:
+            stepped = SteppedClock(slots.cursor, files.log_end, files.queue_offset, slots.floors)
+        files.close(self._checkpoint(), stepped)
         metrics = self.take_metrics()
         if metrics is not None:
             self._config_files.save(timer_metrics.FILE_NAME, metrics)

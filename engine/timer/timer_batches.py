@@ -87,15 +87,15 @@ class TimerBatches:
             table.open_slot(slot)
 
     def deliver(
-        self, heap: DueHeap, count: int, now_ms: int, rare_ticks: tuple[int, ...]
+        self, heap: DueHeap, count: int, now_ms: int, until_ms: int, rare_ticks: tuple[int, ...]
     ) -> TimersDone:
-        """Append what is due, up to `count` messages, of slots but `rare_ticks`. They can be read
-        as those of `Store.append`."""
+        """Append up to `count` messages that are due until `until_ms`, none of the slots
+        `rare_ticks`. They can be read as those of `Store.append`."""
         log = self._part(heap.log_offset)
         if log is None or self._has_crc:
             return NOTHING
         taken = TimersDone(
-            *self._steps.deliver(heap, count, self._precision_ms, log, now_ms, rare_ticks)
+            *self._steps.deliver(heap, count, self._precision_ms, log, now_ms, until_ms, rare_ticks)
         )
         if taken.messages:
             for topic, messages, size in taken.topics:

@@ -8,6 +8,9 @@ Layout, big endian, one page (RocketMQ: store/timer/TimerCheckpoint); ours lie b
     0 lastReadTimeMs    8 lastTimerLogFlushPos    16 lastTimerQueueOffset
     24 masterTimerQueueOffset    32 stateVersion    40 timestamp    48 counter
     2048 magic    2056 milliseconds of a slot    2064 CRC-32 of bytes 0-55
+    2112 magic    2120 milliseconds of a slot    2128 cursor    2136 end of the log
+    2144 queue offset    2152 number of floors   2156 slot and position of each (16 bytes)
+         then CRC-32 of bytes 0-55 and of these
 
 Ours say that the wheel is whole, as after a clean stop. A broker of RocketMQ that used the store
 since has changed the numbers and left ours, so they do not fit any more.
@@ -27,6 +30,11 @@ _OLD_SIZE: Final = 32
 """Of a broker before the version was added."""
 _OURS_AT: Final = 2048
 _OURS: Final = struct.Struct(">qqI")
+_STEPPED_AT: Final = 2112
+_STEPPED: Final = struct.Struct(">5qi")
+_FLOOR: Final = struct.Struct(">2q")
+_STEPPED_MAGIC: Final = 0x5475_7262_6F70_0003
+FLOORS_MAX: Final = 64
 _MAGIC: Final = 0x5475_7262_6F70_0002
 
 
@@ -91,3 +99,50 @@ def save(files: Files, root: str, checkpoint: TimerCheckpoint, whole_ms: int = 0
 
 def _mark(checkpoint: TimerCheckpoint, precision_ms: int) -> bytes:
     return _OURS.pack(_MAGIC, precision_ms, crc32(checkpoint.encode()))
+
+
+class SteppedClock(NamedTuple):
+    """How slots were read at a clean stop while the clock was behind an earlier time: slots before
+    `cursor` were delivered; of slots before `floors[n][0]` units before position `floors[n][1]`,
+    too. All messages before `queue_offset` have their unit before `log_end`."""
+
+    cursor: int
+    log_end: int
+    queue_offset: QueueOffset
+    floors: tuple[tuple[int, int], ...]
+
+
+def save_stepped(
+    files: Files, root: str, checkpoint: TimerCheckpoint, precision_ms: int, stepped: SteppedClock
+) -> None:
+    """Write the page with a stepped clock, and make it durable; the checkpoint is the one that
+    counts for a broker of RocketMQ and after a crash. Raises OSError."""
+    save(files, root, checkpoint)
+    path = f"{root}/config/{FILE_NAME}"
+    files.write(path, _stepped(checkpoint, precision_ms, stepped), _STEPPED_AT)
+    files.sync(path)
+
+
+def load_stepped(
+    files: Files, root: str, checkpoint: TimerCheckpoint, precision_ms: int
+) -> SteppedClock | None:
+    """The stepped clock of the file; None if it has none, or if the checkpoint or the precision was
+    changed since. Raises OSError."""
+    path = f"{root}/config/{FILE_NAME}"
+    data = files.read(path)[_STEPPED_AT:] if files.exists(path) else b""
+    if len(data) < _STEPPED.size:
+        return None
+    magic, _precision, cursor, log_end, queue_offset, count = _STEPPED.unpack_from(data)
+    if magic != _STEPPED_MAGIC or not 0 < count <= FLOORS_MAX:
+        return None
+    floors = tuple(_FLOOR.iter_unpack(data[_STEPPED.size : _STEPPED.size + count * _FLOOR.size]))
+    found = SteppedClock(cursor, log_end, QueueOffset(queue_offset), floors)
+    wanted = _stepped(checkpoint, precision_ms, found)
+    return found if data[: len(wanted)] == wanted else None
+
+
+def _stepped(checkpoint: TimerCheckpoint, precision_ms: int, stepped: SteppedClock) -> bytes:
+    cursor, log_end, queue_offset, floors = stepped
+    numbers = precision_ms, cursor, log_end, queue_offset, len(floors)
+    body = _STEPPED.pack(_STEPPED_MAGIC, *numbers) + b"".join(_FLOOR.pack(*one) for one in floors)
+    return body + crc32(checkpoint.encode() + body).to_bytes(4, "big")

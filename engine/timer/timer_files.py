@@ -26,7 +26,7 @@ from turbopump.engine.disk.flush import Disk, DiskLane
 from turbopump.engine.disk.segments import file_size_in
 from turbopump.engine.store import Store
 from turbopump.engine.timer import timer_check
-from turbopump.engine.timer.timer_check import TimerCheckpoint
+from turbopump.engine.timer.timer_check import SteppedClock, TimerCheckpoint
 from turbopump.engine.timer.timer_log import TimerLog
 from turbopump.engine.types import LogOffset, QueueOffset, StoreError
 from turbopump.pyx import timer as kernel
@@ -72,6 +72,8 @@ class TimerFiles:
         """Called when what `ready` asked for was made."""
         self.checkpoint = TimerCheckpoint()
         """What the file says."""
+        self.stepped: SteppedClock | None = None
+        """Of the last clean stop, see SteppedClock; the wheel has the units of its time."""
         self.queue_offset = QueueOffset(0)
         """Messages of the queue before this one are in the wheel, or were delivered."""
 
@@ -99,6 +101,8 @@ class TimerFiles:
             if self._wheel_file is not None:
                 self._remove_wheel()
             return
+        if self._resume(check) and not void:
+            return
         is_whole = is_whole and log.end == check.log_position and not void
         end = min(log.end, log.position_before(self._bound(check.queue_offset)))
         if end < log.end or void or log.segments.end > log.end:
@@ -116,6 +120,26 @@ class TimerFiles:
         # The mark of a clean stop goes before a byte is changed.
         timer_check.save(files, root, self._now_true(check))
         self._remove_durably(void)
+
+    def _resume(self, check: TimerCheckpoint) -> bool:
+        """Take wheel and log as a clean stop left them while the clock was behind; False if it did
+        not."""
+        files, root, log = self._files, self._config.root, self._log
+        precision_ms = self._config.timer_precision_ms
+        stepped = timer_check.load_stepped(files, root, check, precision_ms)
+        if stepped is None or log.end != stepped.log_end:
+            return False
+        mapped = self._open_wheel()
+        if mapped is None or mapped.size != self._wheel_size:
+            if mapped is not None:
+                mapped.close()
+            return False
+        log.reserve()
+        mapped.reserve(0, mapped.size)
+        self._wheel_file, self._wheel = mapped, Wheel(mapped.region, precision_ms)
+        self.stepped, self.queue_offset = stepped, stepped.queue_offset
+        timer_check.save(files, root, check)
+        return True
 
     def _now_true(self, check: TimerCheckpoint) -> TimerCheckpoint:
         check = check._replace(log_position=self._log.end, queue_offset=self.queue_offset)
@@ -138,11 +162,11 @@ class TimerFiles:
         log = self._log
         if self._wheel_file is not None:
             self._remove_wheel()
-        since = check.read_ms // self._config.timer_precision_ms
         mapped = self._wheel_file = self._make_wheel()
         wheel = self._wheel = Wheel(mapped.region, self._config.timer_precision_ms)
         for region, position, stop, base in log.parts():
-            wheel.replay(region, position, stop, base, since)
+            if wheel.replay(region, position, stop, base, check.read_ms):
+                log.mark_changed(base)
         last = log.last_unit
         if last is None:
             if check.log_position:
@@ -319,6 +343,9 @@ class TimerFiles:
     def rewind(self, queue_offset: QueueOffset) -> None:
         """Take the units of the messages from `queue_offset` on back, or those whose records the
         commit log has no more. Nothing can be added until that is durable. Raises OSError."""
+        if self.stepped is not None:
+            queue_offset = min(queue_offset, self.checkpoint.queue_offset)
+            self.stepped = None
         self.queue_offset = QueueOffset(min(self.queue_offset, queue_offset))
         log, wheel = self._log, self._wheel
         position = log.position_before(self._bound(self.queue_offset))
@@ -355,6 +382,13 @@ class TimerFiles:
     def count(self, tick: int) -> int:
         """How many messages wait in one slot."""
         return 0 if self._wheel is None else self._wheel.slot(tick)[2]
+
+    def free_tick(self, tick: int, cursor: int, high: int, floor: int) -> int:
+        """The first tick from `tick` on whose place in the wheel is free, less than one round after
+        it; see Wheel.free_tick."""
+        if self._wheel is None:
+            return tick
+        return self._wheel.free_tick(tick, tick + self.slots, cursor, high, floor)
 
     def walk(self, tick: int, floor: int, room: int) -> SlotWalk:
         """The units of a tick at positions from `floor` on; the `room` oldest of them are kept."""
@@ -438,9 +472,9 @@ class TimerFiles:
         if path is not None:
             self._void.append(path)
 
-    def close(self, checkpoint: TimerCheckpoint) -> None:
+    def close(self, checkpoint: TimerCheckpoint, stepped: SteppedClock | None = None) -> None:
         """All durable, with the mark of a clean stop; the store is closed, and the disk waited for.
-        Raises OSError."""
+        `stepped` if the clock is behind an earlier time. Raises OSError."""
         self._making.finish()
         self._saving.finish()
         wheel, spare = self._wheel_file, self._spare
@@ -453,7 +487,12 @@ class TimerFiles:
                     self._void.append(spare[1].path)
                 is_whole = checkpoint.log_position == self._log.end
                 precision_ms = self._config.timer_precision_ms if is_whole else 0
-                timer_check.save(files, self._config.root, checkpoint, precision_ms)
+                root = self._config.root
+                if stepped is not None and not is_whole:
+                    precision_ms = self._config.timer_precision_ms
+                    timer_check.save_stepped(files, root, checkpoint, precision_ms, stepped)
+                else:
+                    timer_check.save(files, root, checkpoint, precision_ms)
                 self._remove_durably([path for path in self._void if files.exists(path)])
         finally:
             for mapped in (wheel, spare[1] if spare is not None else None):

@@ -191,6 +191,10 @@ class TimerLog:
         self._dirty.clear()
         return paths
 
+    def mark_changed(self, start: int) -> None:
+        """The file that begins at `start` has to be synced."""
+        self._dirty.add(start)
+
     def mark_dirty(self, paths: list[str]) -> None:
         """They could not be synced."""
         known = {self.segments.path(start): start for start in self.segments.starts()}

@@ -3,10 +3,11 @@
 from typing import Any
 
 from tests.sim.planting import Patch, Plant
-from turbopump.broker.scheduled import progress, timers
+from turbopump.broker.scheduled import progress
 from turbopump.broker.scheduled.delay import DelayedMessages
 from turbopump.broker.scheduled.due_slots import Due, DueSlots
 from turbopump.broker.scheduled.timer_deliveries import TimerDeliveries
+from turbopump.broker.scheduled.timer_progress import TimerProgress
 from turbopump.broker.scheduled.timers import Timers
 from turbopump.engine.store import Store
 from turbopump.engine.timer import timer_check, timer_files
@@ -66,7 +67,7 @@ def progress_does_not_rest_while_the_clock_is_behind(patch: Patch) -> None:
     """A crash then loses what came since."""
     progress_of = Timers._progress
 
-    def unheld(self: Timers) -> timers.TimerProgress:
+    def unheld(self: Timers) -> TimerProgress:
         self._held = None
         return progress_of(self)
 
@@ -77,7 +78,7 @@ def the_queue_goes_on_behind_what_was_never_in_the_wheel(patch: Patch) -> None:
     """The progress counts what waits in the queue as put into its slot."""
     progress_of = Timers._progress
 
-    def ahead(self: Timers) -> timers.TimerProgress:
+    def ahead(self: Timers) -> TimerProgress:
         found = progress_of(self)
         end = self._store.max_queue_offset(timer_files.TIMER_TOPIC, 0)
         return found._replace(queue_offset=max(found.queue_offset, end))

@@ -1,0 +1,42 @@
+"""Up to which time the queue of timers has been read, so that no recall is passed over (I14).
+
+Owns that time and nothing else. It must never read the queue, nor a clock. Called by timers.py.
+
+A recall is a message of the same queue as its timer and is stored before the timer's time. So a
+timer may be delivered once all messages are in the wheel that were stored before its time. The end
+of the queue is noted together with the clock; when the queue has been read up to that end, all
+messages of before that time are in the wheel. A reign begins with the queue's end of that moment:
+the messages before it carry the times of another clock.
+"""
+
+from turbopump.engine.types import QueueOffset
+
+
+class TimerReading:
+    """Of one reign. Loop thread only."""
+
+    def __init__(self) -> None:
+        self._until_ms: int | None = None
+        self._end, self._end_ms = QueueOffset(0), 0
+
+    def begin(self, end: QueueOffset, now_ms: int) -> None:
+        """A reign begins; the queue ends at `end`, including messages that no consumer may read
+        yet."""
+        self._until_ms, self._end, self._end_ms = None, end, now_ms
+
+    def note(self, read: QueueOffset, end: QueueOffset, now_ms: int) -> None:
+        """Messages before `read` are in the wheel, and the queue ends at `end`."""
+        self._end_ms = min(self._end_ms, now_ms)  # the clock may have been set back
+        if self._until_ms is not None:
+            self._until_ms = min(self._until_ms, now_ms)
+        if read < self._end:
+            return
+        if read >= end:
+            self._until_ms = self._end_ms = now_ms
+            self._end = end
+            return
+        self._until_ms, self._end, self._end_ms = self._end_ms, end, now_ms
+
+    def until_ms(self, now_ms: int) -> int:
+        """Timers that are due until then may be delivered, by the clock's `now_ms`; -1: none."""
+        return -1 if self._until_ms is None else min(self._until_ms, now_ms)

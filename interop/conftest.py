@@ -10,16 +10,21 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from interop.support import groups, toolchain
 from interop.support.groups import Group, Kind
 from interop.support.suites import Suites
+from interop.support.tracebacks import tracebacks
 
 KINDS: dict[str, Kind] = {"rocketmq": groups.RocketMQ(), "turbopump": groups.Turbopump()}
 _SUITES = pytest.StashKey[Suites]()
 _BUILD_SECONDS = pytest.StashKey[float]()
+_TRACEBACKS = pytest.StashKey[list[str]]()
+"""In the logs of all nodes, of all workers of a parallel run."""
+TRACEBACKS_SHOWN = 3
 WORK = toolchain.CACHE / f"work-{os.getpid()}"
 
 
@@ -93,6 +98,13 @@ def suites(group: Group, work: Path, pytestconfig: pytest.Config) -> Suites:
     return made
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker of a parallel run gives what its nodes logged."""
+    found = getattr(node, "workeroutput", {}).get("tracebacks", [])
+    node.config.stash.setdefault(_TRACEBACKS, []).extend(found)
+
+
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> None:
@@ -104,11 +116,22 @@ def pytest_terminal_summary(
     if made is not None:
         for line in made.summary():
             terminalreporter.write_line(line)
+    found = config.stash.get(_TRACEBACKS, [])
+    for one in found[:TRACEBACKS_SHOWN]:
+        terminalreporter.write_line(one)
+    terminalreporter.write_line(f"tracebacks in nodes' logs: {len(found)}")
     if exitstatus != 0 and WORK.exists():
         terminalreporter.write_line(f"logs and stores are kept in {WORK}")
 
 
-def pytest_sessionfinish(exitstatus: int) -> None:
-    """Files of a good run are not worth keeping."""
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """A traceback in a node's log fails the run. Files of a good run are not worth keeping."""
+    found = session.config.stash.setdefault(_TRACEBACKS, [])
+    found += tracebacks(WORK)
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["tracebacks"] = found
+    if found and exitstatus == 0:
+        session.exitstatus = exitstatus = pytest.ExitCode.TESTS_FAILED
     if exitstatus == 0:
         shutil.rmtree(WORK, ignore_errors=True)

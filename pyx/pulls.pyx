@@ -67,7 +67,8 @@ cdef class Pulls:
         if queue_limit > MAX_QUEUES or b"\0" in group:
             return
         if codes is not None:
-            wanted = sorted([<int32_t>(code & 0xFFFFFFFF) for code in codes])
+            # The low 32 bits, as a hash code of Java: a peer may send the unsigned form.
+            wanted = sorted([<int32_t>(<int64_t>code) for code in codes])
         first.at, first.size = <const uint8_t *><const char *>group, <size_t>len(group)
         second.at, second.size = <const uint8_t *><const char *>topic, <size_t>len(topic)
         number = nam_find(&self.core.pairs, first, second)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 from tests import parallel
+from tests.failures import logged
 
 # A sanitized kernel on a machine with other work may take any time.
 settings.register_profile("unhurried", deadline=None)
@@ -24,6 +25,11 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.enable()
         gc.freeze()
+
+
+def pytest_configure() -> None:
+    """Exceptions that nodes of this process catch are counted from the beginning."""
+    logged.watch()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

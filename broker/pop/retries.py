@@ -18,6 +18,7 @@ from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.later import Later
 from turbopump.engine.types import NewMessage, PutStatus, QueueOffset
 from turbopump.net.wire import properties as names
+from turbopump.net.wire.message import after_attempts
 from turbopump.net.wire.names import RETRY_PREFIX
 from turbopump.net.wire.pop_handles import RetryKind, original_topic
 from turbopump.net.wire.pop_records import CheckPoint
@@ -121,5 +122,7 @@ class RetryCopies:
             born_timestamp_ms=record.born_timestamp_ms,
             born_host=host,
             store_host=host,
-            reconsume_times=record.reconsume_times + (not check_point.is_suspended),
+            reconsume_times=after_attempts(
+                record.reconsume_times, int(not check_point.is_suspended)
+            ),
         )

@@ -29,6 +29,7 @@ INNER_BATCH_FLAG: Final = 0x80
 
 _ELEMENT_HEAD: Final = struct.Struct(">iiiii")
 _INT16_MAX: Final = 0x7FFF
+_INT32_MAX: Final = 0x7FFFFFFF
 _OFFSET_DIGITS: Final = 18  # always fit an int64
 
 
@@ -74,6 +75,12 @@ class Unreadable:
 
     message: MessageView
     error: BadBody | CompressionMissing
+
+
+def after_attempts(reconsume_times: int, more: int = 1) -> int:
+    """The reconsumeTimes of a message after `more` attempts: at most the largest int of 32 bits. A
+    producer may set it to that, and Java's number would become negative."""
+    return min(reconsume_times + more, _INT32_MAX)
 
 
 def decode_messages(body: Buffer, *, check_crc: bool = True) -> list[MessageView]:

@@ -128,4 +128,6 @@ def parse_subscription(
 
 
 def _code(value: Any) -> int:
-    return as_int(value, "codeSet")
+    """A hash code as Java has it, an int of 32 bits: a peer may send its unsigned form."""
+    code = as_int(value, "codeSet") & 0xFFFFFFFF
+    return code - (1 << 32) if code >> 31 else code

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tests.failures import logged
 from tests.sim import config_suite, store_suite
 from tests.sim.acting import elected as elected_suite
 from tests.sim.acting import suite as acting_suite
@@ -124,7 +125,9 @@ def play_chunk(task: tuple[str, int, int]) -> Tally:
         tally.seeds += 1
         try:
             played = run(seed).play()
+            logged.check()
         except Exception:
+            logged.FAILURES.take()
             tally.failed += 1
             if len(tally.failures) < FAILURES_SHOWN:
                 tally.failures.append((seed, traceback.format_exc()))
@@ -135,11 +138,14 @@ def play_chunk(task: tuple[str, int, int]) -> Tally:
 
 
 def prepare() -> None:
-    """Each process: no log lines, the same time zone everywhere (it names index files), and no
-    garbage collection of what was there before the first seed. SIGTERM ends it, also where the
-    run's parent ignores that signal: a pool waits for its processes for ever."""
+    """Each process: no log lines, but exceptions that nodes catch are counted; the same time zone
+    everywhere (it names index files), and no garbage collection of what was there before the first
+    seed. SIGTERM ends it, also where the run's parent ignores that signal: a pool waits for its
+    processes for ever."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    logging.disable(logging.CRITICAL)
+    logging.disable(logging.WARNING)
+    logging.getLogger("turbopump").propagate = False
+    logged.watch()
     os.environ["TZ"] = "UTC"
     time.tzset()
     gc.collect()
@@ -164,6 +170,7 @@ def trace(suite: str, seed: int) -> str:
     """Play a seed here; a hash of what it drew and what it left on its disk."""
     run = SUITES[suite](seed)
     played = run.play()
+    logged.check()
     drawn = hashlib.sha256(repr(run.rng.getstate()).encode()).hexdigest()[:16]
     return f"{played.acked} acknowledged, {played.ends} ends, {drawn} {run.disk.digest()}"
 

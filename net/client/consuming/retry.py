@@ -25,6 +25,7 @@ from turbopump.net.wire.headers.send import (
     SendMessageRequestV2,
     write_send,
 )
+from turbopump.net.wire.message import after_attempts
 from turbopump.net.wire.queues import MessageQueue
 
 logger = logging.getLogger(__name__)
@@ -142,7 +143,7 @@ def retry_request(
         born_timestamp=now_ms,
         flag=message.flag,
         properties=encoded_properties(properties).decode(),
-        reconsume_times=message.reconsume_times + 1,
+        reconsume_times=after_attempts(message.reconsume_times),
         unit_mode=False,
         max_reconsume_times=limit,
         batch=False,

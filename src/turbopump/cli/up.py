@@ -150,7 +150,6 @@ def up(
         up_processes(cluster, host, controllers, proxy_port, log_level, as_json)
         _stopped(as_json)
         return
-
     beside = None if proxy_port is None else beside_of(cluster, host, proxy_port)
     _run_here(cluster, beside, recovering, config, as_json)
     _stopped(as_json)

@@ -12,6 +12,7 @@ import traceback
 from pathlib import Path
 
 import uvloop
+from interop.support.tracebacks import tracebacks
 from tests.integration.ha.group import Group
 from tests.integration.ha.story import Story, Told
 
@@ -56,11 +57,17 @@ def main() -> int:
             traceback.print_exc()
             print(f"finding: python -m tests.integration.ha --first {seed}; files: {folder}")
             return 1
+        found = tracebacks(folder)
+        if found:
+            print(found[0])
+            print(f"tracebacks in nodes' logs: {len(found)}; seed {seed}; files: {folder}")
+            return 1
         shutil.rmtree(folder)
         for name in vars(told):
             setattr(total, name, getattr(total, name) + getattr(told, name))
         print(f"seed {seed}: {told}", flush=True)
     print(f"no finding: {total}")
+    print("tracebacks in nodes' logs: 0")
     return 0
 
 

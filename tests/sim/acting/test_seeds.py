@@ -1,7 +1,6 @@
 """The suite of acting replicas: seeds that hold, and bugs that it finds."""
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -20,14 +19,6 @@ STORIES: dict[Plant, Callable[[int], object]] = {
     who_comes_later_is_not_asked: run_comes_later,
 }
 """Bugs that the seeds do not show, each with the story that does."""
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Masters that come and go are talkative."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def test_acting_replicas() -> None:

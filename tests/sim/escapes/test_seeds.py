@@ -1,8 +1,5 @@
 """The suite of escapes: seeds that hold, and bugs that it finds."""
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
 from tests.sim.escapes import halves, popped
@@ -15,14 +12,6 @@ pytestmark = pytest.mark.timeout(900)  # a seed is a whole cluster: slow where o
 
 SEEDS = range(6)
 POPPED = (2, 3, 0, 6)
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Masters that come and go are talkative."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def test_what_is_due_escapes() -> None:

@@ -311,7 +311,7 @@ def finished(answer: Any) -> Any:
 
 
 def entry_of(size: int) -> str:
-    """An event that a controller of RocketMQ writes, with a member that nobody reads."""
+    """An event that a controller of RocketMQ writes, with a member that is not read."""
     members = {
         "brokerAddress": "10.0.0.7:1", "brokerName": "padded", "clusterName": "C",
         "newBrokerId": 1, "registerCheckCode": "10.0.0.7:1;1", "padding": "x" * size,

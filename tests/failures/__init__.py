@@ -1,0 +1,1 @@
+"""Exceptions that a node caught and logged, in the tests' own process."""

@@ -22,7 +22,7 @@ HANDLE_SIZE: Final = 700
 
 
 @dataclass(slots=True, frozen=True)
-class Change:
+class TimeChange:
     """The new time of a message: its check point began at `pop_time_ms`. `written` is resolved once
     that, and the acknowledgement of the old one, are safe."""
 
@@ -43,15 +43,15 @@ class ChangedHandles:
         self.mark: Callable[[CheckPointKey, QueueOffset, int], None] = lambda key, offset, by: None
         """Has native code leave acknowledgements by a handle to Python (1), or not any longer (-1).
         """
-        self._changes: dict[_Handle, Change] = {}
+        self._changes: dict[_Handle, TimeChange] = {}
         self.size = 0
         """Bytes of all handles."""
 
-    def get(self, key: CheckPointKey, offset: QueueOffset) -> Change | None:
+    def get(self, key: CheckPointKey, offset: QueueOffset) -> TimeChange | None:
         """How the message's time was changed by that handle."""
         return self._changes.get((key, offset))
 
-    def add(self, key: CheckPointKey, offset: QueueOffset, change: Change, now_ms: int) -> None:
+    def add(self, key: CheckPointKey, offset: QueueOffset, change: TimeChange, now_ms: int) -> None:
         """The handle is replaced. A change that fails is dropped: the handle holds as before."""
         self._changes[key, offset] = change
         self.size += _size(key)

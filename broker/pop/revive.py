@@ -55,7 +55,7 @@ DONE_MAX: Final = 5_000
 FOREIGN_MS: Final = 13 * 3_600_000
 """A check point is stored a second before it is due. One that is due so long after it was stored is
 none of a broker, and is passed over: clients may write to the topic."""
-WRITES_MAX: Final = 128
+WRITES_MAX: Final = 40
 """Messages that are revived in a step, of all revive queues, some 5 ms."""
 LOOKS_MAX: Final = 4_096
 """Check points of one revive queue that a step passes over: acknowledged ones, and done ones."""

@@ -266,15 +266,13 @@ class Timers:
     def delivered_ms(self, now_ms: int) -> int:
         """The time up to which each timer was delivered that was stored before it; 0 while that is
         not known. Pop revives nothing beyond it: acknowledgements of that time may not be read."""
-        if not self._enabled:
-            return now_ms
-        if not self._leads:
-            return 0
-        # What is stored after the clock went back is due in a time that was delivered before.
-        self._all_until_ms = min(self._all_until_ms, now_ms)
+        if not (self._enabled and self._leads):
+            return 0 if self._enabled else now_ms
+        until_ms = min(self._all_until_ms, now_ms)  # the clock may have gone back
         if self._files.queue_offset >= self._store.max_queue_offset(TIMER_TOPIC, 0):
-            self._all_until_ms = max(self._all_until_ms, self._slots.delivered_ms(now_ms))
-        return self._all_until_ms
+            until_ms = max(until_ms, self._slots.delivered_ms(now_ms))
+        self._all_until_ms = until_ms
+        return until_ms
 
     def _advance(self, progress: TimerProgress) -> None:
         if self._rolls is not None:

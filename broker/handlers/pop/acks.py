@@ -17,7 +17,7 @@ from turbopump.broker.handlers.pop.checks import (
     check_queue,
     handle_of,
 )
-from turbopump.broker.pop.changes import Change
+from turbopump.broker.pop.changes import TimeChange
 from turbopump.broker.pop.hand_outs import PoppedQueue
 from turbopump.broker.pop.order_info import AckOutcome
 from turbopump.engine.later import Later
@@ -149,7 +149,7 @@ def _change_of(
     broker: BrokerContext,
     header: AckMessageRequest | ChangeInvisibleTimeRequest,
     handle: PopHandle,
-) -> Change | None:
+) -> TimeChange | None:
     return broker.pop.changes.get(_key(header, handle), QueueOffset(header.offset))
 
 
@@ -270,12 +270,12 @@ def _change(
         )
     )
     until_ms = handle.pop_time_ms + handle.invisible_ms
-    change = Change(pop_time_ms, header.invisible_time, written, until_ms)
+    change = TimeChange(pop_time_ms, header.invisible_time, written, until_ms)
     broker.pop.changes.add(old.key, offset, change, now_ms)
     return _changed(request, change, queue_id)
 
 
-def _changed(request: Command, change: Change, revive_queue_id: int) -> Later[Command | None]:
+def _changed(request: Command, change: TimeChange, revive_queue_id: int) -> Later[Command | None]:
     """The answer, once the change is safe."""
 
     def answer(status: PutStatus) -> Command:

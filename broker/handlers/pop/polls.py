@@ -98,8 +98,8 @@ def _has_any(broker: BrokerContext, header: NotificationRequest, now_ms: int) ->
 def _blocked_ms(
     broker: BrokerContext, header: NotificationRequest, place: Arrived, now_ms: int | None = None
 ) -> int:
-    """Until when a batch blocks the queue for the attempt, in epoch ms, 0: it does not. Who waits
-    is asked again then."""
+    """Until when a batch blocks the queue for the attempt, in epoch ms, 0: it does not. A request
+    that waits is attempted again then."""
     topic, queue_id = place
     until_ms = broker.pop.orders.blocked_until(
         topic,

@@ -41,6 +41,7 @@ from turbopump.broker.handlers.admin import topics as admin_topics
 from turbopump.broker.handlers.admin.audited import states_of
 from turbopump.broker.handlers.pop import acks, polls, pops, storing
 from turbopump.broker.pop.making import PopGround, make_pop
+from turbopump.broker.pop.revive import REVIVE_GROUP
 from turbopump.broker.scheduled.delay import DelayedMessages
 from turbopump.broker.scheduled.half_checks import HalfChecks
 from turbopump.broker.scheduled.half_escape import HalfEscape
@@ -192,10 +193,21 @@ def make_broker(
     )
     context.assignments = _assignments(context, kept, around)
     context.pop = make_pop(_pop_ground(context, around))
-    waits = committed, delay, timers, context.half_checks, context.pop.log.topic
-    context.waiting = WaitingMessages(store, *waits)
+    context.waiting = _waiting(context)
     _tie(context, around.wall_ms)
     return context
+
+
+def _waiting(context: BrokerContext) -> WaitingMessages:
+    check_points = context.pop.log.topic, REVIVE_GROUP
+    return WaitingMessages(
+        context.store,
+        context.offsets,
+        context.delay,
+        context.timers,
+        context.half_checks,
+        check_points,
+    )
 
 
 def _transactions(

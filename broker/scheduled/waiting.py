@@ -16,7 +16,6 @@ import logging
 from collections.abc import Generator, Mapping
 from typing import Final
 
-from turbopump.broker.pop.revive import REVIVE_GROUP
 from turbopump.broker.scheduled.delay import DelayedMessages
 from turbopump.broker.scheduled.half_checks import HalfChecks
 from turbopump.broker.scheduled.half_messages import (
@@ -47,11 +46,13 @@ class WaitingMessages:
         delay: DelayedMessages,
         timers: Timers,
         half_checks: HalfChecks,
-        revive_topic: str,
+        check_points: tuple[str, str],
     ) -> None:
+        """`check_points`: the topic of pop check points, and the group whose offset is how far
+        they are done with."""
         self._store, self._offsets = store, offsets
         self._delay, self._timers, self._half_checks = delay, timers, half_checks
-        self._revive_topic = revive_topic
+        self._revive_topic, self._revive_group = check_points
         self._look: Generator[None, None, dict[str, LogOffset]] | None = None
         self._due_ms = 0
         self._since_ms: dict[str, int] = {}
@@ -116,7 +117,7 @@ class WaitingMessages:
             at = self._offsets.query(TRANSACTION_GROUP, topic, QUEUE_ID)
             add(HALVES, self._place(topic, QUEUE_ID, at))
         for queue_id in store.queue_ids(self._revive_topic):
-            at = self._offsets.query(REVIVE_GROUP, self._revive_topic, queue_id)
+            at = self._offsets.query(self._revive_group, self._revive_topic, queue_id)
             add(POPS, self._place(self._revive_topic, queue_id, at))
         yield
         add(TIMERS, (yield from self._timers.oldest()))

@@ -8,7 +8,8 @@ import pytest
 import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 
-from turbopump.broker.node import StartError
+from turbopump.broker.config.config import load_config
+from turbopump.broker.node import BrokerNode, StartError
 
 pytestmark = pytest.mark.integration
 
@@ -52,6 +53,27 @@ def test_by_default_there_are_none(serve: Callable[..., Any]) -> None:
     async def run() -> None:
         async with serve() as (node, _):
             assert node._metrics.address == ""
+
+    uvloop.run(run())
+
+
+def test_an_advertised_host_is_not_listened_at(tmp_path: Any) -> None:
+    """With NAT brokerIP1 is no address of this machine."""
+    config, _ = load_config(
+        f"storePathRootDir={tmp_path}/store\nmappedFileSizeCommitLog=65536\nlistenPort=0\n"
+        "bindAddress=127.0.0.1\nbrokerIP1=203.0.113.9\nmetricsExporterType=PROM\n"
+        "metricsPromExporterPort=0\n"
+    )
+
+    async def run() -> None:
+        node = BrokerNode(config)
+        await node.start()
+        try:
+            assert node.address.startswith("203.0.113.9:")
+            assert node._metrics.address.startswith("127.0.0.1:")
+            assert (await scrape(node._metrics.address))["turbopump_ha_is_master"] == 1
+        finally:
+            await node.stop()
 
     uvloop.run(run())
 

@@ -65,6 +65,9 @@ OURS = {
     "rebalanceMode",
     "rebalanceStrategy",
     "syncTimeoutMs",
+    "keepWaitingMessages",
+    "keepWaitingHoursMax",
+    "keepWaitingMbytesMax",
 }
 """Keys that only Turbopump has."""
 OUR_FACTS = ("transactions", "popRevive")

@@ -2,6 +2,8 @@
 
 import base64
 import dataclasses
+import errno
+import logging
 from typing import Any
 
 import pytest
@@ -311,6 +313,29 @@ def test_what_age_took_is_not_waited_for(make_world: Any) -> None:
         went += delete_expired(world.broker.store, 1 << 43)  # files have the system's time
     assert went
     assert world.broker.timers.status(world.now_ms).offset_behind == 0
+
+
+def test_a_disk_without_room_is_one_line_and_its_end_another(
+    world: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On a full disk the line came once a second."""
+
+    def full() -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    caplog.set_level(logging.INFO)
+    with monkeypatch.context() as patch:
+        patch.setattr(world.broker.timers._files, "_make_wheel", full)
+        assert send(world, b"x", TIMER_DELAY_SEC=1).code == 0
+        world.pass_time(10_000)
+        assert bodies(world) == []
+    world.pass_time(3_000)
+    assert bodies(world) == [b"x"]
+    lines = [line for line in caplog.messages if "timers" in line]
+    assert [line.partition(",")[0].partition(":")[0] for line in lines] == [
+        "timers wait in their queue",
+        "timers go on",
+    ]
 
 
 def test_what_is_delivered_to_an_unknown_topic_makes_it(world: Any) -> None:

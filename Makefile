@@ -56,7 +56,7 @@ attacks: $(VENV)/.dev ## a broker under hostile peers: its memory and an honest 
 	$(BIN)/python -m tests.fuzz.attacks $(ARGS)
 
 lowest: $(VENV)/.dev ## the commands under the lowest versions of the dependencies (needs the package index)
-	$(BIN)/python -m tests.lowest
+	$(BIN)/python -m tests.integration.cli.lowest
 
 lint: $(VENV)/.dev ## ruff, and the arrows between the rooms
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports

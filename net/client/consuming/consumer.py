@@ -176,8 +176,8 @@ class Consumer(ClientLifetime):
     async def start(self) -> None:
         """Join the group. Returns when the queues of this member know where they begin.
 
-        Raises ClientError for a handler without a subscription, RemotingError if no name server answers,
-        BrokerError for a subscription that the broker refuses.
+        Raises ClientError for a handler without a subscription, RemotingError if no name server
+        answers, BrokerError for a subscription that the broker refuses.
         """
         if self._started_ms or self._closed:
             raise ClientError("a consumer starts once")

@@ -28,7 +28,7 @@ REWRITE = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --collect-only -qq
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: help run test sim transcripts chaos fuzz attacks lint types bench versus asan interop rebalance clean
+.PHONY: help run test sim transcripts chaos fuzz attacks lowest lint types bench versus asan interop rebalance clean
 
 run: $(VENV)/.run ## start a name server and a broker, and print where to connect (ARGS='--brokers 3')
 	@$(BYTECODE)
@@ -54,6 +54,9 @@ fuzz: $(VENV)/.dev ## coverage-guided fuzzing of all parsers: MINUTES=10
 
 attacks: $(VENV)/.dev ## a broker under hostile peers: its memory and an honest client's slowest send
 	$(BIN)/python -m tests.fuzz.attacks $(ARGS)
+
+lowest: $(VENV)/.dev ## the commands under the lowest versions of the dependencies (needs the package index)
+	$(BIN)/python -m tests.integration.cli.lowest
 
 lint: $(VENV)/.dev ## ruff, and the arrows between the rooms
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports

@@ -300,3 +300,12 @@ def test_make_alone_prints_every_target() -> None:
     phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert phony is not None
     assert [line.split()[1] for line in made.splitlines()] == phony[1].split()
+
+
+def test_nothing_is_installed_from_the_index_by_our_name() -> None:
+    """The name is not registered there: who registers it would be installed by our advice."""
+    history = (OWN, "CHANGELOG.md")
+    wrong = re.compile(r"pip install [^\n`]*?(?<![\w./-])turbopump(?:\[|['\"`) \n])")
+    assert wrong.search("pip install 'turbopump" + "[spark]'")
+    found = [name for name, text in files() if name not in history and wrong.search(text)]
+    assert not found, found

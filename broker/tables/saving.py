@@ -55,6 +55,14 @@ class _File:
     rounds: int = 0
 
 
+def not_saved(request: Command, error: OSError) -> Command:
+    """The answer to a request whose change the disk did not take. Clients try another broker on
+    SERVICE_NOT_AVAILABLE; the path of the file is in the log only."""
+    reason = error.strerror or "the disk failed"
+    remark = f"the change is not saved: {reason}"
+    return response(request, ResponseCode.SERVICE_NOT_AVAILABLE, remark)
+
+
 class Saver:
     """Loop thread only; the disk's threads write."""
 
@@ -154,8 +162,7 @@ class Saver:
 
         def go_on(error: OSError | None) -> None:
             if error is not None:
-                remark = f"the change is not saved: {error}"
-                reviewed.resolve(response(request, ResponseCode.SYSTEM_ERROR, remark))
+                reviewed.resolve(not_saved(request, error))
             elif isinstance(answer, Later):
                 answer.then(reviewed.resolve)
             else:

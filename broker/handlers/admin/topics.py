@@ -22,6 +22,7 @@ from turbopump.broker.handlers.shapes import (
     queue_key,
     topic_list,
 )
+from turbopump.broker.tables.saving import not_saved
 from turbopump.broker.tables.topic_attributes import (
     CLEANUP_POLICY,
     COMPACTION,
@@ -241,9 +242,7 @@ def _delete_all(
 
     def saved(error: OSError | None) -> None:
         answered.resolve(
-            response(request, ResponseCode.SUCCESS)
-            if error is None
-            else response(request, ResponseCode.SYSTEM_ERROR, f"the change is not saved: {error}")
+            response(request, ResponseCode.SUCCESS) if error is None else not_saved(request, error)
         )
 
     def deleted(topic: str, error: StoreError | None) -> None:

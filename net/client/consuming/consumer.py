@@ -176,13 +176,13 @@ class Consumer(ClientLifetime):
     async def start(self) -> None:
         """Join the group. Returns when the queues of this member know where they begin.
 
-        Raises ClientError without a subscription, RemotingError if no name server answers,
-        BrokerError for a subscription that the broker refuses.
+        Raises ClientError for a handler without a subscription, RemotingError if no name server
+        answers, BrokerError for a subscription that the broker refuses.
         """
         if self._started_ms or self._closed:
             raise ClientError("a consumer starts once")
-        if not self._membership.subscriptions:
-            raise ClientError(NO_SUBSCRIPTION)
+        if self._handler is not None:
+            self._check_subscribed()
         self._started_ms = self._instance.now_ms()
         if not self._options.broadcast:
             retry_topic = self._membership.retry_topic
@@ -237,13 +237,15 @@ class Consumer(ClientLifetime):
     async def receive(self) -> ReceivedMessage | None:
         """The next message, waiting for one; None once the consumer is closed.
 
-        The caller settles it with `ack` or `retry`. Raises BrokerError where the broker refuses all
+        The caller settles it with `ack` or `retry`. Raises ClientError without a subscription, and
+        BrokerError where the broker refuses all
         queues of a topic for a reason that waiting does not change: a filter, a right.
         """
         if not self._started_ms:
             raise ClientClosed("the consumer is not started")
         if self._handler is not None:
             raise ClientError("this consumer's messages go to its handler")
+        self._check_subscribed()
         return await self._delivery.receive()
 
     async def ack(self, message: ReceivedMessage) -> bool:
@@ -288,6 +290,10 @@ class Consumer(ClientLifetime):
         consuming = self._consume_directly(request, request.body, broker_name, answer)
         self._handlers.spawn(consuming, "direct consumption")
         return answer
+
+    def _check_subscribed(self) -> None:
+        if not set(self._membership.subscriptions) - {self._membership.retry_topic}:
+            raise ClientError(NO_SUBSCRIPTION)
 
     def _changed(self) -> None:
         if self._started_ms and not self._closed:

@@ -207,7 +207,8 @@ def read_properties(path: Path) -> dict[str, str]:
 
     try:
         found = parse_properties(properties_text(path))
-        BrokerConfig().update(found)
+        for warning in BrokerConfig().update(found):
+            logging.getLogger(__name__).warning("%s: %s", path, warning)
     except PropertiesError as error:
         raise UserError(f"{path}: {error}") from None
     return {item.key: item.value for item in found}

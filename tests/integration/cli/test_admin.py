@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from turbopump import Consumer, Message, Producer
+from turbopump import Consumer, Message, PopConsumer, Producer, SimpleConsumer
 from turbopump.net.client.options import ConsumeFrom, ConsumerOptions
 from turbopump.testing import RunningCluster
 
@@ -379,3 +379,81 @@ def test_a_condition_and_a_trace(
     assert (done.code, sorted(one["body"] for one in done.json)) == (0, ["3", "4"])
     done = cli("consume", *options, "-g", "cheap", "--sql", "n >")
     assert (done.code, "It ends too early" in done.err) == (1, True)
+
+
+def test_a_broker_is_administered_without_java(
+    cluster: RunningCluster, cli: Cli, admin: Admin, refused: Callable[..., str]
+) -> None:
+    """Configurations, clients, permissions, offsets and single messages of a running cluster."""
+    broker = cluster.brokers[0]
+    send(cluster, *(Message("Plain", b"%d" % number) for number in range(8)))
+    consume(cluster, "PlainG", "Plain", 8)
+
+    key = "-k", "fileReservedTime"
+    admin("updateBrokerConfig", "-b", broker.address, *key, "-v", "71")
+    (config,) = admin("getBrokerConfig", "-b", broker.address, "--json").json
+    assert config["table"]["fileReservedTime"] == "71"
+    assert "fileReservedTime" in refused(
+        1, "updateBrokerConfig", "-b", broker.address, *key, "-v", "x"
+    )
+    admin("updateNamesrvConfig", "-k", "orderMessageEnable", "-v", "true")
+    (found,) = admin("getNamesrvConfig", "--json").json
+    assert found["table"]["orderMessageEnable"] == "true"
+
+    assert admin("topicClusterList", "-t", "Plain").out == "DefaultCluster\n"
+    (stats,) = admin("statsAll", "-t", "Plain", "--json").json
+    assert [(line["group"], line["behind"]) for line in stats["topics"]] == [("PlainG", 0)]
+    (wiped,) = admin("wipeWritePerm", "-b", broker.name, "--json").json
+    (added,) = admin("addWritePerm", "-b", broker.name, "--json").json
+    assert wiped["topics"] == added["topics"] != {}
+    for name in ("cleanUnusedTopic", "cleanExpiredCQ"):
+        assert admin(name, "-c", "DefaultCluster").out == "success\n"
+
+    shown = admin("printMsg", "-t", "Plain", "--json").json
+    assert sorted(one["body"] for one in shown) == [str(number) for number in range(8)]
+    place = "-b", broker.name, "-i", str(shown[0]["queue_id"]), "-o", str(shown[0]["queue_offset"])
+    (one,) = admin("queryMsgByOffset", "-t", "Plain", *place, "--json").json
+    assert one["message_id"] == shown[0]["message_id"]
+
+    admin("cloneGroupOffset", "-s", "PlainG", "-d", "PlainH", "-t", "Plain")
+    admin("skipAccumulatedMessage", "-g", "PlainG", "-t", "Plain")
+    assert "not online" in refused(1, "consumerConnection", "-g", "PlainG")
+    admin("deleteSubGroup", "-g", "PlainG", "-b", broker.address, "-r", "true")
+
+
+def test_members_that_are_online(cluster: RunningCluster, admin: Admin) -> None:
+    """Push, simple and pop consumers and producers are listed while they run."""
+    send(cluster, Message("Online", b"x"))
+
+    async def run() -> None:
+        push = Consumer("OnPush", [cluster.namesrv])
+        simple = SimpleConsumer("OnSimple", [cluster.namesrv], from_first=True)
+        pop = PopConsumer("OnPop", [cluster.namesrv], from_first=True)
+        pop.on_message(lambda message: None)
+        for consumer in (push, simple, pop):
+            consumer.subscribe("Online")
+        async with push, simple, pop, Producer("OnP", [cluster.namesrv]) as producer:
+            await producer.send(Message("Online", b"y"))
+            await producer._instance.heartbeat()
+            (received,) = await simple.receive(1)
+            await simple.ack(received)
+            for group in ("OnPush", "OnSimple", "OnPop"):
+                found = await asyncio.to_thread(admin, "consumerConnection", "-g", group, "--json")
+                assert list(found.json[0]["subscriptions"])[-1] == "Online"
+            (status,) = (
+                await asyncio.to_thread(admin, "consumerStatus", "-g", "OnPush", "--json")
+            ).json
+            assert any(queue.startswith("Online ") for queue in status["queues"])
+            made = "producerConnection", "-g", "OnP", "-t", "Online", "--json"
+            (clients,) = (await asyncio.to_thread(admin, *made)).json
+            assert len(clients["clients"]) == 1
+            (progress,) = (
+                await asyncio.to_thread(admin, "consumerProgress", "-g", "OnSimple", "--json")
+            ).json
+            assert progress["queues"]
+
+    asyncio.run(run())
+    (listed,) = admin("consumerProgress", "--json").json
+    groups = {one["group"] for one in listed["groups"]}
+    assert {"OnPush", "OnSimple", "OnPop"} <= groups
+    assert not any(name.endswith("_Online") for name in groups)

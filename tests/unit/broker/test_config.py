@@ -80,7 +80,7 @@ def test_keys_of_assignments() -> None:
 
 def test_unknown_key_is_named_with_its_line() -> None:
     _, warnings = load_config("# a comment\n\nbrokerNmae=b1\n")
-    assert warnings == ["unknown key brokerNmae ignored (line 3)"]
+    assert warnings == ["unknown key brokerNmae ignored (line 3) (did you mean brokerName?)"]
 
 
 def keys_of_rocketmq(*classes: str) -> dict[str, str]:

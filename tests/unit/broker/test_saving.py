@@ -152,8 +152,8 @@ def test_answers_to_changes_wait(
     else:
         assert reviewed.value is not None
         assert (reviewed.value.code, reviewed.value.remark) == (
-            1,
-            "the change is not saved: [Errno 5] broken",
+            14,
+            "the change is not saved: broken",
         )
 
 

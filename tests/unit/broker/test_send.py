@@ -453,13 +453,13 @@ def test_a_damaged_log_takes_no_sends_and_says_where(world: Any) -> None:
 
 def test_a_topic_that_cannot_be_saved_is_said_and_saved_later(world: Any, monkeypatch: Any) -> None:
     def full(name: str, pieces: object) -> None:
-        raise OSError(28, "No space left on device")
+        raise OSError(28, "No space left on device", "/srv/store/config/topics.json.tmp")
 
     monkeypatch.setattr(world.files, "append", full)
     monkeypatch.setattr(world.files, "replace", full)
     answer = world.ask(V2, header(), b"x")
-    assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert answer.remark == "the change is not saved: [Errno 28] No space left on device"
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert answer.remark == "the change is not saved: No space left on device"
     assert "T" not in world.files.load("topics.json")["topicConfigTable"]
     monkeypatch.undo()
     world.broker.saver.tick()

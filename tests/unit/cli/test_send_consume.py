@@ -201,3 +201,10 @@ def test_a_condition_instead_of_tags(cluster: ScriptedCluster, command: Command)
     assert [row["body"] for row in rows] == ["1"], "a broker is asked, and this one has no filters"
     kinds = {call.request.fields.get("expressionType") for call in cluster.made(PULL)}
     assert "SQL92" in kinds
+
+
+def test_fewer_messages_than_asked_for_are_a_failure(
+    cluster: ScriptedCluster, command: Command
+) -> None:
+    ran = command("consume", "-t", TOPIC, "--count", 1, "--timeout", 3)
+    assert (ran.code, ran.err) == (1, "turbopump: 0 of 1 messages came in time\n")

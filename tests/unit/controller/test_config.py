@@ -122,7 +122,7 @@ def test_a_bad_value_is_an_error_and_changes_nothing(line: str, expected: str) -
 def test_an_unknown_key_is_named_in_a_warning() -> None:
     config = ControllerConfig()
     assert config.update([Property("controllerDLedgerGroup", "g")]) == [
-        "unknown key controllerDLedgerGroup ignored"
+        "unknown key controllerDLedgerGroup ignored (did you mean controllerDLegerGroup?)"
     ]
     assert not ControllerConfig.knows("controllerDLedgerGroup")
     assert ControllerConfig.knows("processReadEvent")

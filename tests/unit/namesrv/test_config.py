@@ -29,7 +29,7 @@ def test_values_are_taken_over_by_key() -> None:
 def test_an_unknown_key_is_named_in_a_warning() -> None:
     config = NamesrvConfig()
     assert config.update(parse_properties("# port\n\nlistenprt=1\nlistenPort=1")) == [
-        "unknown key listenprt ignored (line 3)"
+        "unknown key listenprt ignored (line 3) (did you mean listenPort?)"
     ]
     assert config.listen_port == 1
 

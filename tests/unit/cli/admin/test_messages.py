@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from turbopump.cli.admin.messages import _step, _text, body_name
+from turbopump.cli.admin.messages import _step, body_name, text_of
 from turbopump.net.client.admin.trace import TraceRecord
 from turbopump.net.client.messages import ReceivedMessage
 
@@ -52,12 +52,12 @@ def test_a_name_that_leads_elsewhere_is_not_used(wrong: str) -> None:
 def test_a_charset_that_is_none_is_a_bad_parameter(charset: str) -> None:
     """Python knows codecs that take no bytes, or none that are wrong."""
     with pytest.raises(typer.BadParameter, match="is no known character set"):
-        _text(b"\xff", charset)
+        text_of(b"\xff", charset)
 
 
 def test_what_a_charset_cannot_read_is_shown_as_bytes() -> None:
-    assert _text("三".encode() + b"\xff", "utf-8") == "三\\xff"
-    assert _text(b"\xe4", "latin-1") == "ä"
+    assert text_of("三".encode() + b"\xff", "utf-8") == "三\\xff"
+    assert text_of(b"\xe4", "latin-1") == "ä"
 
 
 STEPS = {

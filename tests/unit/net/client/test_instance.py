@@ -235,10 +235,10 @@ def test_one_consumer_of_a_group_for_each_instance(one: ScriptedCluster) -> None
     async def story() -> None:
         async with Started() as client:
             first = Consumer("G", instance=client)
-            with pytest.raises(ClientError, match="nothing is subscribed to"):
-                await first.start()
-            first.subscribe(TOPIC)
             await first.start()
+            with pytest.raises(ClientError, match="nothing is subscribed to"):
+                await first.receive()
+            first.subscribe(TOPIC)
             second = Consumer("G", instance=client)
             second.subscribe(TOPIC)
             with pytest.raises(ClientError, match="has a consumer in this instance already"):

@@ -1,5 +1,6 @@
 """What a program gets from `import turbopump`: every error, and options that say what they want."""
 
+import asyncio
 import inspect
 from pathlib import Path
 from typing import Any
@@ -58,3 +59,65 @@ def test_one_tls_option() -> None:
         2,
         3,
     )
+
+
+def test_every_exported_error_has_one_base() -> None:
+    found = [getattr(turbopump, name) for name in turbopump.__all__]
+    errors = [one for one in found if inspect.isclass(one) and issubclass(one, Exception)]
+    assert len(errors) > 10
+    assert all(issubclass(one, turbopump.TurbopumpError) for one in errors)
+    assert issubclass(turbopump.CallTimeout, TimeoutError)
+    assert issubclass(turbopump.ConnectError, ConnectionError)
+    assert str(turbopump.CallTimeout("late")) == "late"
+
+
+WRONG: list[Any] = [
+    lambda: turbopump.Producer("g", 9876),  # type: ignore[arg-type]
+    lambda: turbopump.Producer(9876, "127.0.0.1:9876"),  # type: ignore[arg-type]
+    lambda: turbopump.Producer("g", [9876]),  # type: ignore[list-item]
+    lambda: turbopump.Producer("g", "a:1", options=3),  # type: ignore[arg-type]
+    lambda: turbopump.Producer("g", "a:1", client_options=3),  # type: ignore[arg-type]
+    lambda: turbopump.Producer(endpoints=8081),  # type: ignore[arg-type]
+    lambda: turbopump.Consumer("g", 9876),  # type: ignore[arg-type]
+    lambda: turbopump.Consumer("g", "a:1").subscribe(5),  # type: ignore[arg-type]
+    lambda: turbopump.Consumer("g", "a:1").subscribe("T", 5),  # type: ignore[arg-type]
+    lambda: turbopump.Consumer("g", "a:1").on_message("f"),  # type: ignore[arg-type]
+    lambda: turbopump.SimpleConsumer("g", 9876),  # type: ignore[arg-type]
+    lambda: turbopump.SimpleConsumer("g", "a:1").subscribe("no topic"),
+    lambda: turbopump.PopConsumer("g", "a:1").on_message(3),  # type: ignore[arg-type]
+    lambda: turbopump.PopConsumer("g", "a:1", options=3),  # type: ignore[arg-type]
+    lambda: turbopump.PullConsumer("g", 9876),  # type: ignore[arg-type]
+    lambda: turbopump.Admin(9876),  # type: ignore[arg-type]
+    lambda: turbopump.Message(5, b"x"),  # type: ignore[arg-type]
+    lambda: turbopump.Message("T", b"x", tags=["a"]),  # type: ignore[arg-type]
+    lambda: turbopump.Message("T", b"x", properties={"a": 1}),  # type: ignore[dict-item]
+    lambda: turbopump.Message("T", b"x", delay_ms="1s"),  # type: ignore[arg-type]
+    lambda: turbopump.TransactionProducer("g", "a:1", check=3),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize("number", range(len(WRONG)))
+def test_arguments_of_another_type_are_named(number: int) -> None:
+    with pytest.raises(turbopump.InvalidArgument, match=r" is | are "):
+        WRONG[number]()
+
+
+def test_what_is_sent_is_a_message() -> None:
+    async def send() -> None:
+        producer = turbopump.Producer("g", "127.0.0.1:1")
+        for sending in (producer.send, producer.send_oneway, producer.send_batch):
+            with pytest.raises(turbopump.InvalidArgument, match="not str"):
+                await sending("text")  # type: ignore[operator]
+        with pytest.raises(turbopump.InvalidArgument, match="not int"):
+            await producer.recall(5)  # type: ignore[arg-type]
+
+    asyncio.run(send())
+
+
+@pytest.mark.parametrize("made", [turbopump.Producer, turbopump.Consumer, turbopump.SimpleConsumer])
+def test_a_missing_tls_file_is_an_error_of_the_constructor(made: Any, tmp_path: Path) -> None:
+    options = turbopump.ClientOptions(tls=tmp_path / "gone.pem")
+    with pytest.raises(turbopump.TlsError, match=r"gone\.pem"):
+        made("g", "127.0.0.1:1", client_options=options)
+    with pytest.raises(turbopump.TlsError, match=r"gone\.pem"):
+        turbopump.Admin("127.0.0.1:1", client_options=options)

@@ -249,8 +249,9 @@ def _delete_all(
         broker.offsets.remove_topic(topic, deleted_ms)
         broker.pop.forget_topic(topic)
         former = broker.topics.get(topic)
-        for group in broker.consumers.online_groups_of(topic) if former else ():
-            broker.offsets.begin_again(group, topic, former.read_queue_nums)
+        count = 0 if former is None else former.read_queue_nums
+        for group in broker.consumers.online_groups_of(topic):
+            broker.offsets.begin_again(group, topic, count)
         broker.topics.delete(topic, now_ms)
         broker.statistics.forget_topic(topic)
         go_on()

@@ -465,8 +465,7 @@ class OffsetTable:
             yield pairs[at : at + PAIRS_OF_STEP]
 
     def forget_former(self, ended_ms: Callable[[str, str], int]) -> None:
-        """Forget offsets of topics and groups that were deleted after the file was saved: each
-        deletion makes a version of its time. `ended_ms` as in Lives."""
+        """Forget offsets from before a deletion (Lives.ended_ms), which makes a new version."""
         saved = self.data_version.timestamp
         self._remove(lambda pairs: [pair for pair in pairs if ended_ms(*pair) > saved])
 

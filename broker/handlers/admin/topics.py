@@ -245,24 +245,28 @@ def _delete_all(
             response(request, ResponseCode.SUCCESS) if error is None else not_saved(request, error)
         )
 
-    def deleted(topic: str, error: StoreError | None) -> None:
+    def deleted(topic: str, deleted_ms: int, error: StoreError | None) -> None:
         if error is None and not broker.role.is_master:
             error = StoreError("this broker became a replica meanwhile")
         if error is not None:
             answered.resolve(response(request, ResponseCode.SYSTEM_ERROR, str(error)))
             return
-        broker.offsets.remove_topic(topic, now_ms)
+        broker.offsets.remove_topic(topic, deleted_ms)
         broker.pop.forget_topic(topic)
         former = broker.topics.get(topic)
-        for group in broker.consumers.online_groups_of(topic) if former else ():
-            broker.offsets.begin_again(group, topic, former.read_queue_nums)
+        count = 0 if former is None else former.read_queue_nums
+        for group in broker.consumers.online_groups_of(topic):
+            broker.offsets.begin_again(group, topic, count)
         broker.topics.delete(topic, now_ms)
         broker.statistics.forget_topic(topic)
         go_on()
 
     def go_on() -> None:
         if left:
-            _delete_queues(broker, topic := left.popleft(), now_ms).then(partial(deleted, topic))
+            # Retry topics are popped until their turn comes: a pop is older than the deletion.
+            time_ms = max(now_ms, broker.pop.now_ms())
+            topic = left.popleft()
+            _delete_queues(broker, topic, time_ms).then(partial(deleted, topic, time_ms))
         else:
             broker.saver.saved().then(saved)
 

@@ -130,16 +130,10 @@ def handles_of_a_former_life_acknowledge(patch: Patch) -> None:
     patch.setattr(Lives, "is_former", lambda self, topic, group, pop_time_ms: False)
 
 
-def recovery_stops_where_a_filter_passed_over(patch: Patch) -> None:
-    """Acknowledged messages after the gap come again."""
-    patch.setattr(HandOuts, "take_origin", lambda self, queue, start: start)
-
-
 BUGS_OF_TROUBLE: list[Plant] = [
     offsets_move_by_check_points_of_a_former_life,
     check_points_of_a_former_life_revive,
     handles_of_a_former_life_acknowledge,
-    recovery_stops_where_a_filter_passed_over,
 ]
 
 BUGS: list[Plant] = [

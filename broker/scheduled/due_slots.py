@@ -252,6 +252,8 @@ class DueSlots:
         taken = len(self._waiting) - len(self._aside)
         if len(self.heap) >= ROOM // 2 or taken >= SLOTS_MAX:
             return False
+        if self._scanned >= max(self.cursor, self.high) + self._files.slots:
+            self._scanned = max(self._scanned, until)  # nothing lies beyond one round
         until = min(until, self._scanned + SCANNED_PER_STEP)
         while self._scanned < until:
             tick = self._files.next_tick(self._scanned, until)

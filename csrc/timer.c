@@ -154,7 +154,8 @@ size_t tmr_replay(const struct tmr_wheel *wheel, uint8_t *buf, size_t at, size_t
         tick = tmr_tick(wheel, &unit);
         if (tick > 0 && unit.write_ms + unit.delay_ms >= from_ms) {
             struct tmr_slot slot = tmr_slot_get(wheel, tick);
-            if (tmr_free_tick(wheel, tick, tick + 1, 0, 0, 0) != tick) {
+            if (tmr_free_tick(wheel, tick, tick + 1, 0, 0, 0) != tick ||
+                (from_ms > 0 && tick - from_ms / wheel->precision_ms >= wheel->slots)) {
                 *crowded = 1;
             }
             if (unit.prev != slot.last) {

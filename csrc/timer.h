@@ -97,7 +97,8 @@ int64_t tmr_free_tick(const struct tmr_wheel *wheel, int64_t from, int64_t until
  * into the slots of their times; units before `from_ms` are left out. Each unit's `prev` is set to
  * the last unit of its slot, because the slots of the writer may have had another length; `changed`
  * is set to 1 if that changed a byte, `crowded` if units of two rounds came into one place of the
- * wheel, or a unit lies more than a round after `from_ms`: then the wheel cannot be used. Returns the position of the first bytes that are no unit. */
+ * wheel, or a unit lies more than a round after `from_ms`: then the wheel cannot be used. Returns
+ * the position of the first bytes that are no unit. */
 size_t tmr_replay(const struct tmr_wheel *wheel, uint8_t *buf, size_t at, size_t end, int64_t base,
                   int64_t from_ms, int *changed, int *crowded);
 

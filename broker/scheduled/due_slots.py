@@ -169,7 +169,7 @@ class DueSlots:
             self._loading = None
         for table in (self._waiting, self._parts, self._recalls):
             for tick in [tick for tick in table if tick not in kept]:
-                del table[tick]  # type: ignore[attr-defined]
+                del table[tick]
         self._begun, self._aside = set(kept), kept
 
     def free_tick(self, tick: int) -> int | None:

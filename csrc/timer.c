@@ -142,10 +142,10 @@ void tmr_add(const struct tmr_wheel *wheel, uint8_t *buf, int64_t position, stru
 }
 
 size_t tmr_replay(const struct tmr_wheel *wheel, uint8_t *buf, size_t at, size_t end, int64_t base,
-                  int64_t from_ms, int *changed)
+                  int64_t from_ms, int *changed, int *crowded)
 {
     struct tmr_unit unit;
-    *changed = 0;
+    *changed = *crowded = 0;
     for (; at < end && end - at >= TMR_UNIT; at += TMR_UNIT) {
         int64_t position = base + (int64_t)at, tick;
         if (!tmr_get(buf + at, position, &unit)) {
@@ -154,6 +154,10 @@ size_t tmr_replay(const struct tmr_wheel *wheel, uint8_t *buf, size_t at, size_t
         tick = tmr_tick(wheel, &unit);
         if (tick > 0 && unit.write_ms + unit.delay_ms >= from_ms) {
             struct tmr_slot slot = tmr_slot_get(wheel, tick);
+            if (tmr_free_tick(wheel, tick, tick + 1, 0, 0, 0) != tick ||
+                (from_ms > 0 && tick - from_ms / wheel->precision_ms >= wheel->slots)) {
+                *crowded = 1;
+            }
             if (unit.prev != slot.last) {
                 unit.prev = slot.last;
                 be_put_i64(buf + at + TMR_PREV_AT, unit.prev);

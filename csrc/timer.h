@@ -96,9 +96,11 @@ int64_t tmr_free_tick(const struct tmr_wheel *wheel, int64_t from, int64_t until
 /* Enter the units of buf[at:end), a part of one file whose first byte is byte `base` of the log,
  * into the slots of their times; units before `from_ms` are left out. Each unit's `prev` is set to
  * the last unit of its slot, because the slots of the writer may have had another length; `changed`
- * is set to 1 if that changed a byte. Returns the position of the first bytes that are no unit. */
+ * is set to 1 if that changed a byte, `crowded` if units of two rounds came into one place of the
+ * wheel, or a unit lies more than a round after `from_ms`: then the wheel cannot be used. Returns
+ * the position of the first bytes that are no unit. */
 size_t tmr_replay(const struct tmr_wheel *wheel, uint8_t *buf, size_t at, size_t end, int64_t base,
-                  int64_t from_ms, int *changed);
+                  int64_t from_ms, int *changed, int *crowded);
 
 /* Where the units of buf[at:end) end, without a wheel. */
 size_t tmr_find_end(const uint8_t *buf, size_t at, size_t end, int64_t base);

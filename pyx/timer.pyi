@@ -65,9 +65,12 @@ class Wheel:
         """Write a unit at `position` of a file that is the log from `base` on, in the slot of
         `write_ms` + `delay_ms`, which is after 0."""
 
-    def replay(self, log: Region, position: int, end: int, base: int, since_ms: int) -> bool:
+    def replay(
+        self, log: Region, position: int, end: int, base: int, since_ms: int
+    ) -> tuple[bool, bool]:
         """Enter the units of [position, end) whose time is `since_ms` or later into their slots,
-        and link the units of each slot; whether that changed a unit."""
+        and link the units of each slot. (whether that changed a unit, whether a unit lies
+        in another round of the wheel, which cannot be used then)."""
 
     def free_tick(self, since: int, until: int, cursor: int, high: int, floor: int) -> int:
         """The first tick of [since, until) whose place in the wheel is free, else `until`. Slots

@@ -74,7 +74,7 @@ cdef extern from "timer.h" nogil:
     int64_t tmr_free_tick(const tmr_wheel *wheel, int64_t since, int64_t until, int64_t cursor,
                           int64_t high, int64_t floor)
     size_t tmr_replay(const tmr_wheel *wheel, uint8_t *buf, size_t at, size_t end, int64_t base,
-                      int64_t from_ms, int *changed)
+                      int64_t from_ms, int *changed, int *crowded)
     size_t tmr_find_end(const uint8_t *buf, size_t at, size_t end, int64_t base)
     void tmr_undo(const tmr_wheel *wheel, const uint8_t *buf, size_t at, size_t end, int64_t base)
     int tmr_follow(const tmr_wheel *wheel, const uint8_t *buf, size_t size, int64_t base,
@@ -246,13 +246,13 @@ cdef class Wheel:
         tmr_add(self.writing(), log.writing(position, TMR_UNIT), base + position, &unit)
 
     def replay(self, Region log, Py_ssize_t position, Py_ssize_t end, int64_t base,
-               int64_t since_ms) -> bool:
-        """Enter the units of [position, end) whose time is `since_ms` or later into their slots;
-        whether that changed a unit."""
+               int64_t since_ms) -> tuple[bool, bool]:
+        """Enter the units of [position, end) into their slots; see the stub."""
         cdef uint8_t *at = log.writing(position, end - position) - position
-        cdef int changed
-        tmr_replay(self.writing(), at, <size_t>position, <size_t>end, base, since_ms, &changed)
-        return changed != 0
+        cdef int changed, crowded
+        tmr_replay(self.writing(), at, <size_t>position, <size_t>end, base, since_ms, &changed,
+                   &crowded)
+        return changed != 0, crowded != 0
 
     def free_tick(self, int64_t since, int64_t until, int64_t cursor, int64_t high,
                   int64_t floor) -> int:

@@ -169,7 +169,7 @@ class DueSlots:
             self._loading = None
         for table in (self._waiting, self._parts, self._recalls):
             for tick in [tick for tick in table if tick not in kept]:
-                del table[tick]  # type: ignore[attr-defined]
+                del table[tick]
         self._begun, self._aside = set(kept), kept
 
     def free_tick(self, tick: int) -> int | None:
@@ -252,6 +252,8 @@ class DueSlots:
         taken = len(self._waiting) - len(self._aside)
         if len(self.heap) >= ROOM // 2 or taken >= SLOTS_MAX:
             return False
+        if self._scanned >= max(self.cursor, self.high) + self._files.slots:
+            self._scanned = max(self._scanned, until)  # nothing lies beyond one round
         until = min(until, self._scanned + SCANNED_PER_STEP)
         while self._scanned < until:
             tick = self._files.next_tick(self._scanned, until)

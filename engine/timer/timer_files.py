@@ -164,9 +164,20 @@ class TimerFiles:
             self._remove_wheel()
         mapped = self._wheel_file = self._make_wheel()
         wheel = self._wheel = Wheel(mapped.region, self._config.timer_precision_ms)
+        is_crowded = False
         for region, position, stop, base in log.parts():
-            if wheel.replay(region, position, stop, base, check.read_ms):
+            changed, crowded = wheel.replay(region, position, stop, base, check.read_ms)
+            is_crowded = is_crowded or crowded
+            if changed:
                 log.mark_changed(base)
+        if is_crowded:
+            logger.warning("slots are shorter now: the timer wheel is made anew from the queue")
+            self._remove_wheel()
+            mapped = self._wheel_file = self._make_wheel()
+            self._wheel = Wheel(mapped.region, self._config.timer_precision_ms)
+            self._void += log.cut(log.segments.first)
+            self.queue_offset = self._store.min_queue_offset(TIMER_TOPIC, 0)
+            return
         last = log.last_unit
         if last is None:
             if check.log_position:

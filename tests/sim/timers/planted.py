@@ -8,6 +8,7 @@ from turbopump.broker.scheduled.delay import DelayedMessages
 from turbopump.broker.scheduled.due_slots import Due, DueSlots
 from turbopump.broker.scheduled.timer_deliveries import TimerDeliveries
 from turbopump.broker.scheduled.timer_progress import TimerProgress
+from turbopump.broker.scheduled.timer_reading import TimerReading
 from turbopump.broker.scheduled.timers import Timers
 from turbopump.engine.store import Store
 from turbopump.engine.timer import timer_check, timer_files
@@ -95,6 +96,22 @@ def levels_are_saved_before_their_deliveries(patch: Patch) -> None:
     patch.setattr(DelayedMessages, "take_save", take_save)
 
 
+def recalls_are_passed_over(patch: Patch) -> None:
+    """Timers are delivered before the queue was read up to their time."""
+    patch.setattr(TimerReading, "until_ms", lambda self, now_ms: now_ms)
+
+
+def chains_of_another_precision_stay(patch: Patch) -> None:
+    """A wheel counts as whole although its slots had another length."""
+    load = timer_check.load
+
+    def whole(*arguments: Any) -> Any:
+        check, _is_whole = load(*arguments)
+        return check, check.log_position > 0
+
+    patch.setattr(timer_files.timer_check, "load", whole)
+
+
 BUGS: tuple[Plant, ...] = (
     levels_are_saved_before_their_deliveries,
     progress_is_ahead_of_the_deliveries,
@@ -104,4 +121,6 @@ BUGS: tuple[Plant, ...] = (
     the_cursor_stays_when_the_clock_is_set_back,
     progress_does_not_rest_while_the_clock_is_behind,
     the_queue_goes_on_behind_what_was_never_in_the_wheel,
+    recalls_are_passed_over,
+    chains_of_another_precision_stay,
 )

@@ -32,6 +32,16 @@ DELAYS_MS = (1, 300, 999, 1_000, 2_500, 7_000, 30_000, 150_000, 260_000)
 JUMPS_MS = (-100_000, -30_000, -1_500, 1_500, 60_000)
 LEVELED, SALT, LEVELS = 0.3, 0xDE1A, 4
 """Seeds with delay levels, and how many levels they use: up to 30 s."""
+FINE, FINE_SALT, FINE_SLOTS = 0.3, 0xF19E, 8_000
+"""Seeds with slots of other lengths, which change at a restart; clocks that step by hours and by a
+month; backlogs, and recalls near the time of a timer. All of that has a generator of its own."""
+PRECISIONS_MS = (5, 20, 100, 250, 1_000)
+FINE_JUMPS_MS = (-3_000, -2_000, -1_500, 1_500, -3_600_000, 3_600_000, 31 * 86_400_000)
+BACKLOG, BACKLOG_DELAY_MS = 560, 9_000
+RECALLED_MS = 5_000
+EXACT_MS = 10_000
+"""By so much a delay may be late whose message was stored with the time of a clock that was ahead:
+its exact time may be one of slots that were wider."""
 SETTLE_MS = 60_000
 LATE_MS = 5_000
 SETTLE_TICK_MS = 500
@@ -50,6 +60,8 @@ class Timer:
     is_sure: bool = False
     """It was stored, and nothing that has happened can have taken it."""
     is_recalled: bool = False
+    recall_end: int = -1
+    """Where the log ended when its recall was answered, before its time and its delivery."""
     is_level: bool = False
     delivered: int = 0
 
@@ -74,8 +86,19 @@ class Run(BrokerLives):
             mappedFileSizeTimerLog=rng.choice((300, 700, 5200)),
             recallMessageEnable="true",
         )
+        self.fine = random.Random(seed ^ FINE_SALT)
+        self.is_fine = self.fine.random() < FINE
+        self._ahead_ms = 0
+        if self.is_fine:
+            self.timer_slots = FINE_SLOTS
+            self._change_precision()
         self.timers: list[Timer] = []
         self._seen = self._flushed = 0
+
+    def _change_precision(self) -> None:
+        lines = [line for line in self.text.splitlines() if "timerPrecisionMs" not in line]
+        lines.append(f"timerPrecisionMs={self.fine.choice(PRECISIONS_MS)}")
+        self.text = "\n".join(lines) + "\n"
 
     @property
     def acked(self) -> int:
@@ -100,16 +123,21 @@ class Run(BrokerLives):
         if power and not self.is_sync:
             for timer in self.timers:
                 timer.is_sure = timer.is_sure and timer.log_offset < self._flushed
+                if timer.recall_end > self._flushed:
+                    timer.recall_end = -1
+        if self.is_fine and self.fine.random() < 0.4:
+            self._change_precision()
 
     def _settle(self) -> None:
         """No trouble any more: each timer comes at its time, and in the end all have come."""
         self._open()
         self._calm(SETTLE_MS)
-        self._check_due(self.now_ms - LATE_MS)
+        late_ms = LATE_MS + EXACT_MS if self.is_fine else LATE_MS
+        self._check_due(self.now_ms - late_ms)
         last_ms = max((timer.due_ms for timer in self.timers), default=0)
         self.skew_ms += max(0, last_ms - self.now_ms)
         self._calm(SETTLE_MS)
-        self._check_due(self.now_ms - LATE_MS)
+        self._check_due(self.now_ms - late_ms)
         waiting = self.broker.timers.metrics.total
         assert waiting <= len(self.timers), f"{waiting} wait, it says"
 
@@ -128,6 +156,8 @@ class Run(BrokerLives):
     # Steps
 
     def _act(self) -> None:
+        if self.is_fine:
+            self._act_fine()
         rng = self.rng
         draw = rng.random()
         if draw < 0.4:
@@ -143,6 +173,54 @@ class Run(BrokerLives):
             self._work_some()
         self._turn()
         self._look()
+
+    def _act_fine(self) -> None:
+        draw = self.fine.random()
+        if draw < 0.04:
+            self._backlog()
+        elif draw < 0.12 and self.clock_jumps:
+            by_ms = self.fine.choice(FINE_JUMPS_MS)
+            if self._ahead_ms and self.fine.random() < 0.7:
+                by_ms = -self._ahead_ms
+            self._ahead_ms = max(0, self._ahead_ms + by_ms) if abs(by_ms) > 10_000 else 0
+            self.skew_ms += by_ms
+            self._pass(0)
+        elif draw < 0.3:
+            self._recall_near()
+
+    def _backlog(self) -> None:
+        """More timers than one step enqueues, then recalls of what is due soon."""
+        for _ in range(3):
+            self._send_fine(RECALLED_MS)
+        recalled = self.timers[-3:]
+        for _ in range(BACKLOG):
+            self._send_fine(BACKLOG_DELAY_MS)
+        for timer in recalled:
+            self._recall_one(timer)
+        if self.fine.random() < 0.5:
+            self.skew_ms += RECALLED_MS + 500
+            self._pass(0)
+
+    def _send_fine(self, delay_ms: int) -> None:
+        timer = Timer(len(self.timers), self.now_ms + delay_ms, self.now_ms)
+        self._store(timer, {"TIMER_DELIVER_MS": str(timer.due_ms)})
+
+    def _recall_near(self) -> None:
+        waiting = [one for one in self.timers if one.handle and not one.delivered]
+        soon = [one for one in waiting if 0 < one.due_ms - self.now_ms < RECALLED_MS]
+        if soon:
+            self._recall_one(self.fine.choice(soon))
+
+    def _recall_one(self, timer: Timer) -> None:
+        timer.is_recalled = True
+        header = RecallMessageRequest("T", timer.handle, "PG")
+
+        def answered(answer: Command | None) -> None:
+            in_time = timer.seen_ms < timer.due_ms and not timer.delivered
+            if answer is not None and answer.code == 0 and in_time:
+                timer.recall_end = self.broker.store.max_log_offset
+
+        self._ask(RequestCode.RECALL_MESSAGE, header).then(answered)
 
     def _serve(self) -> None:
         self._deliver_timers()
@@ -185,6 +263,10 @@ class Run(BrokerLives):
             delay_ms = delay_ms // 1_000 * 1_000
             properties = {"TIMER_DELAY_SEC": str(delay_ms // 1_000)}
         timer = Timer(number, now_ms + delay_ms, now_ms, is_level=kind > 2)
+        self._store(timer, properties)
+
+    def _store(self, timer: Timer, properties: dict[str, str]) -> None:
+        number, now_ms = timer.number, self.now_ms
         self.timers.append(timer)
         properties["UNIQ_KEY"] = f"ID{number}"
         text = encode_properties(properties).decode()
@@ -220,6 +302,7 @@ class Run(BrokerLives):
             if timer.is_level and self.clock_jumps:
                 early = 0  # where a clock was set back, levels are due at once
             assert not is_new or early <= 0, f"timer {timer.number} came {early} ms early"
+            assert not is_new or timer.recall_end < 0, f"timer {timer.number} was recalled"
             timer.delivered += 1
             self._seen += 1
 

@@ -24,6 +24,9 @@ cdef enum:
     OPEN = 0
     MARK_MAX = 255
 
+cdef int64_t MARKS_MAX = 1 << 32
+"""Half messages from the first open one on: each has a byte."""
+
 
 cdef class HalfMarks:
     """See the stub."""
@@ -71,7 +74,7 @@ cdef class HalfMarks:
         cdef int64_t found = 0
         for number in range(self.count):
             found += self.marks[number] == OPEN
-        return found + max(end - self.base - <int64_t>self.count, 0)
+        return found + max(max(end, 0) - self.base - <int64_t>self.count, 0)
 
     def drop(self, int64_t base) -> None:
         """Forget those before it."""
@@ -151,6 +154,8 @@ cdef class HalfMarks:
         cdef void *more
         if at < self.base:
             return 0
+        if at - self.base >= MARKS_MAX:
+            raise ValueError(f"no queue offset: {at}, far after the first open one")
         number = <size_t>(at - self.base)
         if number >= self.count:
             if number >= self.room:

@@ -35,7 +35,7 @@ cdef class Pops:
     cdef readonly int64_t place_count  # of all rows
 
     cdef lane_popper *row_at(self, int32_t number) except NULL
-    cdef bint has_room(self, bytes group, bytes topic, int32_t total) except -1
+    cdef bint has_room(self, bytes group, bytes topic, int64_t total) except -1
     cdef bint ask(self, int32_t row) except -1
     cdef bint find(self, const trf_request *request, int64_t now_ms) except -1
     cdef void fill(self, const trf_request *request, int64_t now_ms,

@@ -81,11 +81,13 @@ cdef class Pops:
         cdef lane_popper *popper
         cdef lane_place *places
         cdef int32_t number, acker
-        cdef int32_t total = queue_limit
+        cdef int64_t total = queue_limit
         cdef list names = [name for name, _ in retries]
         cdef list counts = [<int32_t>count for _, count in retries]
         if len(retries) > <Py_ssize_t>LANE_RETRIES:
             raise ValueError("so many retry topics has no group")
+        if queue_limit < 0 or min(counts, default=0) < 0:
+            return
         for count in counts:
             total += count
         if not self.has_room(group, topic, total):
@@ -169,7 +171,7 @@ cdef class Pops:
             self.row_count = count
         return &self.core.rows[number]
 
-    cdef bint has_room(self, bytes group, bytes topic, int32_t total) except -1:
+    cdef bint has_room(self, bytes group, bytes topic, int64_t total) except -1:
         """Whether a row may have so many places; if not, one that is there serves nothing."""
         cdef nam_text first, second
         cdef int32_t number

@@ -64,7 +64,7 @@ cdef class Pulls:
         cdef int32_t *taken
         cdef int32_t number
         cdef list wanted = None
-        if queue_limit > MAX_QUEUES or b"\0" in group:
+        if not 0 <= queue_limit <= MAX_QUEUES or b"\0" in group:
             return
         if codes is not None:
             # The low 32 bits, as a hash code of Java: a peer may send the unsigned form.

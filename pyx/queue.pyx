@@ -147,6 +147,7 @@ def select(
         wish.matches = flt_choose
         wish.chooser = &scan.core
     wish.code_count = <size_t>code_count
+    at = region.reading(position, end - position)
     try:
         if room > ON_STACK:
             units = <cq_unit *>PyMem_Malloc(<size_t>room * sizeof(cq_unit))
@@ -157,7 +158,6 @@ def select(
         if codes is not None:
             take_codes(wanted, taken)
             wish.codes = taken
-        at = region.reading(position, end - position)
         while True:
             cq_select(at, 0, <size_t>(end - position), &wish, units, &choice)
             if scan is None or not scan.fetch():

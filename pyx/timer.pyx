@@ -151,6 +151,7 @@ cdef enum:
     RARE_MAX = 256                # slots with recalls
     HEAP_FIRST = 256
     RECALLS_MAX = 16384           # RECALLS
+    WALK_MAX = 1 << 24            # units that one walk keeps
 
 
 def read_unit(Region log, Py_ssize_t position, int64_t base) -> tuple | None:
@@ -189,6 +190,8 @@ def read_facts(bytes properties) -> tuple:
 def read_due(bytes properties, int64_t stored_ms, int64_t precision_ms) -> int:
     """The millisecond at which a message with these properties is due."""
     cdef tmr_facts facts
+    if precision_ms <= 0:
+        raise ValueError(f"a precision of {precision_ms} ms")
     tmr_read_facts(<const uint8_t *><char *>properties, <size_t>len(properties), &facts)
     return tmr_due_ms(&facts, stored_ms, precision_ms)
 
@@ -273,8 +276,8 @@ cdef class SlotWalk:
     cdef tmr_walk walk
 
     def __cinit__(self, int64_t tick, int64_t last_position, Py_ssize_t room) -> None:
-        if room <= 0:
-            raise ValueError("a walk that keeps nothing")
+        if not 0 < room <= WALK_MAX:
+            raise ValueError(f"a walk that keeps {room} units")
         self.walk.tick = tick
         self.walk.position = last_position
         self.walk.room = <size_t>room
@@ -440,6 +443,8 @@ cdef class TimerSteps:
     """Whether the next one lies in another file of the commit log."""
 
     def __init__(self, Tail tail not None, QueueTable queues not None, Py_ssize_t max_body) -> None:
+        if max_body < 0:
+            raise ValueError(f"bodies of {max_body} bytes")
         self.tail, self.queues = tail, queues
         self.outlet.tail, self.outlet.queues = &tail.tail, &queues.table
         self.outlet.max_body = <size_t>max_body
@@ -483,7 +488,7 @@ cdef class TimerSteps:
         """Units of a walk into the heap; see the stub."""
         cdef tmr_stop stop
         cdef size_t ordered
-        if done < 0 or count < 0 or done + count > len(walk):
+        if done < 0 or count < 0 or count > len(walk) - done:
             raise ValueError("units that the walk has not kept")
         heap.reserve(<size_t>count)
         ordered = tmr_order(&walk.walk, <size_t>done, <size_t>count, wheel.reading(),
@@ -499,6 +504,8 @@ cdef class TimerSteps:
         cdef tmr_stop stop
         cdef size_t done
         self.queues.alone()
+        if precision_ms <= 0:
+            raise ValueError(f"a precision of {precision_ms} ms")
         if len(rare_ticks) > RARE_MAX or not heap.used:
             return 0, [], []
         self.outlet.rare_count = <size_t>len(rare_ticks)

@@ -37,6 +37,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = parallel.ordered(items)
 
 
+@pytest.fixture(autouse=True)
+def no_tracebacks(request: pytest.FixtureRequest) -> Generator[None]:
+    """Fails a test in whose process the product logged an exception that no disk raised.
+
+    A test that provokes such an exception is marked `logs_tracebacks`.
+    """
+    logged.FAILURES.take()
+    yield
+    if request.node.get_closest_marker("logs_tracebacks") is None:
+        logged.check()
+    else:
+        assert logged.FAILURES.take(), "the test is marked logs_tracebacks, but logged none"
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Hands out the units of tests.parallel one by one, unless another way is asked for."""

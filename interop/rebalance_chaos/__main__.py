@@ -16,6 +16,7 @@ from interop.rebalance_chaos.nodes import NODES, STRATEGIES, Run
 from interop.rebalance_chaos.report import broken, kept, outcome, paged, table, windows_table
 from interop.support import toolchain
 from interop.support.groups import TURBOPUMP, Kind, RocketMQ, Turbopump
+from interop.support.tracebacks import tracebacks
 
 SIDES: dict[str, Kind] = {"rocketmq": RocketMQ(), "turbopump": Turbopump()}
 WITHOUT = {("rocketmq", "broker-STICKY")}
@@ -68,8 +69,17 @@ def main() -> int:
         if one.side == "turbopump"
         for flaw in broken(one, outcomes)
     ]
+    flaws += logged(given.output)
     print("\n".join(flaws or ["all is reached"]))
     return int(bool(flaws))
+
+
+def logged(output: Path) -> list[str]:
+    """The tracebacks in the logs of our nodes, of all runs that lie in the folder."""
+    folders = sorted(output.glob("turbopump-*"))
+    found = [one for folder in folders for one in tracebacks(folder)]
+    print(f"tracebacks in nodes' logs: {len(found)}")
+    return found
 
 
 def _kept_at(output: Path, side: str, strategy: str) -> Path:

@@ -3,7 +3,7 @@
 import itertools
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from turbopump.engine.disk.real_files import RealFiles
 from turbopump.engine.later import Later
 from turbopump.engine.store import Store
 from turbopump.net.transport.peer import Peer, Timer
+from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.hosts import pack
 from turbopump.net.wire.java_properties import Property
@@ -197,6 +198,8 @@ class World:
         """Give the broker a request; its answer, or the promise of one."""
         request.opaque = next(self._opaques)
         answer = self.table.dispatch(request, peer or self.client, self.now_ms)
+        if isinstance(answer, Generator):
+            answer = finish(answer)
         assert answer is not None
         return answer
 

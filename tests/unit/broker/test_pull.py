@@ -425,6 +425,7 @@ def test_lost_connection_is_forgotten(world: Any) -> None:
     assert not later.done
 
 
+@pytest.mark.logs_tracebacks
 def test_failure_of_a_held_pull_is_answered(world: Any, monkeypatch: Any) -> None:
     def broken(*_arguments: object) -> None:
         raise RuntimeError("disk on fire")

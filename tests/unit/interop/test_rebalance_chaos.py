@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from interop.rebalance_chaos import checkers
+from interop.rebalance_chaos.__main__ import logged
 from interop.rebalance_chaos.faults import LOSSES, NAMES, Fault, chosen, plan
 from interop.rebalance_chaos.history import (
     Down,
@@ -275,3 +276,17 @@ def test_under_loss_the_rest_is_judged(tmp_path: Path) -> None:
         1000,
         100,
     )
+
+
+def test_a_traceback_of_a_node_of_ours_is_a_flaw(tmp_path: Path) -> None:
+    for side in ("rocketmq", "turbopump"):
+        folder = tmp_path / f"{side}-broker-AVG" / "broker-a" / "logs"
+        folder.mkdir(parents=True)
+        (folder / "broker.log").write_text(
+            "request 11 failed\nTraceback (most recent call last):\n"
+        )
+        (tmp_path / f"{side}-broker-AVG-history").write_text("")
+    (found,) = logged(tmp_path)
+    assert "turbopump-broker-AVG" in found
+    (tmp_path / "turbopump-broker-AVG" / "broker-a" / "logs" / "broker.log").write_text("started\n")
+    assert logged(tmp_path) == []

@@ -275,6 +275,7 @@ def test_a_client_whose_new_settings_are_refused_is_what_it_was(
     assert client is not None and client.group == "G1"
 
 
+@pytest.mark.logs_tracebacks
 def test_clients_are_looked_at_again_after_one_has_failed(
     front: GrpcWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,7 @@ def test_bad_headers_and_bodies_are_answered_1(peer) -> None:
     assert answer.remark.startswith("BadBody: ")
 
 
+@pytest.mark.logs_tracebacks
 def test_failures_are_answered_with_one_line(peer, caplog) -> None:
     table = Dispatcher()
 

@@ -40,6 +40,7 @@ def test_notices_are_oneway(peer, line) -> None:
     assert peer.waiting_calls == 0
 
 
+@pytest.mark.logs_tracebacks
 def test_a_lost_peer_fails_what_waits_and_tells(peer, line) -> None:
     seen = []
     answer = peer.call(new_request(307), 1000)
@@ -62,6 +63,7 @@ def test_a_lost_peer_fails_what_waits_and_tells(peer, line) -> None:
     assert (len(line.sent), line.closed) == (sent, False)
 
 
+@pytest.mark.logs_tracebacks
 def test_a_failing_waiter_does_not_keep_the_others_from_learning(peer) -> None:
     seen = []
     peer.call(new_request(307), 1000).then(lambda value: 1 / 0)

@@ -20,7 +20,7 @@ from turbopump.broker.pop.order_info import OrderedBatches
 from turbopump.broker.pop.ordered_log import OrderedLog
 from turbopump.broker.pop.popping import PopParts, Popping
 from turbopump.broker.pop.recovered import PoppedOffsets, recover_offsets
-from turbopump.broker.pop.retries import RetryCopies, RetryParts
+from turbopump.broker.pop.retries import RetryCopies, RetryNames, RetryParts
 from turbopump.broker.pop.revive import REVIVE_GROUP, ReviveProgress, ReviveQueue
 from turbopump.broker.pop.revive_escape import PopEscape
 from turbopump.broker.pop.revive_log import PutRecord, ReviveLog
@@ -85,6 +85,13 @@ def make_pop(ground: PopGround) -> PopService:
     log.queue_count = partial(_revive_queues, ground, log.topic)
     ordered_log = OrderedLog(orders, log, config.revive_queue_num, config.broker_name)
     turns = PopTurns(partial(ground.random.randrange, 100))
+    names = RetryNames(
+        ground.topics,
+        ground.groups,
+        offsets,
+        v2=config.pop.enable_retry_topic_v2,
+        v1_too=config.pop.retrieve_from_v1,
+    )
     popping = Popping(
         PopParts(
             store=ground.store,
@@ -98,15 +105,15 @@ def make_pop(ground: PopGround) -> PopService:
             lives=lives,
             broker_name=config.broker_name,
             revive_queues=config.revive_queue_num,
-            retry_v2=config.pop.enable_retry_topic_v2,
-            retry_v1_too=config.pop.retrieve_from_v1,
+            retry_names=names,
             retry_share=config.pop.retry_probability,
         )
     )
     waiters = PopWaiters(lambda: ground.soon(waiters.sweep))
-    copies, progress = _copies(ground, lives), _progress(ground, log.topic)
+    copies, progress = _copies(ground, lives, names), _progress(ground, log.topic)
     pop = PopService(
         popping=popping,
+        retry_names=names,
         turns=turns,
         waiters=waiters,
         orders=orders,
@@ -178,7 +185,7 @@ def _name_of(ground: PopGround) -> str:
     return f"{config.store.root} {ground.store_host().hex()} {config.broker_id} {ground.wall_ms()}"
 
 
-def _copies(ground: PopGround, lives: Lives) -> RetryCopies:
+def _copies(ground: PopGround, lives: Lives, names: RetryNames) -> RetryCopies:
     return RetryCopies(
         RetryParts(
             topics=ground.topics,
@@ -188,7 +195,7 @@ def _copies(ground: PopGround, lives: Lives) -> RetryCopies:
             put=ground.put,
             pulls=ground.pulls,
             store_host=ground.store_host,
-            retry_v2=ground.config.pop.enable_retry_topic_v2,
+            names=names,
         )
     )
 

@@ -9,6 +9,7 @@ import struct
 from typing import Final
 
 from turbopump.broker.pop.popping import Popped, PoppedPart, PopWish
+from turbopump.broker.pop.retries import PROPERTIES_MAX
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.pop_handles import PopHandle, RetryKind
 from turbopump.net.wire.properties import (
@@ -24,8 +25,6 @@ _BORN_V6, _STORE_V6 = 0x10, 0x20
 _HEAD: Final = 84
 """Bytes of a record with two IPv4 hosts, up to the body's length."""
 
-PROPERTIES_MAX: Final = 32_767
-"""Bytes of a record's properties: their length is a Java short."""
 _NOT_NEEDED: Final = (
     names.CRC32,
     names.CLUSTER,

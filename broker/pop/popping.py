@@ -16,6 +16,7 @@ from turbopump.broker.pop.hand_outs import HandOuts, PoppedQueue
 from turbopump.broker.pop.lives import Lives
 from turbopump.broker.pop.order_info import OrderedBatches
 from turbopump.broker.pop.ordered_log import OrderedLog
+from turbopump.broker.pop.retries import RetryNames
 from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.broker.pop.waiters import Arrived
 from turbopump.broker.tables.offsets import OffsetTable
@@ -24,7 +25,6 @@ from turbopump.engine.later import Later
 from turbopump.engine.queues.lookup import Wanted
 from turbopump.engine.store import Store
 from turbopump.engine.types import PutStatus, QueueOffset, ReadResult, ReadStatus
-from turbopump.net.wire.names import RETRY_PREFIX
 from turbopump.net.wire.pop_handles import ORDERED_REVIVE_QUEUE, RetryKind, order_counts
 from turbopump.net.wire.pop_records import CheckPoint, CheckPointKey
 from turbopump.pyx.pops import PopTurns
@@ -124,8 +124,7 @@ class Popped:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class PopParts:
-    """What popping stands on. `retry_v2`, `retry_v1_too` and `retry_share` are enableRetryTopicV2,
-    retrieveMessageFromPopRetryTopicV1 and popFromRetryProbability."""
+    """What popping stands on. `retry_share` is popFromRetryProbability."""
 
     store: Store
     topics: TopicTable
@@ -138,8 +137,7 @@ class PopParts:
     lives: Lives
     broker_name: str
     revive_queues: int
-    retry_v2: bool
-    retry_v1_too: bool
+    retry_names: RetryNames
     retry_share: int
 
 
@@ -224,13 +222,7 @@ class Popping:
 
     def retry_kinds(self, topic: str, group: str) -> list[RetryKind]:
         """The kinds of retry topics that the group has for the topic, one of them at a pop."""
-        parts = self._parts
-        if topic.startswith(RETRY_PREFIX):
-            return []
-        kinds = [RetryKind.RETRY_V2] if parts.retry_v2 else [RetryKind.RETRY_V1]
-        if parts.retry_v2 and parts.retry_v1_too:
-            kinds.append(RetryKind.RETRY_V1)
-        return [kind for kind in kinds if parts.topics.peek(kind.topic_of(topic, group))]
+        return self._parts.retry_names.read(topic, group)
 
     def _places(self, wish: PopWish, draw: int) -> Iterator[tuple[RetryKind, PoppedQueue]]:
         """The queues of a wish in the order in which they are looked at: the retry topic comes

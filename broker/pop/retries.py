@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from turbopump.broker.pop.lives import Lives
-from turbopump.broker.pop.popped_records import PROPERTIES_MAX
 from turbopump.broker.pop.revive import RetryTopic
 from turbopump.broker.tables.groups import GroupTable
 from turbopump.broker.tables.offsets import OffsetTable
@@ -25,6 +24,9 @@ from turbopump.net.wire.pop_records import CheckPoint
 from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
 from turbopump.pyx.record import Record
+
+PROPERTIES_MAX: Final = 32_767
+"""Bytes of a record's properties: their length is a Java short."""
 
 _TRANSACTION_BITS: Final = 0xC
 
@@ -41,7 +43,69 @@ class RetryParts:
     put: Callable[[NewMessage, int], Later[PutStatus]]
     pulls: Callable[[str, str], bool]
     store_host: Callable[[], bytes]
-    retry_v2: bool
+    names: "RetryNames"
+
+
+class RetryNames:
+    """Which retry topics a group has for a topic. Loop thread only.
+
+    The name of version 1 is ambiguous: `%RETRY%a_b_c` is that of group `a` and topic `b_c`, of
+    group `a_b` and topic `c`, and of the pulling group `a_b_c`. It belongs to the first group that
+    has an offset in it; every other pair uses the name of version 2, which no two pairs share
+    (RocketMQ mixes their messages)."""
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        *,
+        v2: bool,
+        v1_too: bool,
+    ) -> None:
+        """`v2` and `v1_too` are enableRetryTopicV2 and retrieveMessageFromPopRetryTopicV1."""
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._v2 = v2
+        self._v1_too = v1_too
+
+    def read(self, topic: str, group: str) -> list[RetryKind]:
+        """The kinds that exist and may be read, the configured one first."""
+        if topic.startswith(RETRY_PREFIX):
+            return []
+        kinds = [RetryKind.RETRY_V2] if self._v2 else [RetryKind.RETRY_V1, RetryKind.RETRY_V2]
+        if self._v2 and self._v1_too:
+            kinds.append(RetryKind.RETRY_V1)
+        return [kind for kind in kinds if self._is_there(kind, topic, group)]
+
+    def written(self, topic: str, group: str) -> RetryKind:
+        """The kind that the group's messages are revived into."""
+        is_v2 = self._v2 or self._is_shared(topic, group)
+        return RetryKind.RETRY_V2 if is_v2 else RetryKind.RETRY_V1
+
+    def owns(self, kind: RetryKind, topic: str, group: str) -> bool:
+        """Whether the messages in the retry topic of that kind are the group's."""
+        if kind is RetryKind.RETRY_V2:
+            return True
+        name = kind.topic_of(topic, group)
+        return self._has_offset(group, name) or not self._is_shared(topic, group)
+
+    def _is_there(self, kind: RetryKind, topic: str, group: str) -> bool:
+        name = kind.topic_of(topic, group)
+        return self._topics.peek(name) is not None and self.owns(kind, topic, group)
+
+    def _is_shared(self, topic: str, group: str) -> bool:
+        """Whether another group uses the name of version 1."""
+        name = RetryKind.RETRY_V1.topic_of(topic, group)
+        pair = name.removeprefix(RETRY_PREFIX)
+        if self._groups.get(pair) is not None:
+            return True
+        ends = (at for at, letter in enumerate(pair) if letter == "_" and at != len(group))
+        return any(self._has_offset(pair[:at], name) for at in ends)
+
+    def _has_offset(self, group: str, name: str) -> bool:
+        return self._offsets.query(group, name, 0) >= 0
 
 
 class RetryCopies:
@@ -99,8 +163,7 @@ class RetryCopies:
             return topic
         if self._parts.pulls(topic, group):
             return RETRY_PREFIX + group
-        kind = RetryKind.RETRY_V2 if self._parts.retry_v2 else RetryKind.RETRY_V1
-        return kind.topic_of(topic, group)
+        return self._parts.names.written(topic, group).topic_of(topic, group)
 
     def _copy(self, record: Record, check_point: CheckPoint, name: str) -> NewMessage:
         properties = decode_properties(record.properties)

@@ -20,6 +20,7 @@ from turbopump.broker.pop.notes_drain import NotesDrain
 from turbopump.broker.pop.order_info import OrderedBatches
 from turbopump.broker.pop.ordered_log import OrderedLog
 from turbopump.broker.pop.popping import Popping
+from turbopump.broker.pop.retries import RetryNames
 from turbopump.broker.pop.revive import READ_MAX, WRITES_MAX, ReviveQueue
 from turbopump.broker.pop.revive_escape import PopEscape
 from turbopump.broker.pop.revive_log import ReviveLog
@@ -46,6 +47,7 @@ class PopService:
         self,
         *,
         popping: Popping,
+        retry_names: RetryNames,
         turns: PopTurns,
         waiters: PopWaiters,
         orders: OrderedBatches,
@@ -68,6 +70,7 @@ class PopService:
         """Whether replicas are to be asked before a master revives anything: while it stood still
         one may have acted, and heard acknowledgements."""
         self.popping = popping
+        self.retry_names = retry_names
         self.turns = turns
         self.waiters = waiters
         self.orders = orders

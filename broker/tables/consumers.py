@@ -56,6 +56,8 @@ class ConsumerConnection:
     last_update_ms: int
     sub_version: int = 0
     """The highest subVersion of the subscriptions that its newest heartbeat with them named."""
+    top_version: int = 0
+    """The highest that any heartbeat of this client over this connection named."""
 
     @property
     def size(self) -> int:
@@ -158,10 +160,13 @@ class ConsumerTable:
         # Another client over the same connection has a clock of its own.
         own = former.sub_version if former and former.client_id == client_id else _NO_VERSION
         member.sub_version = own
+        member.top_version = former.top_version if former and own != _NO_VERSION else own
         if with_subscriptions:
-            changed |= _replace_subscriptions(group, data.subscription_data_set, own)
             versions = [one.sub_version for one in data.subscription_data_set]
             member.sub_version = max(versions, default=own)
+            known = 0 if member.top_version == _NO_VERSION else member.top_version
+            member.top_version = max(known, member.sub_version)
+            changed |= _replace_subscriptions(group, data.subscription_data_set, own, member)
             group.fingerprint = fingerprint
             self._size -= group.size
             group.size = sum(one.size for one in group.subscriptions.values())
@@ -327,17 +332,24 @@ def _compensated_size(pair: tuple[str, str], subscription: SubscriptionData) -> 
 
 
 def _replace_subscriptions(
-    group: ConsumerGroup, wanted: list[SubscriptionData], own_version: int
+    group: ConsumerGroup,
+    wanted: list[SubscriptionData],
+    own_version: int,
+    member: ConsumerConnection,
 ) -> bool:
     """Make the subscriptions those of the newest heartbeat; whether the set of topics changed.
 
     The group's subVersion never goes back: pulls of other members name theirs, and the broker
-    refuses a pull whose version is higher than the group's.
+    refuses a pull whose version is higher than the group's. The exception is a version that is
+    higher than each member's: the members that named it have left, and the subscription of the
+    highest remaining member takes its place.
     """
+    highest = max(one.top_version for one in group.members.values())
     before = set(group.subscriptions)
     for subscription in wanted:
         known = group.subscriptions.get(subscription.topic)
-        if known is None or subscription.sub_version > known.sub_version:
+        is_left = known is not None and known.sub_version > highest == member.sub_version
+        if known is None or is_left or subscription.sub_version > known.sub_version:
             group.subscriptions[subscription.topic] = subscription
         elif own_version < subscription.sub_version:
             newer = replace(subscription, sub_version=known.sub_version)

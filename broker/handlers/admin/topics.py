@@ -58,7 +58,8 @@ from turbopump.net.wire.headers.admin import (
     GetTopicStatsInfoRequest,
     QueryTopicConsumeByWhoRequest,
 )
-from turbopump.net.wire.names import RETRY_PREFIX, validate_topic_name
+from turbopump.net.wire.names import validate_topic_name
+from turbopump.net.wire.pop_handles import RetryKind
 from turbopump.net.wire.topics import (
     MESSAGE_TYPE,
     MIXED,
@@ -224,9 +225,10 @@ def _delete_topic(
     doomed = [name]
     groups = yield from broker.offsets.groups_in_steps(name)
     for number, group in enumerate(groups, 1):
-        for separator in ("_", "+"):
-            retry = f"{RETRY_PREFIX}{group}{separator}{name}"
-            if broker.topics.get(retry) is not None:
+        for kind in (RetryKind.RETRY_V1, RetryKind.RETRY_V2):
+            retry = kind.topic_of(name, group)
+            is_there = broker.topics.get(retry) is not None
+            if is_there and broker.pop.retry_names.owns(kind, name, group):
                 doomed.append(retry)
         if number % GROUPS_OF_STEP == 0:
             yield

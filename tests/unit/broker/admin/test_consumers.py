@@ -83,6 +83,26 @@ def test_only_a_higher_version_replaces_a_subscription(kit: Any, version: int, t
     assert found.sub_string == text
 
 
+def test_a_new_member_with_a_slow_clock_brings_its_filter_once_the_others_left(kit: Any) -> None:
+    """While they are there it may as well be an older member that connects again."""
+    table, old, new, newest = ConsumerTable(), kit.connect(), kit.connect(), kit.connect()
+
+    def filter_after(peer: Any, name: str, topic: str, version: int) -> tuple[str, int]:
+        table.register(peer, name, kit.consumer("g", topic, sub_version=version), NOW)
+        found = table.find_subscription("g", "T")
+        assert found is not None
+        return found.sub_string, found.sub_version
+
+    assert filter_after(old, "a", "T:A", 1_000) == ("A", 1_000)
+    assert filter_after(new, "b", "T:B", 900) == ("A", 1_000)
+    assert filter_after(newest, "c", "T:C", 950) == ("A", 1_000)
+    assert table.unregister(old, "a", "g")
+    assert filter_after(new, "b", "T:B", 900) == ("A", 1_000)
+    assert filter_after(newest, "c", "T:C", 950) == ("C", 950)
+    assert filter_after(new, "b", "T:B", 900) == ("C", 950)
+    assert filter_after(old, "a", "T:A", 1_000) == ("A", 1_000)
+
+
 def test_two_members_with_other_topics_flap_as_in_rocketmq(kit: Any) -> None:
     table, first, second = ConsumerTable(), kit.connect(), kit.connect()
     table.register(first, "a", kit.consumer("g", "T"), NOW)

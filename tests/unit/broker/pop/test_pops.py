@@ -1,6 +1,6 @@
 """Pop, acknowledge, revive: a broker asked over its table of handlers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -49,12 +49,20 @@ class Popper:
             assert not isinstance(answer, Later) and answer.code == ResponseCode.SUCCESS
 
     def request(self, **changes: Any) -> Command | Later:
+        """The answer of a pop, after all its steps."""
         asked: dict[str, Any] = {
             "consumer_group": "g", "topic": "T", "queue_id": -1, "max_msg_nums": 32,
             "invisible_time": INVISIBLE_MS, "poll_time": 0, "born_time": self.world.now_ms,
             "init_mode": 0, **changes,
         }  # fmt: skip
-        return self.world.dispatch(new_request(RequestCode.POP_MESSAGE, PopMessageRequest(**asked)))
+        header = PopMessageRequest(**asked)
+        answer: Any = self.world.dispatch(new_request(RequestCode.POP_MESSAGE, header))
+        while isinstance(answer, Generator):
+            try:
+                next(answer)
+            except StopIteration as done:
+                answer = done.value
+        return answer
 
     def pop(self, **changes: Any) -> list[tuple[str, str]]:
         """Body and handle of each message."""

@@ -136,6 +136,9 @@ static int add_part(const struct lane_found *found, const struct trf_pull *pull,
     /* What was examined after the last message is examined again: the check points of a group with
      * a filter leave no gap, at which a recovery would stop. */
     part->next = out->offsets[out->count + part->count - 1] + 1;
+    if (part->next - part->start > LANE_POP_SPAN) {
+        return 0; /* the handler gives out less */
+    }
     part->size = found->size;
     memcpy(out->runs + out->run_count, found->runs, found->run_count * sizeof *found->runs);
     out->run_count += found->run_count;

@@ -21,6 +21,7 @@
 
 enum {
     LANE_POP_MAX = 32,       /* messages of a pop (PopMessageRequestHeader) */
+    LANE_POP_SPAN = 1024,    /* popping.py, SPAN_MAX */
     LANE_RETRIES = 2,        /* retry topics of a group and topic: V1, V2 */
     LANE_POP_LATE_MS = 500,  /* checks.py, POLL_LATE_MS */
     LANE_TEXTS_MAX = 4096    /* each text of an answer: 32 parts of three numbers */

@@ -8,7 +8,7 @@ once its check point is safe. Called by the pop handler, at the request and when
 """
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -33,8 +33,8 @@ QUEUES_OF_STEP: Final = 128
 """Queues that are looked at in one step of a pop, some microseconds each."""
 
 SPAN_MAX: Final = 1024
-"""Queue offsets that a check point spans at most where it could begin later: BATCH_ACK_MESSAGE has
-a bit for each."""
+"""Queue offsets that the handles of a check point or of an ordered batch span at most, from their
+start to the last message: BATCH_ACK_MESSAGE has a bit for each."""
 DISTANCE_MAX: Final = (1 << 31) - 1
 """A distance in a check point is a Java int."""
 
@@ -290,7 +290,9 @@ class Popping:
     ) -> ReadResult:
         # What lies in a retry topic has passed the filter when it was popped first.
         wanted = wish.wanted if queue.topic == wish.topic else None
-        return self._parts.store.read(queue.topic, queue.queue_id, position, count, wanted)
+        result = self._parts.store.read(queue.topic, queue.queue_id, position, count, wanted)
+        is_wide = result.next_queue_offset - position > SPAN_MAX
+        return within_span(result) if is_wide and result.slices else result
 
     def _give(
         self,
@@ -306,6 +308,8 @@ class Popping:
         position = start
         if not wish.is_ordered:
             start = self._covering(wish, popped, queue, start, offsets)
+        elif offsets[-1] - start >= SPAN_MAX:
+            start = offsets[0]
         taken = PoppedPart(kind, queue, start, offsets, result.slices)
         popped.taken.append(taken)
         popped.count += len(taken.offsets)
@@ -355,8 +359,10 @@ class Popping:
         sets of acknowledgements begin where the check point does."""
         parts, now_ms = self._parts, popped.pop_time_ms
         origin = parts.hand_outs.take_origin(queue, start)
-        if origin == start or offsets[-1] - origin < SPAN_MAX:
+        if offsets[-1] - origin < SPAN_MAX:
             return origin
+        if offsets[-1] - start >= SPAN_MAX:
+            start = offsets[0]
         distance = start - 1 - origin
         if distance <= DISTANCE_MAX:
             key = CheckPointKey(*queue, origin, now_ms, parts.broker_name)
@@ -393,11 +399,34 @@ class Popping:
 
 def queue_offsets(slices: list[memoryview]) -> list[QueueOffset]:
     """The queue offset of each record in slices of the log, which hold whole ones."""
-    found = []
-    for piece in slices:
-        position = 0
-        while position < len(piece):
-            record = piece[position : position + 28]
-            found.append(QueueOffset(int.from_bytes(record[_QUEUE_OFFSET], "big")))
-            position += int.from_bytes(record[:4], "big")
-    return found
+    return [offset for piece in slices for offset, _ in _records(piece)]
+
+
+def within_span(result: ReadResult) -> ReadResult:
+    """What was read, without the messages at SPAN_MAX or more after the first one: those are popped
+    later."""
+    kept: list[memoryview] = []
+    offsets: list[QueueOffset] = []
+    for piece in result.slices:
+        for offset, position in _records(piece):
+            if offsets and offset - offsets[0] >= SPAN_MAX:
+                kept += [piece[:position]] if position else []
+                return replace(
+                    result,
+                    slices=kept,
+                    count=len(offsets),
+                    size=sum(map(len, kept)),
+                    next_queue_offset=QueueOffset(offsets[-1] + 1),
+                )
+            offsets.append(offset)
+        kept.append(piece)
+    return result
+
+
+def _records(piece: memoryview) -> Iterator[tuple[QueueOffset, int]]:
+    """Queue offset and position of each record in a slice."""
+    position = 0
+    while position < len(piece):
+        record = piece[position : position + 28]
+        yield QueueOffset(int.from_bytes(record[_QUEUE_OFFSET], "big")), position
+        position += int.from_bytes(record[:4], "big")

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from turbopump.broker.tables.offset_lines import Pair
+from turbopump.broker.tables.offset_lines import Entries, Pair
 from turbopump.engine.types import QueueOffset
 
 if TYPE_CHECKING:
-    from turbopump.broker.tables.offsets import Entries, Offsets
+    from turbopump.broker.tables.offsets import Offsets
 
 AT_ONCE: Final = 5_000
 """What the work of one step may be, in looks at a pair that is as before: 1 to 2 ms."""
@@ -29,11 +29,11 @@ _NONE: Final = QueueOffset(-1)
 class AdoptingTables(NamedTuple):
     """Those of the broker that takes over."""
 
-    committed: "Entries"
-    pulled: "Entries"
-    resets: "Entries"
-    lowered: "Entries"
-    own: "Entries"
+    committed: Entries
+    pulled: Entries
+    resets: Entries
+    lowered: Entries
+    own: Entries
 
 
 class Adoption:

@@ -1,8 +1,9 @@
-"""The lines of consumerOffset.json: each is written once for each change of its offsets.
+"""The entries of the offset table, and their lines in consumerOffset.json.
 
-Owns the text of the lines, and which of them are of before. It must never change an offset. Called
-by the offset table on the loop, a step at a time; the file's text is made of the lines on a disk
-thread.
+Owns the bounds of the entries, the text of the lines, and which lines are out of date: a line is
+written once for each change of its offsets. It must never decide which of two offsets is right.
+Called by the offset table on the loop, a step at a time; the file's text is made of the lines on a
+disk thread.
 
 A broker with many groups has a hundred thousand lines, of which few change between two saves. To
 copy and write them all each time took the interpreter the better part of a second, and the loop got
@@ -17,9 +18,18 @@ from typing import Final
 
 from turbopump.engine import fastjson
 from turbopump.engine.disk.kept_table import Taken
+from turbopump.engine.types import QueueOffset
 
 Pair = tuple[str, str]
 """Topic and group."""
+
+MAX_PAIRS = 200_000
+"""(topic, group) pairs with an offset: twice the topics; a commit for one more is ignored."""
+MAX_QUEUES = 600_000
+"""Queues of all pairs: a client may name any queue id. With MAX_NAMES it keeps consumerOffset.json,
+which has two such tables, below the 64 MiB that are read at the next start."""
+MAX_NAMES = 8_000_000
+"""Characters of all pairs' names; each is written up to three times."""
 
 COPIED: Final = 64
 """Topics of a group that are copied in the time that a line takes to write."""
@@ -144,3 +154,95 @@ class GroupLines:
     def taken(self) -> Taken:
         """What was noted; a line is a piece of text by itself."""
         return Taken(list(self._lines), dict(self._lines), together=1)
+
+
+class Entries(dict[Pair, dict[int, QueueOffset]]):
+    """(topic, group) to queue id to queue offset, within the bounds above. A pair has at least one
+    queue."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queues = 0
+        self._names = 0
+
+    def put(self, pair: Pair, queue_id: int, queue_offset: QueueOffset) -> bool:
+        """Set an entry unless the table is at a bound; whether it was set."""
+        queues = self.get(pair)
+        if queues is None or queue_id not in queues:
+            names = 0 if queues is not None else len(pair[0]) + len(pair[1])
+            full = queues is None and len(self) >= MAX_PAIRS
+            if full or self.queues >= MAX_QUEUES or self._names + names > MAX_NAMES:
+                return False
+        self.restore(pair, queue_id, queue_offset)
+        return True
+
+    def restore(self, pair: Pair, queue_id: int, queue_offset: QueueOffset) -> None:
+        """Set an entry that was saved, whatever the bounds: progress must not be forgotten."""
+        queues = self.get(pair)
+        if queues is None:
+            queues = self[pair] = {}
+            self._names += len(pair[0]) + len(pair[1])
+            self.added(pair)
+        self.queues += queue_id not in queues
+        queues[queue_id] = queue_offset
+        self.touched(pair)
+
+    def take(self, pair: Pair, queue_id: int) -> QueueOffset | None:
+        """Remove an entry and return it; None if it is not there."""
+        queues = self.get(pair, {})
+        found = queues.pop(queue_id, None)
+        if found is not None:
+            self.queues -= 1
+            self.touched(pair)
+            if not queues:
+                self.remove(pair)
+        return found
+
+    def remove(self, pair: Pair) -> None:
+        """Remove every entry of a pair, which must be there."""
+        self.queues -= len(self.pop(pair))
+        self._names -= len(pair[0]) + len(pair[1])
+        self.touched(pair)
+        self.removed(pair)
+
+    def remove_all(self) -> None:
+        """Remove every entry."""
+        for pair in list(self):
+            self.remove(pair)
+
+    def added(self, pair: Pair) -> None:
+        """A pair is new."""
+
+    def removed(self, pair: Pair) -> None:
+        """A pair is gone."""
+
+    def touched(self, pair: Pair) -> None:
+        """A queue of a pair has changed, or the pair is gone."""
+
+
+class SavedEntries(Entries):
+    """Entries with their lines in the file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines = OffsetLines()
+
+    def touched(self, pair: Pair) -> None:
+        """Its line is out of date."""
+        self.lines.touch(pair)
+
+
+class CommittedEntries(SavedEntries):
+    """Saved entries with the topics of each group."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.groups = GroupLines()
+
+    def added(self, pair: Pair) -> None:
+        """A group has begun to read a topic."""
+        self.groups.add(pair)
+
+    def removed(self, pair: Pair) -> None:
+        """A group no longer reads a topic."""
+        self.groups.remove(pair)

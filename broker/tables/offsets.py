@@ -18,7 +18,12 @@ from functools import partial
 from typing import Any
 
 from turbopump.broker.tables.adoption import AT_ONCE, AdoptingTables, Adoption
-from turbopump.broker.tables.offset_lines import GroupLines, OffsetLines, Pair
+from turbopump.broker.tables.offset_lines import (
+    CommittedEntries,
+    Entries,
+    Pair,
+    SavedEntries,
+)
 from turbopump.broker.tables.versions import ACTING_STEP, Versions, is_older
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.kept_table import Content, text_of
@@ -39,14 +44,6 @@ NONE = QueueOffset(-1)
 OWN = "ownOffsetTable"
 """Of a replica: what its master has otherwise, or not at all. Where the master is asked anew it has
 not set these back, nor deleted them. RocketMQ passes over the member."""
-MAX_PAIRS = 200_000
-"""(topic, group) pairs with an offset: twice the topics; a commit for one more is ignored."""
-MAX_QUEUES = 600_000
-"""Queues of all pairs: a client may name any queue id. With MAX_NAMES it keeps consumerOffset.json,
-which has two such tables, below the 64 MiB that are read at the next start."""
-MAX_NAMES = 8_000_000
-"""Characters of all pairs' names; each is written up to three times."""
-
 
 STEP = 1_000
 """Pairs and queues whose lines are written at once: a ms of the loop. What the table holds at its
@@ -87,98 +84,6 @@ class Offsets:
         )
 
 
-class Entries(dict[Pair, dict[int, QueueOffset]]):
-    """(topic, group) to queue id to queue offset, within the bounds above. A pair has at least one
-    queue."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.queues = 0
-        self._names = 0
-
-    def put(self, pair: Pair, queue_id: int, queue_offset: QueueOffset) -> bool:
-        """Set an entry unless the table is at a bound; whether it was set."""
-        queues = self.get(pair)
-        if queues is None or queue_id not in queues:
-            names = 0 if queues is not None else len(pair[0]) + len(pair[1])
-            full = queues is None and len(self) >= MAX_PAIRS
-            if full or self.queues >= MAX_QUEUES or self._names + names > MAX_NAMES:
-                return False
-        self.restore(pair, queue_id, queue_offset)
-        return True
-
-    def restore(self, pair: Pair, queue_id: int, queue_offset: QueueOffset) -> None:
-        """Set an entry that was saved, whatever the bounds: progress must not be forgotten."""
-        queues = self.get(pair)
-        if queues is None:
-            queues = self[pair] = {}
-            self._names += len(pair[0]) + len(pair[1])
-            self.added(pair)
-        self.queues += queue_id not in queues
-        queues[queue_id] = queue_offset
-        self.touched(pair)
-
-    def take(self, pair: Pair, queue_id: int) -> QueueOffset | None:
-        """Remove an entry and return it; None if it is not there."""
-        queues = self.get(pair, {})
-        found = queues.pop(queue_id, None)
-        if found is not None:
-            self.queues -= 1
-            self.touched(pair)
-            if not queues:
-                self.remove(pair)
-        return found
-
-    def remove(self, pair: Pair) -> None:
-        """Remove every entry of a pair, which must be there."""
-        self.queues -= len(self.pop(pair))
-        self._names -= len(pair[0]) + len(pair[1])
-        self.touched(pair)
-        self.removed(pair)
-
-    def remove_all(self) -> None:
-        """Remove every entry."""
-        for pair in list(self):
-            self.remove(pair)
-
-    def added(self, pair: Pair) -> None:
-        """A pair is new."""
-
-    def removed(self, pair: Pair) -> None:
-        """A pair is gone."""
-
-    def touched(self, pair: Pair) -> None:
-        """A queue of a pair has changed, or the pair is gone."""
-
-
-class _Saved(Entries):
-    """With its lines in the file."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines = OffsetLines()
-
-    def touched(self, pair: Pair) -> None:
-        """Its line is of before."""
-        self.lines.touch(pair)
-
-
-class _Committed(_Saved):
-    """With the topics of each group."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.groups = GroupLines()
-
-    def added(self, pair: Pair) -> None:
-        """A group has begun to read a topic."""
-        self.groups.add(pair)
-
-    def removed(self, pair: Pair) -> None:
-        """A group reads a topic no more."""
-        self.groups.remove(pair)
-
-
 class OffsetTable:
     """(topic, group) to queue id to the next queue offset to consume. Loop thread only.
 
@@ -196,13 +101,13 @@ class OffsetTable:
         looks at one, and from then on they are known here alone."""
         self._files = files
         self._version_step = version_step
-        self._committed = _Committed()
-        self._pulled = _Saved()
+        self._committed = CommittedEntries()
+        self._pulled = SavedEntries()
         self._resets = Entries()
-        self._lowered = _Saved()
-        self._own = _Saved()
+        self._lowered = SavedEntries()
+        self._own = SavedEntries()
         """What a replica has otherwise than its master said last, or has alone."""
-        self._tables: dict[str, _Saved] = {
+        self._tables: dict[str, SavedEntries] = {
             "loweredTable": self._lowered,
             OWN: self._own,
             "offsetTable": self._committed,

@@ -21,7 +21,11 @@ from turbopump.engine.types import FlushMode, QueueOffset
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Codec, Command, decode, new_request
-from turbopump.net.wire.headers.pop import AckMessageRequest, PopMessageRequest
+from turbopump.net.wire.headers.pop import (
+    AckMessageRequest,
+    ChangeInvisibleTimeRequest,
+    PopMessageRequest,
+)
 from turbopump.net.wire.hosts import pack
 from turbopump.net.wire.pop_handles import read_start_offsets
 from turbopump.net.wire.pop_records import Acknowledgement, CheckPointKey
@@ -120,6 +124,8 @@ class Acking:
             world.now_ms += 500
         elif step == "back":
             world.now_ms -= 30
+        elif step == "hide":
+            self.hide()
         elif step == "tick":
             world.pass_time(1_100)
         elif step == "narrow":
@@ -131,6 +137,15 @@ class Acking:
         elif step == "delete":
             world.broker.topics.delete("Plain", world.now_ms)
             world.broker.store.delete_topic("Plain")
+
+    def hide(self) -> None:
+        """Give the first message of the first pop another time: its handle is replaced."""
+        group, topic, [(text, queue_id, offset), *_] = self.popped[0]
+        header = ChangeInvisibleTimeRequest(group, topic, queue_id, text, offset, 30_000)
+        request = new_request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
+        answers: dict[int, list[bytes]] = {}
+        handle(self.world, self.peer(), request, answers)
+        assert decode(answers[request.opaque][0]).code == 0
 
     def frames(self, step: dict[str, Any], opaque: int) -> list[bytes]:
         """The acknowledgements of a step, of messages that lie side by side in a pop."""
@@ -247,6 +262,12 @@ def test_what_is_acknowledged_twice_counts_for_no_later_pop() -> None:
     again = {**ONE, "at": 0, "count": 1}
     plan = [POP, ONE, "read", again, {**again, "count": 40}, {**POP, "max": 1}]
     compare(plan, 1 << 20, FlushMode.ASYNC_FLUSH, False)
+
+
+def test_a_handle_that_was_replaced_is_refused_on_both_paths() -> None:
+    """Native code leaves it to the handler, which refuses it; other messages stay native."""
+    plan = [POP, {**ONE, "at": 1}, "read", "hide", ONE, "read", {**ONE, "at": 2, "count": 9}]
+    assert compare(plan, 1 << 20, FlushMode.ASYNC_FLUSH, False) >= 9 - 1
 
 
 def compare(

@@ -9,7 +9,7 @@ from tests.unit.broker.conftest import offset_json
 
 from turbopump.broker.config.config import BrokerConfig, load_config
 from turbopump.broker.tables import groups as groups_module
-from turbopump.broker.tables import offsets as offsets_module
+from turbopump.broker.tables import offset_lines, offsets
 from turbopump.broker.tables import topics as topics_module
 from turbopump.broker.tables.groups import GroupTable
 from turbopump.broker.tables.offsets import OffsetTable
@@ -229,7 +229,7 @@ def test_tables_are_bounded(files: ConfigFiles, monkeypatch: pytest.MonkeyPatch)
     groups = group_table(files)
     assert groups.find("A", 2) is not None
     assert groups.find("B", 2) is None
-    monkeypatch.setattr(offsets_module, "MAX_PAIRS", 1)
+    monkeypatch.setattr(offset_lines, "MAX_PAIRS", 1)
     offsets = OffsetTable(files)
     for topic in ("T", "U"):
         offsets.commit("G", topic, 0, QueueOffset(1), 2)
@@ -335,7 +335,7 @@ def test_offsets_that_changed_are_taken_once(files: ConfigFiles) -> None:
 
 
 def test_offsets_are_gathered_in_steps(files: ConfigFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offsets_module, "STEP", 10)
+    monkeypatch.setattr(offsets, "STEP", 10)
     table = OffsetTable(files)
     for number in range(50):
         table.commit("G", f"T{number}", 0, QueueOffset(number), 2)
@@ -379,7 +379,7 @@ def test_offsets_of_a_large_broker_are_read_again(files: ConfigFiles) -> None:
 def test_offsets_are_bounded_by_queues_and_names(
     files: ConfigFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("turbopump.broker.tables.offsets.MAX_QUEUES", 3)
+    monkeypatch.setattr("turbopump.broker.tables.offset_lines.MAX_QUEUES", 3)
     table = OffsetTable(files)
     for queue_id in range(5):
         table.commit("G", "T", queue_id, QueueOffset(1), 1)
@@ -387,12 +387,12 @@ def test_offsets_are_bounded_by_queues_and_names(
     table.commit("G", "T", 0, QueueOffset(2), 1)
     assert table.query("G", "T", 0) == 2
     table.save()
-    monkeypatch.setattr("turbopump.broker.tables.offsets.MAX_QUEUES", 1)
+    monkeypatch.setattr("turbopump.broker.tables.offset_lines.MAX_QUEUES", 1)
     again = OffsetTable(files)
     again.load()
     assert again.queues_of("G", "T") == {0: 2, 1: 1, 2: 1}, "nothing saved is forgotten"
-    monkeypatch.setattr("turbopump.broker.tables.offsets.MAX_QUEUES", 9)
-    monkeypatch.setattr("turbopump.broker.tables.offsets.MAX_NAMES", 8)
+    monkeypatch.setattr("turbopump.broker.tables.offset_lines.MAX_QUEUES", 9)
+    monkeypatch.setattr("turbopump.broker.tables.offset_lines.MAX_NAMES", 8)
     for name in ("123456", "1234567"):
         table.commit("G", name, 0, QueueOffset(1), 1)
     assert table.topics_of("G") == ["T"]

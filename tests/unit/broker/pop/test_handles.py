@@ -1,5 +1,6 @@
 """What an acknowledgement answers that cannot keep its message from coming again."""
 
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -44,12 +45,12 @@ def comes_again(popper: Popper) -> list[str]:
     return [body for body, _ in popper.pop()]
 
 
-def ack_batch(popper: Popper, text: str) -> Command:
+def ack_batch(popper: Popper, text: str, bits: bytes = b"\1") -> Command:
     words = text.split(" ")
     names = ("so", "pt", "it", "rq")
     entry: dict[str, Any] = {
         **{name: int(word) for name, word in zip(names, words[:4], strict=True)},
-        "c": "g", "t": "T", "r": "0", "q": 0, "b": "AQ==",
+        "c": "g", "t": "T", "r": "0", "q": 0, "b": b64encode(bits).decode(),
     }  # fmt: skip
     body = dump({"brokerName": "broker-a", "acks": [entry]})
     return popper.world.ask(RequestCode.BATCH_ACK_MESSAGE, None, body)
@@ -121,3 +122,33 @@ def test_replaced_handles_are_forgotten_in_time_and_bounded(
         change(popper, handle)
     assert kept.size < 2_000
     assert sum(by for _, by in marks) == 1
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+@pytest.mark.parametrize("gap", [900, 2_100])
+def test_a_sparse_pop_gives_handles_that_a_batch_can_acknowledge(
+    popper: Popper, gap: int, in_order: bool
+) -> None:
+    """A bit set has a bit for each queue offset from the start in the handle on."""
+    for number in range(3):
+        popper.send(*["x"] * gap, tag="B")
+        popper.send(str(number))
+    found: list[str] = []
+    sizes: list[int] = []
+    wish = {"exp": "TAGS = 'A'", "exp_type": "SQL92", "invisible_time": 10_000, "order": in_order}
+    for _ in range(20):
+        popped = popper.pop(**wish)
+        if not popped:
+            continue
+        handles = [PopHandle.parse(text) for _, text in popped]
+        bits = 0
+        for handle in handles:
+            assert handle.queue_offset is not None
+            bits |= 1 << handle.queue_offset - handle.start
+        size = bits.bit_length() // 8 + 1
+        answer = ack_batch(popper, popped[0][1], bits.to_bytes(size, "little"))
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        found += [body for body, _ in popped]
+        sizes.append(size)
+    assert found == ["0", "1", "2"] and max(sizes) <= 129
+    assert comes_again(popper) == []

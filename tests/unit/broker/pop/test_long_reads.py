@@ -1,15 +1,12 @@
 """A pop whose filter matches little reads on at once, until something is found or all is read."""
 
-from collections.abc import Generator
-from typing import Any
-
 import pytest
 from tests.unit.broker.conftest import World
 from tests.unit.broker.pop.test_pops import Popper
 
 from turbopump.engine.later import Later
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.command import new_request
 from turbopump.net.wire.headers.pop import NotificationRequest
 
 READ_MAX = 800
@@ -17,22 +14,9 @@ READ_MAX = 800
 TURNS = 40
 
 
-class LongPopper(Popper):
-    """Goes through the steps of a pop, as the loop does."""
-
-    def request(self, **changes: Any) -> Command | Later:
-        answer: Any = super().request(**changes)
-        while isinstance(answer, Generator):
-            try:
-                next(answer)
-            except StopIteration as done:
-                answer = done.value
-        return answer
-
-
 @pytest.fixture
 def popper(world: World) -> Popper:
-    return LongPopper(world)
+    return Popper(world)
 
 
 def with_turns(popper: Popper, waits: object, turns: int) -> None:

@@ -49,6 +49,7 @@ class Popper:
             assert not isinstance(answer, Later) and answer.code == ResponseCode.SUCCESS
 
     def request(self, **changes: Any) -> Command | Later:
+        """The answer of a pop, after all its steps."""
         asked: dict[str, Any] = {
             "consumer_group": "g", "topic": "T", "queue_id": -1, "max_msg_nums": 32,
             "invisible_time": INVISIBLE_MS, "poll_time": 0, "born_time": self.world.now_ms,

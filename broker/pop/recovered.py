@@ -32,8 +32,8 @@ from turbopump.pyx.record import Record
 WINDOW_MS: Final = 60_000
 """Records that were stored so long before the last one are looked at: offsets are saved every 5 s,
 and copied by replicas every 10 s."""
-READ_MAX: Final = 256
-"""Records that are looked at in a step, some 5 ms."""
+READ_MAX: Final = 64
+"""Records that are looked at in a step, some 5 ms; a step never goes on in another queue."""
 INTERVALS_MAX: Final = 200_000
 """Stretches of all queues that are remembered; beyond it messages may be handed out twice."""
 
@@ -91,6 +91,7 @@ def recover_offsets(
                 count += _remember(found, record, revive_topic, broker_name, offsets)
             elif topic == revive_topic:
                 count += _remember_ordered(ordered, record, broker_name, offsets)
+        yield False
     for number, check_point in enumerate(noted, 1):
         if number % READ_MAX == 0:
             yield False

@@ -10,14 +10,14 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Final
 
 from turbopump.engine.later import Later
-from turbopump.net.config.idle import is_secret
+from turbopump.net.config.idle import is_secret, shown
 from turbopump.net.config.updates import parse_update
 from turbopump.net.transport.dispatcher import Answer, Dispatcher, Handler
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.turns import Steps
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command
-from turbopump.net.wire.java_properties import PropertiesError, printable
+from turbopump.net.wire.java_properties import PropertiesError, Property, printable
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +30,15 @@ STATE_MAX: Final = 1_000
 sends."""
 USER: Final = "AccessKey"
 _HIDDEN: Final = frozenset({USER, "Signature", "SecurityToken"})
+_PROPERTIES: Final = frozenset(
+    {
+        RequestCode.UPDATE_BROKER_CONFIG,
+        RequestCode.UPDATE_NAMESRV_CONFIG,
+        RequestCode.UPDATE_CONTROLLER_CONFIG,
+    }
+)
+"""Requests whose body is properties. The line has the requested values, too, as a refused change
+leaves the values in force as they were."""
 
 
 def no_state(_request: Command) -> str:
@@ -39,13 +48,16 @@ def no_state(_request: Command) -> str:
 
 def keys_of_update(request: Command, values: Callable[[], Mapping[str, str]]) -> str:
     """The values in force of the keys that a request changes; `values` has no credentials."""
+    now = values()
+    return ", ".join(f"{item.key}={now[item.key]}" for item in _items(request) if item.key in now)
+
+
+def _items(request: Command) -> list[Property]:
     assert not isinstance(request.body, list), "a decoded body is bytes"
     try:
-        items = parse_update(request.body or b"")
+        return parse_update(request.body or b"")
     except PropertiesError:
-        return ""
-    now = values()
-    return ", ".join(f"{item.key}={now[item.key]}" for item in items if item.key in now)
+        return []
 
 
 def audit(table: Dispatcher, states: Mapping[RequestCode, State]) -> None:
@@ -109,12 +121,15 @@ class _Line:
         )
 
     def _fields(self) -> str:
-        shown = [
+        texts = [
             f"{_shown(key, FIELD_MAX)}={'***' if is_secret(key) else _shown(value, FIELD_MAX)}"
             for key, value in list(self._asked.fields.items())[:FIELDS_MAX]
             if key not in _HIDDEN
         ]
-        return " ".join(shown) or "no fields"
+        if self._asked.code in _PROPERTIES:
+            items = _items(self._asked)[:FIELDS_MAX]
+            texts += [_shown(shown(item), FIELD_MAX) for item in items]
+        return " ".join(texts) or "no fields"
 
 
 def _shown(text: str, most: int) -> str:

@@ -107,7 +107,7 @@ class CheckPoint:
         return cls(
             _key(members),
             _natural(members, "it"),
-            tuple(_distance(each) for each in distances),
+            _distances(distances),
             int32(members, "bm") & ((1 << count) - 1),
             _natural(members, "rp"),
             members.get("sp") is True,
@@ -205,6 +205,14 @@ def _natural(members: dict[str, Any], name: str) -> int:
     if value < 0:
         raise BadBody(f"{name} is {value}")
     return value
+
+
+def _distances(values: list[Any]) -> tuple[int, ...]:
+    """The distances of a check point, of which thousands are read in a row after a restart: those
+    that a broker wrote are checked together."""
+    if set(map(type, values)) == {int} and min(values) >= 0 and max(values) < 1 << 31:
+        return tuple(values)
+    return tuple(map(_distance, values))
 
 
 def _distance(value: Any) -> int:

@@ -2,7 +2,8 @@
 
     python -m tests.fuzz.attacks --seconds 20          all of them, each so long
     python -m tests.fuzz.attacks --seconds 60 pulls    one
-    python -m tests.fuzz.attacks halves delays         backlogs (backlogs.py) that are due at once
+    python -m tests.fuzz.attacks halves delays pops groups     backlogs (backlogs.py), due at once
+    python -m tests.fuzz.attacks --share 0.1 pops      a tenth of a backlog
     python -m tests.fuzz.attacks --seconds 600 mixed   each connection its own, new seeds
     python -m tests.fuzz.attacks --sanitized mixed     the broker's kernels under the sanitizers
 
@@ -46,6 +47,8 @@ PEERS: Final = 50
 MIB: Final = 1 << 20
 ROUND_S: Final = 30
 """Then the attackers begin anew, with other seeds."""
+DELIVERED_MAX_S: Final = 300
+"""By then all of a backlog is delivered."""
 NICER: Final = 5
 """By how much the broker and the client are less nice than usual, and than the attackers."""
 
@@ -252,13 +255,16 @@ class Attackers:
             self.process = None
 
 
-async def play(name: str, address: str, pid: int, seconds: float, seed: int) -> bool:
-    """One attack; whether its worst figures are within the aims."""
+async def play(name: str, address: str, pid: int, options: argparse.Namespace) -> bool:
+    """One attack; whether its worst figures are within the aims. A backlog is played until all of
+    it is delivered."""
     sends: list[Sent] = []
     client = asyncio.ensure_future(honest(address, pid, sends))
-    others = Attackers(name, address, seed)
+    others = Attackers(name, address, options.seed)
     most = {"VmRSS": 0, "RssAnon": 0}
-    end = time.monotonic() + seconds
+    began = time.monotonic()
+    end = began + options.seconds
+    left = 0
     try:
         while time.monotonic() < end and Path(f"/proc/{pid}/fd").exists():
             others.go_on()
@@ -266,11 +272,17 @@ async def play(name: str, address: str, pid: int, seconds: float, seed: int) -> 
             with suppress(OSError, KeyError):
                 now = memory_mb(pid)
                 most = {key: max(most[key], now[key]) for key in most}
+            if name in BACKLOGS and time.monotonic() >= end:
+                left = await BACKLOGS[name].left(address, options.share)
+                if left and time.monotonic() < began + DELIVERED_MAX_S:
+                    end = time.monotonic() + 1
     finally:
         others.end()
         client.cancel()
         await asyncio.gather(client, return_exceptions=True)
-    return told(name, sends, most, others.ran)
+    if left:
+        print(f"{name:11} {left} messages of the backlog were not delivered   OVER", flush=True)
+    return told(name, sends, most, others.ran) and not left
 
 
 def told(name: str, sends: list[Sent], most: dict[str, int], ran: float) -> bool:
@@ -306,7 +318,7 @@ def serve_backlog(name: str, options: argparse.Namespace) -> list[bool]:
     backlog = BACKLOGS[name]
 
     def fill(address: str, _pid: int) -> list[bool]:
-        asyncio.run(backlog.fill(address))
+        asyncio.run(backlog.fill(address, options.share))
         return []
 
     with tempfile.TemporaryDirectory() as folder:
@@ -323,8 +335,7 @@ def serve_attacked(names: list[str], options: argparse.Namespace, folder: str) -
     """Play attacks against a broker made for them."""
 
     def attacked(address: str, pid: int) -> list[bool]:
-        of = options
-        return [asyncio.run(play(name, address, pid, of.seconds, of.seed)) for name in names]
+        return [asyncio.run(play(name, address, pid, options)) for name in names]
 
     return serve(attacked, options, folder)
 
@@ -368,6 +379,7 @@ def main() -> int:
     parser.add_argument("attacks", nargs="*", default=[*ATTACKS, *BACKLOGS])
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--share", type=float, default=1.0, help="of the backlogs")
     parser.add_argument("--sanitized", action="store_true", help="with instrumented kernels")
     parser.add_argument("--at", help="attack what is there instead of a broker made for it")
     options = parser.parse_args()

@@ -44,6 +44,16 @@ def test_a_configuration_has_its_old_and_new_values(
     assert "before: fileReservedTime=72; after: fileReservedTime=5" in line
 
 
+def test_a_refused_change_names_its_keys_and_no_credential(
+    world: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = b"listenPort=48\nnoSuchKey=7\ntls.server.keyPassword=hidden\n"
+    ask(world, RequestCode.UPDATE_BROKER_CONFIG, body)
+    (line,) = lines(caplog)
+    assert "answered 1: listenPort=48 noSuchKey=7 tls.server.keyPassword; before: " in line
+    assert "hidden" not in line
+
+
 def test_topics_and_groups(world: Any, caplog: pytest.LogCaptureFixture) -> None:
     known = Later[None]()
     known.resolve(None)

@@ -7,7 +7,9 @@ import pytest
 from tests.unit.broker.conftest import World
 from tests.unit.broker.pop.test_pops import Popper
 
+from turbopump.broker.pop.hand_outs import PoppedQueue
 from turbopump.broker.pop.lives import Lives
+from turbopump.broker.pop.recovered import READ_MAX, PoppedOffsets, recover_offsets
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.bodies import dump
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -15,6 +17,7 @@ from turbopump.net.wire.command import Command
 from turbopump.net.wire.topics import TopicConfig
 
 LONG_MS = 50_000
+REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_DefaultCluster"
 
 
 @pytest.fixture
@@ -198,6 +201,39 @@ def test_an_online_consumer_begins_at_the_first_message_of_the_next_life(popper:
     assert answer.code == ResponseCode.PULL_OFFSET_MOVED
     assert answer.fields["nextBeginOffset"] == "0"
     assert world.ask_fields(RequestCode.PULL_MESSAGE, pull).code == ResponseCode.SUCCESS
+
+
+# Steps
+
+
+def test_a_step_of_recovery_reads_few_records_of_all_queues(popper: Popper) -> None:
+    """A step went on in the next revive queue: eight queues with 150 check points each were one
+    step, of 90 ms."""
+    world = popper.world
+    popper.send(*map(str, range(200)))
+    while popper.pop(max_msg_nums=1):
+        pass
+    step: list[PoppedQueue] = []
+
+    def set_back_ms(queue: PoppedQueue) -> int:
+        step.append(queue)  # once for each check point
+        return 0
+
+    places = [(REVIVE_TOPIC, queue_id) for queue_id in range(8)]
+    known = PoppedOffsets(
+        get=lambda queue: -1,
+        set=lambda queue, offset: None,
+        set_back_ms=set_back_ms,
+        lives=Lives(lambda topic: 0, lambda group: 0),
+        exists=lambda queue: True,
+        restore=lambda logged: None,
+    )
+    store, broker_name = world.broker.store, world.broker.config.broker_name
+    steps = []
+    for _ in recover_offsets(store, places, REVIVE_TOPIC, broker_name, known):
+        steps.append(len(step))
+        step.clear()
+    assert sum(steps) == 200 and max(steps) <= READ_MAX
 
 
 # Filters

@@ -55,9 +55,9 @@ class Popper:
             "invisible_time": INVISIBLE_MS, "poll_time": 0, "born_time": self.world.now_ms,
             "init_mode": 0, **changes,
         }  # fmt: skip
-        answer = self.world.dispatch(
-            new_request(RequestCode.POP_MESSAGE, PopMessageRequest(**asked))
-        )
+        request = new_request(RequestCode.POP_MESSAGE, PopMessageRequest(**asked))
+        answer: Any = self.world.dispatch(request)
+        # The first pop after a restart runs the steps of recovery.
         return finish(answer) if isinstance(answer, Generator) else answer
 
     def pop(self, **changes: Any) -> list[tuple[str, str]]:

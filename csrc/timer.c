@@ -88,10 +88,24 @@ int64_t tmr_tick(const struct tmr_wheel *wheel, const struct tmr_unit *unit)
 
 int64_t tmr_next_tick(const struct tmr_wheel *wheel, int64_t from, int64_t until)
 {
-    while (from < until && tmr_slot_get(wheel, from).last < 0) {
-        from++;
+    int64_t round_end = until - from > wheel->slots ? from + wheel->slots : until, later = until;
+    for (; from < round_end; from++) {
+        const uint8_t *at;
+        int64_t tick;
+        if (from <= 0) {
+            continue;
+        }
+        at = slot_at(wheel, from);
+        tick = be_i64(at + SLOT_TICK_AT);
+        if (be_i64(at + SLOT_LAST_AT) < 0 || tick < from) {
+            continue;
+        }
+        if (tick == from) {
+            return from;
+        }
+        later = tick < later ? tick : later; /* of another round */
     }
-    return from < until ? from : until;
+    return later;
 }
 
 int64_t tmr_count(const struct tmr_wheel *wheel, int64_t from, int64_t until)

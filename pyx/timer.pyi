@@ -45,7 +45,7 @@ class Wheel:
         """(first position, last position, number) of a tick's units; -1, -1, 0 of none."""
 
     def next_tick(self, since: int, until: int) -> int:
-        """The first tick of [since, until) that has units, else `until`. At most one round."""
+        """The first tick of [since, until) that has units, else `until`."""
 
     def count(self, since: int, until: int) -> int:
         """How many units the slots of [since, until) say they have; recalls count as -1."""

@@ -225,8 +225,8 @@ cdef class Wheel:
         return slot.first, slot.last, slot.num
 
     def next_tick(self, int64_t since, int64_t until) -> int:
-        """The first tick of [since, until) that has units, else `until`. At most one round."""
-        return tmr_next_tick(self.reading(), since, min(until, since + self.slots))
+        """The first tick of [since, until) that has units, else `until`."""
+        return tmr_next_tick(self.reading(), since, until)
 
     def count(self, int64_t since, int64_t until) -> int:
         """How many units the slots of [since, until) say they have; recalls count as -1."""

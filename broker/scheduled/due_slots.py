@@ -96,6 +96,8 @@ class DueSlots:
         self._due_of, self._recall_of, self._order = due_of, recall_of, order
         self.heap = DueHeap()
         self._loading: _Loading | None = None
+        self._is_scanning = False
+        """Whether slots up to now are left to be looked at, as after a step of the clock."""
         self._waiting: dict[int, int] = {}
         """Tick to units of it in the heap; of slots from the cursor on, also those with none."""
         self._parts: dict[int, int] = {}
@@ -234,7 +236,7 @@ class DueSlots:
         """Take out what is due soon, as much as one step may; whether there is more of it."""
         ahead_ms = max(AHEAD_MS, self._precision_ms // 2)
         until = (now_ms + ahead_ms) // self._precision_ms + 1
-        budget = LOADED_PER_STEP
+        budget, self._is_scanning = LOADED_PER_STEP, False
         for tick in [tick for tick in self._parts if not self._waiting.get(tick)]:
             if self._loading is None:
                 self._begin(tick)
@@ -245,22 +247,23 @@ class DueSlots:
                 break
         if self._loading is None and not self.heap:
             self.heap.clear()
-        return self._loading is not None
+        return self._loading is not None or self._is_scanning
 
     def _find(self, until: int) -> bool:
         """Begin with the next slot that has units; False if there is none yet."""
         taken = len(self._waiting) - len(self._aside)
         if len(self.heap) >= ROOM // 2 or taken >= SLOTS_MAX:
             return False
-        if self._scanned >= max(self.cursor, self.high) + self._files.slots:
-            self._scanned = max(self._scanned, until)  # nothing lies beyond one round
-        until = min(until, self._scanned + SCANNED_PER_STEP)
+        wanted = until
+        if self._files.slots > SCANNED_PER_STEP:  # a whole round costs more than one step may
+            until = min(until, self._scanned + SCANNED_PER_STEP)
         while self._scanned < until:
             tick = self._files.next_tick(self._scanned, until)
             self._scanned = min(tick + 1, until)
             if tick < until and tick not in self._waiting:
                 self._begin(tick)
                 return True
+        self._is_scanning = self._scanned < wanted
         return False
 
     def _begin(self, tick: int) -> None:
@@ -311,6 +314,12 @@ class DueSlots:
     def next_due_ms(self) -> int | None:
         """When something is due, None if nothing is known to be."""
         return self.heap.due_ms
+
+    def loaded_ms(self, until_ms: int) -> int:
+        """`until_ms`, or the begin of the slot that is being taken out: it may have a unit that has
+        to be delivered before those of later slots, as the first part of a recall."""
+        loading = self._loading
+        return until_ms if loading is None else min(until_ms, loading.tick * self._precision_ms)
 
     def delivered_ms(self, now_ms: int) -> int:
         """The time up to which each unit of the wheel was delivered."""

@@ -17,12 +17,13 @@ from turbopump.broker.scheduled.timer_messages import (
     read_waiting,
     rolled,
 )
+from turbopump.broker.scheduled.timer_reading import TimerReading
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_batches import TimerBatches
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.timer.timer_metrics import TimerMetrics, TimerTotals
-from turbopump.engine.types import LogOffset, NewMessage, PutStatus
+from turbopump.engine.types import LogOffset, NewMessage, PutStatus, QueueOffset
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.properties import decode_properties
 from turbopump.pyx import timer as kernel
@@ -54,8 +55,10 @@ class TimerDeliveries:
         counted: tuple[TimerMetrics, TimerTotals],
         precision_ms: int,
         on_delivered: Callable[[str], None],
+        reading: TimerReading,
     ) -> None:
         """`counted`: what waits, and what left the wheel."""
+        self._reading = reading
         self._store, self._role = store, role
         self._slots, self._batches = slots, batches
         self._metrics, self._dequeued = counted
@@ -68,6 +71,7 @@ class TimerDeliveries:
         """Deliver messages that are due until `until_ms`; whether there are more of them."""
         slots, left = self._slots, DELIVERED_PER_STEP
         while left > 0:
+            until_ms = min(until_ms, self._reading.until_ms(now_ms))
             due_ms = slots.next_due_ms
             if due_ms is None or due_ms > until_ms:
                 return False
@@ -115,6 +119,9 @@ class TimerDeliveries:
             logger.error("timer at %d: %s, dropped", due.log_offset, appended.status.value)
         elif appended.status is not PutStatus.PUT_OK:
             return False
+        elif message.topic == TIMER_TOPIC:
+            end = QueueOffset(self._store.next_queue_offset(TIMER_TOPIC, 0))
+            self._reading.rolled(end, waiting.facts.out_ms)
         elif message.queue_id == asked:
             self._batches.opened(message.topic, asked)
         self.count(waiting.facts, now_ms)

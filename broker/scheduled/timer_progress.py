@@ -4,15 +4,20 @@ Owns the pair that timers.py describes. It must never decide which progress is s
 does.
 """
 
-from collections.abc import Generator
-from typing import NamedTuple
+from collections.abc import Generator, Iterator
+from typing import Final, NamedTuple
 
+from turbopump.broker.scheduled.due_slots import ROOM, Due
 from turbopump.engine.store import Store
 from turbopump.engine.timer.oldest_unit import oldest_waiting
 from turbopump.engine.timer.timer_check import TimerCheckpoint
 from turbopump.engine.timer.timer_files import TIMER_TOPIC, TimerFiles
 from turbopump.engine.types import LogOffset, QueueOffset
 from turbopump.net.wire.topics import DataVersion
+from turbopump.pyx import timer as kernel
+
+ROLLS_PER_STEP: Final = 2_000
+"""Units of passed slots that are looked at in one step, some 2 ms."""
 
 
 class TimerProgress(NamedTuple):
@@ -62,3 +67,21 @@ def oldest_timer(
     if queued is None or in_wheel is None:
         return queued if in_wheel is None else in_wheel
     return LogOffset(min(queued, in_wheel))
+
+
+def passed_rolls(
+    files: TimerFiles, since: int, until: int, precision_ms: int
+) -> Iterator[Due | None]:
+    """Yield the first parts of long waits in slots that another broker has passed. It may have
+    their second parts in later slots, which it did not pass. Yields None for a pause."""
+    tick = files.next_tick(since, until)
+    while tick < until:
+        walk = files.walk(tick, 0, ROOM)
+        for number in range(len(walk)):
+            position, log_offset, magic, write_ms = walk.entry(number)
+            if number % ROLLS_PER_STEP == 0:
+                yield None
+            if magic & kernel.ROLL:
+                at_ms = tick * precision_ms
+                yield Due(at_ms, position, LogOffset(log_offset), write_ms, tick, magic)
+        tick = files.next_tick(tick + 1, until)

@@ -31,6 +31,7 @@ from turbopump.broker.scheduled.timer_messages import TimerFacts, read_waiting, 
 from turbopump.broker.scheduled.timer_progress import (
     TimerProgress,
     oldest_timer,
+    passed_rolls,
     progress_before,
     progress_of,
     version_of,
@@ -58,8 +59,6 @@ from turbopump.pyx import timer as kernel
 logger = logging.getLogger(__name__)
 
 ENQUEUED_PER_STEP: Final = 512
-ROLLS_PER_STEP: Final = 2_000
-"""Units of passed slots that are looked at in one step, some 2 ms."""
 EXPIRE_MS: Final = 30_000
 _DELAY_MAX_MS: Final = (1 << 31) - 1
 _FAR_TICK: Final = 1 << 60
@@ -123,6 +122,7 @@ class Timers:
             (self.metrics, self.dequeued),
             self._precision_ms,
             lambda topic: self.on_delivered(topic),
+            self._reading,
         )
 
     def load(self) -> None:
@@ -245,8 +245,9 @@ class Timers:
         if not self._config.timer_stop_dequeue:
             more |= slots.load(now_ms)
             more |= self._take_rolls()
-            more |= (self._escaping or self._deliveries).step(now_ms, until_ms)
-        slots.advance(until_ms // self._precision_ms)
+            loaded_ms = slots.loaded_ms(until_ms)
+            more |= (self._escaping or self._deliveries).step(now_ms, loaded_ms)
+        slots.advance(self._reading.until_ms(now_ms) // self._precision_ms)
         if not slots.is_late and not self._late:
             self._held = None
         self._advance(self._progress())
@@ -314,7 +315,7 @@ class Timers:
         self._newer = self._rolls = None
         if newer is not None:
             since = max(ours.read_ms // self._precision_ms, read_tick - self._ring // 2, 1)
-            self._rolls = self._passed_rolls(since, read_tick)
+            self._rolls = passed_rolls(self._files, since, read_tick, self._precision_ms)
             if self._files.queue_offset > newer.queue_offset:
                 self._files.rewind(newer.queue_offset)
 
@@ -331,22 +332,6 @@ class Timers:
         self._slots.begin(read_tick, read_tick)
         self._slots.resume(stepped.cursor, stepped.floors)
         self._held = ours.queue_offset, ours.position
-
-    def _passed_rolls(self, since: int, until: int) -> Iterator[Due | None]:
-        """Second parts of long waits, in slots that another broker has passed: it may have theirs
-        in later slots, which it did not pass. None now and then, for a pause."""
-        files = self._files
-        tick = files.next_tick(since, until)
-        while tick < until:
-            walk = files.walk(tick, 0, ROOM)
-            for number in range(len(walk)):
-                position, log_offset, magic, write_ms = walk.entry(number)
-                if number % ROLLS_PER_STEP == 0:
-                    yield None
-                if magic & kernel.ROLL:
-                    at_ms = tick * self._precision_ms
-                    yield Due(at_ms, position, LogOffset(log_offset), write_ms, tick, magic)
-            tick = files.next_tick(tick + 1, until)
 
     def _take_rolls(self) -> bool:
         """Whether there are more of them."""

@@ -182,13 +182,17 @@ class DueSlots:
         return found if found - self.cursor < self._files.slots else None
 
     def added(self, due: Due) -> None:
-        """A unit was added to a slot: what is read already has it, too."""
+        """A unit was added to a slot. A slot that was taken out gets it in the heap, or, while the
+        heap is full, is taken out again from this unit on."""
         if due.tick >= self._scanned and due.tick not in self._waiting:
             return
         if due.magic & (kernel.DELETE | kernel.ROLL) == kernel.DELETE:
             self._recall(due.tick, due.log_offset)
         elif due.tick not in self._parts:
-            self._push(due)
+            if self.has_room:
+                self._push(due)
+            else:
+                self._parts[due.tick] = due.position
 
     @property
     def takes_many(self) -> bool:
@@ -238,7 +242,7 @@ class DueSlots:
         until = (now_ms + ahead_ms) // self._precision_ms + 1
         budget, self._is_scanning = LOADED_PER_STEP, False
         for tick in [tick for tick in self._parts if not self._waiting.get(tick)]:
-            if self._loading is None:
+            if self._loading is None and self.has_room:
                 self._begin(tick)
         while budget > 0:
             if self._loading is not None:

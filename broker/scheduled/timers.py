@@ -371,7 +371,7 @@ class Timers:
             return False
         count = min(ENQUEUED_PER_STEP, high - at)
         done = 0
-        while done < count and self._slots.has_room and files.ready(steady_ms):
+        while done < count and files.ready(steady_ms):
             next_one = QueueOffset(at + done)
             taken = self._put_many(next_one, count - done, now_ms)
             if not taken:

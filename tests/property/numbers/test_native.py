@@ -321,7 +321,7 @@ def test_units_of_a_queue(todo: Moves) -> None:
 
 
 def entries_of(world: World) -> list[Entry]:
-    """What the broker's fast lane is told of topics and groups, and calls by way of gRPC."""
+    """The entries of the broker's fast lane for topics and groups, and of its gRPC."""
     fast = world.broker.fast
     lane, pulls, pops, acks = fast.lane, fast.pulls, fast.pops, fast.acks
     plain: Any = {"expression_type": b"TAG", "filter": None}

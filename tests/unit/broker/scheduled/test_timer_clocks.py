@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.broker.scheduled.test_timers import bodies, restart, send, stored
 
+from turbopump.broker.scheduled import due_slots, timers
 from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.headers.send import RecallMessageRequest
@@ -53,6 +54,22 @@ def test_recalls_hold_while_the_queue_is_not_read(make_world: Any) -> None:
     world.config.timer_stop_enqueue = False
     world.pass_time(2_000)
     assert bodies(world) == [b"before"]
+
+
+def test_more_overdue_timers_than_the_heap_holds_are_delivered(
+    make_world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No timer is delivered before the queue is read, so a full heap must not end the reading."""
+    monkeypatch.setattr(due_slots, "ROOM", 100)
+    monkeypatch.setattr(timers, "ROOM", 100)
+    world = make_world("timerStopEnqueue=true\n")
+    for number in range(OTHERS):
+        send(world, b"%d" % number, TIMER_DELAY_MS=1_000 + number)
+    restart(world, clean=False)
+    world.config.timer_stop_enqueue = False
+    world.now_ms += 30_000
+    world.pass_time(20_000)
+    assert sorted(bodies(world)) == sorted(b"%d" % number for number in range(OTHERS))
 
 
 def test_a_stop_of_enqueuing_does_not_hold_up_read_timers(world: Any) -> None:

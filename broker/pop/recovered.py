@@ -33,7 +33,7 @@ WINDOW_MS: Final = 60_000
 """Records that were stored so long before the last one are looked at: offsets are saved every 5 s,
 and copied by replicas every 10 s."""
 READ_MAX: Final = 64
-"""Records that are looked at in a step, some 5 ms; a step never goes on in another queue."""
+"""Records that are looked at in a step, some 5 ms, in all queues together."""
 INTERVALS_MAX: Final = 200_000
 """Stretches of all queues that are remembered; beyond it messages may be handed out twice."""
 
@@ -80,18 +80,19 @@ def recover_offsets(
         yield True
     found: dict[PoppedQueue, list[Interval]] = {}
     ordered: dict[PoppedQueue, LoggedBatch] = {}
-    count = 0
+    count = looked = 0
     for topic, queue_id in places:
         for code, record in _newest(store, topic, queue_id):
-            if record is None:
+            if record is None or looked == READ_MAX:
                 yield False
-            elif count >= INTERVALS_MAX:
+                looked = 0
+            looked += 1
+            if record is None or count >= INTERVALS_MAX:
                 continue
-            elif code == _CHECK_POINT:
+            if code == _CHECK_POINT:
                 count += _remember(found, record, revive_topic, broker_name, offsets)
             elif topic == revive_topic:
                 count += _remember_ordered(ordered, record, broker_name, offsets)
-        yield False
     for number, check_point in enumerate(noted, 1):
         if number % READ_MAX == 0:
             yield False

@@ -85,13 +85,7 @@ def make_pop(ground: PopGround) -> PopService:
     log.queue_count = partial(_revive_queues, ground, log.topic)
     ordered_log = OrderedLog(orders, log, config.revive_queue_num, config.broker_name)
     turns = PopTurns(partial(ground.random.randrange, 100))
-    names = RetryNames(
-        ground.topics,
-        ground.groups,
-        offsets,
-        v2=config.pop.enable_retry_topic_v2,
-        v1_too=config.pop.retrieve_from_v1,
-    )
+    names = _retry_names(ground)
     popping = Popping(
         PopParts(
             store=ground.store,
@@ -183,6 +177,16 @@ def _name_of(ground: PopGround) -> str:
     """Not by chance, which would make other stories of the simulator's seeds."""
     config = ground.config
     return f"{config.store.root} {ground.store_host().hex()} {config.broker_id} {ground.wall_ms()}"
+
+
+def _retry_names(ground: PopGround) -> RetryNames:
+    return RetryNames(
+        ground.topics,
+        ground.groups,
+        ground.offsets,
+        v2=ground.config.pop.enable_retry_topic_v2,
+        v1_too=ground.config.pop.retrieve_from_v1,
+    )
 
 
 def _copies(ground: PopGround, lives: Lives, names: RetryNames) -> RetryCopies:

@@ -1,5 +1,6 @@
 """What a store does by disk threads, waited for: by these, tests prepare a log."""
 
+from turbopump.broker.scheduled.waiting import WaitingMessages
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.replicated import Replicated
 from turbopump.engine.store import Store
@@ -12,6 +13,15 @@ def record_epochs(log: Replicated, epochs: Epochs) -> None:
         log._steps.finish()
     if ended.value is not None:
         raise ended.value
+
+
+def look_at_waiting(waiting: WaitingMessages) -> None:
+    """Report to the store where the first waiting message lies now."""
+    waiting._look, waiting._due_ms = None, 0
+    waiting.step(0)
+    while waiting._look is not None:
+        waiting.step(0)
+    waiting._due_ms = 0
 
 
 def delete_expired(store: Store, now_ms: int) -> int:

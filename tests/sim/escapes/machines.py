@@ -60,6 +60,7 @@ class EscapingMember(Member):
         context = self.context
         assert context is not None, "it is up"
         context.timers.step(self.clock.wall_ms, now_ms)
+        context.waiting.step(now_ms)
         if now_ms - self._delay_ms >= SAVE_MS:
             self._delay_ms = now_ms
             context.delay.begin_save()

@@ -19,6 +19,7 @@ from tests.sim.ha.seed import store_config
 from tests.sim.ha.settings import ROOT, Options, Sent, Settings
 from tests.sim.work import QueuedDisk, Stands
 from turbopump.broker.config.replication_config import BrokerRole
+from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.control import last_life
 from turbopump.broker.ha.control.membership import Membership
 from turbopump.broker.ha.leader import Leader
@@ -216,6 +217,9 @@ class GroupBroker(Stands, Broker):
     def may_be_late(self) -> bool:
         """Whether sends may wait for its disk for so long that it has to leave the set."""
         return self.disk.sync_ms > 0 and self.settings.ha.ha_max_time_sends_wait_ms > 0
+
+    def parts(self) -> BrokerContext | None:
+        return self.context
 
     def move(self) -> None:
         """It has another address from now on."""

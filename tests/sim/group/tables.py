@@ -145,6 +145,7 @@ class Tables:
         if clock.now_ms - self._saved_ms >= SAVE_MS and not self._saving:
             self._saved_ms = clock.now_ms
             self._save()
+        self.context.waiting.step(clock.now_ms)
         self._broker.run_of.broker_ticks(self._broker)
         self.look()
 

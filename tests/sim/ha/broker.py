@@ -19,8 +19,9 @@ from tests.sim.ha.oracle import Role
 from tests.sim.ha.seen import SeenBroker
 from tests.sim.ha.settings import ROOT, Sent, Settings
 from tests.sim.work import QueuedDisk
-from tests.waiting import delete_expired
+from tests.waiting import delete_expired, look_at_waiting
 from turbopump.broker.config.replication_config import BrokerRole
+from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.leader import Leader
 from turbopump.broker.ha.ports import Answer
 from turbopump.broker.ha.service import HaService, Overtaken
@@ -360,9 +361,16 @@ class Broker(SeenBroker):
         self.run(self.work.close if all_of_it else self.work.step)
         self.look()
 
+    def parts(self) -> BrokerContext | None:
+        """The broker's other parts, None while it has only a store."""
+        return None if self.carried is None else self.carried.context
+
     def expire(self, later_ms: int) -> None:
-        """Old files go."""
+        """Old files go, except those that a look just now found waiting messages in."""
         if self.store is not None:
+            context = self.parts()
+            if context is not None:
+                look_at_waiting(context.waiting)
             self.run(delete_expired, self.store, self.wall_ms + later_ms)
             self.look()
 

@@ -169,6 +169,7 @@ class CarriedParts:
         stop = self.context.store.max_log_offset
         self._group.carried.due.check(broker.name, broker.log, end, stop, wall_ms)
         self._write(partial(context.half_checks.step, wall_ms))
+        context.waiting.step(now_ms)
         context.delay.begin_save()
         self._save()
 

@@ -56,11 +56,11 @@ def a_deposed_master_delivers(patch: Patch) -> None:
     """It goes on without a lease, as long as it has not heard of the next master."""
     deliver = TimerDeliveries.step
 
-    def delivers(self: TimerDeliveries, now_ms: int) -> bool:
+    def delivers(self: TimerDeliveries, now_ms: int, until_ms: int) -> bool:
         role = self._role
         self._role = SimpleNamespace(admit=Permit)
         try:
-            return deliver(self, now_ms)
+            return deliver(self, now_ms, until_ms)
         finally:
             self._role = role
 

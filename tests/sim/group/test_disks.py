@@ -162,10 +162,22 @@ def test_each_trouble_is_drawn_and_few_seeds_know_one() -> None:
     assert 200 < sum(map(bool, drawn)) < 450
 
 
+OPEN = [("a broker stays very slow", 0), ("a broker stays very slow", 11)]
+"""Seeds that find a fault that is not mended yet; docs/TESTING.md names it."""
+
+
 @pytest.mark.parametrize("kind", sorted(set(DISK_FAULTS) - set(WAITING)))
 def test_each_trouble(kind: str) -> None:
     for seed in range(3):
-        Run(seed, (kind,)).play()
+        if (kind, seed) not in OPEN:
+            Run(seed, (kind,)).play()
+
+
+@pytest.mark.xfail(strict=True, reason="a master whose disk stays very slow keeps its lead")
+@pytest.mark.parametrize(("kind", "seed"), OPEN)
+def test_open_finding(kind: str, seed: int) -> None:
+    """Clients get no acknowledgement within 15 s while the master's disk is the slow disk."""
+    Run(seed, (kind,)).play()
 
 
 def test_a_replica_cuts_its_log_while_its_loop_goes_on() -> None:

@@ -2,7 +2,7 @@
 
 import hashlib
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.sim.broker.due_times import LEVELS_MS
 from tests.sim.ha.broker import Broker
@@ -87,6 +87,7 @@ class GroupSeed:
     def __init__(self, seed: int, about: tuple[str, ...] = ()) -> None:
         """`about`: troubles that it surely knows, the first as its theme."""
         rng = self.rng = random.Random(seed)
+        self.seed = seed
         self.now_ms = 0
         self.troubles = {name for name in TROUBLES if rng.random() < 0.3}
         self.theme = rng.choice(TROUBLES) if rng.random() < THEMED else ""
@@ -147,6 +148,8 @@ class GroupSeed:
         safe = rng.random() < 0.85
         sync = rng.random() < 0.6
         store = store_config(rng, sync=sync)
+        # Seeds of even numbers let old files go that hold waiting messages.
+        store = replace(store, keep_waiting_messages=self.seed % 2 == 1)
         return Settings(
             store,
             Options(

@@ -88,15 +88,15 @@ int64_t tmr_tick(const struct tmr_wheel *wheel, const struct tmr_unit *unit)
 
 int64_t tmr_next_tick(const struct tmr_wheel *wheel, int64_t from, int64_t until)
 {
-    int64_t round_end = until - from > wheel->slots ? from + wheel->slots : until, later = until;
+    int64_t round_end, later = until;
+    from = from < 1 ? 1 : from; /* the difference below must not overflow */
+    if (from >= until) {
+        return until;
+    }
+    round_end = until - from > wheel->slots ? from + wheel->slots : until;
     for (; from < round_end; from++) {
-        const uint8_t *at;
-        int64_t tick;
-        if (from <= 0) {
-            continue;
-        }
-        at = slot_at(wheel, from);
-        tick = be_i64(at + SLOT_TICK_AT);
+        const uint8_t *at = slot_at(wheel, from);
+        int64_t tick = be_i64(at + SLOT_TICK_AT);
         if (be_i64(at + SLOT_LAST_AT) < 0 || tick < from) {
             continue;
         }
@@ -385,17 +385,19 @@ void tmr_read_facts(const uint8_t *properties, size_t size, struct tmr_facts *fa
     facts->delay_ms = seconds < 0 ? ms : seconds <= INT64_MAX / 1000 ? seconds * 1000 : INT64_MAX;
 }
 
-/* The widest slots of a writer that this TIMER_OUT_MS can come from: 1, 2 or 5 times a power of
- * ten. */
-static int64_t widest_ms(int64_t out_ms, int64_t precision_ms)
+/* Whether a writer with slots of some width writes this TIMER_OUT_MS for a time that is `after_ms`
+ * later: TIMER_OUT_MS is a multiple of the width. */
+static int is_in_slot(int64_t out_ms, int64_t after_ms, int64_t precision_ms)
 {
-    static const int64_t widths[] = {TMR_WIDEST_MS, 5000, 2000, 1000, 500, 200, 100, 50, 20, 10};
-    for (size_t i = 0; i < sizeof widths / sizeof widths[0] && widths[i] > precision_ms; i++) {
-        if (out_ms % widths[i] == 0) {
-            return widths[i];
+    if (after_ms <= precision_ms) {
+        return 1;
+    }
+    for (int64_t width_ms = after_ms; width_ms <= TMR_WIDEST_MS; width_ms++) {
+        if (out_ms % width_ms == 0) {
+            return 1;
         }
     }
-    return precision_ms;
+    return 0;
 }
 
 int64_t tmr_due_ms(const struct tmr_facts *facts, int64_t stored_ms, int64_t precision_ms)
@@ -407,8 +409,8 @@ int64_t tmr_due_ms(const struct tmr_facts *facts, int64_t stored_ms, int64_t pre
                        ? begin_ms + facts->delay_ms
                        : TMR_NONE;
     }
-    return exact_ms > facts->out_ms &&
-                   exact_ms <= facts->out_ms + widest_ms(facts->out_ms, precision_ms)
+    return facts->out_ms >= 0 && exact_ms > facts->out_ms &&
+                   is_in_slot(facts->out_ms, exact_ms - facts->out_ms, precision_ms)
                ? exact_ms
                : facts->out_ms + precision_ms;
 }

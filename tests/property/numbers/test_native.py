@@ -117,6 +117,16 @@ def test_a_wheel_of_timers(todo: Moves) -> None:
     assert timer.read_unit(log, 52, 0) == (-1, timer.DEFAULT, 1000, 50, 7, 9, -1)
 
 
+def test_a_search_through_all_numbers_ends() -> None:
+    """The distance of its bounds is no number of 64 bits; the search went on for centuries."""
+    wheel = timer.Wheel(Region(bytearray(32 * 8)), 100)
+    most = (1 << 63) - 1
+    assert wheel.next_tick(-most, most) == most
+    assert wheel.next_tick(most, -most) == -most
+    assert wheel.count(-most, most) == 0
+    assert wheel.free_tick(-most, most, 0, 0, 0) <= 0
+
+
 @given(moves)
 def test_steps_of_timers(todo: Moves) -> None:
     log = Log()

@@ -34,11 +34,12 @@ run: $(VENV)/.run ## start a name server and a broker, and print where to connec
 	@$(BYTECODE)
 	$(BIN)/turbopump up $(ARGS)
 
+# Without restarts: xdist waits for ever where a worker ends while few tests are left.
 test: $(VENV)/.dev ## all tests, on WORKERS=5 (ARGS='-k name': some of them)
 	@$(BYTECODE)
 	@$(REWRITE) tests/unit >/dev/null 2>&1 & \
 	$(REWRITE) tests --ignore=tests/unit >/dev/null 2>&1; wait
-	$(BIN)/python -m pytest tests -n $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest tests -n $(WORKERS) --max-worker-restart=0 $(ARGS)
 
 sim: $(VENV)/.dev ## simulations: SUITE=store|config|ha|raft|group|timers|transactions|payments|reminders|assignment|pops|acting|escapes|halves|popped|elected|poppers|ordered SEEDS=1000 FIRST=0, or SEED=n to replay one
 	$(BIN)/python -m tests.sim --suite $(SUITE) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FIRST))
@@ -74,7 +75,7 @@ asan: $(VENV)/.dev ## the kernels under the address and undefined-behaviour sani
 	$(BIN)/python -m tests.asan
 
 interop: $(VENV)/.dev ## Apache's clients of all languages, mqadmin and brokers (needs Java 17, Maven, Go, Rust and Node.js)
-	$(BIN)/python -m pytest interop -n $(INTEROP_WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest interop -n $(INTEROP_WORKERS) --max-worker-restart=0 --dist loadfile $(ARGS)
 
 rebalance: $(VENV)/.dev ## chaos evaluation of rebalancing, RocketMQ and ours (needs Java 17, Maven and Go; ARGS='--page docs/EVALUATION.md' writes its tables)
 	$(BIN)/python -m interop.rebalance_chaos $(ARGS)

@@ -13,6 +13,7 @@ FOUND = (
     62,  # narrower slots after a restart, and a clock that was ahead when a delay was stored
     78,  # a clock that was ahead by a month, with slots of 5 ms: the cursor came too slowly
     110,  # a recall that rolled late was in the queue when its timer was delivered
+    396,  # slots of 250 ms became slots of 5 ms: a timer came 100 ms early
 )
 
 

@@ -81,7 +81,9 @@ def test_a_stop_of_enqueuing_does_not_hold_up_read_timers(world: Any) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize(("before", "after"), [(100, 1_000), (1_000, 100), (10_000, 1_000)])
+@pytest.mark.parametrize(
+    ("before", "after"), [(100, 1_000), (250, 20), (1_000, 100), (10_000, 1_000)]
+)
 def test_another_precision_after_a_restart(
     world: Any, before: int, after: int, clean: bool
 ) -> None:

@@ -107,15 +107,16 @@ class _Handlers:
         broker.offsets.commit_consumed(group, topic, header.queue_id, queue_offset, now_ms)
         return response(request, ResponseCode.SUCCESS)
 
-    def search(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    def search(self, request: Command, _peer: Peer, now_ms: int) -> Command:
         """29: the queue offset for a store time; LOWER unless the header says UPPER."""
         header = read_header(SearchOffsetRequest, request.fields)
         upper = (header.boundary_type or "").upper() == Boundary.UPPER.name
-        found = self._broker.store.search_time(
+        found = self._broker.store.search_time_by_clock(
             header.topic,
             header.queue_id,
             header.timestamp,
             Boundary.UPPER if upper else Boundary.LOWER,
+            now_ms,
         )
         return response(request, ResponseCode.SUCCESS, header=SearchOffsetResponse(found))
 

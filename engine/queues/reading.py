@@ -117,6 +117,16 @@ class StoreReader:
         """The queue offset that belongs to a store time (store.md 11)."""
         return self._lookup.search_time(topic, queue_id, timestamp_ms, boundary)
 
+    def search_time_by_clock(
+        self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary, now_ms: int
+    ) -> QueueOffset:
+        """The queue offset that belongs to a time, where the clock shows `now_ms`. After the clock
+        was ahead, messages have store times of the future: no message was stored after `now_ms`,
+        so a search from there on finds the end of the queue."""
+        if timestamp_ms >= now_ms and self._log.last_store_timestamp_ms > now_ms:
+            return self.max_queue_offset(topic, queue_id)
+        return self.search_time(topic, queue_id, timestamp_ms, boundary)
+
     def store_timestamp_ms(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """When a message was stored, -1 if it is not there."""
         return self._lookup.store_timestamp_ms(topic, queue_id, queue_offset)

@@ -314,16 +314,17 @@ def _reset_offset(
         remark = f"Group {header.group} does not exist"
         return response(request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
     if not broker.config.use_server_side_reset_offset:
-        return (yield from _reset_by_clients(broker, request, header, topic.write_queue_nums))
-    queues = range(topic.read_queue_nums)
+        queues = topic.write_queue_nums
+        return (yield from _reset_by_clients(broker, request, header, queues, now_ms))
+    asked = range(topic.read_queue_nums)
     if header.queue_id >= 0:
-        if header.queue_id not in queues:
-            remark = f"queue {header.queue_id} is none of the {len(queues)} of {header.topic}"
+        if header.queue_id not in asked:
+            remark = f"queue {header.queue_id} is none of the {len(asked)} of {header.topic}"
             return response(request, ResponseCode.SYSTEM_ERROR, remark)
-        queues = range(header.queue_id, header.queue_id + 1)
+        asked = range(header.queue_id, header.queue_id + 1)
     targets: dict[int, QueueOffset] = {}
-    for queue_id in queues:
-        targets[queue_id] = _offset_at(broker, header.topic, queue_id, header.timestamp)
+    for queue_id in asked:
+        targets[queue_id] = _offset_at(broker, header.topic, queue_id, header.timestamp, now_ms)
         if len(targets) % QUEUES_OF_STEP == 0:
             yield
     if header.queue_id >= 0 and header.offset is not None and header.offset != -1:
@@ -348,7 +349,7 @@ def _reset_offset(
 
 
 def _reset_by_clients(
-    broker: BrokerContext, request: Command, header: ResetOffsetRequest, queues: int
+    broker: BrokerContext, request: Command, header: ResetOffsetRequest, queues: int, now_ms: int
 ) -> Steps[Command]:
     targets: dict[MessageQueue, QueueOffset] = {}
     for queue_id in range(queues):
@@ -356,7 +357,7 @@ def _reset_by_clients(
         if consumed < 0:
             remark = f"THe consumer group <{header.group}> not exist"
             return response(request, ResponseCode.SYSTEM_ERROR, remark)
-        target = _offset_at(broker, header.topic, queue_id, header.timestamp)
+        target = _offset_at(broker, header.topic, queue_id, header.timestamp, now_ms)
         queue = MessageQueue(header.topic, broker.config.broker_name, queue_id)
         targets[queue] = target if header.is_force else min(target, consumed)
         if len(targets) % QUEUES_OF_STEP == 0:
@@ -364,11 +365,13 @@ def _reset_by_clients(
     return (yield from push_reset(broker, request, header, targets))
 
 
-def _offset_at(broker: BrokerContext, topic: str, queue_id: int, timestamp_ms: int) -> QueueOffset:
+def _offset_at(
+    broker: BrokerContext, topic: str, queue_id: int, timestamp_ms: int, now_ms: int
+) -> QueueOffset:
     """The first queue offset stored at or after a time; below 0 means the end of the queue."""
     if timestamp_ms < 0:
         return broker.store.max_queue_offset(topic, queue_id)
-    return broker.store.search_time(topic, queue_id, timestamp_ms, Boundary.LOWER)
+    return broker.store.search_time_by_clock(topic, queue_id, timestamp_ms, Boundary.LOWER, now_ms)
 
 
 def _all_offsets(

@@ -9,6 +9,7 @@ from turbopump.engine.types import QueueOffset
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import ONEWAY_FLAG, new_request
+from turbopump.net.wire.headers.clients import ResetOffsetRequest
 from turbopump.net.wire.headers.offsets import (
     GetEarliestMsgStoretimeRequest,
     GetMaxOffsetRequest,
@@ -153,6 +154,23 @@ def test_offset_by_time(world: Any, after_ms: int, boundary: str | None, found: 
     send(world, 3)
     header = SearchOffsetRequest("T", 0, begin_ms + after_ms, boundary)
     assert ask(world, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header) == found
+
+
+def test_a_search_for_now_after_the_clock_was_ahead_finds_the_end(world: Any) -> None:
+    """Messages have store times of the future, and a reset to now went to the beginning."""
+    world.set_clock(3_600_000)
+    send(world, 2)
+    world.set_clock(-3_600_000)
+    send(world)
+    code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+    for boundary in ("LOWER", "UPPER"):
+        header = SearchOffsetRequest("T", 0, world.now_ms, boundary)
+        assert ask(world, code, header) == 3
+        assert ask(world, code, SearchOffsetRequest("T", 0, world.now_ms - 1, boundary)) == 0
+    reset = ResetOffsetRequest("T", "G", timestamp=world.now_ms, is_force=True)
+    world.broker.groups.find("G", world.now_ms)
+    assert world.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset).code == 0
+    assert query(world) == (0, "3", None)
 
 
 class Timers:

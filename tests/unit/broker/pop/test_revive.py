@@ -317,7 +317,7 @@ def test_nothing_is_revived_before_its_time_after_the_clock_went_back(popper: Po
     assert copies(popper) == 0
 
 
-@pytest.mark.parametrize("days", [8, 30])
+@pytest.mark.parametrize("days", [8, 30, 400])
 @pytest.mark.parametrize("restarts", [False, True])
 def test_revival_goes_on_after_a_clock_that_was_ahead(
     popper: Popper, days: int, restarts: bool

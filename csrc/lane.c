@@ -235,7 +235,9 @@ enum lane_outcome lane_send(struct lane *lane, const struct trf_send *send, stru
         return LANE_ELSEWHERE;
     }
     as = kind_of(lane, send, &properties, now_ms);
-    if (as.kind == LANE_OTHER) {
+    /* A delay counts from the store time, unless the log is ahead of the clock. */
+    if (as.kind == LANE_OTHER ||
+        (as.kind == LANE_TIMER && now_ms < tail->last_store_timestamp_ms)) {
         return LANE_ELSEWHERE;
     }
     target = as.kind == LANE_PLAIN ? send->topic : kept_topic(as.kind);

@@ -15,6 +15,7 @@ from turbopump.broker.scheduled.timer_messages import (
     TIMER_PROPERTIES,
     TimerRefusal,
     is_timer,
+    keep_exact_time,
     slot_of,
 )
 from turbopump.broker.traffic.role import Put
@@ -93,6 +94,8 @@ def put(
             return slot_ms
         if slot_ms is not None:
             draft.properties[names.TIMER_OUT_MS] = str(slot_ms)
+            if broker.store.last_store_timestamp_ms > now_ms:
+                keep_exact_time(draft.properties, since_ms)
             _remember_target(draft)
             topic, queue_id = TIMER_TOPIC, 0
     if wants_light_queues(draft.topic, draft.properties):

@@ -75,6 +75,15 @@ def slot_of(
     return (deliver_ms - 1) // precision_ms * precision_ms
 
 
+def keep_exact_time(properties: dict[str, str], now_ms: int) -> None:
+    """Replace a timer's delay by its time. The delay counts from the store time of the record,
+    which is ahead of the clock `now_ms` where the clock was set back."""
+    deliver_ms = _deliver_ms(properties, now_ms)
+    for name in TIMER_PROPERTIES:
+        properties.pop(name, None)
+    properties[names.TIMER_DELIVER_MS] = str(deliver_ms)
+
+
 def _deliver_ms(properties: dict[str, str], now_ms: int) -> int | None:
     for name in TIMER_PROPERTIES:
         text = properties.get(name)

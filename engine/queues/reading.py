@@ -48,6 +48,12 @@ class StoreReader:
         return self._log.end
 
     @property
+    def last_store_timestamp_ms(self) -> int:
+        """The latest store time of the log, which the next record gets at least. It is ahead of
+        the clock where the clock was set back."""
+        return self._log.last_store_timestamp_ms
+
+    @property
     def flushed_log_offset(self) -> LogOffset:
         """All before this is durable."""
         return self._log.flushed
@@ -123,7 +129,7 @@ class StoreReader:
         """The queue offset that belongs to a time, where the clock shows `now_ms`. After the clock
         was ahead, messages have store times of the future: no message was stored after `now_ms`,
         so a search from there on finds the end of the queue."""
-        if timestamp_ms >= now_ms and self._log.last_store_timestamp_ms > now_ms:
+        if timestamp_ms >= now_ms and self.last_store_timestamp_ms > now_ms:
             return self.max_queue_offset(topic, queue_id)
         return self.search_time(topic, queue_id, timestamp_ms, boundary)
 

@@ -14,7 +14,7 @@ from functools import partial
 from tests.sim.broker.due_times import LEVELS_MS
 from tests.sim.broker.lives import TICK_MS, BrokerLives
 from turbopump.broker.scheduled.delay import FILE_NAME as DELAY_FILE
-from turbopump.engine.types import LogOffset, QueueOffset
+from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.header import read_header
@@ -323,21 +323,10 @@ class Run(BrokerLives):
             early = timer.due_ms - timer.seen_ms
             if timer.is_level and self.clock_jumps:
                 early = 0  # where a clock was set back, levels are due at once
-            if early > 0 and self._is_rounded(timer):
-                early -= max(PRECISIONS_MS)
             assert not is_new or early <= 0, f"timer {timer.number} came {early} ms early"
             assert not is_new or timer.recall_end < 0, f"timer {timer.number} was recalled"
             timer.delivered += 1
             self._seen += 1
-
-    def _is_rounded(self, timer: Timer) -> bool:
-        """Whether the record has only the rounded time of a timer: a delay that was stored with the
-        time of a clock that was ahead. Where slots are narrower after a restart, the broker cannot
-        know the width of the slot that the time was rounded to."""
-        record = self.broker.store.record(LogOffset(timer.log_offset))
-        if not self.is_fine or record is None or b"TIMER_DELAY_" not in record.properties:
-            return False
-        return record.store_timestamp_ms - record.born_timestamp_ms > max(PRECISIONS_MS)
 
 
 def run_seed(seed: int) -> Run:

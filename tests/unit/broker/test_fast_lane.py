@@ -10,12 +10,14 @@ from tests.lane.world import Driven, end_of, frame_of, make
 
 from turbopump.broker.scheduled.half_messages import HALF_TOPIC
 from turbopump.broker.traffic.fast_lane import MAX_WAITING
+from turbopump.engine.timer.timer_files import TIMER_TOPIC
 from turbopump.engine.types import FlushMode, QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Codec, decode, encode, new_request
 from turbopump.net.wire.headers.pull import PullMessageRequest
 from turbopump.net.wire.headers.transactions import EndTransactionRequest
 from turbopump.net.wire.message import encode_batch
+from turbopump.net.wire.properties import decode_properties
 
 SEND: dict[str, Any] = {
     "code": 310,
@@ -82,6 +84,22 @@ def test_what_asks_for_light_queues_is_refused(driven: Driven) -> None:
     assert (code(driven, 2), code(driven, 3)) == (1, 1)
     assert driven.world.broker.store.max_log_offset == before
     assert driven.lane.send_count == native
+
+
+def test_a_delay_is_not_native_while_the_log_is_ahead_of_the_clock(driven: Driven) -> None:
+    """Its time would count from the store time of the newest record."""
+    timer = {"properties": SEND["properties"] + "TIMER_DELAY_MS\x015000\x02"}
+    send(driven, 2, **timer)
+    assert driven.lane.send_count == 1, "the handler makes the queue of timers"
+    send(driven, 3, **timer)
+    assert driven.lane.send_count == 2
+    driven.world.now_ms -= 2_000
+    send(driven, 4, **timer)
+    assert driven.lane.send_count == 2
+    newest = driven.world.broker.store.units(TIMER_TOPIC, 0, 2, 1)[0]
+    record = driven.world.broker.store.record(newest.log_offset)
+    due_ms = driven.world.now_ms + 5_000
+    assert decode_properties(record.properties)["TIMER_DELIVER_MS"] == str(due_ms)
 
 
 def test_an_answer_leaves_when_the_record_is_durable(driven: Driven) -> None:

@@ -156,6 +156,24 @@ def test_a_clock_that_was_ahead_by_a_month(world: Any, clean: bool | None) -> No
     assert clean is False or len(found) == len(set(found))
 
 
+@pytest.mark.parametrize("after", [1_000, 20])
+@pytest.mark.parametrize("name", ["TIMER_DELAY_MS", "TIMER_DELAY_SEC"])
+def test_a_delay_is_exact_after_the_clock_was_ahead(world: Any, name: str, after: int) -> None:
+    """Its record has the store time of the newest record, an hour after the clock."""
+    world.set_clock(3_600_000)
+    send(world, b"ahead", TIMER_DELIVER_MS=world.now_ms)
+    world.set_clock(-3_600_000)
+    world.pass_time(137)
+    due_ms = world.now_ms + 7_000
+    send(world, b"x", **{name: 7_000 if name == "TIMER_DELAY_MS" else 7})
+    object.__setattr__(world.config.store, "timer_precision_ms", after)
+    restart(world)
+    while len(bodies(world)) < 2:
+        assert world.now_ms <= due_ms
+        world.pass_time(1, step_ms=1)
+    assert world.now_ms >= due_ms
+
+
 def test_a_delivered_timer_comes_once_after_a_jump_and_a_clean_stop(world: Any) -> None:
     send(world, b"before", TIMER_DELAY_SEC=1)
     world.pass_time(3_000)

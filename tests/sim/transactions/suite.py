@@ -109,12 +109,15 @@ class Run(BrokerLives):
         self.model.look(self.broker.store, self._queues)
 
     def _settle(self) -> None:
-        """No trouble any more, and producers that answer: each transaction ends as it is to."""
+        """No trouble any more, and producers that answer: each transaction ends as it is to. The
+        disk works between two answers: a burst of them needs several of the small log files."""
         self._open()
         for _ in range(SETTLE_MS // TICK_MS):
             self._tick()
             for asked in self.link.asked:
                 self._answer(asked, sure=True)
+                self.work.close()
+                self._turn()
             self.link.asked.clear()
             self.work.close()
             self._turn()

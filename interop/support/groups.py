@@ -157,6 +157,8 @@ class RocketMQ:
 
     def broker(self, ports: Ports, folder: Path, store: Path, settings: dict[str, str]) -> Process:
         """As Kind.broker."""
+        # A busy machine is no reason to refuse sends here.
+        settings = {"waitTimeMillsInSendQueue": "10000", **settings}
         config = broker_properties(ports, folder, store, settings)
         return processes.java(
             "broker",

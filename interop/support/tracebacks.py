@@ -1,9 +1,10 @@
 """Counts the tracebacks in the logs and outputs of processes that a run started.
 
 A traceback in a node's log is an exception that the node did not expect: a handler whose exception
-is an answer by design logs one line, or none. Only Python writes this text, so that what RocketMQ
-logs is not counted. It must never change a file. Called by the sessions of interop, by the chaos
-runs and by the tests of failovers.
+is an answer by design logs one line, or none. Only Python writes this text, so that the logs of
+RocketMQ are not counted, and clients write in folders of their own, whose names begin with
+`client`: RocketMQ's client in Python logs each heartbeat that a restart of its broker ends. It must
+never change a file.
 """
 
 from collections.abc import Iterator
@@ -13,11 +14,15 @@ from typing import Final
 BEGIN: Final = "Traceback (most recent call last):"
 SUFFIXES: Final = frozenset({".err", ".log", ".out"})
 LINES_SHOWN: Final = 40
+CLIENTS: Final = "client"
+"""How the folders of clients begin."""
 
 
 def logs_of(folder: Path) -> Iterator[Path]:
-    """The logs and outputs below a folder; also those that were rolled, as `turbopump.log.1`."""
+    """The nodes' logs and outputs below a folder; also rolled ones, as `turbopump.log.1`."""
     for path in sorted(folder.rglob("*")):
+        if any(part.startswith(CLIENTS) for part in path.relative_to(folder).parts[:-1]):
+            continue
         if (path.suffix in SUFFIXES or ".log." in path.name) and path.is_file():
             yield path
 

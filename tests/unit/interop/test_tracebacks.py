@@ -21,3 +21,10 @@ def test_logs_without_a_traceback_and_no_folder_have_none(tmp_path: Path) -> Non
     (tmp_path / "broker.log").write_text("request 11 of 127.0.0.1:1 failed: No space left\n")
     assert tracebacks(tmp_path) == []
     assert tracebacks(tmp_path / "missing") == []
+
+
+def test_the_outputs_of_clients_are_not_counted(tmp_path: Path) -> None:
+    for name in ("client", "client-5"):
+        (tmp_path / "restarts" / name).mkdir(parents=True)
+        (tmp_path / "restarts" / name / "restarted.err").write_text(f"{BEGIN}\n")
+    assert tracebacks(tmp_path) == []

@@ -12,7 +12,8 @@ from turbopump.net.wire import properties as names
 from turbopump.pyx.record import MAX_PROPERTIES
 
 LATER_MAX: Final = 1_024
-"""Bytes of all properties of `_LATER` together, with the longest topics and numbers: some 920.
+"""Bytes of all properties of `_LATER` together, with the longest topics and numbers: some 920,
+without ORIGIN_GROUP, which a copy gets where it fits (broker/pop/retries.py).
 The rest is for a region and a cluster with longer names, after an escape (LANE_LATER_MAX of
 csrc/lane.h)."""
 SENT_MAX: Final = MAX_PROPERTIES - LATER_MAX
@@ -30,6 +31,7 @@ _LATER: Final = (
     names.RETRY_TOPIC,
     names.ORIGIN_MESSAGE_ID,
     names.FIRST_POP_TIME,
+    names.ORIGIN_GROUP,
     names.DELAY,
     names.WAIT,
     names.CRC32,

@@ -44,6 +44,7 @@ from turbopump.net.wire.headers.send import SendMessageRequest, SendMessageRespo
 from turbopump.net.wire.message import decode_batch
 from turbopump.net.wire.message_id import RecallHandle, encode_message_ids
 from turbopump.net.wire.names import DLQ_PREFIX, MAX_TOPIC_LENGTH, RETRY_PREFIX, validate_topic_name
+from turbopump.net.wire.pop_handles import original_topic
 from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.net.wire.topics import MULTI_TAG, PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
 from turbopump.pyx.record import count_batch
@@ -293,6 +294,9 @@ class SendHandler:
     ) -> TopicConfig:
         """A message a consumer sends to its own retry topic may be due for the dead letters."""
         broker = self._broker
+        popped = self._retry_of_pops(draft, now_ms)
+        if popped is not None:
+            return popped
         name = header.topic.removeprefix(RETRY_PREFIX)
         if _is_of_pops(broker, name):
             return topic  # it was popped at a master that is gone: its consumers decide
@@ -315,6 +319,21 @@ class SendHandler:
         if dead_letters is None:
             raise SendRefused(ResponseCode.SYSTEM_ERROR, f"topic[{draft.topic}] not exist")
         return dead_letters
+
+    def _retry_of_pops(self, draft: Draft, now_ms: int) -> TopicConfig | None:
+        """The retry topic of the group that popped the message, at a master that is gone, where the
+        message names the group: here the name may be another group's."""
+        broker, group = self._broker, draft.properties.get(names.ORIGIN_GROUP, "")
+        topic = original_topic(group, draft.topic)
+        is_one = bool(group) and topic != draft.topic and broker.topics.peek(topic) is not None
+        if not is_one or broker.groups.find(group, now_ms) is None:
+            return None
+        retries = broker.pop.retry_names.made(topic, group, now_ms)
+        if retries is None:
+            raise SendRefused(ResponseCode.SYSTEM_ERROR, f"topic[{draft.topic}] not exist")
+        if retries.topic_name != draft.topic:
+            draft.topic, draft.queue_id = retries.topic_name, 0
+        return retries
 
     def _check_recall(self, properties: dict[str, str]) -> None:
         """A timer that names another one recalls it: where 370 may. Raises SendRefused."""

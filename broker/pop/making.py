@@ -181,6 +181,7 @@ def _name_of(ground: PopGround) -> str:
 
 def _retry_names(ground: PopGround) -> RetryNames:
     return RetryNames(
+        ground.store,
         ground.topics,
         ground.groups,
         ground.offsets,

@@ -31,6 +31,7 @@ _NOT_NEEDED: Final = (
     names.MSG_REGION,
     names.TRACE_ON,
     names.FIRST_POP_TIME,
+    names.ORIGIN_GROUP,
     names.UNIQ_KEY,
 )
 

@@ -15,18 +15,24 @@ from turbopump.broker.tables.groups import GroupTable
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.later import Later
+from turbopump.engine.store import Store
 from turbopump.engine.types import NewMessage, PutStatus, QueueOffset
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.message import after_attempts
 from turbopump.net.wire.names import RETRY_PREFIX
 from turbopump.net.wire.pop_handles import RetryKind, original_topic
-from turbopump.net.wire.pop_records import CheckPoint
+from turbopump.net.wire.pop_records import CheckPoint, CheckPointKey
 from turbopump.net.wire.properties import decode_properties, encode_properties
-from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
+from turbopump.net.wire.topics import PERM_READ, PERM_WRITE, TopicConfig
 from turbopump.pyx.record import Record
 
 PROPERTIES_MAX: Final = 32_767
 """Bytes of a record's properties: their length is a Java short."""
+
+OWNER: Final = "turbopump.retry.group"
+"""An attribute of retry topics of version 1 whose name several groups have: the group whose
+messages lie there. RocketMQ keeps attributes that it does not know, and no client can set this one
+(tables/topic_attributes.py)."""
 
 _TRANSACTION_BITS: Final = 0xC
 
@@ -50,12 +56,17 @@ class RetryNames:
     """Which retry topics a group has for a topic. Loop thread only.
 
     The name of version 1 is ambiguous: `%RETRY%a_b_c` is that of group `a` and topic `b_c`, of
-    group `a_b` and topic `c`, and of the pulling group `a_b_c`. It belongs to the first group that
-    has an offset in it; every other pair uses the name of version 2, which no two pairs share
-    (RocketMQ mixes their messages)."""
+    group `a_b` and topic `c`, and of the pulling group `a_b_c`. It belongs to one group; every
+    other pair uses the name of version 2, which no two pairs share (RocketMQ mixes their messages).
+
+    Whose it is stands in the topic's attribute OWNER, which is durable before the first message is
+    stored, and replicas copy it. A topic without the attribute was made by RocketMQ, or anew from
+    the log by a broker that had not copied its configuration: it belongs to the first group that
+    has an offset in it, else to the group for which its newest message was stored."""
 
     def __init__(
         self,
+        store: Store,
         topics: TopicTable,
         groups: GroupTable,
         offsets: OffsetTable,
@@ -64,6 +75,7 @@ class RetryNames:
         v1_too: bool,
     ) -> None:
         """`v2` and `v1_too` are enableRetryTopicV2 and retrieveMessageFromPopRetryTopicV1."""
+        self._store = store
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
@@ -84,11 +96,25 @@ class RetryNames:
         is_v2 = self._v2 or self._is_shared(topic, group)
         return RetryKind.RETRY_V2 if is_v2 else RetryKind.RETRY_V1
 
+    def made(self, topic: str, group: str, now_ms: int) -> TopicConfig | None:
+        """The retry topic that the group's messages are revived into, made if it is missing, with
+        its owner if it lacks that; None: the table of topics is full."""
+        kind = self.written(topic, group)
+        name = kind.topic_of(topic, group)
+        is_ambiguous = kind is RetryKind.RETRY_V1 and name.removeprefix(RETRY_PREFIX).count("_") > 1
+        attributes = {OWNER: group} if is_ambiguous else {}
+        return self._topics.create_internal(
+            name, 1, PERM_READ | PERM_WRITE, now_ms, attributes=attributes
+        )
+
     def owns(self, kind: RetryKind, topic: str, group: str) -> bool:
         """Whether the messages in the retry topic of that kind are the group's."""
         if kind is RetryKind.RETRY_V2:
             return True
         name = kind.topic_of(topic, group)
+        owner = self._owner(name)
+        if owner is not None:
+            return owner == group
         return self._has_offset(group, name) or not self._is_shared(topic, group)
 
     def _is_there(self, kind: RetryKind, topic: str, group: str) -> bool:
@@ -101,8 +127,31 @@ class RetryNames:
         pair = name.removeprefix(RETRY_PREFIX)
         if self._groups.get(pair) is not None:
             return True
+        owner = self._owner(name)
+        if owner is not None:
+            return owner != group
         ends = (at for at, letter in enumerate(pair) if letter == "_" and at != len(group))
-        return any(self._has_offset(pair[:at], name) for at in ends)
+        if any(self._has_offset(pair[:at], name) for at in ends):
+            return True
+        return not self._has_offset(group, name) and self._stored_for(name) not in ("", group)
+
+    def _owner(self, name: str) -> str | None:
+        topic = self._topics.peek(name)
+        return None if topic is None else topic.attributes.get(OWNER)
+
+    def _stored_for(self, name: str) -> str:
+        """The group of the newest message in a retry topic of version 1; "" if there is none, or
+        its group is unknown: older brokers do not write it."""
+        end = self._store.max_queue_offset(name, 0)
+        units = self._store.units(name, 0, QueueOffset(end - 1), 1) if end > 0 else []
+        record = self._store.record_of(units[0]) if units else None
+        if record is None:
+            return ""
+        properties, pair = decode_properties(record.properties), name.removeprefix(RETRY_PREFIX)
+        group = properties.get(names.ORIGIN_GROUP, "")
+        if group == pair or pair.startswith(f"{group}_"):
+            return group
+        return pair if names.RETRY_TOPIC in properties else ""  # a pulling group sent it back
 
     def _has_offset(self, group: str, name: str) -> bool:
         return self._offsets.query(group, name, 0) >= 0
@@ -125,7 +174,7 @@ class RetryCopies:
         if not (parts.topics.peek(key.topic) and parts.groups.find_used(key.group, now_ms)):
             return RetryTopic.GONE
         name = self._retry_topic(key.topic, key.group)
-        if parts.topics.create_internal(name, 1, PERM_READ | PERM_WRITE, now_ms) is None:
+        if self._made(name, key, now_ms) is None:
             return RetryTopic.FULL
         if not parts.topics.is_saved(name):
             return RetryTopic.UNSAVED
@@ -147,7 +196,8 @@ class RetryCopies:
     def leaving(self, record: Record, check_point: CheckPoint) -> tuple[NewMessage, str]:
         """As `revive`, of a replica that acts: the copy for the retry topic at a master of another
         group, and the topic by which masters are found that the group reads. The name is that of
-        version 1: brokers read it whatever they write, and it can be sent to."""
+        version 1: brokers read it whatever they write, and it can be sent to. Whose it is there is
+        not known here: that master finds out, by ORIGIN_GROUP (handlers/send.py)."""
         key = check_point.key
         topic = original_topic(key.group, key.topic)
         name = key.topic if topic.startswith(RETRY_PREFIX) else ""
@@ -155,6 +205,12 @@ class RetryCopies:
             name = RETRY_PREFIX + key.group
         name = name or RetryKind.RETRY_V1.topic_of(topic, key.group)
         return self._copy(record, check_point, name), topic
+
+    def _made(self, name: str, key: CheckPointKey, now_ms: int) -> TopicConfig | None:
+        topic, names_of = original_topic(key.group, key.topic), self._parts.names
+        if name == names_of.written(topic, key.group).topic_of(topic, key.group):
+            return names_of.made(topic, key.group, now_ms)
+        return self._parts.topics.create_internal(name, 1, PERM_READ | PERM_WRITE, now_ms)
 
     def _retry_topic(self, topic: str, group: str) -> str:
         """Where the group reads what it did not acknowledge. One that pulls now reads the topic of
@@ -169,11 +225,12 @@ class RetryCopies:
         properties = decode_properties(record.properties)
         properties.pop(names.CRC32, None)
         properties.setdefault(names.FIRST_POP_TIME, str(check_point.key.pop_time_ms))
+        properties[names.ORIGIN_GROUP] = check_point.key.group
         if name == RETRY_PREFIX + check_point.key.group:
             properties.setdefault(names.RETRY_TOPIC, check_point.key.topic)
         encoded = encode_properties(properties)
         if len(encoded) > PROPERTIES_MAX:
-            encoded = record.properties  # without the time: what was sent can be sent again
+            encoded = record.properties  # without these: what was sent can be sent again
         host = self._parts.store_host()
         return NewMessage(
             topic=name,

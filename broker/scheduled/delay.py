@@ -16,7 +16,7 @@ from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.escape.bridge import Escape
 from turbopump.broker.scheduled.level_escape import LevelEscape
 from turbopump.broker.scheduled.progress import SafeProgress
-from turbopump.broker.tables.versions import ACTING_STEP, Versions
+from turbopump.broker.tables.versions import ACTING_STEP, Versions, is_older
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.fastjson import RawKeys
@@ -134,6 +134,23 @@ class DelayedMessages:
     def leave(self) -> None:
         """The broker stops, see SafeProgress."""
         self._kept.leave()
+
+    def merged(
+        self, progress: dict[int, QueueOffset], version: DataVersion
+    ) -> dict[int, QueueOffset]:
+        """What is to be adopted of a master's progress. One of fewer changes than ours says nothing
+        against it: while this replica acted, it sent away what its master, which is back, does not
+        know to be delivered, and will ask for (RIP-32). Both are true then (I13)."""
+        if not is_older(version, self.data_version):
+            return progress
+        current = self._kept.current
+        more = {level: at for level, at in progress.items() if at > current.get(level, 0)}
+        return current | more
+
+    def truncated(self) -> None:
+        """The log of a replica was cut, or begins anew: deliveries that it knew of may be gone, and
+        what its master knows is right."""
+        self._kept.data_version = DataVersion()
 
     def adopt(
         self, progress: dict[int, QueueOffset], version: DataVersion, log_end: LogOffset

@@ -7,7 +7,7 @@ changed topics to `on_change`. Called by the handlers and node.py.
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -96,7 +96,8 @@ class TopicTable:
         self._saver = saver
         self._topics: KeptTable[TopicConfig] = KeptTable()
         self._unsaved: OrderedDict[str, int] = OrderedDict()
-        """Topics made by changes that may not be durable: those the saver numbered so, in order."""
+        """Topics made, or marked, by changes that may not be durable: those the saver numbered so,
+        in order."""
         self._made_at_start: set[str] = set()
         self.only_here: frozenset[str] = frozenset()
         """Topics of a replica that no master is known to have had: where one lacks them it has not
@@ -242,8 +243,9 @@ class TopicTable:
         gone: list[str],
         version: DataVersion,
         said: dict[str, Any],
-    ) -> None:
-        """Put topics, forget others; `said` is what else of the file changes."""
+    ) -> int:
+        """Put topics, forget others; `said` is what else of the file changes. Gives the number of
+        the change."""
         topics = self._topics
         made = [name for name in put if name not in topics]
         replaced = [name for name in put if name in topics] + gone
@@ -259,6 +261,7 @@ class TopicTable:
             self.on_made(made)
         if put or gone:
             self.on_change([*put, *gone])
+        return number
 
     def _save(self, put: Collection[TopicConfig], gone: list[str], said: dict[str, Any]) -> int:
         if len(put) > MAX_APPENDED:
@@ -314,11 +317,14 @@ class TopicTable:
         *,
         order: bool = False,
         sys_flag: int = 0,
+        attributes: Mapping[str, str] | None = None,
     ) -> TopicConfig | None:
-        """The topic, made if missing (retry, dead letter); None when the table is full."""
+        """The topic, made if missing (retry, dead letter); None when the table is full. One that
+        is there gets the attributes that it lacks."""
+        attributes = dict(attributes or {})
         known = self._topics.get(topic)
         if known is not None:
-            return known
+            return self._with_attributes(known, attributes, now_ms)
         if len(self._topics) >= MAX_TOPICS:
             return None
         count = min(max(queues, 1), MAX_QUEUES_OF_TOPIC)
@@ -329,9 +335,21 @@ class TopicTable:
             perm=perm,
             order=order,
             topic_sys_flag=sys_flag,
+            attributes=attributes,
         )
         self.put(created, now_ms)
         return created
+
+    def _with_attributes(
+        self, known: TopicConfig, attributes: dict[str, str], now_ms: int
+    ) -> TopicConfig:
+        """The topic is not saved (`is_saved`) until its attributes are."""
+        if attributes.items() <= known.attributes.items():
+            return known
+        name, version = known.topic_name, self.versions.next(self.data_version, now_ms)
+        changed = replace(known, attributes={**known.attributes, **attributes})
+        self._note_unsaved([name], self._change({name: changed}, [], version, {}))
+        return changed
 
     def delete(self, name: str, now_ms: int) -> bool:
         """Forget a topic; False if it was not there."""

@@ -217,6 +217,7 @@ class MetadataFollower:
         do not count as set back: what the master says of them is right, and who still takes this
         broker for its master must not set back its own."""
         self._deletions.clear()
+        self._broker.delay.truncated()
         self._broker.timers.truncated()
         if self._following is not None:
             self._following.offsets = None  # all of what it says is news again
@@ -469,7 +470,7 @@ class MetadataFollower:
         answer = yield new_request(RequestCode.GET_ALL_DELAY_OFFSET)
         progress, version = read_progress(answers.checked(answer))
         delay = self._broker.delay
-        end = LogOffset(0)
+        end, progress = LogOffset(0), delay.merged(progress, version)
         if progress != delay.progress():
             end = yield from answers.log_end()
         delay.adopt(progress, version, end)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tests.integration.broker.conftest import Caller, serving
 
+from turbopump.broker.config.config import load_config
+from turbopump.broker.node import BrokerNode
 from turbopump.cluster import SMALL_FILES, Cluster
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.header import read_header
@@ -70,8 +72,35 @@ async def _play(other: Caller, cluster: Cluster) -> None:
     told = await info(replica)
     assert told["escapedTo_m"].startswith("3 messages, last at ")
     assert told["commitLogMaxOffset"] == end, "it writes nothing"
+    await _come_back(cluster)
     for caller in (master, replica):
         await caller.close()
+
+
+async def _come_back(cluster: Cluster) -> None:
+    """The master asks its replica, and delivers nothing again; what it gets then shows that it has
+    come by what was due."""
+    given = cluster.broker_properties(0, cluster.namesrv, []) | {"skipPreOnline": "false"}
+    config, _warnings = load_config("".join(f"{key}={value}\n" for key, value in given.items()))
+    node = BrokerNode(config)
+    await node.start()
+    caller = Caller(node.address)
+
+    async def takes_messages() -> bool:
+        return (await caller.send(b"new", DELAY="1")).code == 0
+
+    async def is_delivered() -> bool:
+        return {b"new", b"new timer"} <= {bytes(one.body) for one in await caller.read()}
+
+    try:
+        await until(takes_messages)
+        assert (await caller.send(b"new timer", TIMER_DELAY_SEC="2")).code == 0
+        await until(is_delivered)
+        found = [bytes(one.body) for queue in range(4) for one in await caller.read("T", queue)]
+        assert sorted(found) == [b"new", b"new timer", b"plain"]
+    finally:
+        await caller.close()
+        await node.stop()
 
 
 def test_what_is_due_goes_to_another_group(tmp_path: Path) -> None:

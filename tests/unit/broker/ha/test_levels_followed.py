@@ -1,0 +1,69 @@
+"""A replica that acted keeps what it sent away of delay levels until its master has asked (I13)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.broker.ha.pairs import DELAY, Group, copy_log, put
+
+from turbopump.broker.scheduled.delay import DelayedMessages
+from turbopump.broker.tables.versions import ACTING_STEP
+from turbopump.engine.types import QueueOffset
+from turbopump.net.wire.topics import DataVersion
+
+LEVEL = 1
+
+
+@pytest.fixture
+def group(make_world: Callable[..., Any]) -> Group:
+    """The master died before it saved, and the replica sent three messages away."""
+    made = Group(make_world)
+    for _ in range(3):
+        put(made.master, DELAY)
+    made.replica.broker.role.end(1)
+    return made
+
+
+def delay(group: Group) -> DelayedMessages:
+    return group.replica.broker.delay
+
+
+def acted(group: Group, to: int = 3) -> None:
+    levels = delay(group)
+    counter = levels.data_version.counter + ACTING_STEP
+    levels._kept.data_version = DataVersion(counter, 0, group.replica.now_ms)
+    levels.delivered_elsewhere(LEVEL, QueueOffset(to), group.replica.now_ms)
+
+
+def test_a_master_that_is_back_and_has_not_asked_yet_takes_nothing_away(group: Group) -> None:
+    """A replica that hears 906 copies tables first: all three were delivered once more."""
+    copy_log(group.master, group.replica)
+    acted(group)
+    group.round()
+    assert delay(group).safe_progress() == {LEVEL: 3}
+
+
+def test_the_master_s_further_deliveries_are_taken(group: Group) -> None:
+    acted(group, to=1)
+    group.master.pass_time(12_000)
+    copy_log(group.master, group.replica)
+    group.round()
+    delay(group).step(group.replica.now_ms)
+    assert delay(group).safe_progress() == {LEVEL: 3}
+
+
+def test_behind_a_cut_log_the_master_is_right(group: Group) -> None:
+    """Its queue may count other messages now, and deliveries may be gone."""
+    copy_log(group.master, group.replica)
+    acted(group)
+    group.follower.truncated(group.replica.now_ms)
+    group.round()
+    assert delay(group).safe_progress() == {}
+
+
+def test_a_master_of_a_later_reign_is_right(group: Group) -> None:
+    copy_log(group.master, group.replica)
+    acted(group)
+    group.master.broker.delay._kept.data_version = DataVersion(1, 1, 0)
+    group.round()
+    assert delay(group).safe_progress() == {}

@@ -38,7 +38,7 @@ class NameServerLookup:
         self._complained = ""
 
     def begin(self) -> None:
-        """Look up, beside what the loop does; nothing while a look-up is under way."""
+        """Begin a look-up; nothing while a look-up is under way."""
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self.look_up())
 

@@ -28,7 +28,6 @@ from turbopump.broker.opening import Opening
 from turbopump.broker.parts import Surroundings, make_broker, request_table
 from turbopump.broker.registration.addresses import VIP_DISTANCE, ip_of, local_ip, why_not
 from turbopump.broker.registration.addresses import StartError as StartError
-from turbopump.broker.registration.lookup import NameServerLookup
 from turbopump.broker.registration.name_servers import NameServers
 from turbopump.broker.registration.registration import Registration
 from turbopump.broker.reopening import Reopening
@@ -47,6 +46,7 @@ from turbopump.engine.later import Later
 from turbopump.engine.store import Store
 from turbopump.engine.types import Progress
 from turbopump.net.config.config_file import write_back
+from turbopump.net.config.name_lookup import NameServerLookup
 from turbopump.net.transport.calls import Calls
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Dispatcher

@@ -226,7 +226,7 @@ static void keep(struct tmr_walk *walk, const struct tmr_unit *unit)
     struct tmr_entry *entry;
     if ((unit->magic & (TMR_DELETE | TMR_ROLL)) == TMR_DELETE) {
         if (walk->recall_count < walk->recall_room) {
-            walk->recalls[walk->recall_count] = unit->log_offset;
+            walk->recalls[walk->recall_count] = walk->position;
         }
         walk->recall_count++;
         return;

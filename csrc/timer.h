@@ -121,7 +121,7 @@ struct tmr_entry {
 };
 
 /* A walk along a slot's chain, from its last unit back. Entries go into ring[0:room), so that the
- * oldest units are there in the end; recalls that are not to be rolled, log offsets, into
+ * oldest units are there in the end; recalls that are not to be rolled, positions, into
  * recalls[0:recall_room). The counts are of all that was passed. */
 struct tmr_walk {
     struct tmr_entry *ring;

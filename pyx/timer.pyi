@@ -94,7 +94,7 @@ class SlotWalk:
 
     @property
     def recalls(self) -> list[int]:
-        """Log offsets of the recalls, of at most so many as a slot may have."""
+        """Positions of the recalls in the timer log, at most RECALLS_MAX of them."""
 
     @property
     def recall_count(self) -> int:

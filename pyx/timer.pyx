@@ -303,7 +303,7 @@ cdef class SlotWalk:
 
     @property
     def recalls(self) -> list[int]:
-        """Log offsets of the recalls, of at most so many as a slot may have."""
+        """Positions of the recalls in the timer log, at most RECALLS_MAX of them."""
         cdef size_t kept = min(self.walk.recall_count, self.walk.recall_room)
         return [self.walk.recalls[i] for i in range(<Py_ssize_t>kept)]
 

@@ -50,6 +50,9 @@ BEFORE: Final = {
     " [controllers.md](internals/controllers.md) says how it works.",
     "Proxy": "gRPC for a whole cluster. RocketMQ's rmq-proxy.json is read, too; its `tlsCertPath`,"
     " `tlsKeyPath`, `tlsKeyPassword` and `tlsTestModeEnable` are other names of keys of TLS."
+    " A proxy has no port for administrators: it reads its file again every"
+    " fetchNamesrvAddrInterval, for the keys that can change while it runs, unless name servers"
+    " were given by `-n`."
     " [grpc.md](internals/grpc.md#a-proxy) says how it works.",
     "Container": "Several brokers in one process. Each has a file of its own with the keys above."
     " [OPERATIONS.md](OPERATIONS.md) says how it is used.",

@@ -11,6 +11,7 @@ from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.config.replication_config import OF_MACHINE, BrokerRole
 from turbopump.engine.keys import (
     BOOLEAN,
+    COUNT,
     HOST,
     INT32_MAX,
     NAME_SERVERS,
@@ -37,6 +38,8 @@ PATH_MAX: Final = 4_096
 """Characters of the path of a file (Linux)."""
 FILE_MAX: Final = 1 << 20
 """Bytes of the configuration of a broker; one with every key is a hundredth of it."""
+SHARED: Final = ("namesrvAddr", "fetchNameSrvAddrByDnsLookup", "fetchNamesrvAddrInterval")
+"""Keys of a container that are its brokers' when it has a namesrvAddr."""
 DEFAULT_BROKER_PORT: Final = 10_911
 """What listenPort is in a file without it."""
 
@@ -45,9 +48,7 @@ IDLE_KEYS = {
     **NETTY_CLIENT_KEYS,
     **idle_keys(
         """
-        fetchNameSrvAddrByDnsLookup boolean false refused namesrvAddr takes the addresses
         fetchNamesrvAddrByAddressServer boolean false refused namesrvAddr takes the addresses
-        fetchNamesrvAddrInterval long 10000
         rocketmqHome String -
         updateNamesrvAddrInterval long 120000
         useTLS boolean false refused each broker has its own keys of TLS
@@ -101,6 +102,21 @@ class ContainerConfig(NodeConfig):
         "Where the name servers of all its brokers are; empty: what the files of brokers say.",
         live=True,
     )
+    fetch_namesrv_addr_by_dns_lookup: bool = key(
+        "fetchNameSrvAddrByDnsLookup",
+        BOOLEAN,
+        False,
+        "Whether names in the container's namesrvAddr mean all hosts that DNS has for them; each"
+        " broker looks them up.",
+        live=True,
+    )
+    fetch_namesrv_addr_interval_ms: int = key(
+        "fetchNamesrvAddrInterval",
+        COUNT,
+        10_000,
+        "Milliseconds between two of these look-ups.",
+        live=True,
+    )
     broker_config_paths: list[str] = key(
         "brokerConfigPaths", PATHS, [], "The files of the brokers that start with it."
     )
@@ -118,6 +134,13 @@ class ContainerConfig(NodeConfig):
     )
     path: str = ""
     """The file that it was read from; empty: none."""
+
+    @property
+    def of_name_servers(self) -> list[Property]:
+        """The keys of name servers that hold for all brokers; empty without a namesrvAddr."""
+        if not self.namesrv_addr:
+            return []
+        return [Property(name, text) for name, text in self.values().items() if name in SHARED]
 
 
 def broker_config(
@@ -143,12 +166,11 @@ def broker_config(
         port = _number(given, "listenPort", DEFAULT_BROKER_PORT)
         items.append(Property("haListenPort", str(port + 1 if port > 0 else 0)))
     warnings: list[str] = []
-    if container.namesrv_addr:
-        servers = ";".join(container.namesrv_addr)
-        if given.get("namesrvAddr", servers) != servers:
-            own = printable(given["namesrvAddr"][:PATH_MAX])
-            warnings.append(f"namesrvAddr={own} does nothing: the container has {servers}")
-        items.append(Property("namesrvAddr", servers))
+    for item in container.of_name_servers:
+        if given.get(item.key, item.value) != item.value:
+            own = printable(given[item.key][:PATH_MAX])
+            warnings.append(f"{item.key}={own} does nothing: the container has {item.value}")
+        items.append(item)
     config = BrokerConfig(path=path)
     warnings += config.update(items)
     return config, warnings

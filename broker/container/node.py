@@ -353,10 +353,11 @@ class ContainerNode:
 
     def _share_name_servers(self) -> None:
         """namesrvAddr of the container is that of all its brokers, also of those that run."""
-        servers = self._config.namesrv_addr
-        for member in self._members if servers else ():
-            if member.config.name_servers != servers:
-                member.config.namesrv_addr = list(servers)
+        shared = self._config.of_name_servers
+        for member in self._members if shared else ():
+            in_force = member.config.values()
+            if any(in_force[item.key] != item.value for item in shared):
+                member.config.update(shared)
                 if member.state is PartOfLife.SERVING:
                     member.node.context.save_config(())
 

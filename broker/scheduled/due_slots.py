@@ -86,7 +86,7 @@ class DueSlots:
         files: TimerFiles,
         precision_ms: int,
         due_of: Callable[[LogOffset], int | None],
-        recall_of: Callable[[LogOffset], str | None],
+        recall_of: Callable[[int], str | None],
         order: Callable[[SlotWalk, int, int, DueHeap], int],
     ) -> None:
         """`due_of` reads the millisecond of a message, `recall_of` what it recalls; None where it
@@ -187,7 +187,7 @@ class DueSlots:
         if due.tick >= self._scanned and due.tick not in self._waiting:
             return
         if due.magic & (kernel.DELETE | kernel.ROLL) == kernel.DELETE:
-            self._recall(due.tick, due.log_offset)
+            self._recall(due.tick, due.position)
         elif due.tick not in self._parts:
             if self.has_room:
                 self._push(due)
@@ -227,8 +227,8 @@ class DueSlots:
         self.heap.push(*due)
         self._waiting[due.tick] = self._waiting.get(due.tick, 0) + 1
 
-    def _recall(self, tick: int, log_offset: LogOffset) -> None:
-        key = self._recall_of(log_offset)
+    def _recall(self, tick: int, position: int) -> None:
+        key = self._recall_of(position)
         self._waiting.setdefault(tick, 0)
         recalls = self._recalls.setdefault(tick, set())
         if key is not None and len(recalls) < RECALLS_MAX:
@@ -276,8 +276,8 @@ class DueSlots:
         walk = self._files.walk(tick, self._floor(tick) if floor is None else floor, ROOM)
         self._waiting.setdefault(tick, 0)
         self._loading = _Loading(tick, walk)
-        for log_offset in walk.recalls if is_first else ():
-            self._recall(tick, LogOffset(log_offset))
+        for position in walk.recalls if is_first else ():
+            self._recall(tick, position)
         if is_first and walk.recall_count > RECALLS_MAX:
             logger.error("%d recalls are due at once, some are passed over", walk.recall_count)
         if not self._loading.is_last:
@@ -347,7 +347,8 @@ class DueSlots:
 
     def topic_hash_of(self, due: Due) -> int | None:
         """The hash of a unit's topic, which the unit has; None if the unit is gone."""
-        return self._files.topic_hash_at(due.position)
+        found = self._files.message_at(due.position)
+        return None if found is None else found[1]
 
     def is_recalled(self, due: Due, keys: tuple[str, ...]) -> bool:
         """Whether its slot has a recall of one of these keys."""

@@ -139,11 +139,10 @@ class TimerDeliveries:
         record = self._store.record(due.log_offset)
         facts = read_waiting(record, self._precision_ms) if record is not None else None
         if record is None or facts is None:
-            self.drop(due.log_offset)
-            topic_hash = self._slots.topic_hash_of(due)
-            topic = None if topic_hash is None else self._metrics.topic_of(topic_hash)
-            if topic is not None:
-                self._metrics.add(topic, -1, now_ms)
+            is_recall = bool(due.magic & kernel.DELETE)
+            if not is_recall:
+                self.drop(due.log_offset)
+            topic = self.uncount(self._slots.topic_hash_of(due), now_ms, is_recall=is_recall)
             self._dequeued.add(topic, 1)
             return None
         return _Waiting(record, facts, decode_properties(record.properties))
@@ -164,7 +163,7 @@ class TimerDeliveries:
         found = delivered(record, properties, due.write_ms, now_ms)
         if found is None or facts.is_recall:
             logger.warning("timer at %d has no target: dropped", due.log_offset)
-            self._dequeued.add(text_of(facts.topic), 1)
+            self.count(facts, now_ms)
             return None
         return found
 
@@ -174,6 +173,14 @@ class TimerDeliveries:
             self.lost += 1  # waiting.py reports them all in one line
         else:
             logger.error("timer at %d cannot be read: dropped", log_offset)
+
+    def uncount(self, topic_hash: int | None, now_ms: int, *, is_recall: bool) -> str | None:
+        """A unit whose message cannot be read waits no more; returns its topic if it is known. A
+        recall counted as one less."""
+        topic = None if topic_hash is None else self._metrics.topic_of(topic_hash)
+        if topic is not None:
+            self._metrics.add(topic, 1 if is_recall else -1, now_ms)
+        return topic
 
     def count(self, facts: TimerFacts, now_ms: int) -> None:
         """One left the wheel."""

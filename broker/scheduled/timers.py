@@ -469,11 +469,14 @@ class Timers:
         waiting = read_waiting(record, self._precision_ms) if record is not None else None
         return None if waiting is None else waiting.due_ms
 
-    def _recall_of(self, log_offset: LogOffset) -> str | None:
-        """What a recall is for; from now on its message counts as one less."""
-        record = self._store.record(log_offset)
+    def _recall_of(self, position: int) -> str | None:
+        """The key of the message that a recall is for; the recall counts no more, read or not."""
+        if (found := self._files.message_at(position)) is None:
+            return None
+        record = self._store.record(found[0])
         waiting = read_waiting(record, self._precision_ms) if record is not None else None
         if record is None or waiting is None:
+            self._deliveries.uncount(found[1], self._now_ms, is_recall=True)
             return None
         self.metrics.add(text_of(waiting.topic), 1, self._now_ms)
         return recall_key(record)

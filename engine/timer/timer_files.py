@@ -435,10 +435,10 @@ class TimerFiles:
         unit = self._log.unit(position)
         return self._store.min_log_offset if unit is None else unit.log_offset
 
-    def topic_hash_at(self, position: int) -> int | None:
-        """The hash of the topic of a unit's message; None if no unit is there."""
+    def message_at(self, position: int) -> tuple[LogOffset, int] | None:
+        """(log offset of a unit's message, hash of its topic); None if no unit is there."""
         unit = self._log.unit(position)
-        return None if unit is None else unit.topic_hash
+        return None if unit is None else (LogOffset(unit.log_offset), unit.topic_hash)
 
     # Saving
 

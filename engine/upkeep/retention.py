@@ -190,7 +190,7 @@ class Retention:
         self._keep_all()
 
     def _keep_all(self) -> None:
-        """Until the next report of what waits: that of before is about a longer log."""
+        """Until the next report of waiting messages: the report before is about a longer log."""
         if self.waiting_from is not None:
             self.waiting_from = LogOffset(0)
 

@@ -42,7 +42,7 @@ leaves the values in force as they were."""
 
 
 def no_state(_request: Command) -> str:
-    """Of requests whose fields are all there is to log."""
+    """The state of a request whose line needs no more than its fields."""
     return ""
 
 
@@ -61,7 +61,7 @@ def _items(request: Command) -> list[Property]:
 
 
 def audit(table: Dispatcher, states: Mapping[RequestCode, State]) -> None:
-    """Have the handlers of these codes log what they changed, those that the table has."""
+    """Have the handlers of these codes log their changes, as far as the table has the codes."""
     for code, state in states.items():
         if code in table.codes:
             table.wrap(code, _audited(code.name, state))

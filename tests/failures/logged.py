@@ -12,7 +12,7 @@ import traceback
 from typing import Final
 
 CLIENTS: Final = "turbopump.net.client"
-"""Logs what handlers of the user raise."""
+"""Logs the exceptions of the user's handlers."""
 
 
 class LoggedFailures(logging.Handler):
@@ -33,7 +33,7 @@ class LoggedFailures(logging.Handler):
         self._found.append(f"{record.name}: {record.getMessage()}\n{text}")
 
     def take(self) -> list[str]:
-        """What was found since the last call."""
+        """The findings since the last call."""
         found, self._found = self._found, []
         return found
 

@@ -144,7 +144,7 @@ BESIDE: Final[dict[str, Callable[[random.Random], bytes]]] = {
         % (chance.randrange(1_000), GROUP.encode()),
     ),
 }
-"""What attackers send beside a backlog."""
+"""Messages that attackers send beside a backlog."""
 READS: Final = frozenset({"texts", "counts", "halves"})
 MIXED: Final = "mixed"
 

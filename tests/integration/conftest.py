@@ -1,4 +1,4 @@
-"""What holds for all tests that start processes."""
+"""Fixtures of all tests that start processes."""
 
 from collections.abc import Iterator
 

@@ -38,7 +38,7 @@ def states_of(broker: BrokerContext) -> Mapping[RequestCode, State]:
         RequestCode.DELETE_SUBSCRIPTIONGROUP: group,
         RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: no_state,
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: offsets,
-        RequestCode.CLONE_GROUP_OFFSET: no_state,
+        RequestCode.CLONE_GROUP_OFFSET: partial(_cloned, broker),
         RequestCode.SET_MESSAGE_REQUEST_MODE: no_state,
         RequestCode.RESET_MASTER_FLUSH_OFFSET: no_state,
         RequestCode.RESUME_CHECK_HALF_MESSAGE: no_state,
@@ -99,6 +99,18 @@ def _names(request: Command, table: str, key: str) -> list[str]:
 
 def _offsets(broker: BrokerContext, request: Command) -> str:
     topic, group = request.fields.get("topic", ""), request.fields.get("group", "")
+    return _offsets_text(broker, group, topic)
+
+
+def _cloned(broker: BrokerContext, request: Command) -> str:
+    """The offsets of the group that gets another group's: of one topic, or of its first ones."""
+    source, group = request.fields.get("srcGroup", ""), request.fields.get("destGroup", "")
+    topic = request.fields.get("topic", "")
+    topics = [topic] if topic else broker.offsets.topics_of(source)[:NAMES_MAX]
+    return "; ".join(f"{each}: {_offsets_text(broker, group, each)}" for each in topics)
+
+
+def _offsets_text(broker: BrokerContext, group: str, topic: str) -> str:
     found = broker.topics.peek(topic)
     count = 0 if found is None else found.read_queue_nums
     queues = islice(range(count), QUEUES_MAX)

@@ -29,7 +29,7 @@ RETRY_PREFIX = "%RETRY%"
 
 
 class GroupCommands:
-    """What mqadmin asks about the clients of a group."""
+    """Requests of mqadmin about the clients of a group."""
 
     _calls: AdminCalls
 

@@ -31,7 +31,7 @@ from turbopump.net.wire.route import TopicRouteData
 
 
 class NodeCommands:
-    """What mqadmin asks of brokers and name servers as machines."""
+    """Requests of mqadmin about brokers and name servers as machines."""
 
     _instance: Instance
     _calls: AdminCalls

@@ -59,7 +59,7 @@ _DROPPED: Final = frozenset(
 
 
 class MessageCommands:
-    """What mqadmin reads of queues, one message after the other."""
+    """Requests of mqadmin that read queues, message after message."""
 
     _instance: Instance
     _calls: AdminCalls

@@ -38,7 +38,7 @@ OVERDUE_DELAY_LEVEL: Final = 3
 
 
 def check_handler(handler: object) -> None:
-    """Raises InvalidArgument for what cannot be called."""
+    """Raises InvalidArgument unless the value can be called."""
     if not callable(handler):
         raise InvalidArgument(f"a handler is a function, not {type(handler).__name__}")
 

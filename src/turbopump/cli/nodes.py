@@ -184,6 +184,8 @@ def proxy(
         raise UserError(f"{config_file}: {error}") from None
     if name_servers is not None:
         config.namesrv_addr = split_addresses(name_servers)
+    elif config_file is not None:
+        config.path = str(config_file)
     if port is not None:
         config.grpc_server_port = port
     _warn(config_file, warnings)

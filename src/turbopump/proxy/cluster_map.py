@@ -126,6 +126,12 @@ class ClusterMap:
         if broker is not None and broker.master == address:
             broker.failed_ms = None
 
+    def name_servers_changed(self) -> None:
+        """Ask the name servers that the configuration has now; the next tick asks for all
+        brokers."""
+        self._name_servers.replace(self._config.namesrv_addr)
+        self._cluster_ms = None
+
     def tick(self) -> None:
         """Look at the whole cluster now and then."""
         every_ms = CLUSTER_MS if self._has_cluster else CLUSTER_AGAIN_MS

@@ -13,6 +13,7 @@ from typing import Final
 
 from turbopump.engine.keys import (
     BOOLEAN,
+    COUNT,
     HOST,
     INT32_MAX,
     NAME_SERVERS,
@@ -207,7 +208,30 @@ class ProxyConfig(NodeConfig):
     TLS = TLS_KEYS
     NODE = "this proxy"
 
-    namesrv_addr: list[str] = key("namesrvAddr", NAME_SERVERS, [], "Where the name servers are.")
+    namesrv_addr: list[str] = key(
+        "namesrvAddr",
+        NAME_SERVERS,
+        [],
+        "Where the name servers are.",
+        live=True,
+        in_force="name_servers",
+    )
+    fetch_namesrv_addr_by_dns_lookup: bool = key(
+        "fetchNameSrvAddrByDnsLookup",
+        BOOLEAN,
+        False,
+        "Whether names in namesrvAddr mean all hosts that DNS has for them, looked up repeatedly.",
+        live=True,
+        rocketmq=OURS,
+    )
+    fetch_namesrv_addr_interval_ms: int = key(
+        "fetchNamesrvAddrInterval",
+        COUNT,
+        10_000,
+        "Milliseconds between two look-ups, and between two looks at the proxy's file.",
+        live=True,
+        rocketmq=OURS,
+    )
     cluster_name: str = key(
         "rocketMQClusterName",
         TEXT,
@@ -267,6 +291,15 @@ class ProxyConfig(NodeConfig):
         "Seconds that calls under way have when the proxy stops.",
         rocketmq="30",
     )
+    path: str = ""
+    """The file that is read again for the keys of name servers; empty: none."""
+    namesrv_given: tuple[str, ...] = ()
+    """The names in namesrvAddr while `namesrv_addr` has the addresses that DNS has for them."""
+
+    @property
+    def name_servers(self) -> list[str]:
+        """namesrvAddr as it was given."""
+        return list(self.namesrv_given) or self.namesrv_addr
 
 
 def read_file(text: str) -> list[Property]:

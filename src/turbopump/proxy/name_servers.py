@@ -30,6 +30,10 @@ class AskedNameServers:
         self._call = call
         self._complained = False
 
+    def replace(self, addresses: Sequence[str]) -> None:
+        """Ask these from now on; a question under way goes on with the addresses of before."""
+        self._addresses = list(addresses)
+
     def ask(self, code: int, header: Any, done: Callable[[Command | str], None]) -> None:
         """`done` gets the first answer, which says success or that there is no such topic, or why
         there is none."""

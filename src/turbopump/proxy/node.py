@@ -30,6 +30,7 @@ from turbopump.proxy.config import ProxyConfig
 from turbopump.proxy.endpoints import ToldEndpoints
 from turbopump.proxy.ground import ClusterGround
 from turbopump.proxy.members import ClusterMembers
+from turbopump.proxy.names import FollowedNames
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,8 @@ class ProxyNode:
         self._client: Client | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._watched: set[str] = set()
+        self._followed_ms: int | None = None
+        """When the file and DNS were asked last."""
         self._runs = False
 
     @property
@@ -72,6 +75,7 @@ class ProxyNode:
         assert self._server is not None, "it was built"
         host, port = config.bind_address, config.grpc_server_port
         try:
+            await self._names.look_up()
             self._port = await self._server.start(host, port)
         except OSError as error:
             await self.stop()
@@ -92,6 +96,7 @@ class ProxyNode:
             self._timer.cancel()
         if self._server is None or self._client is None:
             return
+        self._names.stop()
         self._messaging.stop()
         self._health.changed()
         await self._server.stop()
@@ -109,6 +114,7 @@ class ProxyNode:
         self._client = Client(_now_ms, table, RemotingOptions(tls=config.client_tls))
         self._under_way = Calls(self._client, renews=True)
         self._known = ClusterMap(config, self._under_way, self._steady_ms)
+        self._names = FollowedNames(config, self._known.name_servers_changed)
         self._calls = BrokerCalls(self._known, self._under_way)
         client_id = f"{socket.gethostname()}@{os.getpid()}#{time.time_ns()}"
         self._members = ClusterMembers(self._known, self._calls, client_id, self._steady_ms)
@@ -138,6 +144,10 @@ class ProxyNode:
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_S, self._tick)
         assert self._client is not None, "it runs"
+        now_ms, every_ms = self._steady_ms(), self._config.fetch_namesrv_addr_interval_ms
+        if self._followed_ms is None or now_ms - self._followed_ms >= every_ms:
+            self._followed_ms = now_ms
+            self._names.begin()
         self._known.tick()
         for address in set(self._known.masters().values()) - self._watched:
             # The broker at the other end forgets the members behind a connection that is lost.

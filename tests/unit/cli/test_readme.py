@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -71,6 +72,18 @@ def test_the_admin_commands_are_all_listed() -> None:
     admin, _ = resolved(["admin"])
     assert isinstance(admin, GROUP)
     assert listed == set(admin.list_commands(click.Context(admin)))
+
+
+def test_the_admin_commands_have_their_lines_in_the_docs() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "OPERATIONS.md").read_text()
+    table = page.partition("## Commands of `turbopump admin`")[2]
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", table, re.MULTILINE)
+    admin, _ = resolved(["admin"])
+    assert isinstance(admin, GROUP)
+    context = click.Context(admin)
+    commands = [(name, admin.get_command(context, name)) for name in admin.list_commands(context)]
+    first = {name: (one.help or "").partition("\n\n")[0] for name, one in commands if one}
+    assert rows == [(name, " ".join(text.split())) for name, text in first.items()]
 
 
 @pytest.mark.parametrize("line", list(lines()))

@@ -6,7 +6,9 @@ Owns their options and columns (RocketMQ: tools/command/broker, namesrv, stats).
 by net/client/admin/nodes.py.
 """
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
 
@@ -17,7 +19,10 @@ from turbopump.cli.output import front, print_json, print_lines, table
 from turbopump.cli.running import ask
 
 if TYPE_CHECKING:
+    from turbopump.net.client.admin.client import Admin
     from turbopump.net.client.admin.results import NodeProperties, WritePerm
+
+T = TypeVar("T")
 
 STATS = "{:<64}  {:<64} {:>12} {:>11} {:>11} {:>14} {:>14}"
 
@@ -26,6 +31,12 @@ Value = Annotated[str, typer.Option("-v", "--value", metavar="VALUE", help="Its 
 BrokerName = Annotated[
     str, typer.Option("-b", "--brokerName", metavar="NAME", help="The broker's name.")
 ]
+
+
+class JsonResult(Protocol):
+    """The result of a command, as `--json` prints it."""
+
+    def to_json(self) -> dict[str, Any]: ...
 
 
 def register(app: typer.Typer) -> None:
@@ -49,8 +60,7 @@ def broker_config(
     as_json: Json = False,
 ) -> None:
     """The properties of a broker, or of every broker of a cluster."""
-    one_place(broker, cluster)
-    found = ask(namesrv, lambda admin: admin.broker_config(broker=broker, cluster=cluster))
+    found = _ask_at(namesrv, broker, cluster, lambda admin: admin.broker_config)
     _show_properties(found, as_json)
 
 
@@ -63,15 +73,10 @@ def update_broker_config(
     as_json: Json = False,
 ) -> None:
     """Change one property of a broker, or of every broker of a cluster, while it runs."""
-    one_place(broker, cluster)
-    done = ask(
-        namesrv,
-        lambda admin: admin.update_broker_config(key, value, broker=broker, cluster=cluster),
+    done = _ask_at(
+        namesrv, broker, cluster, lambda admin: partial(admin.update_broker_config, key, value)
     )
-    if as_json:
-        print_json(done.to_json())
-    else:
-        print_lines([f"update broker config success, {address}" for address in done.addresses])
+    _show(done, as_json, [f"update broker config success, {each}" for each in done.addresses])
 
 
 def namesrv_config(namesrv: Namesrv = DEFAULT_NAMESRV, as_json: Json = False) -> None:
@@ -84,19 +89,31 @@ def update_namesrv_config(
 ) -> None:
     """Change one property of each name server while it runs."""
     done = ask(namesrv, lambda admin: admin.update_namesrv_config(key, value))
-    if as_json:
-        print_json(done.to_json())
-        return
     where = ", ".join(done.addresses)
-    print_lines([f"update name server config success![{where}]", f"{key} : {value}"])
+    _show(done, as_json, [f"update name server config success![{where}]", f"{key} : {value}"])
 
 
 def _show_properties(found: "list[NodeProperties]", as_json: bool) -> None:
     for node in found:
-        if as_json:
-            print_json(node.to_json())
-        else:
-            print_lines(config_lines(node))
+        _show(node, as_json, config_lines(node))
+
+
+def _show(result: "JsonResult", as_json: bool, lines: list[str]) -> None:
+    if as_json:
+        print_json(result.to_json())
+    else:
+        print_lines(lines)
+
+
+def _ask_at(
+    namesrv: str,
+    broker: str | None,
+    cluster: str | None,
+    command: "Callable[[Admin], Callable[..., Awaitable[T]]]",
+) -> T:
+    """The answer of a command that goes to one broker, or to every broker of a cluster."""
+    one_place(broker, cluster)
+    return ask(namesrv, lambda admin: command(admin)(broker=broker, cluster=cluster))
 
 
 def wipe_write_perm(
@@ -116,15 +133,11 @@ def add_write_perm(
 
 
 def _show_perm(verb: str, done: "WritePerm", as_json: bool) -> None:
-    if as_json:
-        print_json(done.to_json())
-        return
-    print_lines(
-        [
-            f"{verb} write perm of broker[{done.broker_name}] in name server[{address}] OK, {count}"
-            for address, count in done.topics.items()
-        ]
-    )
+    lines = [
+        f"{verb} write perm of broker[{done.broker_name}] in name server[{address}] OK, {count}"
+        for address, count in done.topics.items()
+    ]
+    _show(done, as_json, lines)
 
 
 def clean_unused_topics(
@@ -134,8 +147,7 @@ def clean_unused_topics(
     as_json: Json = False,
 ) -> None:
     """Remove the queue files of topics that no longer exist."""
-    one_place(broker, cluster)
-    done = ask(namesrv, lambda admin: admin.clean_unused_topics(broker=broker, cluster=cluster))
+    done = _ask_at(namesrv, broker, cluster, lambda admin: admin.clean_unused_topics)
     _show_success(done, as_json)
 
 
@@ -146,8 +158,7 @@ def clean_expired_queues(
     as_json: Json = False,
 ) -> None:
     """Remove queue files whose messages have left the log."""
-    one_place(broker, cluster)
-    done = ask(namesrv, lambda admin: admin.clean_expired_queues(broker=broker, cluster=cluster))
+    done = _ask_at(namesrv, broker, cluster, lambda admin: admin.clean_expired_queues)
     _show_success(done, as_json)
 
 

@@ -12,6 +12,7 @@ from turbopump.net.config.audit import STATE_MAX, audit
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.topics import TopicConfig
 
 AUDIT = "turbopump.net.config.audit"
 
@@ -104,3 +105,16 @@ def test_no_line_shows_a_credential_or_more_than_it_may(
 @pytest.fixture
 def peer(world: Any) -> Any:
     return world.peer()
+
+
+@pytest.mark.parametrize("topic", ["T", ""])
+def test_cloned_offsets(world: Any, caplog: pytest.LogCaptureFixture, topic: str) -> None:
+    world.broker.topics.put(TopicConfig("T", 2, 2), world.now_ms)
+    offsets = world.broker.offsets
+    offsets.commit("from", "T", 1, 7, world.now_ms)
+    offsets.commit("to", "T", 1, 3, world.now_ms)
+    fields = {"srcGroup": "from", "destGroup": "to", "topic": topic, "offline": "true"}
+    ask(world, RequestCode.CLONE_GROUP_OFFSET, **fields)
+    (line,) = lines(caplog)
+    assert "answered 0: srcGroup=from destGroup=to" in line
+    assert line.endswith("before: T: 0:-1 1:3; after: T: 0:-1 1:7")

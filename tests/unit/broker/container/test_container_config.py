@@ -49,6 +49,19 @@ def test_name_servers_of_the_container_are_its_brokers() -> None:
     assert broker_config("namesrvAddr=b:1\n", "", container())[0].namesrv_addr == ["b:1"]
 
 
+def test_look_ups_of_the_containers_names_are_its_brokers() -> None:
+    looks = container(
+        namesrvAddr="a:1", fetchNameSrvAddrByDnsLookup="true", fetchNamesrvAddrInterval="77"
+    )
+    config, warnings = broker_config("fetchNameSrvAddrByDnsLookup=false\n", "", looks)
+    assert config.fetch_namesrv_addr_by_dns_lookup
+    assert config.fetch_namesrv_addr_interval_ms == 77
+    assert warnings == ["fetchNameSrvAddrByDnsLookup=false does nothing: the container has true"]
+    own = "namesrvAddr=b:1\nfetchNameSrvAddrByDnsLookup=true\n"
+    config, warnings = broker_config(own, "", container())
+    assert (config.fetch_namesrv_addr_by_dns_lookup, warnings) == (True, [])
+
+
 @pytest.mark.parametrize(
     ("text", "remark"),
     [

@@ -15,8 +15,9 @@ from turbopump.broker.container.members import (
     claims_of,
     own_claims,
 )
-from turbopump.broker.container.node import BROKERS_USUAL, PartOfProcess
+from turbopump.broker.container.node import BROKERS_USUAL, ContainerNode, PartOfProcess
 from turbopump.engine.disk.real_files import MAPPED_FILES_MIN, RealFiles
+from turbopump.net.wire.java_properties import Property
 
 
 def configured(text: str) -> BrokerConfig:
@@ -133,3 +134,32 @@ def test_mapped_files_are_shared_out() -> None:
     assert PartOfProcess(lambda: 1).mapping_limit() == whole // BROKERS_USUAL
     assert PartOfProcess(lambda: 10).mapping_limit() == whole // 10
     assert PartOfProcess(lambda: 1 << 20).mapping_limit() == MAPPED_FILES_MIN
+
+
+def test_changed_keys_of_name_servers_reach_brokers_that_run() -> None:
+    config = ContainerConfig()
+    container, saves = ContainerNode(config), list[str]()
+
+    def made(name: str) -> Any:
+        one = node()
+        one.context.save_config = lambda _changed: saves.append(name)
+        return one
+
+    serving, starting = (
+        joined(container.members, f"brokerName={name}\nlistenPort={port}\n", f"/{name}", made(name))
+        for name, port in (("a", 20_911), ("b", 20_811))
+    )
+    serving.state = PartOfLife.SERVING
+    for changed in (
+        {"fetchNameSrvAddrByDnsLookup": "true"},
+        {"namesrvAddr": "names:1"},
+        {"fetchNamesrvAddrInterval": "77"},
+    ):
+        config.update([Property(*item) for item in changed.items()])
+        container._share_name_servers()
+        container._share_name_servers()
+    assert saves == ["a", "a"], "nothing without a namesrvAddr, nothing twice, only what serves"
+    for member in (serving, starting):
+        assert member.config.name_servers == ["names:1"]
+        assert member.config.fetch_namesrv_addr_by_dns_lookup
+        assert member.config.fetch_namesrv_addr_interval_ms == 77

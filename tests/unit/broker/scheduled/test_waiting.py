@@ -9,6 +9,8 @@ from tests.unit.broker.scheduled.test_timers import bodies, restart, send
 from tests.waiting import delete_expired
 
 from turbopump.broker.introspection.metrics import CounterSnapshot, render
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.headers.send import RecallMessageRequest
 
 SMALL = "mappedFileSizeCommitLog=4096\nmappedFileSizeTimerLog=4096\n"
 HOUR_MS = 3_600_000
@@ -95,6 +97,34 @@ def test_beyond_the_bounds_they_go_and_are_counted_once(
     assert len([line for line in caplog.messages if "before their time" in line]) <= 3
     shown = render(CounterSnapshot.take(world.broker, world.now_ms), "")[0].decode()
     assert 'kind="timers"' in shown and "turbopump_waiting_lost_total" in shown
+
+
+@pytest.mark.parametrize("window_slots", [40_000, 30])
+@pytest.mark.parametrize("is_late", [False, True])
+def test_recalls_that_are_lost_with_their_timers_leave_true_counts(
+    world_of: Any, window_slots: int, is_late: bool
+) -> None:
+    """`window_slots` 30: both wait in parts. `is_late`: the broker was down at their time."""
+    keys = f"timerRollWindowSlot={window_slots}\ntimerPrecisionMs=1000\n"
+    keys += "recallMessageEnable=true\nkeepWaitingMessages=false\n"
+    world = world_of(SMALL + keys)
+    for number in range(3):
+        sent = send(world, b"%d" % number, TIMER_DELAY_SEC=60)
+        if number < 2:
+            handle = sent.fields["recallHandle"]
+            request = RecallMessageRequest("T", handle, "PG")
+            assert world.ask(RequestCode.RECALL_MESSAGE, request).code == 0
+    fill(world)
+    counts = world.broker.timers.metrics.to_json()["timingCount"]
+    assert counts["T"]["count"] == 3 - 2, "three timers less two recalls"
+    assert clean(world) > 0
+    if is_late:
+        restart(world)
+        world.now_ms += 40_000
+    world.pass_time(120_000, step_ms=500)
+    counts = world.broker.timers.metrics.to_json()["timingCount"]
+    assert counts["T"]["count"] == 0
+    assert world.broker.waiting.lost()["timers"] == 3, "recalls are no messages"
 
 
 def test_the_age_of_what_waits_is_a_metric(world_of: Any) -> None:

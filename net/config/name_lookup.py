@@ -2,16 +2,15 @@
 
 Owns the look-ups (fetchNameSrvAddrByDnsLookup; RocketMQ: updateNameServerAddressListByDnsLookup).
 It must never hold up the loop or empty the list of name servers: a look-up that fails leaves the
-addresses of before. Made and called by node.py.
+addresses of before. Made and called by brokers (node.py) and proxies (proxy/names.py).
 """
 
 import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
-from turbopump.broker.config.config import BrokerConfig
 from turbopump.net.wire.hosts import join, split
 
 logger = logging.getLogger(__name__)
@@ -20,18 +19,26 @@ TIMEOUT_S: Final = 3.0
 """A look-up that takes longer has failed; a start waits for one."""
 
 
+class NamesConfig(Protocol):
+    """The part of a node's configuration that a look-up reads and changes."""
+
+    namesrv_addr: list[str]
+    namesrv_given: tuple[str, ...]
+    fetch_namesrv_addr_by_dns_lookup: bool
+
+
 class NameServerLookup:
-    """Of one broker: `namesrv_addr` of its configuration has the addresses, `namesrv_given` the
+    """Of one node: `namesrv_addr` of its configuration has the addresses, `namesrv_given` the
     names. `changed` is called after the addresses have changed."""
 
-    def __init__(self, config: BrokerConfig, changed: Callable[[], None]) -> None:
+    def __init__(self, config: NamesConfig, changed: Callable[[], None]) -> None:
         self._config, self._changed = config, changed
         self._found: list[str] | None = None
         self._task: asyncio.Task[None] | None = None
         self._complained = ""
 
     def begin(self) -> None:
-        """Look up, beside what the loop does; nothing while a look-up is under way."""
+        """Begin a look-up; nothing while a look-up is under way."""
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self.look_up())
 
@@ -44,7 +51,7 @@ class NameServerLookup:
         """Have the addresses that the names have now."""
         config = self._config
         if not config.fetch_namesrv_addr_by_dns_lookup:
-            config.namesrv_given = ()
+            self._end()
             return
         if config.namesrv_addr is not self._found:  # an operator has changed it
             config.namesrv_given = tuple(config.namesrv_addr)
@@ -64,6 +71,15 @@ class NameServerLookup:
         if is_new:
             logger.info("name servers of %s: %s", ";".join(given), ";".join(self._found))
             self._changed()
+
+    def _end(self) -> None:
+        """The key was turned off: the names count again, as they were given."""
+        config, given = self._config, self._config.namesrv_given
+        config.namesrv_given = ()
+        if given and config.namesrv_addr is self._found:
+            config.namesrv_addr = list(given)
+            self._changed()
+        self._found = None
 
     def _complain(self, why: str) -> None:
         if why != self._complained:

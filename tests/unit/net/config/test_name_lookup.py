@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from turbopump.broker.config.config import BrokerConfig, load_config
-from turbopump.broker.registration.lookup import NameServerLookup
+from turbopump.net.config.name_lookup import NameServerLookup
 
 
 class Names:
@@ -62,3 +62,12 @@ def test_an_operators_change_is_looked_up(made: Any) -> None:
     look()
     assert config.namesrv_addr == ["10.0.0.9:1"]
     assert config.values()["namesrvAddr"] == "others:1"
+
+
+def test_the_names_count_again_once_the_key_is_turned_off(made: Any) -> None:
+    config, _names, changes, look = made
+    look()
+    config.fetch_namesrv_addr_by_dns_lookup = False
+    look()
+    assert (config.namesrv_addr, config.namesrv_given) == (["names:9876"], ())
+    assert len(changes) == 2

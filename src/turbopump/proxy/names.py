@@ -1,0 +1,94 @@
+"""A proxy's name servers while it runs: looked up by DNS, and read again from the proxy's file.
+
+Owns when both happen. A proxy has no port for requests of administrators, so its file is the place
+where an operator changes `namesrvAddr`. It must never hold up the loop or empty the list of name
+servers: a file that cannot be used leaves the list as it is. Made and called by node.py.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from turbopump.net.config.name_lookup import NameServerLookup
+from turbopump.net.wire.java_properties import PropertiesError
+from turbopump.proxy.config import ProxyConfig, read_file
+
+logger = logging.getLogger(__name__)
+
+FILE_MAX: Final = 1 << 20
+"""Bytes of the proxy's file; a file with every key has a hundredth of it."""
+
+
+class FollowedNames:
+    """The name servers of one proxy; `changed` is called after `config.namesrv_addr` changed."""
+
+    def __init__(self, config: ProxyConfig, changed: Callable[[], None]) -> None:
+        self._config, self._changed = config, changed
+        self._lookup = NameServerLookup(config, changed)
+        self._state: tuple[int, ...] = ()
+        """Of the file when it was read last: time, length and inode."""
+        self._task: asyncio.Task[None] | None = None
+        self._complained = ""
+
+    async def look_up(self) -> None:
+        """One look-up, whose time is bounded."""
+        await self._lookup.look_up()
+
+    def begin(self) -> None:
+        """Read the file and look names up, each unless that is under way."""
+        if self._config.path and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self.read())
+        self._lookup.begin()
+
+    def stop(self) -> None:
+        """End both."""
+        self._lookup.stop()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def read(self) -> None:
+        """Take the keys of name servers from the file if the file has changed."""
+        try:
+            fresh = await asyncio.to_thread(self._fresh)
+        except (OSError, UnicodeError, PropertiesError) as error:
+            self._complain(str(error))
+            return
+        if fresh is None:
+            return
+        if not fresh.namesrv_addr:
+            self._complain("namesrvAddr is missing")
+            return
+        self._complained = ""
+        config = self._config
+        config.fetch_namesrv_addr_by_dns_lookup = fresh.fetch_namesrv_addr_by_dns_lookup
+        config.fetch_namesrv_addr_interval_ms = fresh.fetch_namesrv_addr_interval_ms
+        if fresh.namesrv_addr != config.name_servers:
+            before, after = ";".join(config.name_servers), ";".join(fresh.namesrv_addr)
+            logger.info("%s: namesrvAddr was %s, is %s", config.path, before, after)
+            config.namesrv_given, config.namesrv_addr = (), fresh.namesrv_addr
+            self._changed()
+        self._lookup.begin()
+
+    def _fresh(self) -> ProxyConfig | None:
+        """The file's configuration, None if the file is as before. On a thread of its own. Raises
+        OSError, UnicodeError, PropertiesError."""
+        path = Path(self._config.path)
+        status = path.stat()
+        state = (status.st_mtime_ns, status.st_size, status.st_ino)
+        if state == self._state:
+            return None
+        with path.open("rb") as file:
+            data = file.read(FILE_MAX + 1)
+        if len(data) > FILE_MAX:
+            raise PropertiesError(f"it has more than {FILE_MAX} bytes")
+        self._state = state
+        fresh = ProxyConfig()
+        fresh.update(read_file(data.decode()))
+        return fresh
+
+    def _complain(self, why: str) -> None:
+        if why != self._complained:
+            logger.warning("%s: the name servers stay as they are: %s", self._config.path, why)
+        self._complained = why

@@ -1,0 +1,103 @@
+"""A proxy's name servers while it runs: a file that changes, names by DNS, and who is asked."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.broker.grpc.fronts import message
+from tests.unit.proxy.worlds import NAME_SERVER, ProxyWorld
+
+from turbopump.net.grpc.codes import Code
+from turbopump.net.wire.java_properties import Property
+from turbopump.proxy.config import ProxyConfig
+from turbopump.proxy.names import FollowedNames
+
+
+class Followed:
+    """The names of one proxy, whose file is `file`; time goes on when `look` is called."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "rmq-proxy.json"
+        self.config = ProxyConfig(path=str(self.file))
+        self.write("namesrvAddr=a:1\n")
+        self.config.update([Property("namesrvAddr", "a:1")])
+        self.changes: list[list[str]] = []
+        self.names = FollowedNames(
+            self.config, lambda: self.changes.append(list(self.config.namesrv_addr))
+        )
+
+    def write(self, text: str) -> None:
+        """A new file in the place of the old one, as tools of operators write it."""
+        fresh = self.file.with_suffix(".new")
+        fresh.write_text(text)
+        fresh.replace(self.file)
+
+    async def look(self) -> None:
+        await self.names.read()
+        self.names.stop()
+        await self.names.look_up()
+
+
+@pytest.fixture
+def followed(tmp_path: Path) -> Followed:
+    return Followed(tmp_path)
+
+
+def test_a_changed_file_replaces_the_name_servers(followed: Followed) -> None:
+    asyncio.run(followed.look())
+    assert followed.changes == [], "the file is as the proxy read it at its start"
+    followed.write('{"namesrvAddr": "b:2;c:3", "fetchNamesrvAddrInterval": 50}')
+    asyncio.run(followed.look())
+    asyncio.run(followed.look())
+    assert followed.changes == [["b:2", "c:3"]]
+    assert followed.config.fetch_namesrv_addr_interval_ms == 50
+
+
+@pytest.mark.parametrize(
+    "text", ["namesrvAddr=\n", "maxMessageSize=1\n", '{"namesrvAddr": ', "namesrvAddr=b\n"]
+)
+def test_a_file_that_cannot_be_used_changes_nothing(
+    followed: Followed, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    followed.write(text)
+    for _ in range(2):
+        asyncio.run(followed.look())
+    assert (followed.config.namesrv_addr, followed.changes) == (["a:1"], [])
+    assert caplog.text.count("the name servers stay as they are") == 1
+    followed.file.unlink()
+    asyncio.run(followed.look())
+    assert followed.config.namesrv_addr == ["a:1"]
+    assert "No such file" in caplog.text
+
+
+def test_names_of_the_file_are_looked_up(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hosts(*_what: Any, **_more: Any) -> list[Any]:
+        return [(2, 1, 6, "", (address, 0)) for address in ("10.0.0.2", "10.0.0.1")]
+
+    async def look() -> None:
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", hosts)
+        await followed.look()
+
+    followed.write("namesrvAddr=names:9\nfetchNameSrvAddrByDnsLookup=true\n")
+    asyncio.run(look())
+    asyncio.run(look())
+    assert followed.changes == [["names:9"], ["10.0.0.1:9", "10.0.0.2:9"]]
+    assert followed.config.name_servers == ["names:9"]
+
+
+def test_the_new_name_servers_are_asked(proxy: ProxyWorld) -> None:
+    proxy.no_answer["127.0.0.1:1"] = "the connection was refused"
+    proxy.config.namesrv_addr = ["127.0.0.1:1"]
+    proxy.known.name_servers_changed()
+    status = proxy.ask("QueryRoute", topic={"name": "TNormal"}).status
+    assert status.code == Code.INTERNAL_SERVER_ERROR, "the old one is asked no more"
+    moved = proxy.brokers[0]
+    proxy.masters["a"] = moved.address = "127.0.0.1:11911"
+    proxy.config.namesrv_addr = [NAME_SERVER]
+    proxy.known.name_servers_changed()
+    proxy.tick(2_000)
+    assert proxy.known.master("a") == moved.address, "all brokers are asked for at once"
+    assert proxy.send(message()).status.code == Code.OK

@@ -94,6 +94,7 @@ class TopicTable:
         self.on_made: Callable[[list[str]], None] = lambda names: None
         self._config = config
         self._saver = saver
+        self._revive_topic = f"rmq_sys_REVIVE_LOG_{config.broker_cluster_name}"
         self._topics: KeptTable[TopicConfig] = KeptTable()
         self._unsaved: OrderedDict[str, int] = OrderedDict()
         """Topics made, or marked, by changes that may not be durable: those the saver numbered so,
@@ -176,8 +177,9 @@ class TopicTable:
 
     def queue_of(self, name: str, queue_id: int) -> int:
         """The queue for a message that waited for this one: another one if the topic has fewer by
-        now, which no consumer could read. Those of one queue go into one queue."""
-        topic = self._topics.get(name)
+        now, which no consumer could read. Those of one queue go into one queue. Each queue of the
+        revive topic is read, and a check point has its acknowledgements in its own."""
+        topic = None if name == self._revive_topic else self._topics.get(name)
         counts = (0, 0) if topic is None else (topic.read_queue_nums, topic.write_queue_nums)
         if queue_id < max(counts) or not max(counts):
             return queue_id
@@ -410,7 +412,7 @@ class TopicTable:
         if config.trace_topic_enable:
             add(config.msg_trace_topic_name, 1)
         add(f"{cluster}_REPLY_TOPIC", 1)
-        add(f"rmq_sys_REVIVE_LOG_{cluster}", config.revive_queue_num)
+        add(self._revive_topic, config.revive_queue_num)
         add(f"rmq_sys_SYNC_BROKER_MEMBER_{name}", 1, PERM_INHERIT)
         add(HALF_TOPIC, 1)
         add(OP_TOPIC, 1)

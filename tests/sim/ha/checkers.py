@@ -15,6 +15,10 @@ from tests.sim.disk import SimDisk
 if TYPE_CHECKING:
     from turbopump.engine.store import Store
 
+DOOMED = "doomed"
+"""So ends each name of a topic or a group that is deleted and made anew, and none of another one.
+Queue offsets of such a topic begin anew, and what lies in the log of its former lives is not read.
+"""
 Key = tuple[str, int, int]
 """Topic, queue, queue offset."""
 BLANK = 0xCBD43194
@@ -204,24 +208,31 @@ def check_queues(found: list[Parsed]) -> None:
     following: dict[tuple[str, int], int] = {}
     for one in found:
         topic, queue_id, number = one.key
+        if topic.endswith(DOOMED):
+            continue
         wanted = following.setdefault((topic, queue_id), number)
         assert number == wanted, f"log {one.start}: {topic} {queue_id} {number}, not {wanted}"
         following[topic, queue_id] = number + 1
 
 
 def check_reads(store: "Store", show: Callable[[Key, bytes], None]) -> int:
-    """All that a store shows, message after message; returns how many."""
+    """All that a store shows, message after message; returns how many of topics that stay."""
     count = 0
     for topic in store.topics():
+        is_doomed = topic.endswith(DOOMED)
         for queue_id in store.queue_ids(topic):
             at = store.min_queue_offset(topic, queue_id)
             end = store.max_queue_offset(topic, queue_id)
             while at < end:
-                following = show_some(store, topic, queue_id, at, show)
+                following = show_some(store, topic, queue_id, at, _ignore if is_doomed else show)
                 assert following > at, f"{topic} {queue_id} {at}: cannot be read"
-                count += following - at
+                count += 0 if is_doomed else following - at
                 at = following
     return count
+
+
+def _ignore(_key: Key, _record: bytes) -> None:
+    """A key of a topic that is made anew names other records in each life."""
 
 
 def show_some(

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from tests.sim.group.machines import GROUP as BROKER_NAME
-from tests.sim.poppers.suite import GROUP, INVISIBLE_MS, SLACK_MS, TOPIC, Letter, Popper, Poppers
+from tests.sim.poppers.suite import INVISIBLE_MS, SLACK_MS, Letter, Popper, Poppers
 from tests.sim.pops.handles import handles_of
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
@@ -40,10 +40,17 @@ class OrderedPopper(Popper):
         self._done: dict[int, int] = {}
         """Up to where all of a queue is acknowledged."""
 
+    def _forget(self) -> None:
+        super()._forget()
+        self._out.clear()
+        self._done.clear()
+
     def _pop(self) -> None:
         invisible_ms = INVISIBLE_MS[int(self._rng.random() * len(INVISIBLE_MS))]
         count = 32 if self.handles_all else (1, 3, 32)[int(self._rng.random() * 3)]
-        header = PopMessageRequest(GROUP, TOPIC, -1, count, invisible_ms, 0, 0, 0, order=True)
+        header = PopMessageRequest(
+            self.readers, self.mail, -1, count, invisible_ms, 0, 0, 0, order=True
+        )
         request = new_request(RequestCode.POP_MESSAGE, header)
         until_ms = self.group.now_ms + invisible_ms
         self._ask(self._address, request, partial(self._popped, until_ms))
@@ -76,7 +83,7 @@ class OrderedPopper(Popper):
         out = batch.get(at)
         if out is not None and out.handle == text:
             out.is_asked = True
-        header = AckMessageRequest(GROUP, TOPIC, handle.queue_id, text, at)
+        header = AckMessageRequest(self.readers, self.mail, handle.queue_id, text, at)
 
         def told(answer: Command | str) -> None:
             if letter is not None:

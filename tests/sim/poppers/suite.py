@@ -4,16 +4,22 @@ the name server calls the master, through elections, power cuts and lost message
 A run of its own (`make sim SUITE=poppers`), because what a popper sends makes other stories of the
 seeds of `group`. Where nothing may be lost, each message that was sent safely is handled in the
 end, and one whose acknowledgement was answered in time does not come again.
+
+In some seeds the popper also deletes topic and group, which are made anew, and lowers the queues of
+the topic. What was sent before the topic was deleted need not come; all that was sent behind it
+has to.
 """
 
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from tests.sim.broker.remakes import Remake, Remakes
 from tests.sim.group.broker import GroupBroker
 from tests.sim.group.machines import GROUP as BROKER_NAME
 from tests.sim.group.machines import Client
 from tests.sim.group.suite import Run
+from tests.sim.ha.checkers import DOOMED
 from tests.sim.pops.handles import handles_of
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
@@ -22,6 +28,11 @@ from turbopump.net.wire.headers.send import SendMessageRequestV2, write_send
 from turbopump.net.wire.pop_handles import PopHandle
 
 TOPIC, GROUP = "A", "poppers"
+MAIL, READERS = f"mail-{DOOMED}", f"readers-{DOOMED}"
+"""What is deleted and made anew; the other machines use the first two."""
+REMAKES_SALT = 0x9E3A
+REMAKE = 0.08
+"""How often the popper deletes or lowers something, where it does."""
 INVISIBLE_MS = (600, 1_500, 4_000)
 TIMER_STEPS = 20
 SLACK_MS = 500
@@ -46,12 +57,32 @@ class Letter:
     """Whether it may lie in the log twice: it was sent twice (F32), or its time was over when a
     broker ended or began to lead, which may come between its copy and the record that says so."""
 
+    def leave(self, *, is_gone: bool) -> None:
+        """Its topic is about to be deleted, or its group, which gets it again: what was given out
+        or acknowledged does not count from now on, nor, where it `is_gone`, that it was sent."""
+        self.is_safe &= not is_gone
+        self.may_double = True  # its copies in the retry topic stay with the group
+        self.until_ms, self.handle, self.is_done = 0, "", False
+
 
 class Popper(Client):
     """Sends, pops and acknowledges, one thing at a time."""
 
     def __init__(self, group: "Poppers", name: str) -> None:
         super().__init__(group, name, TOPIC, 2)
+        self.remakes = group.remakes
+        is_on = self.remakes.is_on
+        self.mail, self.readers = (MAIL, READERS) if is_on else (TOPIC, GROUP)
+        self.remade = 0
+        """How often the topic or the group was deleted."""
+        self.is_sure = True
+        """Whether no deletion may still be on its way, and none was forgotten by an election."""
+        self.unaware: set[GroupBroker] = set()
+        """Brokers that have not copied the last deletion."""
+        self._ends = (0, 0)
+        """When its master deleted topic and group last."""
+        self._may_have_less = False
+        """Whether the topic may have fewer queues than messages lie in."""
         self.letters: dict[bytes, Letter] = {}
         self.handles_all = False
         """Whether it acknowledges all that it gets."""
@@ -64,7 +95,27 @@ class Popper(Client):
             is_due = letter.until_ms and self.group.now_ms >= letter.until_ms - SLACK_MS
             letter.may_double |= bool(is_due) and not letter.is_done
 
+    def look_at_copies(self) -> None:
+        """Brokers copy what was deleted. It is not in the log: a deletion that its master alone
+        knows goes with it."""
+        self.unaware -= {one for one in self.unaware if one.up and _ends(one) == self._ends}
+        if any(broker in self.unaware for broker in self.group.masters()):
+            self._not_sure()
+
+    def _not_sure(self) -> None:
+        self.is_sure = False
+        for letter in self.letters.values():
+            letter.is_safe = False
+
     def _send(self) -> None:
+        remakes = self.remakes
+        if self._may_have_less and self.handles_all:
+            self._change_queues(remakes.whole())
+            return
+        is_calm = not self.handles_all and not self.group.trouble.repeat
+        if remakes.is_on and is_calm and remakes.rng.random() < REMAKE:
+            self._remake(remakes.draw())
+            return
         draw = self._rng.random()
         if self._held and (self.handles_all or draw < 0.4):
             self._ack(*self._held.pop(int(self._rng.random() * len(self._held))))
@@ -73,21 +124,61 @@ class Popper(Client):
         else:
             self._post()
 
+    def _remake(self, what: Remake) -> None:
+        request = self.remakes.request(what)
+        if what is Remake.QUEUES:
+            self._change_queues(request)
+            return
+        for letter in self.letters.values():
+            letter.leave(is_gone=what is Remake.TOPIC)
+        self._forget()
+
+        def told(answer: Command | str) -> None:
+            is_done = isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS
+            self.remade += is_done
+            # It may still arrive, or come to nothing, or arrive twice.
+            if not is_done or self.group.trouble.repeat:
+                self._not_sure()
+            self.unaware = set(self.group.brokers)
+            self._ends = max(_ends(one) for one in self.group.brokers if one.up)
+            self._on(answer, {ResponseCode.SUCCESS})
+
+        self._ask(self._address, request, told)
+
+    def _forget(self) -> None:
+        """What it holds is of a former life."""
+        self._held.clear()
+
+    def _change_queues(self, request: Command) -> None:
+        self._may_have_less = True
+
+        def told(answer: Command | str) -> None:
+            is_done = isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS
+            self._may_have_less = not is_done or self.remakes.has_less
+            self._on(answer, {ResponseCode.SUCCESS})
+
+        self._ask(self._address, request, told)
+
     def _post(self) -> None:
         letter = Letter(self.group.new_body())
         letter.may_double = self.group.trouble.repeat
         self.letters[letter.body] = letter
         born_ms = self.clock.wall_ms
+        queue_id = self.remakes.rng.randrange(2) if self.remakes.is_on else 0
         header = SendMessageRequestV2(
-            "senders", TOPIC, "TBW102", 4, 0, 0, born_ms, 0, properties=""
+            "senders", self.mail, "TBW102", 4, queue_id, 0, born_ms, 0, properties=""
         )
         code = RequestCode.SEND_MESSAGE_V2
         request = new_request(code, None, letter.body, fields=write_send(code, header))
 
         def told(answer: Command | str) -> None:
             letter.may_double |= self.group.trouble.repeat
-            letter.is_safe = not isinstance(answer, str) and answer.code == ResponseCode.SUCCESS
-            self._sent(letter.body, answer)
+            is_taken = not isinstance(answer, str) and answer.code == ResponseCode.SUCCESS
+            letter.is_safe = is_taken and self.is_sure
+            if not isinstance(answer, str) and answer.code == ResponseCode.INVALID_PARAMETER:
+                self._on(answer, set())  # the topic has fewer queues by now
+            else:
+                self._sent(letter.body, answer)
 
         self._ask(self._address, request, told)
 
@@ -95,7 +186,7 @@ class Popper(Client):
         invisible_ms = INVISIBLE_MS[int(self._rng.random() * len(INVISIBLE_MS))]
         count = 32 if self.handles_all else (1, 3, 32)[int(self._rng.random() * 3)]
         # Without a time of birth: clocks are set.
-        header = PopMessageRequest(GROUP, TOPIC, -1, count, invisible_ms, 0, 0, 0)
+        header = PopMessageRequest(self.readers, self.mail, -1, count, invisible_ms, 0, 0, 0)
         request = new_request(RequestCode.POP_MESSAGE, header)
         until_ms = self.group.now_ms + invisible_ms
         self._ask(self._address, request, partial(self._popped, until_ms))
@@ -118,9 +209,9 @@ class Popper(Client):
 
     def _ack(self, letter: Letter | None, text: str) -> None:
         handle = PopHandle.parse(text)
-        topic = handle.kind.topic_of(TOPIC, GROUP)
+        topic = handle.kind.topic_of(self.mail, self.readers)
         at = handle.queue_offset or 0
-        header = AckMessageRequest(GROUP, topic, handle.queue_id, text, at)
+        header = AckMessageRequest(self.readers, topic, handle.queue_id, text, at)
 
         def told(answer: Command | str) -> None:
             if letter is not None:
@@ -144,6 +235,12 @@ class Popper(Client):
         self._next_ms = self.clock.now_ms + pause_ms
 
 
+def _ends(broker: GroupBroker) -> tuple[int, int]:
+    """When the topic and the group were deleted last, as that broker knows it."""
+    context = broker.context
+    return context.store.deletions.deleted_ms(MAIL), context.groups.deleted_ms(READERS)
+
+
 class Poppers(Run):
     """One seed."""
 
@@ -155,6 +252,7 @@ class Poppers(Run):
         self.settings = replace(self.settings, store=store)
         for broker in self.brokers:
             broker.settings = self.settings
+        self.remakes = Remakes(seed, REMAKES_SALT, MAIL, READERS)
         self.popper = self.popper_class(self, "popper")
         self.machines.append(self.popper)
         self.clients.append(self.popper)
@@ -163,11 +261,14 @@ class Poppers(Run):
     @property
     def keeps(self) -> bool:
         """Whether what was answered holds, and comes when it is due."""
-        return not self.may_lose and "clock jump" not in self.plan.kinds
+        is_known = not self.may_lose and "clock jump" not in self.plan.kinds
+        return is_known and self.popper.is_sure
 
     def step(self) -> None:
         """See the base."""
         super().step()
+        if self.popper.unaware:
+            self.popper.look_at_copies()
         seen = (self.ends, self.journal.role.epoch)
         if seen != self._looked:
             self._looked = seen

@@ -8,7 +8,7 @@ from tests.sim.planting import Patch, Plant
 from tests.sim.poppers import ordered
 from tests.sim.poppers.planted import ordered_batches_are_one_brokers
 from tests.sim.poppers.suite import run_seed
-from tests.sim.pops.planted import hand_outs_are_forgotten
+from tests.sim.pops.planted import hand_outs_are_forgotten, handles_of_a_former_life_acknowledge
 from tests.sim.share import check_found
 from turbopump.broker.tables.groups import GroupTable
 
@@ -30,6 +30,7 @@ def what_a_new_master_does_not_know_is_for_no_group(patch: Patch) -> None:
 
 BUGS: dict[Plant, tuple[str, ...]] = {
     hand_outs_are_forgotten: ("kill",),
+    handles_of_a_former_life_acknowledge: ("kill",),
     what_a_new_master_does_not_know_is_for_no_group: ("kill",),
 }
 """With the faults that a seed has to know."""

@@ -27,6 +27,8 @@ class Message:
     """Whether it was acknowledged to its producer, and cannot be lost."""
     until_ms: int = 0
     """Until when it is hidden, of the hand-outs that were answered; 0: it is not known."""
+    seen_ms: int = 0
+    """The latest that the clock has shown since it was given out last."""
     is_done: bool = False
     """Whether a consumer was answered, in time, that it is acknowledged."""
     was_before: bool = False
@@ -68,6 +70,11 @@ class Model:
         for message in self.messages:
             message.was_before = message.is_done = False
 
+    def seen(self, now_ms: int) -> None:
+        """The clock shows that time; it may go back later."""
+        for message in self.messages:
+            message.seen_ms = max(message.seen_ms, now_ms)
+
     def popped(self, message: Message, now_ms: int, until_ms: int, life: int) -> None:
         """It was given out to a consumer that asked in that life."""
         is_gone = message.gone_in is not None and message.gone_in <= life
@@ -75,17 +82,19 @@ class Model:
         assert message.is_wanted, f"given out past the filter: {message}"
         if not message.may_double:
             assert not message.is_done, f"given out after its acknowledgement: {message}"
-            assert now_ms >= message.until_ms, f"given out at {now_ms}, before its time: {message}"
+            is_due = message.seen_ms >= message.until_ms
+            assert is_due, f"given out at {now_ms}, before its time: {message}"
         self.again += bool(message.handles)
         message.until_ms = until_ms
+        message.seen_ms = now_ms
 
-    def done(self, message: Message, until_ms: int, now_ms: int) -> None:
+    def done(self, message: Message, until_ms: int) -> None:
         """An acknowledgement of it was answered."""
         self.acked += 1
-        if now_ms < until_ms:
+        if message.seen_ms < until_ms:
             message.is_done = True
 
-    def ended(self, now_ms: int, *, power: bool, reviving: bool) -> None:
+    def ended(self, *, power: bool, reviving: bool) -> None:
         """The broker's life is over; `reviving`: between a message's copy and the record that says
         so."""
         for message in self.messages:
@@ -97,7 +106,7 @@ class Model:
                 message.may_double = True
             elif power and message.is_changing:
                 message.may_double = True
-            elif (power or reviving) and message.handles and now_ms >= message.until_ms:
+            elif (power or reviving) and message.handles and message.seen_ms >= message.until_ms:
                 message.may_double |= not message.is_done
 
     def settled(self) -> None:

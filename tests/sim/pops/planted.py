@@ -3,13 +3,14 @@
 from typing import Any
 
 from tests.sim.planting import Patch, Plant
-from turbopump.broker.pop import service
+from turbopump.broker.pop import making, service
 from turbopump.broker.pop.hand_outs import HandOut, HandOuts, PoppedQueue
 from turbopump.broker.pop.lives import Lives
 from turbopump.broker.pop.recovered import PoppedOffsets
 from turbopump.broker.pop.revive import ReviveQueue, Stepped
 from turbopump.broker.pop.revive_log import ReviveLog
 from turbopump.broker.pop.settled_time import SettledTime
+from turbopump.broker.scheduled.timers import Timers
 from turbopump.engine.later import Later
 from turbopump.engine.types import PutStatus, QueueOffset
 from turbopump.net.wire.pop_records import Acknowledgement
@@ -130,7 +131,37 @@ def handles_of_a_former_life_acknowledge(patch: Patch) -> None:
     patch.setattr(Lives, "is_former", lambda self, topic, group, pop_time_ms: False)
 
 
+def recovery_ends_at_the_gaps_of_a_filter(patch: Patch) -> None:
+    """Check points begin at their first message, not where the filter began to pass over some."""
+    patch.setattr(HandOuts, "take_origin", lambda self, queue, start: start)
+
+
+def revive_queues_beyond_a_lower_number_are_not_read(patch: Patch) -> None:
+    """What lies there, or comes there from the timers, never comes again (as in RocketMQ)."""
+    patch.setattr(making, "_revive_queues", lambda ground, topic: ground.config.revive_queue_num)
+
+
+def the_clock_never_goes_back(patch: Patch) -> None:
+    """What counted as read by the clock of before counts for the time that comes again."""
+    step, delivered_ms = SettledTime.step, Timers.delivered_ms
+
+    def ahead(self: SettledTime, now_ms: int) -> int:
+        self._now_ms = 0
+        return step(self, now_ms)
+
+    def latest(self: Timers, now_ms: int) -> int:
+        known = vars(self).get("latest_ms", 0)
+        vars(self)["latest_ms"] = max(known, delivered_ms(self, now_ms))
+        return vars(self)["latest_ms"]
+
+    patch.setattr(SettledTime, "step", ahead)
+    patch.setattr(Timers, "delivered_ms", latest)
+
+
 BUGS_OF_TROUBLE: list[Plant] = [
+    recovery_ends_at_the_gaps_of_a_filter,
+    revive_queues_beyond_a_lower_number_are_not_read,
+    the_clock_never_goes_back,
     offsets_move_by_check_points_of_a_former_life,
     check_points_of_a_former_life_revive,
     handles_of_a_former_life_acknowledge,

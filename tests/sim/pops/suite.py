@@ -2,14 +2,16 @@
 
 The real parts of a broker over the simulated disk, on virtual time. Consumers acknowledge soon,
 late, twice or never, change a message's time, and lose answers. The broker ends by power cuts and
-kills, anywhere. In half of the seeds without syncs the fast lane serves what it can. What must hold
-is in `model.py`.
+kills, anywhere. In half of the seeds without syncs the fast lane serves what it can. Some seeds
+remake topic and group, pop with a filter, lower the queues of the topic, change reviveQueueNum
+between two lives, or step the clock back. What must hold is in `model.py`.
 """
 
 import random
 from typing import Self
 
 from tests.sim.broker.lives import TICK_MS, BrokerLives, SilentLink
+from tests.sim.broker.remakes import Remake, Remakes
 from tests.sim.pops.handles import handles_of
 from tests.sim.pops.model import Message, Model
 from tests.sim.pops.native import NativeAsker
@@ -18,7 +20,6 @@ from turbopump.engine.later import Later
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.header import read_header
-from turbopump.net.wire.headers.admin import DeleteSubscriptionGroupRequest, DeleteTopicRequest
 from turbopump.net.wire.headers.pop import (
     AckMessageRequest,
     ChangeInvisibleTimeRequest,
@@ -32,6 +33,10 @@ SETTLE_MS = 60_000
 TROUBLED = 1_000
 """From this seed on, half of the seeds delete and make topic and group again, and half of them pop
 with a filter. Lower seeds play as before."""
+WEAR_SALT = 0x3EA2
+"""Of what else changes in those seeds: queues of topic and revive topic, and the clock."""
+REVIVE_QUEUES = (1, 2, 8)
+STEPS_BACK_MS = (700, 2_000, 5_000)
 INVISIBLE_MS = (300, 1_500, 1_500, 6_000, 20_000)
 
 
@@ -55,7 +60,7 @@ class Run(BrokerLives):
             mappedFileSizeCommitLog=65_536 if self._is_native else 16_384,
             is_sync=is_sync,
             mappedFileSizeConsumeQueue=800,
-            reviveQueueNum=rng.choice((1, 2, 8)),
+            reviveQueueNum=rng.choice(REVIVE_QUEUES),
             popFromRetryProbability=rng.choice((0, 20, 100)),
             enableRetryTopicV2=rng.choice(("true", "false")),
         )
@@ -65,6 +70,15 @@ class Run(BrokerLives):
         self._remakes = is_troubled and trouble.random() < 0.5
         self._filters = is_troubled and trouble.random() < 0.5
         self._trouble = trouble
+        wear = self._wear = random.Random(seed ^ WEAR_SALT)
+        self._lowers, self._revive_changes, self._steps_back = (
+            is_troubled and wear.random() < 0.4 for _ in range(3)
+        )
+        # A life that ends at a time which the clock has shown before keeps what was popped then.
+        self._steps_back &= not self._remakes
+        self._remade = Remakes(seed, WEAR_SALT, "T", "g")
+        self._back_ms = 0
+        """By how much the clock went back, all together."""
         self._old_handles: list[str] = []
         self._keeps_retries = False
         """Whether the group was deleted: while it has no offsets its retry topic does not go with
@@ -86,9 +100,12 @@ class Run(BrokerLives):
         self._asker = NativeAsker(self.broker, self._by_handlers) if self._is_native else None
 
     def _ask(self, code: int, header: object, body: bytes = b"") -> Later[Command | None]:
+        return self._request(new_request(code, header, body))
+
+    def _request(self, request: Command) -> Later[Command | None]:
         if self._asker is None:
-            return super()._ask(code, header, body)
-        return self._asker.ask(new_request(code, header, body))
+            return self._by_handlers(request)
+        return self._asker.ask(request)
 
     def _end_asker(self) -> None:
         if self._asker is not None:
@@ -105,12 +122,25 @@ class Run(BrokerLives):
 
     def _ended(self, *, power: bool) -> None:
         self._end_asker()
-        self.model.ended(self.now_ms, power=power, reviving=self._was_in(ReviveQueue._revive))
+        self.model.ended(power=power, reviving=self._was_in(ReviveQueue._revive))
+        if self._revive_changes and self._wear.random() < 0.6:
+            self._change_revive_queues()
+
+    def _change_revive_queues(self) -> None:
+        lines = [line for line in self.text.splitlines() if "reviveQueueNum" not in line]
+        lines.append(f"reviveQueueNum={self._wear.choice(REVIVE_QUEUES)}")
+        self.text = "\n".join(lines) + "\n"
+
+    def _pass(self, duration_ms: int) -> None:
+        super()._pass(duration_ms)
+        self.model.seen(self.now_ms)
 
     def _settle(self) -> None:
         """No trouble any more, and consumers that acknowledge: each message ends."""
         self._open()
-        for number in range(SETTLE_MS // TICK_MS):
+        if self._lowers:
+            self._request(self._remade.whole())
+        for number in range((SETTLE_MS + self._back_ms) // TICK_MS):
             self._tick()
             self.work.close()
             if number % 5 == 0:
@@ -126,6 +156,12 @@ class Run(BrokerLives):
             (self._delete_topic if self._trouble.random() < 0.7 else self._delete_group)()
             if self._old_handles and self._trouble.random() < 0.5:
                 self._ack_old(self._trouble.choice(self._old_handles))
+        if self._lowers and self._wear.random() < 0.05:
+            self._request(self._remade.request(Remake.QUEUES))
+        if self._steps_back and self._wear.random() < 0.05:
+            step_ms = self._wear.choice(STEPS_BACK_MS)
+            self.skew_ms -= step_ms
+            self._back_ms += step_ms
         draw = rng.random()
         if draw < 0.2:
             for _ in range(5 if self._is_native else 1):
@@ -154,7 +190,9 @@ class Run(BrokerLives):
             self.disk.cut_after = 0
 
     def _serve(self) -> None:
-        self._deliver_timers()
+        # Where the clock steps back timers are late, too: a loop that has much to do.
+        if not self._steps_back or self._wear.random() < 0.6:
+            self._deliver_timers()
         self.broker.pop.step(self.now_ms)
 
     def _send(self) -> None:
@@ -225,14 +263,13 @@ class Run(BrokerLives):
                 for message in [] if self._keeps_retries else gone:
                     message.gone_in = self._life_number
 
-        self._ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest("T")).then(told)
+        self._request(self._remade.request(Remake.TOPIC)).then(told)
 
     def _delete_group(self) -> None:
         """The next pop makes it, and gets all messages of the topic, those acknowledged too."""
         handles = self._held_handles()
         self.model.leave(self.model.messages, keep=True)
         self._keeps_retries = True
-        header = DeleteSubscriptionGroupRequest("g", True)
 
         def told(answer: Command | None) -> None:
             if answer is not None and answer.code == 0:
@@ -240,7 +277,7 @@ class Run(BrokerLives):
                 self._old_handles += handles
                 self.model.given_back()
 
-        self._ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, header).then(told)
+        self._request(self._remade.request(Remake.GROUP)).then(told)
 
     def _held_handles(self) -> list[str]:
         return [text for message in self.model.messages for text in message.handles]
@@ -267,7 +304,7 @@ class Run(BrokerLives):
             # One that was changed meanwhile is no longer that of the message.
             if answer is not None and answer.code == 0 and message.handles[-1:] == [text]:
                 until_ms = handle.pop_time_ms + handle.invisible_ms
-                self.model.done(message, until_ms, self.now_ms)
+                self.model.done(message, until_ms)
 
         self._ask(RequestCode.ACK_MESSAGE, header).then(told)
 
@@ -277,7 +314,7 @@ class Run(BrokerLives):
         offset = handle.queue_offset or 0
         topic = handle.kind.topic_of("T", "g")
         header = ChangeInvisibleTimeRequest("g", topic, handle.queue_id, text, offset, invisible_ms)
-        if self.now_ms >= handle.pop_time_ms + handle.invisible_ms or message.is_done:
+        if message.seen_ms >= handle.pop_time_ms + handle.invisible_ms or message.is_done:
             return  # it may be on its way to another consumer
         message.until_ms = 0
         message.handles.clear()
@@ -289,7 +326,7 @@ class Run(BrokerLives):
                 return
             new = read_header(ChangeInvisibleTimeResponse, answer.fields)
             until_ms = handle.pop_time_ms + handle.invisible_ms
-            if self.now_ms < until_ms:
+            if message.seen_ms < until_ms:
                 message.until_ms = new.pop_time + new.invisible_time
                 place = f"{handle.kind.value} {handle.broker_name} {handle.queue_id} {offset}"
                 message.handles.append(

@@ -201,6 +201,25 @@ def test_the_queues_beyond_a_lowered_count_are_read_until_they_are_empty(
     assert of_now <= {0, 1}
 
 
+def test_acknowledgements_stay_with_their_check_points_when_there_are_more_revive_queues(
+    make_world: Callable[..., World],
+) -> None:
+    """topics.json keeps the lower number. A check point that is due within a second is stored at
+    once, its acknowledgement waits among the timers and has to come to the same revive queue."""
+    world = make_world("reviveQueueNum=1\n")
+    popper = Popper(world)
+    popper.send(*map(str, range(8)))
+    world.close()
+    world.config, _ = load_config(f"{world.text}\nreviveQueueNum=8\n")
+    world.open()
+    popped = [popper.pop(max_msg_nums=1, invisible_time=800)[0] for _ in range(8)]
+    assert {PopHandle.parse(handle).revive_queue_id for _, handle in popped} == set(range(8))
+    for _, handle in popped:
+        assert popper.ack(handle).code == ResponseCode.SUCCESS
+    world.pass_time(5_000)
+    assert popper.pop() == [], "acknowledged messages come again"
+
+
 def test_many_new_groups_are_revived_once_their_retry_topics_are_saved(popper: Popper) -> None:
     """An unsaved topic is no failure: it delays neither its own group nor others."""
     world = popper.world

@@ -1,8 +1,8 @@
 """One chain of steps: the only way in which a duty continues work between two ticks.
 
 Owns when the next step of a duty runs. At most one step of a chain is scheduled at any time, so
-that a backlog takes the same share of the loop however long it lasts. It must never know what a
-step does. Made and called by duties.py.
+that a backlog takes the same share of the loop however long it lasts. It must never know the
+work of a step.
 """
 
 import asyncio

@@ -303,7 +303,7 @@ def test_make_alone_prints_every_target() -> None:
 
 
 def test_nothing_is_installed_from_the_index_by_our_name() -> None:
-    """The name is not registered there: who registers it would be installed by our advice."""
+    """The name is not registered there: a stranger could register it, and our advice install it."""
     history = (OWN, "CHANGELOG.md")
     wrong = re.compile(r"pip install [^\n`]*?(?<![\w./-])turbopump(?:\[|['\"`) \n])")
     assert wrong.search("pip install 'turbopump" + "[spark]'")

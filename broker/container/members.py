@@ -156,7 +156,7 @@ class Members:
 
 
 def _lies_in(folder: str, other: str) -> bool:
-    """Whether a folder is another one, or inside it."""
+    """Whether `folder` is the folder `other`, or lies in it."""
     return folder == other or folder.startswith(other.rstrip("/") + "/")
 
 

@@ -352,7 +352,7 @@ class ContainerNode:
         return saved
 
     def _share_name_servers(self) -> None:
-        """namesrvAddr of the container is that of all its brokers, also of those that run."""
+        """All brokers of the container get its namesrvAddr, also while they run."""
         shared = self._config.of_name_servers
         for member in self._members if shared else ():
             in_force = member.config.values()

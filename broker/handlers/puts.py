@@ -71,12 +71,12 @@ def put(
     is_sent: bool = False,
     from_ms: int | None = None,
 ) -> Put | Refusal | TimerRefusal:
-    """Store one message; what is delayed goes to its level's queue, or that of timers (messages.md
-    0.6, 1.1, 2.2).
+    """Store one message; a delayed message goes to the queue of its level, a timer to the queue of
+    timers (messages.md 0.6, 1.1, 2.2).
 
-    `must_wait`: whatever its WAIT property says, it is to be as safe as any other. `is_sent`: a
-    client sends it, so that it needs room for properties that are added later. `from_ms`: what is
-    due then or before waits for nothing, without it what is due now.
+    `must_wait`: the message is to be as safe as any other, whatever its WAIT property. `is_sent`: a
+    client sends it, so that it needs room for properties that are added later. `from_ms`: a timer
+    that is due by then does not wait (None: by `now_ms`).
     """
     level = delay_level(draft.properties)
     if level is None or not _is_legal(broker, draft):

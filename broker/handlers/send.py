@@ -336,7 +336,7 @@ class SendHandler:
         return retries
 
     def _check_recall(self, properties: dict[str, str]) -> None:
-        """A timer that names another one recalls it: where 370 may. Raises SendRefused."""
+        """Refuse a timer that recalls another timer where 370 is refused. Raises SendRefused."""
         is_recall = names.TIMER_DEL_UNIQKEY in properties and is_timer(properties)
         if is_recall and not self._broker.config.recall_message_enable:
             raise SendRefused(

@@ -80,7 +80,7 @@ class PoppedPart:
 
 @dataclass(slots=True)
 class Popped:
-    """What was found for a wish.
+    """The messages found for a wish.
 
     `rests` has, by topic and queue id, how many messages are left in each queue that was looked at.
     `unread` are queues in which nothing was found, though they were not examined to their end.
@@ -328,8 +328,8 @@ class Popping:
             return
         key = CheckPointKey(*queue, start, now_ms, parts.broker_name)
         distances = tuple(offset - start for offset in taken.offsets)
-        # What was examined after the last message is examined again: no gap lies between two check
-        # points then (csrc/lane_pop.c does the same).
+        # Messages that were examined after the last taken one are examined again, so that no gap
+        # lies between two check points (csrc/lane_pop.c does the same).
         given = parts.hand_outs.add(queue, QueueOffset(taken.offsets[-1] + 1))
 
         def settle(status: PutStatus) -> None:
@@ -403,8 +403,8 @@ def queue_offsets(slices: list[memoryview]) -> list[QueueOffset]:
 
 
 def within_span(result: ReadResult) -> ReadResult:
-    """What was read, without the messages at SPAN_MAX or more after the first one: those are popped
-    later."""
+    """Return a read without the messages at SPAN_MAX or more after the first message: a later pop
+    gets them."""
     kept: list[memoryview] = []
     offsets: list[QueueOffset] = []
     for piece in result.slices:

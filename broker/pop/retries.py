@@ -59,9 +59,9 @@ class RetryNames:
     group `a_b` and topic `c`, and of the pulling group `a_b_c`. It belongs to one group; every
     other pair uses the name of version 2, which no two pairs share (RocketMQ mixes their messages).
 
-    Whose it is stands in the topic's attribute OWNER, which is durable before the first message is
-    stored, and replicas copy it. A topic without the attribute was made by RocketMQ, or anew from
-    the log by a broker that had not copied its configuration: it belongs to the first group that
+    The topic's attribute OWNER names the group. The attribute is durable before the first message
+    is stored, and replicas copy it. A topic without the attribute was made by RocketMQ, or from the
+    log by a broker that had not copied its configuration: it belongs to the first group that
     has an offset in it, else to the group for which its newest message was stored."""
 
     def __init__(

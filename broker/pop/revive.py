@@ -115,7 +115,7 @@ class RetryWriter(Protocol):
 
 
 class Stepped(NamedTuple):
-    """What a step of a revive queue did: records read, and messages sent to retry topics."""
+    """The work of a step of a revive queue: records read, and messages sent to retry topics."""
 
     read: int
     written: int
@@ -131,7 +131,7 @@ class _Open:
     acked: int
     coming: int = 0
     is_due: bool = False
-    """Whether it is in the heap of those that wait for their time, or for their retry topic."""
+    """Whether it waits, in the heap for its time or in `_unsaved` for its retry topic."""
 
     @property
     def left(self) -> int:
@@ -215,7 +215,7 @@ class ReviveQueue:
         taken = self._read(room) if room > 0 and not is_full else room
         until_ms = min(now_ms, settled_ms)
         if taken == room:
-            # What is not read may hold the acknowledgements of what was read.
+            # Records that are not read may acknowledge messages of the check points that are.
             until_ms = min(until_ms, self._unread_ms())
         if self._behind is not None and (is_full or (self._next or 0) >= self._behind):
             self._behind = None  # of one that is full nothing more would be read

@@ -43,7 +43,7 @@ class ReviveLog:
         self.put_natively: Callable[[CheckPoint, int, int], bool] = lambda *_of: False
         """Stores a check point of a revive queue at a time in ms, safe at once; or it does not."""
         self.queue_count: Callable[[], int] = lambda: 0
-        """How many queues the revive topic has, with those that are only read until empty."""
+        """Returns the number of revive queues, with queues that are read until they are empty."""
         self._put = put
 
     def add_check_point(

@@ -138,9 +138,10 @@ class DelayedMessages:
     def merged(
         self, progress: dict[int, QueueOffset], version: DataVersion
     ) -> dict[int, QueueOffset]:
-        """What is to be adopted of a master's progress. One of fewer changes than ours says nothing
-        against it: while this replica acted, it sent away what its master, which is back, does not
-        know to be delivered, and will ask for (RIP-32). Both are true then (I13)."""
+        """Return the progress to adopt where the master's is `progress`. A master that is back may
+        have an older version: while this replica acted, it sent messages to other masters, and its
+        own master asks for that progress later (RIP-32). Both are true then, and each level gets
+        the higher offset (I13)."""
         if not is_older(version, self.data_version):
             return progress
         current = self._kept.current
@@ -148,8 +149,8 @@ class DelayedMessages:
         return current | more
 
     def truncated(self) -> None:
-        """The log of a replica was cut, or begins anew: deliveries that it knew of may be gone, and
-        what its master knows is right."""
+        """The log of a replica was cut, or starts again: deliveries in it may be gone, and the
+        master's progress is right."""
         self._kept.data_version = DataVersion()
 
     def adopt(
@@ -188,7 +189,7 @@ class DelayedMessages:
         return False
 
     def _level_count(self) -> int:
-        """Levels of messageDelayLevel, and those of before that still have a queue."""
+        """Return the number of levels of messageDelayLevel, and of former levels with a queue."""
         queue_ids = self._store.queue_ids(SCHEDULE_TOPIC)
         return max(len(self._delays_ms), min(max(queue_ids, default=-1) + 1, MAX_LEVELS))
 

@@ -118,7 +118,7 @@ class DueSlots:
         self.watch_clock(now_tick)
 
     def resume(self, cursor: int, floors: tuple[tuple[int, int], ...]) -> None:
-        """After `begin`: slots were read anew from `cursor` on when the broker stopped."""
+        """After `begin`: slots were read again from `cursor` on when the broker stopped."""
         self.cursor = self._scanned = min(cursor, self.cursor)
         self._floors = list(floors)
 
@@ -321,7 +321,7 @@ class DueSlots:
 
     def loaded_ms(self, until_ms: int) -> int:
         """`until_ms`, or the begin of the slot that is being taken out: it may have a unit that has
-        to be delivered before those of later slots, as the first part of a recall."""
+        to be delivered before later slots are, as the first part of a recall."""
         loading = self._loading
         return until_ms if loading is None else min(until_ms, loading.tick * self._precision_ms)
 

@@ -129,7 +129,7 @@ class TimerDeliveries:
         return True
 
     def _queue_of(self, message: NewMessage) -> int:
-        """Its own queue, or one that the topic still has."""
+        """Return the message's own queue, or a queue that the topic still has."""
         if message.topic == TIMER_TOPIC:
             return message.queue_id
         return self._store.queue_of(message.topic, message.queue_id)

@@ -195,7 +195,7 @@ class GroupTable:
 
     def delete(self, name: str, now_ms: int, *, with_offsets: bool = False) -> bool:
         """Forget a group and its bans; False if it was not there. `with_offsets`: its offsets go,
-        too, so that a group of this name has nothing to do with what this one has popped."""
+        too, so that messages popped by this group do not count for a later group of its name."""
         deleted = {name: max(now_ms, self.deleted_ms(name))} if with_offsets else {}
         if name not in self._groups and name not in self._forbidden and not deleted:
             return False

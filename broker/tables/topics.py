@@ -176,9 +176,9 @@ class TopicTable:
         return self._topics.get(name)
 
     def queue_of(self, name: str, queue_id: int) -> int:
-        """The queue for a message that waited for this one: another one if the topic has fewer by
-        now, which no consumer could read. Those of one queue go into one queue. Each queue of the
-        revive topic is read, and a check point has its acknowledgements in its own."""
+        """Return the queue for a message that waited for `queue_id`: a queue that the topic still
+        has, since no consumer reads the others. Messages of one queue stay in one queue. Each queue
+        of the revive topic is read, and holds its check points with their acknowledgements."""
         topic = None if name == self._revive_topic else self._topics.get(name)
         counts = (0, 0) if topic is None else (topic.read_queue_nums, topic.write_queue_nums)
         if queue_id < max(counts) or not max(counts):

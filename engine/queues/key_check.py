@@ -52,5 +52,5 @@ def _bytes(text: str) -> bytes:
 
 
 def _read(text: bytes) -> str:
-    """As Java reads bytes, which is also what the hashes are of."""
+    """Decode bytes as Java does; hashes are made of the decoded text."""
     return text.decode("utf-8", "replace")

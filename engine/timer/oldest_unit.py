@@ -18,9 +18,9 @@ LOADED_PER_STEP: Final = 500
 def oldest_waiting(
     files: TimerFiles, since: int, until: int
 ) -> Generator[None, None, LogOffset | None]:
-    """Return the log offset of the first message among those that wait in the ticks
-    [since, until), None if there is no such message. Yields after each step. Messages that the
-    commit log no longer has are passed over."""
+    """Return the log offset of the first message that waits in the ticks [since, until), None if
+    there is no such message. Yields after each step. Messages that the commit log no longer has are
+    passed over."""
     low = files.first_readable()
     best: int | None = None
     tick, loaded = since, 0

@@ -90,7 +90,7 @@ class TimerBatches:
         self, heap: DueHeap, count: int, now_ms: int, until_ms: int, rare_ticks: tuple[int, ...]
     ) -> TimersDone:
         """Append up to `count` messages that are due until `until_ms`, none of the slots
-        `rare_ticks`. They can be read as those of `Store.append`."""
+        `rare_ticks`. They can be read as messages of `Store.append`."""
         log = self._part(heap.log_offset)
         if log is None or self._has_crc:
             return NOTHING

@@ -137,7 +137,7 @@ class Instance:
             is used until it fails, or needs more than a second.
         options: intervals and timeouts.
 
-    Raises InvalidArgument for an address that is none, and TlsError for TLS files that cannot be
+    Raises InvalidArgument for a malformed address, and TlsError for TLS files that cannot be
     used.
     """
 

@@ -43,7 +43,7 @@ class NameServerLookup:
             self._task = asyncio.get_running_loop().create_task(self.look_up())
 
     def stop(self) -> None:
-        """No answer counts any more."""
+        """Stop; a later answer changes nothing."""
         if self._task is not None:
             self._task.cancel()
 

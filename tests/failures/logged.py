@@ -26,7 +26,7 @@ class LoggedFailures(logging.Handler):
         """Keep the line and its traceback."""
         if not record.exc_info or record.exc_info[1] is None or record.name.startswith(CLIENTS):
             return
-        # What a full or failing disk raises is the disk's error, wherever it is logged.
+        # An OSError of a full or failing disk is the disk's error, wherever it is logged.
         if isinstance(record.exc_info[1], OSError):
             return
         text = "".join(traceback.format_exception(record.exc_info[1]))

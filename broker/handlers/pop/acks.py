@@ -140,8 +140,8 @@ def _checked(
 
 
 def _is_late(handle: PopHandle, now_ms: int) -> bool:
-    """Whether the message's time ended: it comes again, whatever becomes of this handle. What is
-    popped in order does not before the next pop."""
+    """Whether the message's time ended: it comes again, whatever becomes of this handle. A message
+    that is popped in order does not come again before the next pop."""
     return not handle.is_ordered and handle.pop_time_ms + handle.invisible_ms <= now_ms
 
 

@@ -54,7 +54,7 @@ class GroupCommands:
 
     async def producer_connection(self, group: str, topic: str) -> ProducerClients:
         """producerConnection: the members of a producer group, over the brokers of a topic;
-        BrokerError 1 if there are none."""
+        BrokerError 1 if it has no member."""
         check_group(group)
         failure: BrokerError | None = None
         clients = {}
@@ -74,7 +74,7 @@ class GroupCommands:
     async def consumer_status(
         self, group: str, *, client_id: str | None = None
     ) -> list[MemberStatus]:
-        """consumerStatus: what each member of a group, or one of them, consumes."""
+        """consumerStatus: the queues and progress of each member of a group, or of one member."""
         route = await self._route_of(group)
         members = await self._calls.connections(group, route)
         ids = [one for one in members.client_ids if client_id in (None, one)]

@@ -78,8 +78,8 @@ async def _play(other: Caller, cluster: Cluster) -> None:
 
 
 async def _come_back(cluster: Cluster) -> None:
-    """The master asks its replica, and delivers nothing again; what it gets then shows that it has
-    come by what was due."""
+    """The master asks its replica, and delivers nothing again; a later message shows that the
+    master has passed the due messages."""
     given = cluster.broker_properties(0, cluster.namesrv, []) | {"skipPreOnline": "false"}
     config, _warnings = load_config("".join(f"{key}={value}\n" for key, value in given.items()))
     node = BrokerNode(config)

@@ -1,4 +1,4 @@
-"""What is accepted is delivered: sizes of properties near the limit, for all that is kept or added.
+"""An accepted message is delivered: sizes of properties near the limit, for all kinds of messages.
 
 Messages whose properties come within some bytes of the limit are sent of each kind, by the handlers
 and natively. An accepted one is delivered at its time or when it is committed, and can be sent back

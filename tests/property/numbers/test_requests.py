@@ -58,7 +58,7 @@ FIELDS = fields_of_all()
 
 
 def drawn(rng: random.Random) -> dict[str, str]:
-    """A value for each field. Names are often those that there are, numbers often small."""
+    """Draw a value for each field. Names often exist, numbers are often small."""
     found = {}
     for key, values in FIELDS.items():
         value = rng.choice(values)

@@ -1,7 +1,7 @@
 """Tags whose hash codes are of both signs: a group that wants one gets all of its messages.
 
-A consumer that pulls, one that pops and one of gRPC read the same backlog in one broker, by the
-handlers and by the fast lane. Half of all tags have a negative hash code.
+A consumer that pulls, a consumer that pops and a gRPC consumer read the same backlog in one broker,
+by the handlers and by the fast lane. Half of all tags have a negative hash code.
 """
 
 import tempfile

@@ -1,9 +1,9 @@
 """An operator that deletes topics and groups with their offsets, and changes how many queues a
 topic has.
 
-Owns which seeds have one, what it asks and its generator, so that seeds without it replay as they
-did before it was there. Which messages still have to come then is the suite's; it must never be
-known here. Called by the suites of consumers.
+Owns the choice of seeds that have an operator, its requests and its random generator, so that seeds
+without it replay as before. It must never decide which messages still have to come: the suite
+does.
 """
 
 import random
@@ -19,18 +19,18 @@ SHARE: Final = 0.3
 
 
 class Remake(Enum):
-    """What the operator does."""
+    """An act of the operator."""
 
     TOPIC = auto()
-    """Deletes the topic: the next send makes it anew."""
+    """Deletes the topic: the next send makes it again."""
     GROUP = auto()
-    """Deletes the group with its offsets: the next pop makes it anew."""
+    """Deletes the group with its offsets: the next pop makes it again."""
     QUEUES = auto()
     """The topic has one queue, or all that it had before, whether it is there or not."""
 
 
 class Remakes:
-    """Those of one seed."""
+    """All remakes of a seed."""
 
     def __init__(self, seed: int, salt: int, topic: str, group: str, queues: int = 2) -> None:
         self.rng: Final = random.Random(seed ^ salt)
@@ -42,18 +42,18 @@ class Remakes:
         self._queues: Final = queues
 
     def draw(self) -> Remake:
-        """What comes next."""
+        """Draw the next act."""
         draw = self.rng.random()
         if draw < 0.4:
             return Remake.TOPIC
         return Remake.GROUP if draw < 0.6 else Remake.QUEUES
 
-    def request(self, what: Remake) -> Command:
-        """How it is asked for."""
-        if what is Remake.TOPIC:
+    def request(self, act: Remake) -> Command:
+        """Return the request for an act."""
+        if act is Remake.TOPIC:
             header = DeleteTopicRequest(self._topic)
             return new_request(RequestCode.DELETE_TOPIC_IN_BROKER, header)
-        if what is Remake.GROUP:
+        if act is Remake.GROUP:
             of_group = DeleteSubscriptionGroupRequest(self._group, True)
             return new_request(RequestCode.DELETE_SUBSCRIPTIONGROUP, of_group)
         self.has_less = not self.has_less

@@ -366,7 +366,7 @@ class Broker(SeenBroker):
         return None if self.carried is None else self.carried.context
 
     def expire(self, later_ms: int) -> None:
-        """Old files go, except those that a look just now found waiting messages in."""
+        """Remove old files, except files in which a look just now found waiting messages."""
         if self.store is not None:
             context = self.parts()
             if context is not None:

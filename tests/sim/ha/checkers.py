@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from turbopump.engine.store import Store
 
 DOOMED = "doomed"
-"""So ends each name of a topic or a group that is deleted and made anew, and none of another one.
-Queue offsets of such a topic begin anew, and what lies in the log of its former lives is not read.
+"""The end of each name of a topic or a group that is deleted and made again, and of no other name.
+Queue offsets of such a topic start again at 0, and records of its former lives are not read.
 """
 Key = tuple[str, int, int]
 """Topic, queue, queue offset."""
@@ -232,7 +232,7 @@ def check_reads(store: "Store", show: Callable[[Key, bytes], None]) -> int:
 
 
 def _ignore(_key: Key, _record: bytes) -> None:
-    """A key of a topic that is made anew names other records in each life."""
+    """A key of a topic that is made again names other records in each life."""
 
 
 def show_some(

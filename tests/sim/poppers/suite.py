@@ -5,9 +5,8 @@ A run of its own (`make sim SUITE=poppers`), because what a popper sends makes o
 seeds of `group`. Where nothing may be lost, each message that was sent safely is handled in the
 end, and one whose acknowledgement was answered in time does not come again.
 
-In some seeds the popper also deletes topic and group, which are made anew, and lowers the queues of
-the topic. What was sent before the topic was deleted need not come; all that was sent behind it
-has to.
+In some seeds the popper also deletes topic and group, which are made again, and lowers the queues
+of the topic. Messages sent before the deletion need not come; all later messages have to.
 """
 
 from dataclasses import dataclass, replace
@@ -58,8 +57,8 @@ class Letter:
     broker ended or began to lead, which may come between its copy and the record that says so."""
 
     def leave(self, *, is_gone: bool) -> None:
-        """Its topic is about to be deleted, or its group, which gets it again: what was given out
-        or acknowledged does not count from now on, nor, where it `is_gone`, that it was sent."""
+        """Its topic is about to be deleted, or its group, which gets it again: deliveries and
+        acknowledgements of before do not count, nor, where the letter `is_gone`, its send."""
         self.is_safe &= not is_gone
         self.may_double = True  # its copies in the retry topic stay with the group
         self.until_ms, self.handle, self.is_done = 0, "", False
@@ -96,8 +95,8 @@ class Popper(Client):
             letter.may_double |= bool(is_due) and not letter.is_done
 
     def look_at_copies(self) -> None:
-        """Brokers copy what was deleted. It is not in the log: a deletion that its master alone
-        knows goes with it."""
+        """Brokers copy deletions from their master. A deletion is not in the log: it is lost with
+        a master that dies before its replicas copied the tables."""
         self.unaware -= {one for one in self.unaware if one.up and _ends(one) == self._ends}
         if any(broker in self.unaware for broker in self.group.masters()):
             self._not_sure()
@@ -124,13 +123,13 @@ class Popper(Client):
         else:
             self._post()
 
-    def _remake(self, what: Remake) -> None:
-        request = self.remakes.request(what)
-        if what is Remake.QUEUES:
+    def _remake(self, act: Remake) -> None:
+        request = self.remakes.request(act)
+        if act is Remake.QUEUES:
             self._change_queues(request)
             return
         for letter in self.letters.values():
-            letter.leave(is_gone=what is Remake.TOPIC)
+            letter.leave(is_gone=act is Remake.TOPIC)
         self._forget()
 
         def told(answer: Command | str) -> None:
@@ -146,7 +145,7 @@ class Popper(Client):
         self._ask(self._address, request, told)
 
     def _forget(self) -> None:
-        """What it holds is of a former life."""
+        """Drop the messages at hand: they belong to a former life."""
         self._held.clear()
 
     def _change_queues(self, request: Command) -> None:

@@ -32,7 +32,7 @@ class Message:
     is_done: bool = False
     """Whether a consumer was answered, in time, that it is acknowledged."""
     was_before: bool = False
-    """Whether a consumer said so before the deletion of the group that was asked for last."""
+    """Whether a consumer handled it before the last deletion of the group was requested."""
     was_handled: bool = False
     """Whether a consumer ever said so; it may have lost the answer, or have come late."""
     may_double: bool = False
@@ -52,7 +52,7 @@ class Model:
 
     def leave(self, messages: list[Message], *, keep: bool = False) -> list[Message]:
         """The topic is about to be deleted, or, to `keep` messages, the group with its offsets:
-        those that are concerned. What was handed out or acknowledged does not count from now on."""
+        return its messages. Deliveries and acknowledgements of before do not count from now on."""
         left = [message for message in messages if message.gone_in is None]
         for message in left:
             message.may_double = True

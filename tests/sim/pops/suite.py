@@ -4,7 +4,7 @@ The real parts of a broker over the simulated disk, on virtual time. Consumers a
 late, twice or never, change a message's time, and lose answers. The broker ends by power cuts and
 kills, anywhere. In half of the seeds without syncs the fast lane serves what it can. Some seeds
 remake topic and group, pop with a filter, lower the queues of the topic, change reviveQueueNum
-between two lives, or step the clock back. What must hold is in `model.py`.
+between two lives, or step the clock back. `model.py` has the rules that must hold.
 """
 
 import random
@@ -74,7 +74,7 @@ class Run(BrokerLives):
         self._lowers, self._revive_changes, self._steps_back = (
             is_troubled and wear.random() < 0.4 for _ in range(3)
         )
-        # A life that ends at a time which the clock has shown before keeps what was popped then.
+        # A deletion after a step back would be earlier than pops of the former life.
         self._steps_back &= not self._remakes
         self._remade = Remakes(seed, WEAR_SALT, "T", "g")
         self._back_ms = 0

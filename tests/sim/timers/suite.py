@@ -211,7 +211,7 @@ class Run(BrokerLives):
             self._recall_near()
 
     def _backlog(self) -> None:
-        """More timers than one step enqueues, then recalls of what is due soon."""
+        """Send more timers than one step enqueues, then recall some that are due soon."""
         for _ in range(3):
             self._send_fine(RECALLED_MS)
         recalled = self.timers[-3:]

@@ -94,14 +94,14 @@ class Model:
         self.life += 1
 
     def look(self, store: Store, queues: int) -> None:
-        """What consumers can read now, of a topic that has so many queues."""
+        """Judge the messages that consumers can read now, where the topic has `queues` queues."""
         found: dict[bytes, int] = {}
         shown: set[tuple[int, int]] = set()
         for queue_id, record in visible(store):
             assert record is not None, f"a message of queue {queue_id} cannot be read"
             assert record.sys_flag & 0xC == 0x8, "a half message is visible"
             place = queue_id, record.log_offset
-            # What was there when the topic lost the queue stays there.
+            # Messages stay in a queue that the topic has lost.
             assert place in self._shown or queue_id < queues, f"no pull reads {record.body!r}"
             shown.add(place)
             found[record.body] = found.get(record.body, 0) + 1

@@ -4,7 +4,7 @@ The real parts of a broker over the simulated disk, on virtual time. Each produc
 start how its transaction ends, but may say so late, twice, by the ids of before a check, or not
 until it is asked; others say the opposite, or speak of other records. The broker ends by power cuts
 and kills, anywhere. In some seeds configuration and queue count of the topic change between two
-lives, and half messages come in bursts. What must hold is in `model.py`.
+lives, and half messages come in bursts. `model.py` has the rules that must hold.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""What a run of processes finds in their logs."""
+"""Tracebacks in the logs of processes that a run started."""
 
 from pathlib import Path
 

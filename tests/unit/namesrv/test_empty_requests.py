@@ -42,7 +42,7 @@ LACKING = {
     327: {"x": ""},
     901: {"brokerName": "a"},
 }
-"""Headers with a member, but without one that RocketMQ's class marks as not null."""
+"""Headers with a field, but without another field that RocketMQ's class marks as not null."""
 
 REMARKS = {101: "No config item, Namespace: n Key: null"}
 

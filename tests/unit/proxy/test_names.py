@@ -1,4 +1,4 @@
-"""A proxy's name servers while it runs: a file that changes, names by DNS, and who is asked."""
+"""A proxy's name servers while it runs: a file that changes, names by DNS, and its requests."""
 
 import asyncio
 from pathlib import Path

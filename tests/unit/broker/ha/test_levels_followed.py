@@ -36,7 +36,7 @@ def acted(group: Group, to: int = 3) -> None:
 
 
 def test_a_master_that_is_back_and_has_not_asked_yet_takes_nothing_away(group: Group) -> None:
-    """A replica that hears 906 copies tables first: all three were delivered once more."""
+    """A replica that receives 906 copies tables first: all three were delivered once more."""
     copy_log(group.master, group.replica)
     acted(group)
     group.round()

@@ -1,4 +1,4 @@
-"""What an acknowledgement answers that cannot keep its message from coming again."""
+"""Acknowledgements that cannot keep their message from coming again get an error."""
 
 from base64 import b64encode
 from typing import Any

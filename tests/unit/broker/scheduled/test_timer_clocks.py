@@ -40,7 +40,7 @@ def test_recalls_hold_over_a_crash(make_world: Any) -> None:
 
 
 def test_recalls_hold_while_the_queue_is_not_read(make_world: Any) -> None:
-    """timerStopEnqueue: what is due after the first unread message waits."""
+    """timerStopEnqueue: timers that are due after the first unread message wait."""
     world = make_world("recallMessageEnable=true\n")
     handle = send(world, b"no", TIMER_DELAY_SEC=5).fields["recallHandle"]
     send(world, b"before", TIMER_DELAY_SEC=2)

@@ -22,7 +22,7 @@ WAITS: dict[str, dict[str, object]] = {
 
 
 def fill(world: Any) -> None:
-    """Some files of other messages after those that wait, all durable."""
+    """Store some files of other messages after the waiting messages, all durable."""
     end = world.broker.store.max_log_offset + 6 * 4_096
     while world.broker.store.max_log_offset < end:
         assert send(world, bytes(1_000), topic="Other").code == 0

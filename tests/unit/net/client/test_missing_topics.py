@@ -1,4 +1,4 @@
-"""A consumer of a topic that does not exist says so, once a minute."""
+"""A consumer of a topic that does not exist logs a warning, once a minute."""
 
 import asyncio
 import logging

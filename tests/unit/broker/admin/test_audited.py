@@ -107,8 +107,12 @@ def peer(world: Any) -> Any:
     return world.peer()
 
 
-@pytest.mark.parametrize("topic", ["T", ""])
-def test_cloned_offsets(world: Any, caplog: pytest.LogCaptureFixture, topic: str) -> None:
+@pytest.mark.parametrize(
+    ("topic", "state"), [("T", "; before: T: 0:-1 1:3; after: T: 0:-1 1:7"), ("", "offline=true")]
+)
+def test_cloned_offsets(
+    world: Any, caplog: pytest.LogCaptureFixture, topic: str, state: str
+) -> None:
     world.broker.topics.put(TopicConfig("T", 2, 2), world.now_ms)
     offsets = world.broker.offsets
     offsets.commit("from", "T", 1, 7, world.now_ms)
@@ -117,4 +121,4 @@ def test_cloned_offsets(world: Any, caplog: pytest.LogCaptureFixture, topic: str
     ask(world, RequestCode.CLONE_GROUP_OFFSET, **fields)
     (line,) = lines(caplog)
     assert "answered 0: srcGroup=from destGroup=to" in line
-    assert line.endswith("before: T: 0:-1 1:3; after: T: 0:-1 1:7")
+    assert line.endswith(state)

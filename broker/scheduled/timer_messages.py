@@ -77,7 +77,11 @@ def slot_of(
 
 def keep_exact_time(properties: dict[str, str], now_ms: int) -> None:
     """Replace a timer's delay by its time. The delay counts from the store time of the record,
-    which is ahead of the clock `now_ms` where the clock was set back."""
+    which is ahead of the clock `now_ms` where the clock was set back. A timer that has its time
+    keeps its properties as they are, in their order."""
+    delays = names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS
+    if not any(name in properties for name in delays):
+        return
     deliver_ms = _deliver_ms(properties, now_ms)
     for name in TIMER_PROPERTIES:
         properties.pop(name, None)

@@ -65,7 +65,7 @@ def test_a_slave_has_its_master_s_tables(tmp_path: Path) -> None:
             assert (await caller.ask(215, topic="T")).code == 0
             await until(lambda: slave.context.topics.get("T") is None)
             await until(lambda: slave.context.store.topics() == master.context.store.topics())
-            assert tables(slave) == tables(master)
+            await until(lambda: tables(slave) == tables(master))
 
     uvloop.run(run())
 

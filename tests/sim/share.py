@@ -18,7 +18,7 @@ from turbopump.engine.types import StoreError
 IS_WHOLE: Final = bool(os.environ.get("TURBOPUMP_ALL_SEEDS"))
 PART: Final = 3
 SHOWN_BY: Final = {
-    "a_broker_forgets_locks_and_votes": 43,
+    "a_broker_forgets_locks_and_votes": 34,
     "a_deposed_master_delivers": 13,
     "a_leader_whose_disk_hangs_leads_on": 18,
     "a_master_serves_at_once": 6,
@@ -27,7 +27,7 @@ SHOWN_BY: Final = {
     "a_wheel_is_believed_after_a_power_cut": 11,
     "acknowledgements_are_answered_at_once": 137,
     "acknowledgements_are_not_waited_for": 7,
-    "another_replica_is_not_asked": 15,
+    "another_replica_is_not_asked": 26,
     "commit_is_told_once": 133,
     "elected_before_it_knows_idle_queues": 116,
     "ends_are_forgotten": 7,
@@ -45,7 +45,7 @@ SHOWN_BY: Final = {
     "levels_are_saved_before_their_deliveries": 144,
     "lost_answer_is_a_refusal": 38,
     "messages_are_revived_before_their_time": 5,
-    "name_servers_are_believed_at_once": 9,
+    "name_servers_are_believed_at_once": 19,
     "no_consistent_point_without_an_equal_start": 55,
     "no_epochs_is_a_new_replica": 16,
     "nobody_looks_for_dead_masters": 2,
@@ -58,7 +58,7 @@ SHOWN_BY: Final = {
     "progress_is_ahead_of_the_disk": 279,
     "progress_is_ahead_of_the_replicas": 1,
     "proposed_set_ignored": 3,
-    "progress_is_ahead_of_what_was_delivered": 10,
+    "progress_is_ahead_of_what_was_delivered": 12,
     "raised_term_is_not_kept": 105,
     "registers_before_its_role_is_known": 5,
     "snapshots_of_the_leader_are_not_loaded": 5,

@@ -245,9 +245,9 @@ int tmr_follow(const struct tmr_wheel *wheel, const uint8_t *buf, size_t size, i
                int64_t floor, struct tmr_walk *walk)
 {
     while (walk->position >= base && walk->position >= floor) {
-        int64_t at = walk->position - base;
+        uint64_t at = (uint64_t)walk->position - (uint64_t)base; /* may exceed 63 bits */
         struct tmr_unit unit;
-        if (at > (int64_t)size - TMR_UNIT || !tmr_get(buf + at, walk->position, &unit) ||
+        if (size < TMR_UNIT || at > size - TMR_UNIT || !tmr_get(buf + at, walk->position, &unit) ||
             tmr_tick(wheel, &unit) != walk->tick) {
             return 0;
         }

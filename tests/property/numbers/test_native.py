@@ -127,6 +127,14 @@ def test_a_search_through_all_numbers_ends() -> None:
     assert wheel.free_tick(-most, most, 0, 0, 0) <= 0
 
 
+def test_a_walk_reads_no_memory_outside_its_file() -> None:
+    """The distance of a position from a negative base may exceed 63 bits."""
+    log, wheel = Region(bytearray(52 * 20)), timer.Wheel(Region(bytearray(32 * 8)), 100)
+    most = (1 << 63) - 1
+    for position, base in ((most, -3), (most, -most - 1), (1, -most)):
+        assert not timer.SlotWalk(10, position, 4).go(wheel, log, base, 0)
+
+
 @given(moves)
 def test_steps_of_timers(todo: Moves) -> None:
     log = Log()

@@ -3,10 +3,7 @@
 Owns the list of habits. It must never judge: the ratchet compares densities.
 """
 
-import ast
-import io
 import re
-import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,8 +25,9 @@ _SUBJECTS: Final = (
     "it they a an the this that no each one such both another some others? all we clients? "
     "brokers? replicas? messages?"
 )
+_AFTER_WHAT: Final = "|".join(f"{_VERBS} {_SUBJECTS}".split())
 HABITS: Final = {
-    "clause with 'what'": r"\b[Ww]hat\s+(?:%s)\b" % "|".join((_VERBS + " " + _SUBJECTS).split()),
+    "clause with 'what'": rf"\b[Ww]hat\s+(?:{_AFTER_WHAT})\b",
     "sentence that begins with 'What'": r"(?:^|[.!?:\"]\s+|\"\"\")What\b",
     "'so many', 'so long'": (
         r"\b[Ss]o (?:many|long|often|much|far|few|soon|old|high|large|small|seldom)\b"
@@ -47,11 +45,18 @@ HABITS: Final = {
 }
 """Regular expressions; each has a plain form that names the thing."""
 FRAGMENT: Final = "docstring that begins with a fragment"
-_FRAGMENTS: Final = frozenset(
+_BAD_STARTS: Final = (
     "What Of So Up It They Its Those These Where Who Whose Whom Why That How One By Behind Beyond "
-    "Between From For As Because With In At Under Another Nothing None".split()
+    "Between From For As Because With In At Under Another Nothing None"
 )
+_FRAGMENTS: Final = frozenset(_BAD_STARTS.split())
 _PATTERNS: Final = {name: re.compile(habit, re.MULTILINE) for name, habit in HABITS.items()}
+_PROSE: Final = re.compile(
+    r"""\"{3}.*?\"{3}|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|\#[^\n]*""", re.DOTALL
+)
+"""Strings and comments of Python and Cython: ten times as fast as reading tokens."""
+_COMMENTS: Final = re.compile(r"/\*.*?\*/|(?:[ \t]*//[^\n]*\n)+", re.DOTALL)
+_FIRST_WORD: Final = re.compile(r'^\s*"{3}(\w+)', re.MULTILINE)
 Hits = Counter[str]
 
 
@@ -61,25 +66,17 @@ def texts_of(path: Path) -> Iterator[str]:
     if path.suffix == ".md":
         yield source
     elif path.suffix in _BRACES:
-        for match in re.finditer(r"/\*.*?\*/|(?:[ \t]*//[^\n]*\n)+", source, re.DOTALL):
+        for match in _COMMENTS.finditer(source):
             yield re.sub(r"\n[ \t]*(?:\*|//)", "\n", match[0])
     else:
-        for token in tokenize.generate_tokens(io.StringIO(source).readline):
-            is_text = token.type == tokenize.STRING and " " in token.string
-            if token.type == tokenize.COMMENT or (is_text and len(token.string) > 12):
-                yield token.string
+        for match in _PROSE.finditer(source):
+            if match[0].startswith("#") or (" " in match[0] and len(match[0]) > 12):
+                yield match[0]
 
 
 def fragments_in(source: str) -> int:
     """Docstrings of Python that begin with a word that begins no sentence."""
-    count = 0
-    for node in ast.walk(ast.parse(source)):
-        body = getattr(node, "body", None)
-        for one in body if isinstance(body, list) else []:
-            if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant):
-                words = str(one.value.value).split()
-                count += bool(words) and words[0].strip(",;:") in _FRAGMENTS
-    return count
+    return sum(match[1] in _FRAGMENTS for match in _FIRST_WORD.finditer(source))
 
 
 def hits_of(path: Path) -> tuple[int, Hits]:

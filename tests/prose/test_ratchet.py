@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+
 from tests.prose.counting import FRAGMENT, HABITS, densities, fragments_in, hits_of
 
 KEPT: Final = Path(__file__).with_name("densities.json")

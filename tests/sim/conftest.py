@@ -7,6 +7,19 @@ import pytest
 
 from tests.failures import logged
 from tests.sim.planting import Patch, Plant
+from tests.sim.share import is_bug_played
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the planted bugs that `.ci/run` plays at the lowest priority (tests/sim/share.py).
+    A run that names tests plays each of them."""
+    if config.option.keyword or any("::" in argument for argument in config.args):
+        return
+    chosen = list(is_bug_played([item.nodeid for item in items]))
+    config.hook.pytest_deselected(
+        items=[item for item, plays in zip(items, chosen, strict=True) if not plays]
+    )
+    items[:] = [item for item, plays in zip(items, chosen, strict=True) if plays]
 
 
 @pytest.fixture(autouse=True)

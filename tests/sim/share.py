@@ -1,13 +1,14 @@
-"""How many of its seeds a run of the tests plays without a planted bug.
+"""The share of seeds, planted bugs and crashes that a run of the tests plays.
 
-Owns that share alone. `make test` plays a third of them; with TURBOPUMP_ALL_SEEDS=1, as `.ci/run`
-has it for those about one kind of trouble, all are played; it plays far more of the others by
-`make sim`. A planted bug is looked for in all of them at any time. Called by the tests of the
-suites.
+Owns that share alone. `make test` plays a third of the seeds without a planted bug, of the suites
+of whole groups a third of the planted bugs, and a quarter of the operations at which a crash is
+tried. With TURBOPUMP_ALL_SEEDS=1, which `.ci/run` sets for a run at the lowest priority, all are
+played.
 """
 
 import os
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import pytest
@@ -17,6 +18,12 @@ from turbopump.engine.types import StoreError
 
 IS_WHOLE: Final = bool(os.environ.get("TURBOPUMP_ALL_SEEDS"))
 PART: Final = 3
+CRASHES: Final = 4
+SLOW_SUITES: Final = (
+    *("acting", "escapes", "group", "payments", "poppers", "pops", "reminders"),
+    *("timers", "transactions"),
+)
+"""Suites whose planted bugs take seconds each."""
 SHOWN_BY: Final = {
     "a_broker_forgets_locks_and_votes": 34,
     "a_deposed_master_delivers": 13,
@@ -80,6 +87,24 @@ other stories, the bug is looked for in all of them from the first one on."""
 def played(seeds: range) -> range:
     """Those that are played without a planted bug."""
     return seeds if IS_WHOLE else seeds[: -(-len(seeds) // PART)]
+
+
+def is_crash_tried(operation: int, case: int) -> bool:
+    """Whether a run of the tests tries a crash at this operation of the disk: each quarter of
+    them in another case."""
+    return IS_WHOLE or operation % CRASHES == case % CRASHES
+
+
+def is_bug_played(nodeids: Sequence[str]) -> Iterator[bool]:
+    """Whether a run of the tests plays each of these tests of planted bugs: of those of one
+    function in a slow suite every third."""
+    functions: Counter[str] = Counter()
+    for nodeid in nodeids:
+        function = nodeid.partition("[")[0]
+        is_slow = nodeid.startswith(tuple(f"tests/sim/{suite}/" for suite in SLOW_SUITES))
+        number = functions[function]
+        functions[function] += 1
+        yield IS_WHOLE or "_finds" not in function or not is_slow or number % PART == 0
 
 
 def finds(run_seed: Callable[[int], Any], seed: int) -> bool:

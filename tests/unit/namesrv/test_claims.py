@@ -207,7 +207,8 @@ def test_no_request_leaves_a_long_text_behind(
             ask(0)
             before = tracemalloc.get_traced_memory()[0]
             ask(3)
-            gc.collect()
+            if tracemalloc.get_traced_memory()[0] - before >= 2 * LONG:
+                gc.collect()  # takes long in a process with many tests
             assert tracemalloc.get_traced_memory()[0] - before < 2 * LONG, code
     finally:
         tracemalloc.stop()

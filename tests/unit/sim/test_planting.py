@@ -3,8 +3,9 @@
 from types import SimpleNamespace
 
 import pytest
+from tests.sim import share
 from tests.sim.planting import Patch, Plant
-from tests.sim.share import check_found
+from tests.sim.share import CRASHES, check_found, is_bug_played, is_crash_tried
 
 
 class Clock:
@@ -81,3 +82,24 @@ def test_values_of_classes_and_tables_are_seen(monkeypatch: pytest.MonkeyPatch) 
     patch.check()
     with pytest.raises(AssertionError, match="is read cannot be seen"):
         patch.setattr(SimpleNamespace(__name__="place", MAX=3), "MAX", 4)
+
+
+def test_a_run_plays_a_part_of_the_slow_planted_bugs(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = [f"tests/sim/group/test_seeds.py::test_the_suite_finds[{bug}]" for bug in "abcd"]
+    others = [
+        "tests/sim/group/test_seeds.py::test_group[0]",
+        "tests/sim/test_planted.py::test_the_store_suite_finds[a]",
+        "tests/sim/test_planted.py::test_the_store_suite_finds[b]",
+    ]
+    monkeypatch.setattr(share, "IS_WHOLE", False)
+    assert list(is_bug_played([*slow, *others])) == [True, False, False, True, True, True, True]
+    monkeypatch.setattr(share, "IS_WHOLE", True)
+    assert all(is_bug_played([*slow, *others]))
+
+
+def test_the_cases_of_a_crash_try_all_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share, "IS_WHOLE", False)
+    tried = [sum(is_crash_tried(at, case) for case in range(CRASHES)) for at in range(20)]
+    assert tried == [1] * 20
+    monkeypatch.setattr(share, "IS_WHOLE", True)
+    assert all(is_crash_tried(at, 0) for at in range(20))

@@ -21,7 +21,7 @@ GROUPS = {
     "elected",
 }
 """A whole group's seed takes as long as ten of the others."""
-SEEDS = {suite: range(2 if suite in GROUPS else 8) for suite in sim.SUITES}
+SEEDS = {suite: range(1 if suite in GROUPS else 4) for suite in sim.SUITES}
 
 
 @pytest.mark.parametrize("part", [0, 1])

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 from tests.sim.disk import PowerCut, SimDisk
+from tests.sim.share import is_crash_tried
 from tests.waiting import record_epochs
 
 from turbopump.engine.config import StoreConfig
@@ -250,6 +251,8 @@ def test_a_crash_at_each_operation(
 ) -> None:
     monkeypatch.setattr(incoming, "WRITE_MIN", 0)
     for operation in range(OPERATIONS_MAX):
+        if not is_crash_tried(operation, len(trouble)):
+            continue
         sync = operation % 3 == 0
         disk, ended = play(scenario, trouble, operation, sync)
         if trouble == "again":

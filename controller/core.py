@@ -132,6 +132,8 @@ class ControllerCore:
             happened = ()
         for event in happened:
             self.tables.apply(event)
+            if isinstance(event, ElectMaster):
+                self.heartbeats.on_reign(event.broker_name, self.now_ms)
         if self.leading:
             self._tell(happened)
         self.proposals.land()

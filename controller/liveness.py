@@ -61,6 +61,8 @@ OUTSIDE: Final = 0
 MEMBER: Final = 1
 REIGNS: Final = 2
 """What a broker says that it is, or was last: see BrokerHeartbeatRequest.standing."""
+SETTLED_MS: Final = 10_000
+"""Age of a reign from which on the lead may move to a faster disk: no lead alternates."""
 NO_CONNECTION: Final = -1
 """Of a broker whose connection closed and that was not heard since."""
 
@@ -91,6 +93,8 @@ class Heard:
     """What it was in the reign of `epoch`: REIGNS, MEMBER or OUTSIDE; None: it does not say."""
     fitness: Fitness = Fitness.FIT
     """Whether it takes messages, as it says; a Java broker says nothing."""
+    reports_fast: bool = False
+    """Whether it reported a measured disk that is fast enough for sends."""
 
     @property
     def knows(self) -> tuple[int, bool]:
@@ -184,6 +188,8 @@ class Heartbeats:
         self._ticked_ms = LONG_AGO_MS
         self._last_epochs: dict[Key, Epochs] = {}
         """What registered brokers reported last, or that their word is not taken for it."""
+        self._reigns_ms: dict[str, int] = {}
+        """Broker name to the time of its last election, while that is not settled."""
         self.strangers: Strangers[Heard] = Strangers(BROKERS_MAX, NAMES_MAX)
         self.judged_ms = LONG_AGO_MS
         """All that came until then is read: silence counts up to here."""
@@ -250,6 +256,15 @@ class Heartbeats:
         if key in self._heard:
             self._heard[key].leased, self._heard[key].standing = False, None
             self._heard[key].fitness = Fitness.FIT
+            self._heard[key].reports_fast = False
+
+    def on_reign(self, broker_name: str, now_ms: int) -> None:
+        """The controllers agreed on a master."""
+        self._reigns_ms[broker_name] = now_ms
+
+    def is_settled(self, broker_name: str, now_ms: int) -> bool:
+        """Whether this controller saw no election of that group for SETTLED_MS."""
+        return self._reigns_ms.get(broker_name, LONG_AGO_MS) + SETTLED_MS <= now_ms
 
     def bury(self, key: Key, now_ms: int) -> None:
         """What a broker reported is of a life that is over."""
@@ -297,6 +312,8 @@ class Heartbeats:
             self._silent.add(key, now_ms)
         self._closed.expire(now_ms - self.timeout_ms)
         self.strangers.expire(now_ms - self.timeout_ms)
+        for name in [name for name in self._reigns_ms if self.is_settled(name, now_ms)]:
+            del self._reigns_ms[name]
         for key in [one for one in self._last_epochs if not self._is_registered(one)]:
             del self._last_epochs[key]
         return dead
@@ -448,6 +465,15 @@ class Live:
         """Whether it takes messages, as far as it said."""
         return self.heartbeats.fitness(key_of(group, broker_id))
 
+    def reports_fast(self, group: Group, broker_id: int) -> bool:
+        """Whether it reported a disk that is fast enough for sends."""
+        one = self.heartbeats.newest(key_of(group, broker_id))
+        return one is not None and one.reports_fast
+
+    def is_settled(self, group: Group) -> bool:
+        """Whether the group had no election for SETTLED_MS."""
+        return self.heartbeats.is_settled(group.broker_name, self.now_ms)
+
     def last_epochs(self, group: Group, broker_id: int) -> Epochs:
         """What it reported last, alive or dead."""
         return self.heartbeats.last_epochs(key_of(group, broker_id))
@@ -484,6 +510,9 @@ def _note(one: Heard, header: BrokerHeartbeatRequest) -> None:
     one.priority = PRIORITY_LAST if priority is None else priority
     one.leased, one.standing = bool(header.leased), header.standing
     one.fitness = _fitness_of(header.unfit)
+    if one.fitness is Fitness.FIT and header.slow:
+        one.fitness = Fitness.SLOW
+    one.reports_fast = header.slow is False
 
 
 def _fitness_of(text: str | None) -> Fitness:

@@ -124,10 +124,9 @@ class ControllerRequests:
             return _now(response(request, ResponseCode.SYSTEM_BUSY, remark))
         is_behind = group is not None and elections.is_behind(group, self._core.live())
         if (is_news or is_behind) and self._core.leading:
-            if header.unfit and is_news:
-                logger.warning(
-                    "broker %d of %s is not to lead: %s", header.broker_id, name, header.unfit
-                )
+            why = header.unfit or ("its disk is slow" if header.slow else "")
+            if why and is_news:
+                logger.warning("broker %d of %s is not to lead: %s", header.broker_id, name, why)
             self._core.attend(name)
             self._core.proposals.pump()
         group = self._core.tables.groups.get(name)

@@ -178,8 +178,13 @@ class Store(StoreReader):
         return fitness(self._parts, self._commit, self._retention)
 
     @property
+    def slow(self) -> bool | None:
+        """Whether syncs of the log take too long for sends; None: unknown."""
+        return self._commit.slow
+
+    @property
     def why_unfit(self) -> str:
-        """One sentence, "" of a store that is fit."""
+        """One sentence, "" of a store that takes messages."""
         return why_unfit(self._parts, self._commit, self._retention)
 
     def append(self, message: NewMessage, now_ms: int) -> Appended:

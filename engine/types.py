@@ -68,6 +68,10 @@ class Fitness(Enum):
     """Whether a store takes messages; the texts are sent to controllers (`unfit`)."""
 
     FIT = ""
+    SLOW = "slow"
+    """It takes messages, but its syncs take too long for their senders: a broker with a faster disk
+    is to lead. Sent in a field of its own (`slow`), because an older controller takes an unknown
+    word in `unfit` for FAILED."""
     FULL = "full"
     """It takes none for now: there is no room. It can be led."""
     STOPPING = "stopping"

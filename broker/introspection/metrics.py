@@ -110,7 +110,8 @@ class CounterSnapshot:
                     max(now_ms - store.first_stored_ms, 0) if store.first_stored_ms >= 0 else 0
                 ),
                 "turbopump_waiting_kept_bytes": store.kept_bytes,
-                "turbopump_store_unfit": store.fitness is not Fitness.FIT,
+                "turbopump_store_unfit": store.fitness not in (Fitness.FIT, Fitness.SLOW),
+                "turbopump_store_slow": bool(store.slow),
             },
             puts=dict(store.statistics.put_count_by_topic),
             put_size=store.statistics.total.put_size,
@@ -149,6 +150,7 @@ _HELP: Final = {
     "rocketmq_storage_dispatch_behind_bytes": "Bytes of the commit log that no queue shows yet",
     "rocketmq_storage_message_reserve_time": "Age of the oldest message in ms",
     "turbopump_store_unfit": "1 while the store takes no messages: a failed sync, damage, no room",
+    "turbopump_store_slow": "1 while syncs of the log take too long for sends",
 }
 
 

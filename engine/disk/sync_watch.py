@@ -41,6 +41,11 @@ class SyncWatch:
         """One of several syncs is over, the next one begins. Called by a disk's thread."""
         self._returned += 1
 
+    @property
+    def late_ms(self) -> int:
+        """The time of the sync so far, less the time that its bytes need."""
+        return max(self._took_ms - self._bytes // SYNC_BYTES_MS, 0)
+
     def passed(self, passed_ms: int) -> OSError | None:
         """So much time passed while a sync was under way; the failure that it counts as by now."""
         if self._returned != self._seen:

@@ -7,7 +7,9 @@ would report success). Called by the store.
 
 A sync that does not return counts as failed syncTimeoutMs after it began, and as much later as its
 bytes need at SYNC_BYTES_MS: pending sends get an answer, and another broker can lead
-(broker/ha/control/membership.py). What it comes to later changes nothing.
+(broker/ha/control/membership.py). What it comes to later changes nothing. Syncs that
+return, but take too long for sends, change nothing here: `slow` reports them, so that a broker with
+a faster disk can lead.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections.abc import Callable
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk.flush import Disk, DiskLane
+from turbopump.engine.disk.sync_pace import SyncPace
 from turbopump.engine.disk.sync_watch import SyncWatch
 from turbopump.engine.later import Later
 from turbopump.engine.log.commit_log import SLOW, SYNC_FAILED, CommitLog
@@ -59,6 +62,7 @@ class GroupCommit:
         self._steady_ms = steady_ms
         self._looking = DiskLane(disk)
         self._sync_watch = SyncWatch("the log", config)
+        self._pace = SyncPace()
         self.rests = False
         """Whether no sync is to begin: the log is being cut."""
         self.cut_watch: Callable[[int], OSError | None] | None = None
@@ -115,6 +119,8 @@ class GroupCommit:
             if result is not None:
                 self.fail(result)
                 return
+            if self._is_sync:
+                self._pace.ended(self._sync_watch.late_ms, self._steady_ms)
             log.flushed = end
             self.flushed_timestamp_ms = timestamp_ms
             self.log.tail.refuse(SLOW, log.end - end >= UNFLUSHED_MAX)
@@ -153,6 +159,14 @@ class GroupCommit:
             late = watch(passed_ms)
             if late is not None:
                 self.fail(late)
+            elif self._lane.busy and self._is_sync:
+                self._pace.under_way(self._sync_watch.late_ms, self._steady_ms)
+
+    @property
+    def slow(self) -> bool | None:
+        """Whether syncs take too long for sends; None: unknown (SyncPace). False under ASYNC_FLUSH,
+        where no send waits for a sync."""
+        return self._pace.slow if self._is_sync else False
 
     @property
     def is_idle(self) -> bool:

@@ -6,7 +6,8 @@ second, for the part that may have another broker lead (broker/ha/control/member
 metrics.
 
 A store that failed stays so until it is opened again: what the system did with the bytes of a sync
-that failed is unknown (group_commit.py). A full one takes messages again once there is room.
+that failed is unknown (group_commit.py). A full one takes messages again once there is room. A
+store with a slow disk takes messages all the time, so its senders get no sentence.
 """
 
 from turbopump.engine.log.group_commit import GroupCommit
@@ -26,11 +27,11 @@ def fitness(parts: StoreParts, commit: GroupCommit, retention: Retention) -> Fit
         return Fitness.FAILED
     if retention.disk_full or parts.dispatcher.stalled is not None or parts.log.lacks_file:
         return Fitness.FULL
-    return Fitness.FIT
+    return Fitness.SLOW if commit.slow else Fitness.FIT
 
 
 def why_unfit(parts: StoreParts, commit: GroupCommit, retention: Retention) -> str:
-    """A sentence for the sender and the operator, "" of a store that is fit."""
+    """A sentence for the sender and the operator, "" of a store that takes messages."""
     if parts.damage.first is not None:
         return str(parts.damage.first)
     error = failure(parts, commit) or parts.dispatcher.stalled

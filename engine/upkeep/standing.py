@@ -84,8 +84,13 @@ class LogStanding:
         return fitness(self._parts, self._commit, self._retention)
 
     @property
+    def slow(self) -> bool | None:
+        """Whether syncs of the log take too long for sends; None: unknown."""
+        return self._commit.slow
+
+    @property
     def why_unfit(self) -> str:
-        """One sentence, "" of a store that is fit."""
+        """One sentence, "" of a store that takes messages."""
         if not (self.plain or self._kept.file.may_lead):
             return self._kept.file.reason
         return why_unfit(self._parts, self._commit, self._retention)

@@ -178,11 +178,17 @@ class Groups(RuleBasedStateMachine):
         )
         self.node.ask(Code.CONTROLLER_REGISTER_BROKER, header, connection=broker_id)
 
-    @rule(broker_id=IDS, late=st.integers(-1, 1), size=st.integers(0, 3), leased=st.booleans())
-    def beat(self, broker_id: int, late: int, size: int, leased: bool) -> None:
+    @rule(
+        broker_id=IDS,
+        late=st.integers(-1, 1),
+        size=st.integers(0, 3),
+        leased=st.booleans(),
+        slow=st.sampled_from((None, False, True)),
+    )
+    def beat(self, broker_id: int, late: int, size: int, leased: bool, slow: bool | None) -> None:
         """Of the epoch that is agreed on, or of another one."""
         epoch = -1 if self.group is None else self.group.master_epoch - late
-        later = self.node.beat_later(broker_id, epoch, size, leased=leased)
+        later = self.node.beat_later(broker_id, epoch, size, leased=leased, slow=slow)
         later.then(lambda answer: self._alive(broker_id, epoch, answer))
 
     def _alive(self, broker_id: int, epoch: int, answer: Command) -> None:

@@ -14,7 +14,8 @@ RocketMQ, which all keep the wire:
 
 * The role is dropped when there is no master any more, not kept until there is another.
 * A broker whose store takes no messages says so with its heartbeats (`unfit`), at once: another is
-  elected, and none such while there is another (controller/elections.py).
+  elected, and none such while there is another (controller/elections.py). A broker
+  whose disk is too slow for senders reports that (`slow`), so that a faster one is elected.
 * A reign needs an epoch that is greater than the log's last one. Who is named master of one that it
   had before (it was restarted before the controllers noticed, or they forgot the group), or whose
   log cannot be led, declines (`_decline`): its heartbeats say that it cannot lead until the
@@ -178,7 +179,8 @@ class Membership:
         if self._abstention.declines:
             return Fitness.FAILED
         fitness = self._log.fitness
-        return Fitness.STOPPING if self._retires and fitness is Fitness.FIT else fitness
+        serves = fitness in (Fitness.FIT, Fitness.SLOW)
+        return Fitness.STOPPING if self._retires and serves else fitness
 
     @property
     def has_heir(self) -> bool:
@@ -254,7 +256,7 @@ class Membership:
             self.heartbeats.tick()
 
     def _heartbeat(self) -> Command:
-        options, log = self.options, self._log
+        options, log, fitness = self.options, self._log, self.fitness
         header = BrokerHeartbeatRequest(
             options.name.cluster,
             self._address,
@@ -266,9 +268,10 @@ class Membership:
             options.controller_heart_beat_timeout_ms,
             options.broker_election_priority,
             leased=True,
-            unfit=self.fitness.value or None,
+            unfit=None if fitness is Fitness.SLOW else fitness.value or None,
             standing=self._standing.value,
             sync_state_set_epoch=self._known_set_epoch,
+            slow=log.slow,
         )
         return new_request(RequestCode.BROKER_HEARTBEAT, header)
 
@@ -427,14 +430,20 @@ class Membership:
         fitness, told = self.fitness, self._told_fitness
         self._told_fitness = fitness
         if fitness is not told:
-            why = self._log.why_unfit or self._role_reason or "this broker is about to stop"
-            logger.warning("reported to the controllers: %s", why if fitness.value else "fit again")
+            logger.warning("reported to the controllers: %s", self._why(fitness))
             self.heartbeats.hasten()
             if self.stage is Stage.MEMBER:
                 self.look_soon()  # of damage they hear by a registration, before any heartbeat
         failed = fitness is Fitness.FAILED and self._service.is_master
         if failed and self.heartbeats.leader_is_java and not self._abstention.is_silent:
             self._decline(self._log.why_unfit)
+
+    def _why(self, fitness: Fitness) -> str:
+        if fitness is Fitness.FIT:
+            return "fit again"
+        if fitness is Fitness.SLOW:
+            return "the disk of the log is slow"
+        return self._log.why_unfit or self._role_reason or "this broker is about to stop"
 
     def _decline(self, reason: str) -> None:
         """Lead nothing in this epoch, and say so: another is elected, or this broker of a later

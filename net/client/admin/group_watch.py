@@ -36,6 +36,7 @@ CONTROLLER_ADDR: Final = "controllerAddr"
 EPOCH: Final = "haEpoch"
 STATE: Final = "haState"
 UNFIT: Final = "storeUnfit"
+SLOW: Final = "storeSlow"
 LEASE: Final = "haLease"
 MEMBERSHIP: Final = "haMembership"
 MEMBERS: Final = "haSyncStateSet"
@@ -360,6 +361,8 @@ def _state(found: Mapping[str, str]) -> str:
     parts = [found.get(STATE, ""), found.get("haReason", "")]
     if UNFIT in found:
         parts.append(f"takes no messages: {found[UNFIT]}")
+    elif found.get(SLOW) == "true":
+        parts.append("its disk is slow")
     if MEMBERS in found and found.get(LEASE) == "false":
         parts.append(NO_LEASE)
     if found.get(MASTER_WAITS):

@@ -75,11 +75,12 @@ class QueryDataVersionResponse:
 class BrokerHeartbeatRequest:
     """904. Only the first three matter to a name server; a controller reads the rest.
 
-    Four are ours, which a Java controller ignores. `leased`: as master it serves only under leases
+    Five are ours, which a Java controller ignores. `leased`: as master it serves only under leases
     granted in its reign. `standing`: 2 of the master of `epoch`, 1 of a member of its SyncStateSet,
     0 of a replica outside of it, as far as the broker learnt in this life. `unfit`: it takes no
     messages now, "full" until there is room or "failed", when it cannot be led either
-    (engine.types.Fitness). `syncStateSetEpoch`: of the newest set that it knows.
+    (engine.types.Fitness). `syncStateSetEpoch`: of the newest set that it knows. `slow`: whether
+    the broker's syncs take too long for sends; absent while that is unknown.
     """
 
     cluster_name: str
@@ -95,6 +96,7 @@ class BrokerHeartbeatRequest:
     unfit: str | None = None
     standing: Int32 | None = None
     sync_state_set_epoch: Int32 | None = None
+    slow: bool | None = None
 
 
 @dataclass(slots=True)

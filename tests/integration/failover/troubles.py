@@ -21,6 +21,8 @@ from interop.support.kills import SETTLED_S, KillTimes, judge, make_topic
 from interop.support.senders import Ledger, Senders, now_ms
 from tests.machine.shim import Machine, build
 
+from turbopump.engine.disk import sync_pace
+
 TOPIC = "Disks"
 MEMBERS = 3
 SENDERS = 4
@@ -65,6 +67,7 @@ def slow(sync_ms: int, where: str) -> Trouble:
         lambda machine: machine.slow(sync_ms),
         6.0 + 4 * sync_ms / 1000,
         kills=True,
+        elects=where == MASTER and sync_ms >= sync_pace.SLOW_MS,
     )
 
 

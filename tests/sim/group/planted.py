@@ -32,6 +32,7 @@ from turbopump.controller.requests import ControllerRequests
 from turbopump.controller.state import Group, GroupTables
 from turbopump.engine.disk.flush import DiskLane
 from turbopump.engine.later import Later
+from turbopump.engine.log.group_commit import GroupCommit
 from turbopump.namesrv.routes import RouteTable
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.header import read_header
@@ -194,6 +195,11 @@ def stops_with_its_lead(patch: Patch) -> None:
     patch.setattr(Membership, "has_heir", False)
 
 
+def slow_syncs_are_not_reported(patch: Patch) -> None:
+    """F22: a master whose disk takes seconds for each sync keeps its lead."""
+    patch.setattr(GroupCommit, "slow", property(lambda self: None))
+
+
 BUGS: dict[Plant, tuple[str, ...]] = {
     proposed_set_ignored: ("lost answers", "kill"),
     missing_member_does_not_count: ("partition", "kill"),
@@ -216,6 +222,7 @@ BUGS: dict[Plant, tuple[str, ...]] = {
     copies_are_believed: ("all controllers restored",),
     the_first_to_come_is_master: ("all controllers emptied", "partition"),
     ids_are_taken_over: ("all controllers emptied",),
+    slow_syncs_are_not_reported: ("a broker stays very slow",),
 }
 """Each with the faults that it needs, the first as the theme."""
 OF_STORIES: dict[Plant, Callable[[], None]] = {

@@ -39,6 +39,8 @@ class Alive:
     away: list[Heard] = field(default_factory=list)
     young: bool = False
     marked: dict[int, int] = field(default_factory=dict)
+    fast: set[int] = field(default_factory=set)
+    settled: bool = True
 
     def fresh(self, group: Group, broker_id: int) -> bool:
         return broker_id in self.ids
@@ -72,6 +74,12 @@ class Alive:
 
     def fitness(self, group: Group, broker_id: int) -> Fitness:
         return self.unfit.get(broker_id, Fitness.FIT)
+
+    def reports_fast(self, group: Group, broker_id: int) -> bool:
+        return broker_id in self.fast
+
+    def is_settled(self, group: Group) -> bool:
+        return self.settled
 
     def tell(
         self,
@@ -298,6 +306,7 @@ class Node:
         leased: bool | None = None,
         unfit: str | None = None,
         standing: int | None = None,
+        slow: bool | None = None,
     ) -> headers.BrokerHeartbeatResponse:
         later = self.beat_later(
             broker_id,
@@ -308,6 +317,7 @@ class Node:
             leased=leased,
             unfit=unfit,
             standing=standing,
+            slow=slow,
         )
         return answered(later)
 
@@ -322,6 +332,7 @@ class Node:
         leased: bool | None = None,
         unfit: str | None = None,
         standing: int | None = None,
+        slow: bool | None = None,
     ) -> Later[Command]:
         """One that may have to wait for an entry."""
         header = BrokerHeartbeatRequest(
@@ -336,6 +347,7 @@ class Node:
             leased=leased,
             unfit=unfit,
             standing=standing,
+            slow=slow,
         )
         number = broker_id if connection is None else connection
         return self.ask(RequestCode.BROKER_HEARTBEAT, header, connection=number)

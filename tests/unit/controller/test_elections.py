@@ -511,6 +511,13 @@ class TestWhoTakesNoWrites:
         leader.look()
         assert leader.group.master_id == 3
 
+    def test_a_slow_member_is_elected_before_a_full_one(self) -> None:
+        leader = set_up()
+        leader.live.ids = {2, 3}
+        leader.live.unfit = {2: Fitness.FULL, 3: Fitness.SLOW}
+        leader.look()
+        assert leader.group.master_id == 3
+
     def test_an_administrator_gets_a_full_one_and_no_failed_one(self) -> None:
         leader = set_up()
         leader.live.unfit = {2: Fitness.FULL, 3: Fitness.FAILED}

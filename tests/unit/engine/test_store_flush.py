@@ -363,7 +363,8 @@ class TestHangingSync:
             for later_ms in range(100, 4100, 100):
                 store.tick(NOW_MS + turn * 4000 + later_ms)
             held_disk.drain()
-        assert store.fitness is Fitness.FIT
+        assert store.fitness is Fitness.SLOW
+        assert (store.refusal(NOW_MS), store.why_unfit) == (None, ""), "it takes messages"
 
 
 class TestFitness:

@@ -16,6 +16,7 @@ from turbopump.broker.replication import (
     ReplicationStatus,
 )
 from turbopump.engine.log.epochs import Epochs
+from turbopump.engine.log.group_commit import GroupCommit
 from turbopump.engine.types import LogOffset
 from turbopump.net.ha.replica import State
 from turbopump.net.wire.codes import RequestCode
@@ -95,6 +96,17 @@ def test_a_store_that_takes_no_messages(admin: Any, scrape: Callable[[], Samples
     assert scrape()["turbopump_store_unfit"] == {(): 1}
     shown = admin.json(RequestCode.GET_BROKER_RUNTIME_INFO)["table"]
     assert "input/output error" in shown["storeUnfit"]
+
+
+def test_a_store_whose_disk_is_slow(
+    admin: Any, scrape: Callable[[], Samples], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert scrape()["turbopump_store_slow"] == {(): 0}
+    assert "storeSlow" not in admin.json(RequestCode.GET_BROKER_RUNTIME_INFO)["table"]
+    monkeypatch.setattr(GroupCommit, "slow", True)
+    found = scrape()
+    assert (found["turbopump_store_slow"], found["turbopump_store_unfit"]) == ({(): 1}, {(): 0})
+    assert admin.json(RequestCode.GET_BROKER_RUNTIME_INFO)["table"]["storeSlow"] == "true"
 
 
 def test_connections(admin: Any, scrape: Callable[[], Samples]) -> None:

@@ -16,6 +16,7 @@ from tests.unit.broker.ha.network import Group
 
 from turbopump.broker.ha.heir import HAND_OVER_MS, Heir
 from turbopump.engine.later import Later
+from turbopump.engine.log.group_commit import GroupCommit
 from turbopump.engine.types import Fitness, PutStatus, StoreError
 from turbopump.net.wire.codes import ResponseCode
 
@@ -171,6 +172,20 @@ class TestFitness:
             member.pass_time()
             assert unfit(member) == told
 
+    def test_a_slow_disk_is_reported_in_a_field_of_its_own(
+        self, make: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An older controller takes an unknown word in `unfit` for a failed store."""
+        member = master(make)
+        for slow in (True, False, None):
+            monkeypatch.setattr(GroupCommit, "slow", slow)
+            member.script.beats.clear()
+            member.pass_time(100 if slow else 1000)
+            said = None if slow is None else str(slow).lower()
+            assert member.script.beats[-1].fields.get("slow") == said
+            assert unfit(member) is None
+        assert member.broker.service.is_master
+
     def test_who_failed_asks_for_no_election(
         self, make: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -238,6 +253,16 @@ class TestHandingOver:
         assert sent == [PutStatus.PUT_OK]
         one.membership.on_notice(word(2, 2, set_epoch=3))
         assert not one.membership.has_heir
+
+    def test_a_master_with_a_slow_disk_hands_over_likewise(
+        self, make: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one, _two = pair(make)
+        monkeypatch.setattr(GroupCommit, "slow", True)
+        one.pass_time(1000)
+        assert unfit(one) is None and one.membership.has_heir
+        one.membership.retire()
+        assert unfit(one) == "stopping"
 
     def test_it_follows_nobody_then(self, make: Make) -> None:
         """The next one would take it into its set, and wait for its end with all sends."""

@@ -203,6 +203,12 @@ def test_a_store_that_takes_no_messages() -> None:
     ]
 
 
+def test_a_store_whose_disk_is_slow() -> None:
+    told = [(ONE, {**MASTER_TABLE, "storeSlow": "true"}), (TWO, REPLICA_TABLE)]
+    group = read_group(BrokerData("c", "b"), STATE, told)
+    assert [each.state for each in group.brokers] == ["its disk is slow", "TRANSFER"]
+
+
 def test_brokers_of_rocketmq() -> None:
     """They tell neither role nor confirm offset: the role is the controller's word."""
     table = {"commitLogMaxOffset": "1000", "haEpoch": "4"}

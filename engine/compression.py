@@ -19,8 +19,7 @@ COMPRESSION_ZLIB: Final = 0x300
 
 INFLATED_MAX: Final = 64 << 20
 """Maximum bytes of a decompressed body: sixteen times the largest body that a producer may send, so
-that a few hostile kilobytes do not fill the memory of a consumer.
-"""
+that a few hostile kilobytes do not fill the memory of a consumer."""
 
 _ZSTD_STEP: Final = 512
 """Compressed bytes of a step: at most 128 blocks, each of at most 128 KiB."""

@@ -16,22 +16,19 @@ SIZE_MAX: Final = 64 << 20
 """Maximum characters of a text: four times the largest frame, so that a large config file loads."""
 
 SLOW_MAX: Final = 100_000
-"""Maximum slow pieces of one text: beans as keys, and single-quoted texts that need escapes. Each
-takes the loop some 10 us, other forms beyond strict JSON a tenth of that.
-"""
+"""Maximum slow pieces of a text: beans as keys, and single-quoted texts that need escapes. Each
+takes the loop some 10 us, other forms beyond strict JSON a tenth of that."""
 
 DEPTH_MAX: Final = 200
 """Maximum nesting for reading and writing, so that every value that was read can be written again;
-RocketMQ's deepest body has 8 levels.
-"""
+RocketMQ's deepest body has 8 levels."""
 
 REFERENCES_MAX: Final = 10_000
-"""Maximum number of `$ref` members of one text."""
+"""Maximum number of `$ref` members of a text."""
 
 REFERENCE_TARGET_MAX: Final = 256
 """Maximum number of values inside the target of a `$ref`, so that references cannot multiply a
-text's size.
-"""
+text's size."""
 
 REFERENCE_TEXT_MAX: Final = 4096
 """Maximum characters of texts and keys inside the target of a `$ref`, for the same reason."""
@@ -205,7 +202,7 @@ def _is_deep(value: Any) -> bool:
 
 
 class _Slow:
-    """Budget of the pieces of one text that Python reads one by one."""
+    """Budget of the pieces of a text that Python reads one by one."""
 
     __slots__ = ("_left",)
 

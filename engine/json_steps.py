@@ -21,9 +21,8 @@ PIECE: Final = 32 << 10
 WRITTEN: Final = 32 << 10
 WRITTEN_TEXTS: Final = 256
 SMALL: Final = 32
-"""Limits of one written step: bytes, and number of texts of at most SMALL values each. A value
-takes some 300 ns.
-"""
+"""Limits of a written step: bytes, and number of texts of at most SMALL values each. A value takes
+some 300 ns."""
 
 SORTED: Final = 4_096
 """Keys sorted in one step, in 2 ms; sorted parts are merged while they are written."""
@@ -33,8 +32,7 @@ DEPTH_MAX: Final = 8
 
 REFERENCES_UP_TO: Final = 256 << 10
 """Maximum bytes of a text with `$ref`: its target may be anywhere, so the text is read at once.
-Only peers before RocketMQ 5 write references.
-"""
+Only peers before RocketMQ 5 write references."""
 
 T = TypeVar("T")
 
@@ -192,7 +190,7 @@ def _gather(done: BytesIO, texts: list[str], size_max: int) -> None:
 
 
 def sort(elements: Iterable[Any], key: Callable[[Any], Any] | None = None) -> Steps[list[Any]]:
-    """Sort in steps."""
+    """Sort as `sorted` does, in steps."""
     found: list[Any] = []
     for one in _in_order(list(elements), key):
         if one is not None:

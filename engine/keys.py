@@ -46,7 +46,7 @@ class Key:
     kind: Kind[Any]
     default: Any
     meaning: str
-    """One sentence about the key."""
+    """The description of the key, one sentence."""
     live: bool = False
     """Whether a running node takes a change: its parts read the value each time they use it."""
     rocketmq: str = ""

@@ -1,7 +1,7 @@
 """A value that arrives later, without a loop.
 
-Owns the one-shot callback cell that cores and handlers use instead of a future. It must never
-import asyncio or start anything.
+Owns the callback cell for a single value that cores and handlers use instead of a future. It must
+never import asyncio or start anything.
 
     waiting --resolve--> done
 """

@@ -35,7 +35,7 @@ replicated: it may lead, and its records are older than any epoch. A store that 
 may not lead (S1).
 
 Default HA (`plain`) has neither epochs nor confirmOffset: readers may read all of a replica's log.
-It has a mark of its own, which tells recovery that the log may end inside a record.
+It has a mark of its own, from which recovery knows that the log may end inside a record.
 
     replica --record_reign, reign--> master --to_replica--> replica
 
@@ -109,7 +109,7 @@ class Replicated(LogStanding):
     # Roles
 
     def to_replica(self, now_ms: int) -> None:
-        """Take no more messages. Pending sends fail with SERVICE_NOT_AVAILABLE, because their
+        """Stop taking messages. Pending sends fail with SERVICE_NOT_AVAILABLE, because their
         outcome is unknown."""
         self.is_master = False
         self._log.tail.refuse(NOT_MASTER, True)

@@ -54,7 +54,7 @@ class StoreStatistics:
 
     @property
     def total(self) -> Counters:
-        """The totals so far."""
+        """The totals since the store was opened."""
         if self.lane is not None:
             count, size = self.lane.take_totals()
             self._total.put_count += count

@@ -96,7 +96,7 @@ class Store(StoreReader):
     ) -> "Store":
         """Lock a store folder, recover it and make it writable; an empty folder becomes a store.
 
-        `steady_ms` is the monotonic clock, see `tick`; `delay_levels_ms` are those of
+        `steady_ms` is the monotonic clock, see `tick`; `delay_levels_ms` are the delays of
         messageDelayLevel; `is_batch_topic` recognizes topics with `queue.type=BatchCQ`. `watch`
         receives the progress of a long recovery several times a second, and may raise
         OpeningStopped: the next opening continues from there. Raises StoreError if the folder is
@@ -146,7 +146,7 @@ class Store(StoreReader):
 
     @property
     def damages(self) -> list[Damage]:
-        """All damaged places of the log, including those that an operator gave up."""
+        """All damaged places of the log, including places that an operator gave up."""
         return self._damage.places
 
     def check_log(self) -> list[Damage]:
@@ -184,7 +184,7 @@ class Store(StoreReader):
 
     @property
     def why_unfit(self) -> str:
-        """One sentence why the store is unfit, "" if it is fit."""
+        """Reason why the store is unfit, one sentence; "" if it is fit."""
         return why_unfit(self._parts, self._commit, self._retention)
 
     def append(self, message: NewMessage, now_ms: int) -> Appended:
@@ -283,9 +283,9 @@ class Store(StoreReader):
         return self._replicated
 
     def stand_alone(self, now_ms: int) -> None:
-        """Leave a replication group, or confirm that there is none: serve all of the log. A store
-        that was replicated serves and takes no bytes after confirmOffset until this call or until
-        its role is set. Raises StoreError."""
+        """Leave a replication group, or confirm that the store has no group: serve all of the log.
+        A store that was replicated serves and takes no bytes after confirmOffset until this call or
+        until its role is set. Raises StoreError."""
         assert self._replicated is None, "it is replicated"
         if self._log.tail.limit != UNLIMITED:
             Replicated(
@@ -294,8 +294,8 @@ class Store(StoreReader):
             self.pending.ask_for(1)
 
     def pulls(self, commit: Commit) -> Pulls:
-        """The native reader, used as long as the store is open; its results equal those of
-        `read`."""
+        """The native reader, used as long as the store is open; its results equal
+        the results of `read`."""
         pulls = make_pulls(self.config, self._log, self._queues, self._lookup, commit)
         self.statistics.pulls.append(pulls)
         return pulls
@@ -306,8 +306,8 @@ class Store(StoreReader):
         clock: Callable[[], int] | None = None,
         appended: Callable[[], None] = lambda: None,
     ) -> Lane:
-        """The native writer, used as long as the store is open; its appends equal those of
-        `append`.
+        """The native writer, used as long as the store is open; its appends have the same
+        results as `append`.
 
         `arrived` is called when queues have grown while the lane is `watched`: call `tell_arrivals`
         soon. `appended` is called under SYNC_FLUSH: call `commit` then. `clock` returns epoch
@@ -333,7 +333,7 @@ class Store(StoreReader):
         self._queues.table.close_slots()
 
     def timer_ground(self) -> TimerGround:
-        """Access for engine/timer/timer_batches.py, whose appends equal those of `append`."""
+        """Access for engine/timer/timer_batches.py, whose appends have the results of `append`."""
 
         def written(now_ms: int) -> None:
             self._note_append(now_ms)
@@ -379,8 +379,8 @@ class Store(StoreReader):
 
     def keep_from(self, log_offset: LogOffset) -> None:
         """Set where the first message lies that waits for its delivery time: removal by age spares
-        files from there on (keepWaitingMessages). Messages that begin to wait later lie later in
-        the log."""
+        that file and all later ones (keepWaitingMessages). Messages that begin to wait later lie
+        later in the log."""
         self._retention.waiting_from = log_offset
 
     @property
@@ -451,7 +451,7 @@ class Store(StoreReader):
         return None
 
     def _why_refused(self) -> str:
-        """One sentence for the sender and the log."""
+        """Reason of a refusal, one sentence for the sender and the log."""
         if self._closed:
             return "the store is closed"
         if self._log.tail.refusals & NOT_MASTER and self._damage.first is None:

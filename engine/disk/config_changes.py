@@ -26,14 +26,12 @@ logger = logging.getLogger(__name__)
 SUFFIX: Final = ".changes"
 SIZE_MIN: Final = 1 << 20
 """Bytes that are appended before X is written whole again. The limit of a larger X is its own size,
-so that the cost of a change does not grow with the table.
-"""
+so that the cost of a change does not grow with the table."""
 SIZE_MAX: Final = 32 << 20
 ZEROS_MIN: Final = 64 << 10
 """Minimum bytes of zeros after the changes. Writing over zeros and syncing touches only those
 blocks; growing a file waits for the file system's journal, and delays every file that is created
-meanwhile. Later the file has as many zeros as changes.
-"""
+meanwhile. Later the file has as many zeros as changes."""
 _MAGIC: Final = b"turbopump changes 1 "
 _RECORD: Final = struct.Struct(">II")  # size of the JSON text, checksum
 
@@ -48,7 +46,7 @@ def change(
     put: Mapping[str, Sequence[bytes]],
     gone: Mapping[str, Sequence[str]],
 ) -> bytes:
-    """The text of one change: members that are set as a whole (None: removed), and for members that
+    """The text of a change: members that are set as a whole (None: removed), and for members that
     are tables the rows to put, as `"name":{...}`, and the names of removed rows."""
     parts = []
     if absent := [name for name, value in members.items() if value is None]:
@@ -85,7 +83,7 @@ def _text(value: Any) -> bytes:
 
 
 class Changes:
-    """The changes of one file."""
+    """The changes of a file."""
 
     def __init__(self, files: Files, path: str) -> None:
         """`path` is the file that the changes belong to."""
@@ -99,7 +97,7 @@ class Changes:
         self._end = 0
         self._read = b""
         self.size = 0
-        """Bytes of the changes; 0 if there are none. Zeros follow them in the file, up to
+        """Bytes of the changes; 0 without changes. Zeros follow them in the file, up to
         `_end`."""
 
     def fits(self, size: int) -> bool:

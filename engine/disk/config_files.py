@@ -47,7 +47,7 @@ def pieces_of(value: Any) -> Iterator[bytes]:
 
 
 class ConfigFiles:
-    """The files of one folder."""
+    """The files of a folder."""
 
     def __init__(self, files: Files, folder: str) -> None:
         self._files = files

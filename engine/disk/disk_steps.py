@@ -14,9 +14,8 @@ from typing import Any
 from turbopump.engine.disk.files import Files
 
 Work = Callable[[], Any]
-"""One piece of work; raises OSError. It touches files and memory that the loop leaves alone
-meanwhile.
-"""
+"""A piece of work; raises OSError. The work touches files and memory that the loop leaves alone
+meanwhile."""
 Steps = Generator[Work, None, None]
 
 

@@ -24,8 +24,7 @@ RUN_S = 0.001
 """Seconds of Python work on a disk thread before the loop's thread gets a turn."""
 PAUSE_S = 0.000_1
 """Seconds that the loop's thread surely gets. The interpreter itself lets a thread run for 5 ms,
-and a waiting thread starts to wait again whenever the interpreter was free for a moment.
-"""
+and a waiting thread starts to wait again whenever the interpreter was free for a moment."""
 
 _disk_thread = threading.local()
 
@@ -141,7 +140,7 @@ class DiskLane:
 
 
 class _ThreadJob:
-    """One piece of work on its way through a disk thread."""
+    """A piece of work on its way through a disk thread."""
 
     __slots__ = ("_done", "_ran", "_result", "_work")
 
@@ -175,7 +174,7 @@ class _ThreadJob:
 
 
 class _SyncJob:
-    """The sync of one range on its way through the native thread."""
+    """The sync of a range on its way through the native thread."""
 
     __slots__ = ("_done", "_path", "_syncer")
 

@@ -411,7 +411,7 @@ def _naming(path: str) -> Iterator[None]:
 
 
 class _Syncs:
-    """The syncs of one node, counted per node: another node of the process may have a working
+    """The syncs of a node, counted per node: another node of the process may have a working
     disk."""
 
     def __init__(self) -> None:

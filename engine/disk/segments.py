@@ -123,7 +123,7 @@ class MappingPool:
 
 
 class Segments:
-    """The files of one folder: `count` of them, contiguous from byte `first`."""
+    """The files of a folder: `count` of them, contiguous from byte `first`."""
 
     __slots__ = ("count", "file_size", "first", "folder", "pool", "reserved")
 

@@ -13,8 +13,7 @@ from turbopump.engine.types import StoreError
 
 NAME_BYTES_MAX = 255
 """Maximum bytes of a name in a folder (Linux: NAME_MAX); RocketMQ's longest topics have as many
-characters.
-"""
+characters."""
 QUEUE_ID_MAX = (1 << 31) - 1
 
 
@@ -37,7 +36,7 @@ def topic_folder(folder: str, topic: str) -> str:
 
 
 def queue_folder(folder: str, topic: str, queue_id: int) -> str:
-    """The folder of one queue's files. Raises StoreError."""
+    """The folder of a queue's files. Raises StoreError."""
     if not 0 <= queue_id <= QUEUE_ID_MAX:
         raise StoreError(f"no folder can be named after queue {queue_id} of {topic[:80]!r}")
     return f"{topic_folder(folder, topic)}/{queue_id}"

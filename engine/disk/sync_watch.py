@@ -26,7 +26,7 @@ TICK_MAX_MS = 500
 
 
 class SyncWatch:
-    """Time limit of the syncs of one lane."""
+    """Time limit of the syncs of a lane."""
 
     def __init__(self, what: str, config: StoreConfig) -> None:
         """`what` names the synced data for the operator."""

@@ -57,7 +57,7 @@ class Damage:
 
 
 class LogDamage:
-    """The damaged places of one log, in order."""
+    """The damaged places of a log, in order."""
 
     def __init__(self, files: Files, root: str, log: CommitLog, disk: Disk) -> None:
         self._log = log
@@ -161,7 +161,7 @@ class LogDamage:
     # Looking
 
     def is_whole(self, log_offset: int, size: int) -> bool:
-        """Whether [log_offset, log_offset + size) of one file consists of whole records: lengths,
+        """Whether [log_offset, log_offset + size) of a file consists of whole records: lengths,
         body CRCs and the log offset stored in each record agree."""
         log = self._log
         base = log.segments.start_of(log_offset)

@@ -52,7 +52,7 @@ MARK_FILE = "replicated"
 PLAIN_MARK_FILE = "copied"
 """Default HA, which has no epoch list, appended bytes of another log."""
 WHOLE_MARK_FILE = "copiedWhole"
-"""The bytes copied from another log were whole records since the last start or the one before."""
+"""The bytes copied from another log were whole records since the last start or the start before."""
 
 
 class Trust(Enum):
@@ -79,7 +79,7 @@ class _Found:
 
 
 class EpochFile:
-    """The epoch list of one store and its files."""
+    """The epoch list of a store and its files."""
 
     def __init__(self, files: Files, path: str) -> None:
         """Make an unread list; use `open`."""

@@ -27,7 +27,7 @@ AGAIN_TICKS = 50
 
 
 class EpochKeeping:
-    """The epoch list of one store; `plain`: default HA, which has no epochs. Loop thread only."""
+    """The epoch list of a store; `plain`: default HA, which has no epochs. Loop thread only."""
 
     def __init__(
         self, files: Files, log: CommitLog, disk: Disk, steps: InTurn, marks: Marks, *, plain: bool

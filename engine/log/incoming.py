@@ -32,7 +32,7 @@ class Incoming:
 
     def __init__(self) -> None:
         self.sure = True
-        """Whether the log so far consists of whole records; if not, all bytes are written as they
+        """Whether the log consists of whole records; if not, all bytes are written as they
         come."""
         self.blocked = False
         """Whether the waiting bytes wait for the next file."""

@@ -10,7 +10,7 @@ from turbopump.engine.log.epoch_file import MARK_FILE, PLAIN_MARK_FILE, WHOLE_MA
 
 
 class Marks:
-    """The mark files of one store. All methods may raise OSError."""
+    """The mark files of a store. All methods may raise OSError."""
 
     def __init__(self, files: Files, root: str, plain: bool) -> None:
         self.whole: bool | None = None
@@ -37,7 +37,7 @@ class Marks:
             self._marked = True
 
     def lead(self) -> None:
-        """Mark a master's own records as whole, as those of a copy."""
+        """Mark a master's own records as whole, as is done for a copy's records."""
         if not self._plain or self._files.exists(f"{self._root}/{PLAIN_MARK_FILE}"):
             self.written(whole=True)
 

@@ -24,7 +24,7 @@ TICK_MAX_MS = 500  # longest time a wait can have lasted from one tick to the ne
 
 
 class NextFile:
-    """The next file of one log."""
+    """The next file of a log."""
 
     def __init__(self, files: Files, config: StoreConfig, disk: Disk, segments: Segments) -> None:
         self.lacks = False
@@ -49,7 +49,7 @@ class NextFile:
         return segments.end if segments.count else segments.start_of(end)
 
     def take(self, start: int) -> MappedFile | None:
-        """The file made ahead. If there is none, a disk thread makes it now; the caller does not
+        """The file made ahead. Without such a file a disk thread makes it now; the caller does not
         wait and refuses writes meanwhile."""
         if self.ready is None and not self._lane.busy:
             self._make(start)
@@ -135,6 +135,6 @@ class NextFile:
 
 
 def expect_syncs(config: StoreConfig, mapped: MappedFile, position: int) -> None:
-    """Under SYNC_FLUSH, advise random access: a sync then writes only the changed pages."""
+    """Advise random access under SYNC_FLUSH: a sync then writes only the changed pages."""
     if config.flush_disk_type is FlushMode.SYNC_FLUSH:
         mapped.expect_random(position)

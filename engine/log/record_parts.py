@@ -10,8 +10,7 @@ from turbopump.pyx.record import MAX_PROPERTIES, count_batch
 CRC_PROPERTY = b"__CRC32#"
 CRC_RESERVED = 20
 """Bytes of `__CRC32#` 0x01 ten digits 0x02 (RocketMQ: CommitLog.CRC32_RESERVED_LEN), and of a
-separator that may have to be added before it.
-"""
+separator that may have to be added before it."""
 BATCH_ELEMENT_FIXED = 22
 """Bytes of an element of a batch body without body and properties (remoting.md 9.4)."""
 

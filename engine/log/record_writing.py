@@ -19,8 +19,7 @@ from turbopump.pyx.region import Region
 
 Write = Callable[[Region, int, int], list[int] | int]
 """Function that writes at a position of a file's memory, for a log offset. Returns the sizes of the
-records, or a negative number if there is no room, and then nothing was written.
-"""
+records, or a negative number if there is no room, and then nothing was written."""
 
 
 def one_record(

@@ -26,7 +26,7 @@ WARM_STEP = 4 << 20
 
 
 class LogWarming:
-    """The warm pages of one log."""
+    """The warm pages of a log."""
 
     def __init__(
         self, disk: Disk, file_size: int, file_at: Callable[[int], tuple[MappedFile | None, int]]

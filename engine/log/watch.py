@@ -21,7 +21,7 @@ Found = dict[str, int]
 
 
 class LogWatch:
-    """One check of the log's files. The log may roll and lose its oldest files meanwhile, but must
+    """A check of the log's files. The log may roll and lose its oldest files meanwhile, but must
     not be cut."""
 
     def __init__(self, log: CommitLog) -> None:

@@ -24,7 +24,7 @@ from turbopump.engine.upkeep.rounds import DirtyFiles, SyncRound
 
 logger = logging.getLogger(__name__)
 
-# After a crash at most this part of the log is dispatched again, beyond the bytes of one thorough
+# After a crash at most this part of the log is dispatched again, beyond the bytes of a thorough
 # interval: a fraction of a second.
 ROUND_BYTES = 256 << 20
 
@@ -32,7 +32,7 @@ Done = Callable[[OSError | None], None]
 
 
 class Checkpointer:
-    """Writes the checkpoint of one store; at most one round is under way."""
+    """Writes the checkpoint of a store; at most one round is under way."""
 
     def __init__(self, parts: QueueParts, disk: Disk, dispatcher: LogDispatcher) -> None:
         self.checkpoint = Checkpoint()
@@ -173,7 +173,7 @@ class Checkpointer:
         return not self._lane.busy and not self.held
 
     def reserve(self, reserved: bool) -> None:
-        """For a cut of the log: begin no round, and call no `ready` of `hold`, until
+        """Begin no round for a cut of the log, and call no `ready` of `hold`, until
         `reserve(False)`."""
         self._reserved = reserved
         if not reserved and not self._lane.busy:
@@ -264,7 +264,7 @@ class Checkpointer:
         self._lane.finish()
 
     def _is_news(self) -> bool:
-        """Whether a new checkpoint would cover more than the one on the disk."""
+        """Whether a new checkpoint would cover more than the checkpoint on the disk."""
         if self._waiting is not None and self._waiting.queues <= self._log.flushed:
             return True
         if self.confirm is not None and self.confirm != self.checkpoint.confirm_offset:

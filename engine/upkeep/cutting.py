@@ -32,7 +32,7 @@ Ended = OSError | StoreError | None
 
 
 class Cutting:
-    """The cuts of one store, one at a time. Loop thread only."""
+    """The cuts of a store, one at a time. Loop thread only."""
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ def ages_of(files: Files, paths: Sequence[str]) -> dict[str, int | None]:
 
 
 class DiskUse:
-    """The disk usage of one store. Loop thread only; a disk thread does the asking."""
+    """The disk usage of a store. Loop thread only; a disk thread does the asking."""
 
     def __init__(self, files: Files, config: StoreConfig, disk: Disk, room: Room) -> None:
         """`room` is the answer of the disk when the store was opened."""

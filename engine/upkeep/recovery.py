@@ -125,8 +125,8 @@ def _load(parts: StoreParts) -> None:
             f"{log.segments.path(behind[0])} exists"
         )
     parts.batches.load()
-    # Window 4: a queue file is missing between others, or is short: its units and those of later
-    # files are rebuilt from the log.
+    # Window 4: a queue file is missing between others, or is short: its units and the units of
+    # later files are rebuilt from the log.
     marks = parts.checkpointer.checkpoint.marks
     durable_end = LogOffset(log.segments.end)
     if marks is not None and marks.queues >= log.min:
@@ -407,7 +407,7 @@ def _queues_from(parts: StoreParts, plan: RecoveryPlan, saved: Checkpoint) -> Lo
     # of a RocketMQ broker are taken as they are; a store that lost its checkpoint may have lost
     # more.
     trusted = trusted and not parts.queues.lacking and not saved.damaged
-    # Age removes the first files of queues only together with those of the log.
+    # Age removes the first files of queues only together with files of the log.
     log_min, removed = (marks.log_min, marks.first_units) if marks is not None else (0, 0)
     if parts.log.min <= log_min and parts.queues.first_units() > removed:
         trusted = False
@@ -466,7 +466,7 @@ def _whole_index_files(parts: StoreParts, saved: Checkpoint, clean: bool) -> int
     """
     index, marks = parts.index, saved.marks
     if index is None or index.bad:
-        # The records of a file with an invalid header may lie between those of other files.
+        # The records of a file with an invalid header may lie between records of other files.
         return 0
     if marks is None and clean:
         return len(index.parts)

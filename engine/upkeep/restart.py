@@ -81,7 +81,7 @@ def finish(files: Files, config: StoreConfig) -> None:
 
 
 def finish_pending(files: Files, config: StoreConfig) -> None:
-    """At a start: finish an interrupted restart. Raises OSError."""
+    """Finish an interrupted restart when the store is opened. Raises OSError."""
     if files.exists(f"{config.root}/{MARK_FILE}"):
         logger.warning("the store was being emptied: the rest is removed")
         finish(files, config)

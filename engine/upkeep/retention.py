@@ -70,7 +70,7 @@ class Retention:
         self._following: deque[ConsumeQueue] = deque()
         self._stuck = False
         self.turn = InTurn(disk)
-        """Removals, one after the other, including those of topics."""
+        """Removals, one after the other, including removals of topics."""
 
     @property
     def room(self) -> Room:
@@ -203,8 +203,8 @@ class Retention:
         self._left = [path for path in self._left if not path.startswith(tuple(folders))]
 
     def wait(self) -> None:
-        """Block until the removals under way are done, including those of topics: their names may
-        be used again."""
+        """Block until the removals under way are done, including removals of topics: their names
+        may be used again."""
         while self.turn.busy or self._checkpointer.held:
             self._checkpointer.wait()
             self.turn.finish()
@@ -257,7 +257,7 @@ class Retention:
         return (self._config.keep_waiting_mbytes_max << 20) // self._log.file_size
 
     def _expired_files(self, now_ms: int, ages: Mapping[str, int | None]) -> int:
-        """Number of the oldest files that are over fileReservedTime."""
+        """Number of the oldest files that are older than fileReservedTime."""
         segments, count = self._log.segments, 0
         reserved_ms = self._config.file_reserved_time_hours * HOUR_MS
         for start in segments.starts()[:-1]:

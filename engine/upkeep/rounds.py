@@ -1,4 +1,4 @@
-"""Derived files that are not durable yet, and the plan of one pass that syncs them.
+"""Derived files that are not durable yet, and the plan of a pass that syncs them.
 
 Owns the dirty queues. It must never sync, nor write a checkpoint: it returns a plan with the marks
 that hold after the sync. Loop thread only.
@@ -20,7 +20,7 @@ PAGE_SIZE = 4096
 
 @dataclass(slots=True)
 class SyncRound:
-    """One pass over the dirty files: planned on the loop, synced on a disk thread, noted on the
+    """A pass over the dirty files: planned on the loop, synced on a disk thread, noted on the
     loop."""
 
     marks: DurableMarks
@@ -38,7 +38,7 @@ class SyncRound:
 
 
 class DirtyFiles:
-    """The dirty queues of one store."""
+    """The dirty queues of a store."""
 
     def __init__(self, parts: QueueParts, dispatcher: LogDispatcher) -> None:
         self._parts = parts

@@ -21,7 +21,7 @@ from turbopump.pyx.tail import UNLIMITED
 
 
 class LogStanding:
-    """The state of one store."""
+    """The state of a store."""
 
     def __init__(
         self, parts: StoreParts, commit: GroupCommit, retention: Retention, plain: bool
@@ -86,7 +86,7 @@ class LogStanding:
 
     @property
     def why_unfit(self) -> str:
-        """One sentence why the store is unfit, "" if it is fit."""
+        """Reason why the store is unfit, one sentence; "" if it is fit."""
         if not (self.plain or self._kept.file.may_lead):
             return self._kept.file.reason
         return why_unfit(self._parts, self._commit, self._retention)
@@ -103,7 +103,7 @@ class LogStanding:
 
     @property
     def is_slow(self) -> bool:
-        """Whether the disk lags so much that the store should take no more bytes for now."""
+        """Whether the disk lags too far for the store to take further bytes now."""
         return self.is_blocked or self._commit.is_slow()
 
     @property

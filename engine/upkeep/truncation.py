@@ -97,8 +97,8 @@ def last_timestamp_before(log: CommitLog, damage: LogDamage, log_offset: LogOffs
 
 
 def timestamp_before(log: CommitLog, damage: LogDamage, log_offset: LogOffset) -> int:
-    """Store time of the last record that ends at `log_offset` or before, 0 if there is none. Raises
-    StoreError if `log_offset` is not a record boundary."""
+    """Store time of the last record that ends at `log_offset` or before, 0 without such a record.
+    Raises StoreError if `log_offset` is not a record boundary."""
     start, known_ms = log.segments.start_of(log_offset), 0
     tail = log.tail
     if start < tail.dispatched <= log_offset and tail.dispatched_timestamp_ms > 0:
@@ -116,7 +116,7 @@ def timestamp_before(log: CommitLog, damage: LogDamage, log_offset: LogOffset) -
 
 
 def _walk(log: CommitLog, damage: LogDamage, start: int, until: int) -> tuple[int, int]:
-    """Walk the records of one file. Returns (log offset where the walk ended, store time of the
+    """Walk the records of a file. Returns (log offset where the walk ended, store time of the
     last record or 0)."""
     at, timestamp_ms = start, 0
     if start >= until:

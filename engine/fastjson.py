@@ -212,7 +212,9 @@ class _Slow:
     def spend(self) -> None:
         self._left -= 1
         if self._left < 0:
-            raise ValueError(f"JSON has over {SLOW_MAX} beans as keys or texts to quote anew")
+            raise ValueError(
+                f"JSON has over {SLOW_MAX} bean keys or single-quoted texts with escapes"
+            )
 
 
 def _load_loose(text: str) -> Any:

@@ -91,7 +91,7 @@ def load(text: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Any]:
     pieces = _Pieces(text, bounds)
     value, end = yield from pieces.container(begin, 0)
     if text[end:].strip():
-        raise ValueError("JSON has something behind its end")
+        raise ValueError("JSON has text after its end")
     return value
 
 
@@ -150,7 +150,7 @@ class _Pieces:
         self._containers -= containers
         self._values -= commas
         if self._containers < 0 or self._values < 0:
-            raise ValueError("JSON has more values than are read of a peer")
+            raise ValueError("JSON has more values than a peer may send")
 
 
 def _add(found: Any, more: Any) -> None:

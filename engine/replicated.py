@@ -370,7 +370,7 @@ class Replicated(LogStanding):
         durable. Offsets of queues with messages in this log are ignored."""
         told: Later[Ended] = Later()
         if self._cutting.busy:
-            told.resolve(StoreError("counts of queues are of a log that is being cut"))
+            told.resolve(StoreError("queue counts cannot be taken while the log is being cut"))
         else:
             self._steps.run(self._counts.taking(counts, self._log.end), told.resolve)
         return told
@@ -436,7 +436,7 @@ class Replicated(LogStanding):
         try:
             self._check_usable()
             if self.is_master:
-                raise StoreError("a master's log is not cut, nor does it begin anew")
+                raise StoreError("a master's log can be neither cut nor restarted")
         except StoreError as error:
             told.resolve(error)
             return told

@@ -162,7 +162,9 @@ class Changes:
         data = memoryview(self._files.read(self.path))
         head = _MAGIC + digest + b"\n"
         if data[: len(head)] != head:
-            logger.info("%s: not of the file that is there: passed over", self.path)
+            logger.info(
+                "%s is ignored: its changes belong to another content of the file", self.path
+            )
             return []
         self._said_of = digest
         found, at, checksum = [], len(head), zlib.crc32(head)

@@ -83,13 +83,13 @@ class ConfigFiles:
                 raise StoreError(f"{path} cannot be read: {error}") from error
             if not text.strip(b"\0 \t\r\n"):
                 if is_there:
-                    logger.warning("%s holds nothing", path)
+                    logger.warning("%s is empty", path)
                     empty.append(path)
                 continue
             try:
                 value = fastjson.loads(text)
                 if value is None:
-                    raise ValueError("it says null")
+                    raise ValueError("its value is null")
             except ValueError as error:
                 logger.warning("%s is damaged: %s", path, error)
                 damaged = damaged or path
@@ -195,7 +195,7 @@ class ConfigFiles:
         except OSError as error:
             # A read-only file system cannot hold a half-written file.
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-                raise StoreError(f"{path} cannot be opened for good: {error}") from error
+                raise StoreError(f"{path} cannot be made durable: {error}") from error
 
     def _restored(self, name: str) -> None:
         """Move a damaged file aside: the next save must not make it the backup."""

@@ -343,7 +343,7 @@ class CommitLog:
             if path:
                 self.files.remove(path)
         except OSError as error:
-            logger.warning("an unused log file stays: %s", error)
+            logger.warning("an unused log file could not be removed: %s", error)
 
     def _store_ms(self, topic: str, now_ms: int) -> int:
         """Store time of a new record. Store times ascend, because searches by time need that. A

@@ -95,7 +95,7 @@ class LogDamage:
         for place in self.places:
             inside = self._log.min <= place.log_offset < self._log.end
             if not inside or self._fault(place.log_offset) == WHOLE:
-                logger.warning("no longer so: %s", place)
+                logger.warning("the record is removed or whole again: %s", place)
                 del self._places[place.log_offset]
             elif not place.given_up:
                 logger.error("writes are refused: %s", place)
@@ -111,7 +111,7 @@ class LogDamage:
         end = resume_at(log, log_offset, log.end)
         path, position = log.segments.path(start), log_offset - start
         place = Damage(LogOffset(log_offset), end, path, position, reason)
-        logger.error("%s; it is not served, and writes are refused from now on", place)
+        logger.error("%s; the record is not served, and writes are refused", place)
         if len(self._places) < PLACES_MAX:
             self._places[log_offset] = place
             self._changed()
@@ -184,8 +184,8 @@ class LogDamage:
             self.note(log_offset, reason)
         else:
             logger.error(
-                "a queue unit or index entry points to log offset %d, size %d: no such record is "
-                "there, it is passed over",
+                "a queue unit or index entry points to log offset %d, size %d, where no such "
+                "record is: the entry is skipped",
                 log_offset,
                 size,
             )
@@ -324,5 +324,5 @@ def _from_json(value: dict[str, Any]) -> Damage:
     place = Damage(**value)
     numbers = (place.log_offset, place.end, place.position)
     if not all(isinstance(number, int) and number >= 0 for number in numbers):
-        raise ValueError(f"{value} is no place")
+        raise ValueError(f"{value} is not a damaged place")
     return place

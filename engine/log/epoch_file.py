@@ -264,7 +264,10 @@ class EpochFile:
         if len(self.epochs) < len(epochs):
             self.lost_from = epochs.entries[-1].start
             logger.warning(
-                "%s: the log ends at %d, an epoch began at %d", self._path, log_end, self.lost_from
+                "%s: the log ends at %d, dropped the epoch that began at %d",
+                self._path,
+                log_end,
+                self.lost_from,
             )
         if self.epochs.entries:
             self.trust = Trust.WHOLE
@@ -279,7 +282,12 @@ class EpochFile:
             last = found.backup.entries[-1].start
             self._proven_end = LogOffset(max(log_min, min(last, log_end)))
             self.epochs = found.backup.cut(self._proven_end)
-        logger.error("%s; believed up to %d of %d", self.reason, self._proven_end, log_end)
+        logger.error(
+            "%s; the list is valid up to log offset %d of %d",
+            self.reason,
+            self._proven_end,
+            log_end,
+        )
 
     def _read_lines(self) -> tuple[int, Epochs, int] | None:
         path = self._path + epoch_lines.SUFFIX

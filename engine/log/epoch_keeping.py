@@ -44,7 +44,7 @@ class EpochKeeping:
         try:
             marks.begin(listed=bool(self.epochs.entries))
         except OSError as error:
-            raise StoreError(f"the store cannot be one of a group: {error}") from error
+            raise StoreError(f"the store cannot join a replication group: {error}") from error
 
     @property
     def epochs(self) -> Epochs:
@@ -157,7 +157,9 @@ class EpochKeeping:
                 took()
             else:
                 self._pause = AGAIN_TICKS
-                logger.warning("the epoch file lacks the last change for now: %s", error)
+                logger.warning(
+                    "the epoch file could not be updated, the next attempt follows: %s", error
+                )
 
         self._lane.submit(work, done)
 
@@ -175,7 +177,9 @@ class EpochKeeping:
 
         def done(error: OSError | None) -> None:
             if error is not None:
-                logger.warning("epochs before %d stay: %s", log_min, error)
+                logger.warning(
+                    "epochs before log offset %d could not be removed: %s", log_min, error
+                )
             else:
                 self.file.took(epochs)
 

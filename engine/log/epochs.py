@@ -150,7 +150,7 @@ def decode(text: bytes) -> tuple[Epochs, list[bytes]]:
         raise EpochsDamaged("it is cut short")
     for number in lines[:2]:
         if not NUMBER.fullmatch(number):
-            raise EpochsDamaged(f"{number[:20]!r} is no number")
+            raise EpochsDamaged(f"{number[:20]!r} is not a number")
     count, checksum = int(lines[0]), int(lines[1])
     found = [(line, ENTRY.fullmatch(line)) for line in lines[2:-1]]
     pairs = [(int(match[1]), int(match[2])) for _line, match in found if match]

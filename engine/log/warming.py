@@ -69,7 +69,7 @@ class LogWarming:
 
         def done(result: OSError | None) -> None:
             if isinstance(result, OSError):
-                logger.warning("the log cannot be warmed: %s", result)
+                logger.warning("pages of the log could not be made present: %s", result)
                 return
             self._warm = max(self._warm, stop)
             if self._warm < until:

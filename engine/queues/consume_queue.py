@@ -266,7 +266,7 @@ class ConsumeQueues(ConsumeQueueFiles):
             log_offset = _first_log_offset(mapped.region, self.file_size)
             mapped.close()
             if 0 <= log_offset < log_end:
-                logger.warning("%s is of a deleted topic: removed", path)
+                logger.warning("%s belongs to a deleted topic: removed", path)
                 self.files.remove(path)
         self.files.sync_folder(folder)
 

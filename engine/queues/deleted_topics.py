@@ -38,7 +38,7 @@ class DeletedTopics:
         ends = value.get(MEMBER, {}) if isinstance(value, dict) else {}
         times = value.get(TIMES, {}) if isinstance(value, dict) else {}
         if not all(isinstance(number, int) for number in (*ends.values(), *times.values())):
-            raise StoreError(f"{FILE_NAME} holds something else than log offsets and times")
+            raise StoreError(f"{FILE_NAME} has values that are not log offsets or times")
         self._ends, self._times = dict(ends), dict(times)
 
     def end(self, topic: str) -> int:

@@ -49,7 +49,7 @@ class QueueCounts:
             self._log_end = int(value["logEnd"])
             self.wanted = bool(value["wanted"])
         except (KeyError, TypeError, ValueError) as error:
-            raise StoreError(f"{FILE_NAME} holds something else than counts: {error}") from None
+            raise StoreError(f"{FILE_NAME} has values that are not counts: {error}") from None
 
     def forgetting(self, *, wanted: bool) -> Steps:
         """Drop all counts because the log begins again. Raises OSError."""
@@ -120,6 +120,6 @@ def read_counts(value: Any) -> Counts:
         if left < 0:
             raise ValueError(f"more than {COUNTS_MAX} queues")
         if not is_folder_name(topic) or not all(0 <= n < 1 << 31 for n in of):
-            raise ValueError(f"no queues of a topic: {topic[:80]!r}")
+            raise ValueError(f"invalid queues of topic {topic[:80]!r}")
         counts[topic] = {queue_id: count for queue_id, count in of.items() if count > 0}
     return counts

@@ -59,7 +59,7 @@ class TimerCheckpoint(NamedTuple):
 def decode(data: bytes | bytearray | memoryview) -> TimerCheckpoint:
     """Parse the file's bytes or a response. Raises ValueError if they are not a checkpoint."""
     if len(data) < _OLD_SIZE:
-        raise ValueError(f"{len(data)} bytes are no checkpoint of timers")
+        raise ValueError(f"{len(data)} bytes are not a checkpoint of timers")
     padded = bytes(data[: _NUMBERS.size]).ljust(_NUMBERS.size, b"\0")
     read_ms, position, queued, master, *version = _NUMBERS.unpack(padded)
     if min(read_ms, position, queued, master, *version) < 0:

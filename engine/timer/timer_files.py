@@ -98,7 +98,7 @@ class TimerFiles:
         void = log.load(check.log_position)
         if not log.segments.count:
             if check.log_position:
-                logger.warning("there is no timer log: it is made anew from the queue")
+                logger.warning("the timer log is missing: it is rebuilt from the queue")
                 self.queue_offset = self._store.min_queue_offset(TIMER_TOPIC, 0)
             self._wheel_file = self._open_wheel()
             if self._wheel_file is not None:
@@ -174,7 +174,7 @@ class TimerFiles:
             if changed:
                 log.mark_changed(base)
         if is_crowded:
-            logger.warning("slots are shorter now: the timer wheel is made anew from the queue")
+            logger.warning("slots are shorter now: the timer wheel is rebuilt from the queue")
             self._remove_wheel()
             mapped = self._wheel_file = self._make_wheel()
             self._wheel = Wheel(mapped.region, self._config.timer_precision_ms)

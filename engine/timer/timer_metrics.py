@@ -96,7 +96,7 @@ class TimerMetrics:
             members = one if isinstance(one, dict) else {}
             count, time_ms = members.get(_COUNT), members.get(_TIME, 0)
             if type(count) is not int or type(time_ms) is not int or abs(count) > 1 << 62:
-                raise StoreError(f"the timers of topic {topic[:80]!r} are no number")
+                raise StoreError(f"the timers of topic {topic[:80]!r} are not a number")
             found[topic] = count, time_ms
         self._topics = found
         self.changes += 1

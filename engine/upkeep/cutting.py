@@ -102,7 +102,7 @@ class Cutting:
             yield from self._counts.forgetting(wanted=False)
         except OSError as error:
             self._commit.fail(error)
-            raise StoreError(f"the log cannot begin anew: {error}") from error
+            raise StoreError(f"the log cannot be restarted: {error}") from error
         emptied()
 
     def _run(self, steps: Steps, size: int) -> Later[Ended]:

@@ -104,7 +104,7 @@ class DiskUse:
         was_failed, self.failed = self.failed, isinstance(answer, OSError)
         if isinstance(answer, OSError):
             if not was_failed:
-                logger.warning("the disk does not say how much of it is used: %s", answer)
+                logger.warning("the usage of the disk is unknown: %s", answer)
             return
         self.room = replace(answer, modified_ms={}) if self._is_void else answer
         self._is_new, self._owed, self._silent_ms = True, False, 0

@@ -205,10 +205,10 @@ def _survey(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> 
         raise StoreError(
             f"the commit log was durable up to {marks.log}, but its last file is "
             f"{log.segments.path(log.segments.last)}: later ones are missing. Without "
-            f"{parts.config.root}/{checkpoints.FILE_NAME} the store opens with what is left"
+            f"{parts.config.root}/{checkpoints.FILE_NAME} the store opens with the remaining files"
         )
     if marks is not None and marks.log < log.segments.first:
-        logger.warning("the checkpoint is older than the log: it is not used")
+        logger.warning("the checkpoint is ignored: it is older than the log")
         marks = None
     elif clean and marks is not None and marks.log_min < log.min:
         # Not removed by age, because retention also moves `log_min` in the checkpoint. The records
@@ -326,7 +326,7 @@ def _execute(
     if _known_clean(plan, saved):
         log.drop_files_behind(end)
     elif log.truncate(end):
-        logger.warning("bytes behind the end of the log at %d were cleared", end)
+        logger.warning("bytes after the end of the log at %d were zeroed", end)
     if not plan.clean:
         _sync_tail(log, plan.scan)
     # The last record may be of a delayed message, whose time is earlier (CommitLog.append).

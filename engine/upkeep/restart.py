@@ -38,14 +38,14 @@ def steps_of_restart(parts: StoreParts, commit: GroupCommit, retention: Retentio
     withdrawn = commit.withdraw(LogOffset(-1), PutStatus.SERVICE_NOT_AVAILABLE)
     try:
         if commit.failed is not None:
-            raise StoreError(f"the log cannot begin anew: {commit.failed}")
+            raise StoreError(f"the log cannot be restarted: {commit.failed}")
         yield partial(_mark, files, config)
         clamp = _forget(parts)
         retention.forget()
         yield clamp
         yield partial(finish, files, config)
         yield from parts.checkpointer.finishing()
-        logger.info("the log begins anew")
+        logger.info("the log was restarted: it is empty")
         commit.resume(0)
     finally:
         commit.pending.answer(withdrawn)

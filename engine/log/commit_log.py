@@ -200,7 +200,8 @@ class CommitLog:
 
     def mark(self, boundary: LogOffset) -> LogOffset:
         """Record boundary for the checkpoint: all bytes before it are durable, and recovery starts
-        its scan there. `boundary` is a record boundary that will be returned once it is flushed."""
+        its scan there. `boundary` is a record boundary, which a later call may return once it is
+        flushed."""
         if self.flushed >= self._raw_end:
             self._is_raw = False
         if not self._is_raw:

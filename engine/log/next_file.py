@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 # that hardly grows takes no blocks ahead. A log of small files has its next file at once.
 AHEAD_MIN = 32 << 20
 AHEAD_TICKS = 50
-TICK_MAX_MS = 500  # longest time a wait can have lasted from one tick to the next
+TICK_MAX_MS = 500  # maximum wait counted from one tick to the next
 
 
 class NextFile:

@@ -282,12 +282,12 @@ def _behind_damage(
     that it was durable.
 
     Window 12: such a record must not be taken for a torn one, because the cut would remove all
-    later records, acknowledged or not. Records before our own mark are not walked here; records
-    after it were not provably durable. Proofs are needed for places already known as damaged, and
-    for stores without a mark. After a clean stop, neither queues nor files continue after the end
-    of the log, so either of them is a proof. Otherwise RocketMQ's checkpoint may prove that a later
-    record is durable. (Records of an earlier use of the file, which RocketMQ leaves after the end,
-    are older than the records before them.)
+    later records, acknowledged or not. Records before our own mark are not walked here. After it,
+    only a place already in the list of damaged places was surely durable. A store without our mark
+    has two other proofs. After a clean stop, neither queues nor files continue after the end of the
+    log, so a unit or a file there is a proof. After any other stop, RocketMQ's checkpoint may prove
+    that a later record is durable. (Records of an earlier use of the file, which RocketMQ leaves
+    after the end, are older than the records before them.)
     """
     log, marks = parts.log, saved.marks
     known = parts.damage.known_end(scan.end) is not None

@@ -96,7 +96,7 @@ def check_readable(text: str) -> None:
 
 def _check_size(text: str) -> None:
     if len(text) > SIZE_MAX:
-        raise ValueError(f"JSON text of {len(text)} characters exceeds {SIZE_MAX}")
+        raise ValueError(f"JSON text of {len(text)} characters, over {SIZE_MAX}")
 
 
 def dumps(value: Any, *, pretty: bool = False, depth: int = 0) -> str:

@@ -1,8 +1,7 @@
-"""The bodies of messages decompressed, as their sys_flag says.
+"""Decompression of message bodies by their sys_flag.
 
-Owns the kinds of compression and the bound of what they may become. It must never keep a body, nor
-need a package that is not there before a body needs it. Called by net/wire/message.py for clients
-and by spark/ for exports.
+Owns the kinds of compression and the maximum size of a decompressed body. It must never keep a
+body, nor require a package before a body needs it.
 """
 
 import zlib
@@ -19,23 +18,23 @@ COMPRESSION_ZSTD: Final = 0x200
 COMPRESSION_ZLIB: Final = 0x300
 
 INFLATED_MAX: Final = 64 << 20
-"""Bytes of a decompressed body: sixteen times the largest body that a producer may send, so that a
-few hostile kilobytes do not fill the memory of a consumer."""
+"""Maximum bytes of a decompressed body: sixteen times the largest body that a producer may send, so
+that a few hostile kilobytes do not fill the memory of a consumer."""
 
 _ZSTD_STEP: Final = 512
 """Compressed bytes of a step: at most 128 blocks, each of at most 128 KiB."""
 
 
 class BadCompression(ValueError):
-    """A body is not what its sys_flag says."""
+    """A body is not in the format that its sys_flag names."""
 
 
 class CompressionMissing(TurbopumpError, RuntimeError):
-    """A body is compressed by a package that is not installed."""
+    """A body needs a package for decompression that is not installed."""
 
 
 def plain_body(sys_flag: int, body: bytes) -> bytes:
-    """A body decompressed as its sys_flag says; raises BadCompression or CompressionMissing."""
+    """Decompress a body by its sys_flag. Raises BadCompression or CompressionMissing."""
     if not sys_flag & COMPRESSED_FLAG or not body:
         return body
     kind = sys_flag & COMPRESSION_TYPE_MASK
@@ -83,7 +82,7 @@ def _inflate_zstd(body: bytes) -> bytes:
     pieces: list[bytes] = []
     size = 0
     try:
-        # In steps, because it has no output limit and a frame may announce any size.
+        # In steps, because the decompressor has no output limit and a frame may announce any size.
         for at in range(0, len(body), _ZSTD_STEP):
             piece: bytes = inflater.decompress(body[at : at + _ZSTD_STEP])
             pieces.append(piece)

@@ -1,7 +1,7 @@
 """The settings of a store, under RocketMQ's names and with its defaults.
 
 Owns `StoreConfig`, which declares the keys of a store. It must never read a file or the
-environment. Called by the broker's configuration, the store and the inspecting tools.
+environment.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ BATCH_UNIT_SIZE = 46
 INDEX_HEADER_SIZE = 40
 LOG_FILE_SIZE = 1 << 30
 EPOCH_FILE = "epochFileCheckpoint"
-# Below this a file cannot hold the filler that ends it; RocketMQ never writes smaller ones.
+# A smaller file cannot hold the filler that ends it; RocketMQ never writes smaller ones.
 MIN_COMMIT_LOG_FILE = 4096
 
 
@@ -70,9 +70,9 @@ HOURS: Final = Kind(_HOURS, _delete_when)
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """All that shapes a store (RocketMQ: store/config/MessageStoreConfig); `follow` changes it.
+    """The settings of a store (RocketMQ: store/config/MessageStoreConfig); `follow` changes them.
 
-    Raises StoreError, naming the key, where a value cannot work at all.
+    Raises StoreError, naming the key, if a value can never work.
     """
 
     root: str = key(
@@ -150,28 +150,28 @@ class StoreConfig:
         "flushCommitLogLeastPages",
         ANY,
         4,
-        "Pages of 4 KiB below which such a sync waits for more.",
+        "Number of unsynced 4 KiB pages below which such a sync is delayed.",
         live=True,
     )
     flush_commit_log_thorough_interval_ms: int = key(
         "flushCommitLogThoroughInterval",
         ANY,
         10_000,
-        "Milliseconds after which such a sync waits no longer.",
+        "Milliseconds after which such a sync is not delayed any longer.",
         live=True,
     )
     flush_interval_consume_queue_ms: int = key(
         "flushIntervalConsumeQueue",
         ANY,
         1000,
-        "Milliseconds between two looks whether the checkpoint or the consume queues are due.",
+        "Milliseconds between two checks whether the checkpoint or the consume queues are due.",
         live=True,
     )
     flush_consume_queue_thorough_interval_ms: int = key(
         "flushConsumeQueueThoroughInterval",
         ANY,
         60_000,
-        "Milliseconds between two syncs of all of them, after which the checkpoint moves on.",
+        "Milliseconds between two syncs of all consume queues; then the checkpoint moves on.",
         live=True,
     )
     sync_flush_timeout_ms: int = key(
@@ -185,7 +185,7 @@ class StoreConfig:
         "syncTimeoutMs",
         COUNT,
         5000,
-        "Milliseconds after which a sync, or a file that the log waits for, counts as failed; a"
+        "Milliseconds after which a sync, or the creation of a log file, counts as failed; a"
         " large sync has more.",
         live=True,
         rocketmq=OURS,
@@ -201,37 +201,36 @@ class StoreConfig:
         "deleteWhen",
         HOURS,
         "04",
-        "Hours of the day at which files are removed whose time is over.",
+        "Hours of the day at which expired files are removed.",
         live=True,
     )
     disk_max_used_space_ratio: int = key(
         "diskMaxUsedSpaceRatio",
         PERCENT,
         75,
-        "Percent of the disk in use above which they are removed at any hour.",
+        "Percent of the disk in use above which expired files are removed at any hour.",
         live=True,
     )
     disk_space_warning_level_ratio: int = key(
         "diskSpaceWarningLevelRatio",
         PERCENT,
         90,
-        "Percent of the disk in use above which sends are refused; at least 35 and at most 90"
-        " count.",
+        "Percent of the disk in use above which sends are refused; limited to 35 to 90.",
         live=True,
     )
     disk_space_clean_forcibly_ratio: int = key(
         "diskSpaceCleanForciblyRatio",
         PERCENT,
         85,
-        "Percent of the disk in use above which files are removed before their time; at least"
-        " 30 and at most 85 count.",
+        "Percent of the disk in use above which files are removed before they expire; limited to"
+        " 30 to 85.",
         live=True,
     )
     clean_file_forcibly_enable: bool = key(
         "cleanFileForciblyEnable",
         BOOLEAN,
         True,
-        "Whether files may be removed before their time.",
+        "Whether files may be removed before they expire.",
         live=True,
     )
     keep_waiting_messages: bool = key(
@@ -240,7 +239,7 @@ class StoreConfig:
         True,
         "Whether files of the commit log outlive fileReservedTime while timers, delayed messages,"
         " open half messages or pop check points wait in them; a disk above"
-        " diskSpaceCleanForciblyRatio takes them nevertheless.",
+        " diskSpaceCleanForciblyRatio removes them nevertheless.",
         live=True,
         rocketmq=OURS,
     )
@@ -248,7 +247,7 @@ class StoreConfig:
         "keepWaitingHoursMax",
         ANY,
         336,
-        "Hours after fileReservedTime for which such a file is kept at most.",
+        "Maximum hours that such a file is kept after fileReservedTime.",
         live=True,
         rocketmq=OURS,
     )
@@ -256,8 +255,7 @@ class StoreConfig:
         "keepWaitingMbytesMax",
         ANY,
         64 << 10,
-        "Mebibytes of such files that are kept at most, the newest ones; at most 1,000 files"
-        " count.",
+        "Maximum mebibytes of such files, of which the newest are kept; at most 1,000 files.",
         live=True,
         rocketmq=OURS,
     )
@@ -265,14 +263,14 @@ class StoreConfig:
         "cleanResourceInterval",
         ANY,
         10_000,
-        "Milliseconds between two looks at the disk and the clock for files to remove.",
+        "Milliseconds between two checks of disk and clock for files to remove.",
         live=True,
     )
     delete_file_batch_max: int = key(
         "deleteFileBatchMax",
         COUNT,
         10,
-        "Files of the commit log that one look removes at most.",
+        "Maximum number of commit log files that one check removes.",
         live=True,
     )
     max_message_size: int = key(
@@ -282,28 +280,32 @@ class StoreConfig:
         "maxTransferBytesOnMessageInMemory",
         COUNT,
         256 << 10,
-        "Bytes that a pull is answered of what is likely in memory.",
+        "Maximum bytes of a pull's response while the messages are likely in memory.",
     )
     max_transfer_count_on_message_in_memory: int = key(
-        "maxTransferCountOnMessageInMemory", COUNT, 32, "The same in messages."
+        "maxTransferCountOnMessageInMemory", COUNT, 32, "The same limit in messages."
     )
     max_transfer_bytes_on_message_in_disk: int = key(
         "maxTransferBytesOnMessageInDisk",
         COUNT,
         64 << 10,
-        "Bytes that a pull is answered of what is likely on the disk alone.",
+        "Maximum bytes of a pull's response while the messages are likely only on the disk.",
     )
     max_transfer_count_on_message_in_disk: int = key(
-        "maxTransferCountOnMessageInDisk", COUNT, 8, "The same in messages."
+        "maxTransferCountOnMessageInDisk", COUNT, 8, "The same limit in messages."
     )
     access_message_in_memory_max_ratio: int = key(
         "accessMessageInMemoryMaxRatio",
         PERCENT,
         40,
-        "Percent of the machine's memory behind the end of the log that counts as in memory.",
+        "Size of the log's end that counts as in memory, in percent of the machine's memory.",
     )
     max_msgs_num_batch: int = key(
-        "maxMsgsNumBatch", COUNT, 64, "Messages that a query by key answers at most.", live=True
+        "maxMsgsNumBatch",
+        COUNT,
+        64,
+        "Maximum number of messages in the response to a query by key.",
+        live=True,
     )
     enabled_append_prop_crc: bool = key(
         "enabledAppendPropCRC",
@@ -315,25 +317,25 @@ class StoreConfig:
         "enableConsumeQueueExt",
         BOOLEAN,
         False,
-        "Keep files beside consume queues for what does not fit into a unit.",
+        "Keep files beside consume queues for data that does not fit into a unit.",
     )
     mapped_file_size_timer_log: int = key(
         "mappedFileSizeTimerLog",
         between(68, INT32_MAX),  # a unit and a filler
         100 << 20,
-        "Bytes of a file of the timers' log; of files that are there already theirs count.",
+        "Bytes of a file of the timers' log; existing files keep their size.",
     )
     timer_precision_ms: int = key(
         "timerPrecisionMs",
         COUNT,
         1_000,
-        "Milliseconds of a slot of the timer wheel. Timers are delivered to the millisecond.",
+        "Milliseconds per slot of the timer wheel. Timers are delivered to the millisecond.",
     )
     timer_roll_window_slot: int = key(
         "timerRollWindowSlot",
         ANY,
         2 * 24 * 3600,
-        "Slots from now on beyond which a timer waits in parts; 2 to 604740, else 604740.",
+        "Number of slots ahead beyond which a timer waits in parts; 2 to 604740, else 604740.",
     )
 
     def __post_init__(self) -> None:
@@ -350,12 +352,12 @@ class StoreConfig:
 
     @property
     def log_folder(self) -> str:
-        """Where the commit log's files lie."""
+        """Folder of the commit log's files."""
         return self.commit_log_folder or f"{self.root}/commitlog"
 
     @property
     def epoch_path(self) -> str:
-        """The file of the epoch list."""
+        """Path of the epoch list's file."""
         return self.epoch_file or f"{self.root}/{EPOCH_FILE}"
 
     @property
@@ -374,13 +376,14 @@ class StoreConfig:
         return INDEX_HEADER_SIZE + 4 * self.max_hash_slot_num + 20 * self.max_index_num
 
     def follow(self, other: "StoreConfig") -> None:
-        """Have the values of another one, as far as they may change while the store is open."""
+        """Take the values of another configuration for the keys that may change while the store is
+        open."""
         for attribute, one in keys_of(StoreConfig).items():
             if one.live:
                 object.__setattr__(self, attribute, getattr(other, attribute))
 
     def delete_hours(self) -> frozenset[int]:
-        """Hours of the day at which expired files go."""
+        """Hours of the day at which expired files are removed."""
         return _hours(self.delete_when)
 
 

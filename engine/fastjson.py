@@ -2,8 +2,7 @@
 
 Owns reading (strict JSON plus the forms a Java peer emits) and writing (keys sorted, null members
 left out, map keys that are numbers or beans unquoted where asked for). It must never execute or
-instantiate what a text names (`@type` is an ordinary member). Called by the codecs of net.wire and
-by the config files of the engine.
+instantiate a name in a text (`@type` is an ordinary member).
 """
 
 import json
@@ -14,28 +13,29 @@ from json.encoder import encode_basestring
 from typing import Any, Final
 
 SIZE_MAX: Final = 64 << 20
-"""Characters of a text: four times the largest frame, so that a large config file still loads."""
+"""Maximum characters of a text: four times the largest frame, so that a large config file loads."""
 
 SLOW_MAX: Final = 100_000
-"""Beans as keys and texts in single quotes that need escapes, in one text: each takes the loop some
-10 us, what else is not strict JSON a tenth of that."""
+"""Maximum slow pieces of a text: beans as keys, and single-quoted texts that need escapes. Each
+takes the loop some 10 us, other forms beyond strict JSON a tenth of that."""
 
 DEPTH_MAX: Final = 200
-"""Nesting of what is read or written, so that all that was read can be written again; RocketMQ's
-deepest body has 8 levels."""
+"""Maximum nesting for reading and writing, so that every value that was read can be written again;
+RocketMQ's deepest body has 8 levels."""
 
 REFERENCES_MAX: Final = 10_000
-"""`$ref` members of one text."""
+"""Maximum number of `$ref` members of a text."""
 
 REFERENCE_TARGET_MAX: Final = 256
-"""Values inside what a `$ref` points at, so that references cannot multiply a text's size."""
+"""Maximum number of values inside the target of a `$ref`, so that references cannot multiply a
+text's size."""
 
 REFERENCE_TEXT_MAX: Final = 4096
-"""Characters of texts and keys inside what a `$ref` points at, for the same reason."""
+"""Maximum characters of texts and keys inside the target of a `$ref`, for the same reason."""
 
-_MARK = "\0"  # stands for a string while what is outside of strings is worked on
-# A string without its end is one, too: looking for another start inside it would take quadratic
-# time. It can only be the last one.
+_MARK = "\0"  # stands for a string while the text outside of strings is parsed
+# An unterminated string matches, too: looking for another start inside it would take quadratic
+# time. It can only be the last string.
 _STRING = re.compile(r"""("(?:[^"\\]++|\\.)*+"?+|'(?:[^'\\]++|\\.)*+'?+)""", re.DOTALL)
 _SINGLE = re.compile(r"'(?:[^'\\]++|\\.)*+'", re.DOTALL)
 _TO_REQUOTE = re.compile(r"\\(.)|\"", re.DOTALL)
@@ -54,8 +54,8 @@ _PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d{1,9})\]")
 class RawKeys(dict[Any, Any]):
     """A dict written as a Java peer writes maps whose keys are not text.
 
-    Keys that are ints are not quoted, and keys that are str are emitted as they are: each must be
-    the JSON text of a bean (RocketMQ: fastjson's `{{"brokerName":...}:{...}}`).
+    Keys that are ints are not quoted, and keys that are str are emitted unchanged: each must be the
+    JSON text of a bean (RocketMQ: fastjson's `{{"brokerName":...}:{...}}`).
     """
 
 
@@ -63,8 +63,8 @@ def loads(text: str | bytes | bytearray | memoryview) -> Any:
     """Parse strict JSON or fastjson's dialect; raises ValueError with a one-line reason.
 
     Accepted beyond strict JSON: unquoted keys (integers, identifiers, beans), single quotes and
-    `$ref`. A bean used as a key becomes its compact, sorted JSON text. Bytes that are not UTF-8
-    and lone surrogates become U+FFFD or `?`, as in Java.
+    `$ref`. A bean used as a key becomes its compact, sorted JSON text. Bytes that are not UTF-8 and
+    lone surrogates become U+FFFD or `?`, as in Java.
     """
     if not isinstance(text, str):
         text = str(text, "utf-8", "replace")
@@ -76,7 +76,7 @@ def loads(text: str | bytes | bytearray | memoryview) -> Any:
     except ValueError:
         value = _load_loose(text)
     if "\\ud" in text or "\\uD" in text:
-        # Before references are resolved: here each would be written out.
+        # Before references are resolved: this function would write each reference out.
         value = _without_lone_surrogates(value)
     if '"$ref"' in text or "'$ref'" in text:
         value = _Resolver(value).resolved()
@@ -88,7 +88,7 @@ def loads(text: str | bytes | bytearray | memoryview) -> Any:
 
 
 def check_readable(text: str) -> None:
-    """Raises ValueError for a text of `dumps` that `loads` would refuse."""
+    """Raise ValueError for a text of `dumps` that `loads` would refuse."""
     _check_size(text)
     if text.count('"$ref"') > REFERENCES_MAX:
         raise ValueError(f"JSON has over {REFERENCES_MAX} references")
@@ -96,15 +96,15 @@ def check_readable(text: str) -> None:
 
 def _check_size(text: str) -> None:
     if len(text) > SIZE_MAX:
-        raise ValueError(f"JSON text of {len(text)} characters is over {SIZE_MAX}")
+        raise ValueError(f"JSON text of {len(text)} characters, over {SIZE_MAX}")
 
 
 def dumps(value: Any, *, pretty: bool = False, depth: int = 0) -> str:
-    """Write JSON as RocketMQ does; `pretty` indents with tabs, as its config files are; `depth` is
-    how many levels are around the value, for the tabs.
+    """Write JSON as RocketMQ does. `pretty` indents with tabs, as in its config files; `depth` is
+    the nesting level of the value, for the tabs.
 
     Keys are sorted, members that are None left out (elements of lists stay, as null), no blanks.
-    Raises ValueError for nesting over DEPTH_MAX and TypeError for what JSON cannot hold.
+    Raises ValueError for nesting over DEPTH_MAX and TypeError for values that JSON cannot hold.
     """
     return _text(value, "\n" if pretty else "", depth)
 
@@ -113,13 +113,13 @@ _SPACING: Final = b"\n\t"
 
 
 def row(name: str, value: Any, depth: int) -> bytes:
-    """A row of a table that is kept written: `"name":{...}`, as in a pretty text at that depth."""
+    """The text of a table's row, `"name":{...}`, as in a pretty text at that depth."""
     text = f"{encode_basestring(name)}:{dumps(value, pretty=True, depth=depth)}"
     return text.encode("utf-8", "replace")
 
 
 def compact(text: bytes) -> bytes:
-    """A pretty text, or a row of it, as `dumps` writes it otherwise: strings hold no spacing."""
+    """The compact form of a pretty text or row: strings contain no raw line breaks or tabs."""
     return text.translate(None, _SPACING)
 
 
@@ -154,14 +154,14 @@ def _text(value: Any, newline: str, depth: int) -> str:
 
 
 def sorted_keys(members: dict[Any, Any]) -> list[Any]:
-    """Keys of what is not None: numbers first, then text."""
+    """Keys of the members that are not None: numbers first, then text."""
     keys = [key for key, value in members.items() if value is not None]
     keys.sort(key=order_of(keys))
     return keys
 
 
 def order_of(keys: list[Any]) -> Callable[[Any], Any] | None:
-    """By what keys are sorted; None: by themselves."""
+    """Sort key function for these keys; None: their natural order."""
     kinds = set(map(type, keys))
     return None if kinds <= _STR or kinds <= _INT else _sort_key
 
@@ -202,7 +202,7 @@ def _is_deep(value: Any) -> bool:
 
 
 class _Slow:
-    """How many pieces of one text may still be read one by one, in Python."""
+    """Budget of the pieces of a text that Python reads one by one."""
 
     __slots__ = ("_left",)
 
@@ -212,11 +212,13 @@ class _Slow:
     def spend(self) -> None:
         self._left -= 1
         if self._left < 0:
-            raise ValueError(f"JSON has over {SLOW_MAX} beans as keys or texts to quote anew")
+            raise ValueError(
+                f"JSON has over {SLOW_MAX} bean keys or single-quoted texts with escapes"
+            )
 
 
 def _load_loose(text: str) -> Any:
-    """Make strict JSON of fastjson's dialect, by expressions that read each character once."""
+    """Parse fastjson's dialect, made strict by expressions that read each character once."""
     pieces = _STRING.split(text)
     strings, outside = pieces[1::2], _MARK.join(pieces[::2])
     if outside.count(_MARK) != len(strings) or _MARK * 2 in outside:
@@ -249,7 +251,7 @@ def _requote(match: re.Match[str]) -> str:
 
 
 def _filled(outside: str, strings: list[str]) -> str:
-    """The text with its strings in the places of their marks."""
+    """The text with its strings in place of their marks."""
     pieces = outside.split(_MARK)
     filled = [""] * (len(pieces) + len(strings))
     filled[::2], filled[1::2] = pieces, strings
@@ -273,7 +275,8 @@ def _refuse_constant(word: str) -> Any:
 
 
 def _with_bean_keys(outside: str, strings: list[str], slow: _Slow) -> tuple[str, list[str]]:
-    """With each bean before a colon as the string it stands for, which holds the bean's strings."""
+    """Replace each bean before a colon by a string of its text, which includes the bean's
+    strings."""
     opened: list[int] = []
     pieces: list[str] = []
     kept: list[str] = []
@@ -304,7 +307,7 @@ def _with_bean_keys(outside: str, strings: list[str], slow: _Slow) -> tuple[str,
 
 
 class _Resolver:
-    """Replaces `{"$ref": path}` by its target, where that is small and free of references."""
+    """Replaces `{"$ref": path}` by its target if the target is small and free of references."""
 
     __slots__ = ("_count", "_root")
 

@@ -1,8 +1,8 @@
 """Long JSON texts in steps: read and written piece by piece, so that a loop serves others between.
 
-Owns the cutting of texts, and the bounds of what is read from a peer: they are counted in the text,
-before an object is made of it. It must never wait or know a loop: a step is a `yield`. Called by
-net.wire.bodies; the dialect and the pieces are fastjson's.
+Owns the splitting of texts, and the limits of texts from a peer, which are checked in the text
+before objects are made of it. It must never wait or know a loop: a step is a `yield`. The dialect
+and the pieces are fastjson's.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -16,23 +16,23 @@ from turbopump.engine import fastjson
 from turbopump.pyx.json_split import CLOSED, COMMA, LARGE, next_piece
 
 PIECE: Final = 32 << 10
-"""Bytes of text that are read in one step: 3 ms if it is all brackets."""
+"""Bytes of text that are read in one step: 3 ms if all of it is brackets."""
 
 WRITTEN: Final = 32 << 10
 WRITTEN_TEXTS: Final = 256
 SMALL: Final = 32
-"""Bytes that are written in one step, and texts, of up to so many values each: a value takes some
-300 ns."""
+"""Limits of a written step: bytes, and number of texts of at most SMALL values each. A value takes
+some 300 ns."""
 
 SORTED: Final = 4_096
-"""Keys that are sorted in one step, in 2 ms; sorted parts are merged as they are written."""
+"""Keys sorted in one step, in 2 ms; sorted parts are merged while they are written."""
 
 DEPTH_MAX: Final = 8
-"""Containers inside one another that are larger than a piece; RocketMQ's have 3."""
+"""Maximum nesting of containers larger than a piece; RocketMQ's have 3."""
 
 REFERENCES_UP_TO: Final = 256 << 10
-"""Bytes of a text that may have `$ref`: what they point at may be anywhere, so it is read at once.
-Only peers before RocketMQ 5 write any."""
+"""Maximum bytes of a text with `$ref`: its target may be anywhere, so the text is read at once.
+Only peers before RocketMQ 5 write references."""
 
 T = TypeVar("T")
 
@@ -41,8 +41,8 @@ Steps = Generator[None, None, T]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a text may hold: bytes, objects and lists, and values (counted by their commas); and how
-    many bytes one value that is no container may have."""
+    """Limits of a text: bytes, containers (objects and lists), values (counted by their commas),
+    and bytes of a single value that is not a container."""
 
     size: int
     containers: int
@@ -70,15 +70,16 @@ class LazyItems(list[Any]):
 
 
 class Rows:
-    """An object whose members are written already: each of `texts` has some, with commas between
-    them. They are asked for as they are written."""
+    """An object whose members are already text: each of `texts` has some of them, separated by
+    commas. The texts are requested while they are written."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self.texts = texts
 
 
 def load(text: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Any]:
-    """As fastjson.loads; raises ValueError, also for a text beyond its bounds."""
+    """Parse as fastjson.loads does, in steps. Raises ValueError, also for a text over its
+    limits."""
     if len(text) > bounds.size:
         raise ValueError(f"a text of {len(text)} bytes is over {bounds.size}")
     begin = len(text) - len(text.lstrip(b" \t\r\n"))
@@ -90,7 +91,7 @@ def load(text: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Any]:
     pieces = _Pieces(text, bounds)
     value, end = yield from pieces.container(begin, 0)
     if text[end:].strip():
-        raise ValueError("JSON has something behind its end")
+        raise ValueError("JSON has text after its end")
     return value
 
 
@@ -104,7 +105,7 @@ class _Pieces:
         self._scalar = bounds.scalar
 
     def container(self, begin: int, depth: int) -> Steps[tuple[Any, int]]:
-        """The object or list whose bracket is at `begin`, and the position behind it."""
+        """The object or list whose bracket is at `begin`, and the position after it."""
         if depth >= DEPTH_MAX:
             raise ValueError("JSON is nested too deeply")
         text = self._text
@@ -132,7 +133,8 @@ class _Pieces:
                 return found, at
 
     def _large(self, found: Any, at: int, begin: int, depth: int) -> Steps[int]:
-        """A member that is no piece by itself; where it ends, at what follows it."""
+        """Read a member that is larger than a piece. Returns the position of the character that
+        follows it."""
         text = self._text
         value, end = yield from self.container(begin, depth + 1)
         if isinstance(found, list):
@@ -148,7 +150,7 @@ class _Pieces:
         self._containers -= containers
         self._values -= commas
         if self._containers < 0 or self._values < 0:
-            raise ValueError("JSON has more values than are read of a peer")
+            raise ValueError("JSON has more values than a peer may send")
 
 
 def _add(found: Any, more: Any) -> None:
@@ -159,9 +161,10 @@ def _add(found: Any, more: Any) -> None:
 
 
 def dump(value: Any, size_max: int = 1 << 62) -> Steps[bytes]:
-    """As fastjson.dumps, encoded; raises ValueError for more than `size_max` bytes as soon as there
-    are."""
-    # It grows where it is, and is no copy at its end: that was one step, of 15 ms for 20 MiB.
+    """Write as fastjson.dumps does, encoded, in steps. Raises ValueError as soon as the text has
+    more than `size_max` bytes."""
+    # The buffer grows in place and is not copied at the end: a copy was one step of 15 ms for 20
+    # MiB.
     done = BytesIO()
     gathered: list[str] = []
     length = 0
@@ -187,7 +190,7 @@ def _gather(done: BytesIO, texts: list[str], size_max: int) -> None:
 
 
 def sort(elements: Iterable[Any], key: Callable[[Any], Any] | None = None) -> Steps[list[Any]]:
-    """As sorted, in steps."""
+    """Sort as `sorted` does, in steps."""
     found: list[Any] = []
     for one in _in_order(list(elements), key):
         if one is not None:
@@ -198,7 +201,7 @@ def sort(elements: Iterable[Any], key: Callable[[Any], Any] | None = None) -> St
 
 
 def _in_order(elements: list[Any], key: Callable[[Any], Any] | None) -> Generator[Any, None, None]:
-    """The elements, none of which is None, in their order; None where a step ends."""
+    """The elements, which are never None, in their order; None where a step ends."""
     if len(elements) <= SORTED:
         yield from sorted(elements, key=key)
         return
@@ -247,7 +250,7 @@ def _written_object(value: dict[Any, Any]) -> Generator[str | None, None, None]:
 
 
 def _left(value: Any, left: int) -> int:
-    """What is left of a number when each value inside is counted; 0 or less as soon as none is."""
+    """`left` less the number of values inside `value`; the counting stops at 0 or less."""
     if isinstance(value, Lazy | LazyItems | Rows):
         return 0
     if isinstance(value, dict | list | tuple):

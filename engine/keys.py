@@ -1,10 +1,8 @@
 """Keys of configuration files: each is declared once, as a field of a dataclass.
 
-Owns what a declaration says of a key (RocketMQ's name, its values, its default, whether a running
-node takes it, one sentence) and the kinds of values that many keys share. It must never know a key
-or read a file. Called by all that declares keys (`StoreConfig`, the configurations of the nodes,
-the settings of TLS), and by what is made of them (`net/config/node_config.py`,
-docs/CONFIGURATION.md).
+Owns the content of a key's declaration (RocketMQ's name, its values, its default, whether a running
+node takes a change, one sentence) and the kinds of values that many keys share. It must never know
+a single key or read a file.
 """
 
 import re
@@ -29,9 +27,9 @@ EnumT = TypeVar("EnumT", bound=Enum)
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T_co]):
-    """Values of one kind: what they may be, how a text becomes one and is made of one.
+    """A kind of values: its description, its parser and its text form.
 
-    `parse` takes a text without blanks around it and raises ValueError with what it expected.
+    `parse` takes a text without surrounding blanks and raises ValueError with the expected values.
     """
 
     expected: str
@@ -41,24 +39,24 @@ class Kind(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """All that is known of a key."""
+    """The declaration of a key."""
 
     name: str
-    """In files, requests and answers: RocketMQ's."""
+    """RocketMQ's name of the key, as in files, requests and responses."""
     kind: Kind[Any]
     default: Any
     meaning: str
-    """One sentence."""
+    """The description of the key, one sentence."""
     live: bool = False
     """Whether a running node takes a change: its parts read the value each time they use it."""
     rocketmq: str = ""
-    """Its default there, where it is another one, or OURS."""
+    """RocketMQ's default, if it is different, or OURS."""
     aliases: tuple[str, ...] = ()
-    """Other names of it that RocketMQ takes."""
+    """Other names of the key that RocketMQ takes."""
     in_force: str = ""
-    """The attribute that says which value holds, where the default is worked out from others."""
+    """The attribute with the value in force, if the default is computed from other keys."""
     shows_empty: bool = True
-    """Whether an answer has it without a value; RocketMQ leaves out what is null."""
+    """Whether a response includes the key without a value; RocketMQ leaves out null values."""
 
 
 def key(
@@ -81,7 +79,7 @@ def key(
 
 
 def section(kind: type[T]) -> T:
-    """A field of a dataclass that holds another one with keys, whose values are all defaults."""
+    """A field of a dataclass that holds another dataclass with keys, all with their defaults."""
     return field(default_factory=kind, metadata={_SECTION: kind})
 
 
@@ -91,7 +89,7 @@ def keys_of(kind: type) -> Mapping[str, Key]:
 
 
 def sections_of(kind: type) -> Mapping[str, type]:
-    """The dataclasses with keys that it holds, by attribute."""
+    """The dataclasses with keys inside a dataclass, by attribute."""
     found = {each.name: each.metadata.get(_SECTION) for each in fields(kind)}
     return {name: of for name, of in found.items() if of is not None}
 
@@ -113,9 +111,9 @@ def bare_host(text: str) -> str:
 
 TEXT: Final = Kind("text", str)
 HOST: Final = Kind("text", bare_host)
-"""A name or an address, IPv6 in brackets or without."""
+"""A name or an address, IPv6 with or without brackets."""
 BOOLEAN: Final = Kind("true or false", _boolean, _show_boolean)
-"""In any case, as Java reads it."""
+"""The texts true and false in any case, as Java reads them."""
 
 
 def between(low: int, high: int) -> Kind[int]:
@@ -131,8 +129,8 @@ def between(low: int, high: int) -> Kind[int]:
 
 
 def choice(kind: type[EnumT]) -> Kind[EnumT]:
-    """The members of an enumeration by their values, which are texts; those that are in lower case
-    may be written in any."""
+    """The members of an enumeration by their values, which are texts; lower case values may be
+    written in any case."""
     members = {str(member.value): member for member in kind}
     expected = " or ".join(members)
 

@@ -1,8 +1,9 @@
 """A value that arrives later, without a loop.
 
-Owns the one-shot callback cell that cores and handlers use where a shell would use a future. It
-must never import asyncio or start anything. Called by the store (durability), the transport
-(calls to peers) and the broker's handlers (long polls).
+Owns the callback cell for a single value that cores and handlers use instead of a future. It must
+never import asyncio or start anything.
+
+    waiting --resolve--> done
 """
 
 from collections.abc import Callable
@@ -13,7 +14,8 @@ U = TypeVar("U")
 
 
 class Later(Generic[T]):
-    """Resolved exactly once, on the loop thread; callbacks run at once, in order of `then`."""
+    """A value that is resolved exactly once, on the loop thread; callbacks run at once, in order of
+    `then`."""
 
     __slots__ = ("_callbacks", "_done", "_value")
 
@@ -29,7 +31,7 @@ class Later(Generic[T]):
 
     @property
     def value(self) -> T:
-        """The value; a programmer error before `done`."""
+        """The value. Reading it before `done` is a programmer error."""
         assert self._done, "value read before it was resolved"
         return self._value
 
@@ -50,7 +52,7 @@ class Later(Generic[T]):
             self._callbacks.append(callback)
 
     def map(self, function: Callable[[T], U]) -> "Later[U]":
-        """A later value computed from this one."""
+        """A Later whose value is computed from this one's."""
         mapped: Later[U] = Later()
         self.then(lambda value: mapped.resolve(function(value)))
         return mapped

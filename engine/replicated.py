@@ -1,37 +1,45 @@
 """A store whose log is one of several copies.
 
-Owns what replication does to a store: bytes of the master are appended as they are, the log is cut
-or begun anew, epochs are written down, readers stop at confirmOffset. How it stands is said in
-upkeep/standing.py. It must never know a connection, nor decide which broker is the master or what
-is confirmed: its driver does. One thread.
+Owns the changes that replication makes to a store: bytes of the master are appended unchanged, the
+log is cut or restarted, epochs are recorded, readers stop at confirmOffset. upkeep/standing.py
+reports the state. It must never know a connection, nor decide which broker is the master or which
+bytes are confirmed: its driver does. One thread.
 
-A transfer ends anywhere; what is written of it ends where a record does (incoming.py). So does all
-else that is written down: confirmOffset, and all that the checkpoint says. (Bytes that are no
-records, which a damaged log sends, are written as they come.) What a crash leaves:
+A transfer ends anywhere, but only its whole records are written (incoming.py). confirmOffset and
+all offsets in the checkpoint are record boundaries, too. (Bytes that are not records, which a
+damaged log sends, are written as they come.) A crash leaves:
 
 1. Bytes that were appended and not synced: any part of them, as of a master's own. Recovery walks
-   from the checkpoint's mark, a record's end, to the first that is not whole, and cuts there. A
-   process that was killed leaves whole records only. The master sends again what is missing.
-   A store without WHOLE_MARK_FILE has bytes of before that was so, or of RocketMQ's: a record that
-   lacks its last bytes has zeros there, which no text ends in (pyx.walk: CUT_BYTES).
+from the checkpoint's mark, a record boundary, to the first record that is not whole, and cuts
+there. A killed process leaves whole records only. The master sends the missing bytes again. A store
+without WHOLE_MARK_FILE may have bytes of older versions or of RocketMQ: a record without its last
+bytes has zeros there, and no text ends in zeros (pyx.walk: CUT_BYTES).
+
 2. The epoch list is durable before the bytes it labels (`record`, `record_reign`), by one line
-   (epoch_file.py), and is cut after them (`truncating`): entries that start behind the log's end
-   are none, and go at the open.
+(epoch_file.py), and is cut after them (`truncating`): entries that start after the log's end are
+void, and the next open drops them.
+
 3. confirmOffset is in the checkpoint (RocketMQ's confirmPhyOffset), written each second and at the
-   end, so it may be an older one; where the log lost bytes it is taken down to the log's end. The
-   checkpoint says so before other bytes are appended there.
-4. `restarting` writes down that it began. A start that finds that comes to the end of it.
+end, so it may be old; if the log lost bytes it is lowered to the log's end. The checkpoint records
+that before other bytes are appended there.
+
+4. `restarting` marks that it began. A start that finds the mark finishes the removal.
+
 5. A cut: see truncation.py.
 
-A store knows that it was replicated by its epoch file, which is there before the first byte of a
-replica, or by MARK_FILE, which is there ever since: recovery then dispatches up to confirmOffset
-only, because a reader must not see what the next master may lack. (A key of the configuration would
-be wrong for one start, when it matters.) A store with messages and neither of them was never
-replicated: its log may be led, and what is in it is of before epochs were kept. One that lost its
-epoch file may not (S1).
+A store knows that it was replicated by its epoch file, which exists before the first byte of a
+replica, or by MARK_FILE, which exists ever after: recovery then dispatches up to confirmOffset
+only, because a reader must not see bytes that the next master may lack. (A configuration key would
+be wrong exactly at the start when it matters.) A store with messages and neither file was never
+replicated: it may lead, and its records are older than any epoch. A store that lost its epoch file
+may not lead (S1).
 
-Default HA (`plain`) has neither epochs nor confirmOffset: what a replica has may be read. It has a
-mark of its own, by which recovery knows that the log may end inside a record.
+Default HA (`plain`) has neither epochs nor confirmOffset: readers may read all of a replica's log.
+It has a mark of its own, from which recovery knows that the log may end inside a record.
+
+    replica --record_reign, reign--> master --to_replica--> replica
+
+A store begins as a replica; only a replica is cut, restarted or given bytes.
 """
 
 import logging
@@ -61,7 +69,8 @@ logger = logging.getLogger(__name__)
 
 
 class Replicated(LogStanding):
-    """See Store.replicated. Until its role is set it is no master, and nothing is appended."""
+    """A store in a replication group, see Store.replicated. It begins as a replica, and appends no
+    message until it is a master."""
 
     def __init__(
         self,
@@ -76,13 +85,14 @@ class Replicated(LogStanding):
         self.is_master = False
         """Whether this store's own appends are taken."""
         self.on_cut: list[Callable[[], object]] = []
-        """Called when the log was cut or begins anew, queues and index with it."""
+        """Called after the log was cut or restarted, and queues and index with it."""
         self.on_appended: list[Callable[[], None]] = []
-        """Called when messages were appended here, once for what a connection's read brought."""
+        """Called after messages were appended, once per batch of requests that a connection
+        read."""
         self.on_flushed: list[Callable[[LogOffset], None]] = []
-        """Called with the log offset up to which all is durable."""
+        """Called with the log offset up to which all bytes are durable."""
         self.pending = commit.pending
-        """Sends that wait for the disk, and for as many copies as the reign asks for."""
+        """Sends that wait for the disk, and for the number of copies that the reign requires."""
         self._marks = Marks(parts.files, parts.config.root, plain)
         self._steps = InTurn(disk)
         self._told = LogOffset(0)
@@ -99,19 +109,19 @@ class Replicated(LogStanding):
     # Roles
 
     def to_replica(self, now_ms: int) -> None:
-        """Take no more messages; pending sends fail with SERVICE_NOT_AVAILABLE, because their
+        """Stop taking messages. Pending sends fail with SERVICE_NOT_AVAILABLE, because their
         outcome is unknown."""
         self.is_master = False
         self._log.tail.refuse(NOT_MASTER, True)
         self._incoming.forget(sure=self._incoming.sure)
         self._begin_confirming()
-        self._told = self.confirm  # what comes from now on is the next master's word
+        self._told = self.confirm  # later confirmOffsets come from the next master
         self.pending.withhold(PutStatus.SERVICE_NOT_AVAILABLE)
 
     def to_master(self, epoch: int, now_ms: int) -> LogOffset:
-        """Become the master of an epoch, durably, also as the master of an older one; returns where
-        it starts: at the log's end, once the record that a transfer cut is gone. In default HA the
-        epoch is not looked at. Raises StoreError, and is no master then. Waits for the disk: for
+        """Become the master of an epoch, durably, even if already a master. Returns the log offset
+        at which the epoch starts: the log's end, after cutting an incomplete record. Default HA
+        ignores the epoch. Raises StoreError, and then this is not a master. Waits for the disk: for
         tools, and before a loop runs."""
         self._cutting.finish()
         self._check_may_lead(epoch, now_ms)
@@ -127,9 +137,9 @@ class Replicated(LogStanding):
         return start
 
     def record_reign(self, epoch: int, now_ms: int) -> Later[LogOffset | StoreError]:
-        """What `to_master` makes durable, by a disk's thread; gives where the reign starts. This is
-        no master before `reign`, and need not become one: an epoch in which nothing was written is
-        one that others may lack."""
+        """Make the durable changes of `to_master` on a disk thread; gives the log offset at which
+        the reign starts. The store is not a master before `reign`, and need not become one: other
+        members may lack an epoch without bytes."""
         if self._cutting.busy:
             return self._cutting.after(lambda: self.record_reign(epoch, now_ms))
         told: Later[LogOffset | StoreError] = Later()
@@ -154,7 +164,7 @@ class Replicated(LogStanding):
         return told
 
     def reign(self, start: LogOffset, now_ms: int) -> None:
-        """Take messages from now on, in the epoch that was recorded as starting there. Raises
+        """Take messages in the epoch that was recorded as starting at `start`. Raises
         StoreError."""
         self._check_usable()
         if self.damage is not None:
@@ -173,7 +183,8 @@ class Replicated(LogStanding):
     def _cut_then_record(
         self, start: LogOffset, epoch: int, now_ms: int
     ) -> Later[LogOffset | StoreError]:
-        """Have disk threads cut the record that a transfer left half, then record the reign."""
+        """Cut the record that a transfer left incomplete, on disk threads, then record the
+        reign."""
         told: Later[LogOffset | StoreError] = Later()
 
         def cut(ended: Ended) -> None:
@@ -198,10 +209,10 @@ class Replicated(LogStanding):
     def append(
         self, log_offset: LogOffset, data: Buffer, now_ms: int, more: Sequence[Buffer] = ()
     ) -> None:
-        """Bytes of the master's log, and `more` behind them, at the end of this one; an empty log
-        begins there. They may end anywhere: what is no whole record yet waits in memory, and what
-        comes next goes on behind it, or at `end` again. Raises StoreError, OSError; then all
-        before `end` was appended. Where `begins_at` says so it waits for the disk."""
+        """Append bytes of the master's log, `data` and then `more`; an empty log begins at
+        `log_offset`. The bytes may end anywhere: an incomplete record waits in memory, and the next
+        bytes continue after it, or at `end` again. Raises StoreError, OSError; all bytes before
+        `end` were appended then. Waits for the disk if `begins_at(log_offset)`."""
         self._check_usable()
         log, coming = self._log, self._incoming
         if self.is_master:
@@ -221,14 +232,15 @@ class Replicated(LogStanding):
             self._commit.start()
 
     def go_on(self, now_ms: int) -> None:
-        """While `is_blocked`: write what waits, if there is a file for it by now. As `append`."""
+        """While `is_blocked`: write the waiting bytes if there is a log file for them now. Raises
+        as `append`."""
         self.append(LogOffset(self._log.end + self._incoming.size), b"", now_ms)
 
     def confirm_to(self, log_offset: LogOffset, now_ms: int) -> bool:
-        """Let readers come up to here, or to the end of the record before, if that is not behind
-        where they are; whether they may read more now. What is beyond the log's end counts not.
-        Under SYNC_FLUSH what is not durable has to wait until it is (R36). Of a log that is being
-        cut nothing is confirmed: masters say it again, several times a second."""
+        """Let readers read up to `log_offset`, or to the last record boundary before, and never
+        less than before. Returns whether they may read more now. Offsets after the log's end are
+        ignored. Under SYNC_FLUSH bytes count once they are durable (R36). While the log is being
+        cut the call is ignored: masters repeat it several times a second."""
         if self.is_being_cut:
             return False
         log, tail = self._log, self._log.tail
@@ -248,8 +260,8 @@ class Replicated(LogStanding):
         return True
 
     def record(self, epochs: Epochs) -> Later[Ended]:
-        """This is the list now, made durable by a disk's thread; what it labels may be written once
-        it is reported that all is well. The old list holds after an OSError."""
+        """Make this the epoch list, durably, on a disk thread. The bytes that it labels may be
+        written after the result None. The old list stays valid after an OSError."""
         assert not self.plain, "default HA has no epochs"
         if self._cutting.busy:
             return self._cutting.after(lambda: self.record(epochs))
@@ -260,8 +272,8 @@ class Replicated(LogStanding):
         return self._in_turn(begin, lambda: self._kept.file.took(epochs))
 
     def get_ready(self) -> Later[Ended]:
-        """Before a master is asked for its log: what was begun is durable, and that whole records
-        are going to be written, of which recovery must know before the first of them."""
+        """Wait for earlier steps and mark that whole records will be written; recovery must know
+        that before the first of them. Must precede a request for a master's log."""
         if self._cutting.busy:
             return self._cutting.after(self.get_ready)
         whole = self._incoming.sure
@@ -285,78 +297,80 @@ class Replicated(LogStanding):
         return told
 
     def truncate(self, log_end: LogOffset, now_ms: int) -> None:
-        """Cut the log at the start of a record, durably, with all that is derived, then its epochs.
+        """Cut the log at the start of a record, durably, with all derived files, then its epochs.
         Raises StoreError, OSError. Waits for the disk."""
         self._settle(self.truncating(log_end, now_ms))
 
     def truncating(self, log_end: LogOffset, now_ms: int) -> Later[Ended]:
-        """As `truncate`, by disk threads. Nothing is appended before it is over; heartbeats and
+        """Work of `truncate` on disk threads. No bytes are appended before it ends; heartbeats and
         reads go on."""
         was_cut = partial(self._was_cut, log_end)
         return self._cut(lambda: self._cutting.cut(log_end, now_ms, was_cut))
 
     def restart(self, now_ms: int) -> None:
-        """Remove log, queues, index and epochs, durably; the next append says where the log begins.
+        """Remove log, queues, index and epochs, durably; the next append sets where the log begins.
         Raises StoreError: after trouble with the disk the next start ends with an empty log, or
         with the old one. Waits for the disk."""
         self._settle(self.restarting())
 
     def restarting(self) -> Later[Ended]:
-        """As `restart`, by disk threads; see `truncating`."""
+        """Work of `restart` on disk threads; see `truncating`."""
         emptied = partial(self._was_cut, LogOffset(0))
         return self._cut(lambda: self._cutting.restart(emptied))
 
     def begins_at(self, log_offset: LogOffset) -> bool:
-        """Whether `beginning` is due before bytes from there on can be appended."""
+        """Whether `beginning` must run before bytes from `log_offset` on can be appended."""
         log = self._log
         return log.min == log.end and log_offset not in (log.end, log.end + self._incoming.size)
 
     def beginning(self, log_offset: LogOffset) -> Later[Ended]:
-        """Have an empty log begin where the master's does, or its last file, by disk threads; see
-        `truncating`."""
+        """Let an empty log begin where the master's log or its last file begins, on disk threads;
+        see `truncating`."""
         emptied = partial(self._was_cut, LogOffset(0))
         began = partial(self._set_confirm, log_offset)
         return self._cut(lambda: self._cutting.begin(log_offset, emptied, began))
 
     def sync(self, now_ms: int) -> None:
-        """Begin to make durable what was appended; `on_flushed` follows."""
+        """Begin to make the appended bytes durable; `on_flushed` follows."""
         self._commit.start()
 
     def hold(self, key: object, log_offset: LogOffset) -> None:
-        """A reader goes on from here: age leaves these files until `release`, a full disk not."""
+        """Protect the files from `log_offset` on for a reader until `release`: from removal by age,
+        not from a full disk."""
         self._retention.held[key] = log_offset
 
     def release(self, key: object) -> None:
-        """The reader has ended."""
+        """End the protection by `hold`, because the reader has ended."""
         self._retention.held.pop(key, None)
 
     # Queues without a message in the log
 
     @property
     def wants_counts(self) -> bool:
-        """Whether the log began behind its master's first byte, and no master said since how far
-        queues had counted that nothing in it speaks of."""
+        """Whether the log began after its master's first byte, and no master has reported since the
+        queue offsets of queues without a message in the log."""
         return self._counts.wanted
 
     @property
     def is_counted(self) -> bool:
-        """Whether that is known, or the master that was asked does not know it (RocketMQ's)."""
+        """Whether those offsets are known, or the master does not know them (a RocketMQ broker)."""
         return not self._counts.wanted or self._counts.unknown
 
     def no_counts(self) -> None:
-        """The master that was asked says none. The next one is asked again."""
+        """Record that the current master does not know the offsets. The next master is asked
+        again."""
         self._counts.unknown = True
 
     def idle_counts(self) -> Counts:
-        """The next queue offset of each queue all of whose messages are too old to be here."""
+        """The next queue offset of each queue whose messages are all too old to be in this log."""
         return self._counts.idle(self._parts.queues, self._log.min)
 
     def taking_counts(self, counts: Counts) -> Later[Ended]:
-        """Have a disk's thread keep what a master of this reign says of its idle queues; it counts
-        once it is durable. Of a queue that has messages in this log it says nothing new."""
+        """Keep a master's offsets of idle queues, on a disk thread; they count once they are
+        durable. Offsets of queues with messages in this log are ignored."""
         told: Later[Ended] = Later()
         if self._cutting.busy:
-            told.resolve(StoreError("counts of queues are of a log that is being cut"))
+            told.resolve(StoreError("queue counts cannot be taken while the log is being cut"))
         else:
             self._steps.run(self._counts.taking(counts, self._log.end), told.resolve)
         return told
@@ -364,13 +378,13 @@ class Replicated(LogStanding):
     # For the store
 
     def tick(self, now_ms: int) -> None:
-        """Every 100 ms."""
+        """Every 100 ms: begin a waiting cut, and update the epoch file."""
         self._cutting.tick()
         if not self._cutting.busy:
             self._kept.tick(self.failed)
 
     def finish(self) -> None:
-        """The store is about to be closed. Raises StoreError where the log ends in no record."""
+        """Prepare the store's close. Raises StoreError if no record ends at the log's end."""
         self._cutting.finish()
         self._kept.finish()
         self._told = self.confirm
@@ -379,27 +393,27 @@ class Replicated(LogStanding):
             self._kept.keep()
 
     def grown(self) -> None:
-        """Messages were appended."""
+        """Report that messages were appended."""
         for callback in self.on_appended:
             callback()
 
     def flushed_on(self, now_ms: int) -> None:
-        """A sync ended."""
+        """Report that a sync ended, and confirm bytes that waited for it."""
         if self._is_sync and self.confirm < self._told:
             self.confirm_to(self._told, now_ms)
         for callback in self.on_flushed:
             callback(self._log.flushed)
 
     def whole(self, until: LogOffset) -> LogOffset:
-        """Up to where records are whole, of those up to `until` that were not dispatched yet."""
+        """End of the whole records up to `until` that are not dispatched yet."""
         if until == self.confirm or not self._log.is_raw(until):
             return until
         return whole_before(self._log, self._parts.dispatcher.position, until)[0]
 
     def _cut_torn(self) -> LogOffset:
-        """Cut the record that a transfer left half, durably; returns where the log ends then.
-        Nothing derived speaks of it. Raises StoreError. Waits for the disk: for tools, and where a
-        store is closed."""
+        """Cut the record that a transfer left incomplete, durably; returns the end of the log. No
+        queue or index refers to the record. Raises StoreError. Waits for the disk: for tools, and
+        when a store is closed."""
         log, commit = self._log, self._commit
         end = self._whole_end()
         if end < log.end:
@@ -417,12 +431,12 @@ class Replicated(LogStanding):
     # Cuts
 
     def _cut(self, begin: Callable[[], Later[Ended]]) -> Later[Ended]:
-        """Begin to do that to the log of a replica."""
+        """Begin a cut or restart of a replica's log."""
         told: Later[Ended] = Later()
         try:
             self._check_usable()
             if self.is_master:
-                raise StoreError("a master's log is not cut, nor does it begin anew")
+                raise StoreError("a master's log can be neither cut nor restarted")
         except StoreError as error:
             told.resolve(error)
             return told
@@ -442,7 +456,7 @@ class Replicated(LogStanding):
             callback()
 
     def _begin_confirming(self) -> None:
-        """Readers stop where they are, until they may go on."""
+        """Stop readers at their current position until `confirm_to`."""
         if self._log.tail.limit == UNLIMITED:
             self._log.tail.limit = self._parts.dispatcher.position
         self._set_confirm(self.confirm)
@@ -453,8 +467,8 @@ class Replicated(LogStanding):
         self._parts.checkpointer.confirm = None if self.plain else log_offset
 
     def _count_on(self, log_end: LogOffset) -> None:
-        """Each queue goes on behind its last message in the log, also where that is not dispatched
-        yet."""
+        """Let each queue continue after its last message in the log, even if that message is not
+        dispatched yet."""
         parts = self._parts
         for batch in parts.batches:
             batch.next_offset = batch.max_offset

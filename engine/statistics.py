@@ -1,7 +1,7 @@
-"""Counters of a store and what they were a while ago.
+"""Counters of a store, and their recent samples.
 
-Owns the numbers behind GET_BROKER_RUNTIME_INFO (RocketMQ: store/StoreStatsService, BrokerStats).
-It must never read a clock. Called by the store for each append and read, and by its tick.
+Owns the numbers of GET_BROKER_RUNTIME_INFO (RocketMQ: store/StoreStatsService, BrokerStats). It
+must never read a clock.
 """
 
 from collections import deque
@@ -11,13 +11,13 @@ from turbopump.pyx.lane import Lane
 from turbopump.pyx.pulls import Pulls
 
 SAMPLE_MS = 1000
-# Rates are given over 10, 60 and 600 seconds: one sample a second for the longest of them.
+# Rates are computed over 10, 60 and 600 seconds: one sample a second for the longest interval.
 SAMPLES_MAX = 601
 
 
 @dataclass(slots=True)
 class Counters:
-    """Totals since the store was opened; a put counts as many as it has messages."""
+    """Totals since the store was opened; the put of a batch counts each of its messages."""
 
     put_count: int = 0
     put_size: int = 0
@@ -27,7 +27,7 @@ class Counters:
     transferred_count: int = 0
 
     def copy(self) -> "Counters":
-        """The totals as they are now."""
+        """A copy of the current totals."""
         return Counters(
             self.put_count,
             self.put_size,
@@ -44,9 +44,9 @@ class StoreStatistics:
 
     started_ms: int = 0
     lane: Lane | None = None
-    """Who else puts; it counts for itself, and what it counted is taken over when asked for."""
+    """The native writer; its own counts are added here when the totals are read."""
     pulls: list[Pulls] = field(default_factory=list)
-    """Who else reads, likewise."""
+    """The native readers, likewise."""
     _total: Counters = field(default_factory=Counters)
     _put_count_by_topic: dict[str, int] = field(default_factory=dict)
     _put_size_by_topic: dict[str, int] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class StoreStatistics:
 
     @property
     def total(self) -> Counters:
-        """The totals so far."""
+        """The totals since the store was opened."""
         if self.lane is not None:
             count, size = self.lane.take_totals()
             self._total.put_count += count
@@ -73,22 +73,22 @@ class StoreStatistics:
 
     @property
     def put_size_by_topic(self) -> dict[str, int]:
-        """Bytes of their records."""
+        """Bytes of the records put, by topic."""
         self._take_topics()
         return self._put_size_by_topic
 
     def put(self, topic: str, count: int, size: int) -> None:
-        """`count` messages of `size` bytes in all were appended."""
+        """Count `count` appended messages of `size` bytes in all."""
         self._total.put_count += count
         self._total.put_size += size
         self._add(topic, count, size)
 
     def put_failed(self) -> None:
-        """An append was refused."""
+        """Count a refused append."""
         self._total.put_failed_count += 1
 
     def read(self, count: int) -> None:
-        """A read found `count` messages."""
+        """Count a read that found `count` messages."""
         if count:
             self._total.found_count += 1
             self._total.transferred_count += count
@@ -96,7 +96,7 @@ class StoreStatistics:
             self._total.miss_count += 1
 
     def forget_topic(self, topic: str) -> None:
-        """A topic was deleted."""
+        """Drop the counts of a deleted topic."""
         self.put_count_by_topic.pop(topic, None)
         self._put_size_by_topic.pop(topic, None)
 
@@ -117,7 +117,7 @@ class StoreStatistics:
         self._samples.append((steady_ms, self.total.copy()))
 
     def rate(self, counter: str, seconds: int) -> float:
-        """How fast a counter grew per second over the last `seconds` (or since the start)."""
+        """Growth of a counter per second over the last `seconds` (or since the start)."""
         if len(self._samples) < 2:
             return 0.0
         newest_ms, newest = self._samples[-1]

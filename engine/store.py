@@ -1,8 +1,9 @@
-"""The store: one writer's view of log, queues and index.
+"""The store: log, queues and index as one, for a single writer.
 
-Owns the order of things: append, become durable, be dispatched, be seen; open, tick, close. It must
-never block on a disk while it runs, and be used from one thread only. What is read of it is in
-queues/reading.py. Called by the broker and the tools; its parts stay inside.
+Owns the order append, become durable, be dispatched, be seen; and open, tick, close. It must never
+block on a disk while it runs, and is used from one thread only. queues/reading.py has the reads.
+
+    recovering --open--> open --close--> closed
 """
 
 import logging
@@ -53,10 +54,11 @@ TRANSACTION_ROLLBACK = 0x0C
 
 
 class Store(StoreReader):
-    """See `open`. All methods on one thread; every time is epoch milliseconds."""
+    """An open store, made by `open`. All methods run on one thread; times are epoch
+    milliseconds."""
 
     def __init__(self, opened: OpenedParts) -> None:
-        """For `open` alone: the parts are recovered, the folder is locked."""
+        """Make a store of recovered parts in a locked folder; only for `open`."""
         parts, disk = opened.parts, opened.disk
         super().__init__(parts, parts.dispatcher, StoreStatistics(started_ms=opened.now_ms))
         self.config = parts.config
@@ -75,7 +77,7 @@ class Store(StoreReader):
         self.deletions = TopicDeletions(parts, self._retention)
         self.queue_of: Callable[[str, int], int] = lambda _topic, queue_id: queue_id
         """Returns the queue for a message that waited for a queue of a topic, which may have fewer
-        by now; to be replaced."""
+        queues now; the broker replaces this function."""
         self._checkpointer.start(opened.steady_ms)
         self._retention.start(opened.steady_ms)
 
@@ -94,10 +96,11 @@ class Store(StoreReader):
     ) -> "Store":
         """Lock a store folder, recover it and make it writable; an empty folder becomes a store.
 
-        `steady_ms` is of the monotonic clock, see `tick`; `delay_levels_ms` of messageDelayLevel;
-        `is_batch_topic` tells topics with `queue.type=BatchCQ`. `watch` is called with what a long
-        recovery is at, several times a second, and may raise OpeningStopped: the next opening goes
-        on from there. Raises StoreError: locked, files of another size, unreadable, no room.
+        `steady_ms` is the monotonic clock, see `tick`; `delay_levels_ms` are the delays of
+        messageDelayLevel; `is_batch_topic` recognizes topics with `queue.type=BatchCQ`. `watch`
+        receives the progress of a long recovery several times a second, and may raise
+        OpeningStopped: the next opening continues from there. Raises StoreError if the folder is
+        locked or unreadable, has files of another size, or lacks room.
         """
         lock = lock_folder(files, config)
         pool = MappingPool(files, files.mapping_limit())
@@ -130,42 +133,44 @@ class Store(StoreReader):
 
     @property
     def confirm_log_offset(self) -> LogOffset:
-        """All before this may be shown to readers; without replicas what is dispatched."""
+        """Log offset before which readers may read; without replicas the end of the dispatched
+        records."""
         replicated = self._replicated
         return self._dispatcher.position if replicated is None else replicated.confirm
 
     @property
     def damage(self) -> Damage | None:
-        """The first place at which the log is damaged. While there is one the store takes no
-        writes, and its broker is ineligible: it may be neither followed nor elected."""
+        """The first damaged place of the log. While there is one, the store takes no writes and its
+        broker is ineligible: no replica may follow it, and it may not be elected."""
         return self._damage.first
 
     @property
     def damages(self) -> list[Damage]:
-        """All damaged places of the log, also those an operator gave up."""
+        """All damaged places of the log, including places that an operator gave up."""
         return self._damage.places
 
     def check_log(self) -> list[Damage]:
-        """Look at every record of the log, which takes as long as reading it; returns `damages`."""
+        """Check every record of the log, which takes as long as reading it; returns `damages`."""
         self._damage.verify(self._log.min, self._dispatcher.position)
         self._damage.save()
         return self._damage.places
 
     def give_up(self, log_offset: LogOffset) -> Damage:
-        """Do without a damaged record: it stays where it is and is never served, and the store
-        takes writes again once no other place is damaged. Raises StoreError for another place."""
+        """Continue without a damaged record: it stays in the log and is never served, and the store
+        takes writes again once no other place is damaged. Raises StoreError if no damage is known
+        there."""
         place = self._damage.give_up(log_offset)
         self._damage.save()
         return place
 
     def refusal(self, now_ms: int) -> PutStatus | None:
-        """Why a put would be refused now, None if the store is writable."""
+        """Status with which a put would be refused now, None if the store is writable."""
         is_unfit = self.fitness is Fitness.FAILED or self._retention.disk_full
         if self._closed or is_unfit or self._log.tail.refusals & NOT_MASTER:
             return PutStatus.SERVICE_NOT_AVAILABLE
         if self._commit.is_slow():
             return PutStatus.OS_PAGE_CACHE_BUSY
-        # Queues that cannot follow (disk full): try again before refusing (store.md 11).
+        # Queues may lag because the disk was full: dispatch again before refusing (store.md 11).
         if self._dispatcher.stalled is not None:
             self._dispatch(now_ms)
             if self._dispatcher.stalled is not None:
@@ -174,7 +179,7 @@ class Store(StoreReader):
 
     @property
     def fitness(self) -> Fitness:
-        """Whether messages are taken, but for a disk that is behind and whose turn it is."""
+        """Whether the store can take messages, apart from a slow disk and the broker's role."""
         return fitness(self._parts, self._commit, self._retention)
 
     @property
@@ -184,14 +189,14 @@ class Store(StoreReader):
 
     @property
     def why_unfit(self) -> str:
-        """One sentence, "" of a store that takes messages."""
+        """Reason why the store takes no messages, one sentence; "" if it takes them."""
         return why_unfit(self._parts, self._commit, self._retention)
 
     def append(self, message: NewMessage, now_ms: int) -> Appended:
         """Append one message. Nothing is written unless the status is PUT_OK.
 
-        Under ASYNC_FLUSH it can be read when this returns; under SYNC_FLUSH once it is durable. A
-        message of a batch topic takes as many queue offsets as its INNER_NUM says.
+        Under ASYNC_FLUSH the message can be read when this returns; under SYNC_FLUSH once it is
+        durable. A message of a batch topic takes the number of queue offsets in its INNER_NUM.
         """
         refused = self._refuse(message, now_ms)
         if refused is not None:
@@ -211,8 +216,8 @@ class Store(StoreReader):
         return self._appended(message, appended, now_ms)
 
     def append_batch(self, message: NewMessage, now_ms: int) -> Appended:
-        """Append the elements of a batch body (remoting.md 9.4) as records of their own, all or
-        none; they get consecutive queue offsets."""
+        """Append the elements of a batch body (remoting.md 9.4) as single records, all or none,
+        with consecutive queue offsets."""
         refused = self._refuse(message, now_ms)
         if refused is not None:
             return refused
@@ -227,8 +232,8 @@ class Store(StoreReader):
         return self._appended(message, appended, now_ms)
 
     def when_safe(self, appended: Appended, copies: int = 1) -> Later[PutStatus]:
-        """The status to answer a sender with once so many copies have its message, the group commit
-        included under SYNC_FLUSH; FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT: see PendingSends."""
+        """Status for the sender once `copies` brokers have its message, with the group commit under
+        SYNC_FLUSH. FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT: see PendingSends."""
         if appended.status is PutStatus.PUT_OK:
             return self._commit.wait(appended.end, copies)
         later: Later[PutStatus] = Later()
@@ -236,15 +241,15 @@ class Store(StoreReader):
         return later
 
     def commit(self) -> None:
-        """Begin to make durable what was appended, unless that is under way."""
+        """Begin to make the appended bytes durable, unless a sync is under way."""
         self._commit.start()
 
     def disk_used_ratio(self) -> float:
-        """How full the disk of log and queues was a moment ago, 0 to 1; the fuller one of two."""
+        """Recent usage of the disks of log and queues, 0 to 1; the fuller of the two."""
         return self._retention.room.used_percent / 100
 
     def disk_space(self) -> tuple[int, int]:
-        """(all, free) bytes of the disk that holds the log, as of a moment ago."""
+        """(total, free) bytes of the disk that holds the log, measured recently."""
         return self._retention.room.space
 
     def delete_topic(self, topic: str, log_end: int | None = None, now_ms: int = 0) -> None:
@@ -253,24 +258,26 @@ class Store(StoreReader):
         self.statistics.forget_topic(topic)
 
     def idle_counts(self) -> dict[str, dict[int, int]]:
-        """See `Replicated.idle_counts`; nothing of a store that is not one of several."""
+        """The next queue offsets of idle queues, see `Replicated.idle_counts`; empty without
+        replication."""
         return self._replicated.idle_counts() if self._replicated is not None else {}
 
     def truncate(self, log_offset: LogOffset, now_ms: int) -> None:
-        """Cut the log at the start of a record, durably, and all that is derived from it; see
-        `truncation`. A send whose record is cut gets FLUSH_DISK_TIMEOUT. At the end of
-        the log nothing is cut, but as after any cut all before is durable.
+        """Cut the log at the start of a record, durably, and all files derived from it; see
+        `truncation`.
 
-        Raises StoreError: nothing is changed if the position is refused; after trouble with the
-        disk the store refuses writes, and the next start ends at the old end or at the cut.
+        A send whose record is cut gets FLUSH_DISK_TIMEOUT. At the end of the log nothing is cut,
+        but as after any cut all bytes before are durable. Raises StoreError: a refused position
+        changes nothing; after trouble with the disk the store refuses writes, and the next start
+        ends at the old end or at the cut.
         """
         if self._closed:
             raise StoreError("the log cannot be cut: the store is closed")
         truncation.cut(self._parts, self._commit, self._retention, log_offset, now_ms)
 
     def replicated(self, now_ms: int, *, plain: bool = False) -> Replicated:
-        """This store as one of a replicated group (`plain`: default HA), see there; nothing is
-        appended until its role is set. Raises StoreError."""
+        """This store as a member of a replication group (`plain`: default HA), see Replicated; it
+        takes no messages until its role is set. Raises StoreError."""
         if self._replicated is None:
             self._now_ms = now_ms
             self._replicated = Replicated(
@@ -281,9 +288,9 @@ class Store(StoreReader):
         return self._replicated
 
     def stand_alone(self, now_ms: int) -> None:
-        """Not one of a group, perhaps no more: all of the log is served. A store that was one of
-        several copies serves and takes nothing beyond confirmOffset until this call or its
-        role. Raises StoreError."""
+        """Leave a replication group, or confirm that the store has no group: serve all of the log.
+        A store that was replicated serves and takes no bytes after confirmOffset until this call or
+        until its role is set. Raises StoreError."""
         assert self._replicated is None, "it is replicated"
         if self._log.tail.limit != UNLIMITED:
             Replicated(
@@ -292,7 +299,8 @@ class Store(StoreReader):
             self.pending.ask_for(1)
 
     def pulls(self, commit: Commit) -> Pulls:
-        """A native way to read, for the store's life: what it finds is what `read` does."""
+        """The native reader, used as long as the store is open; its results equal
+        the results of `read`."""
         pulls = make_pulls(self.config, self._log, self._queues, self._lookup, commit)
         self.statistics.pulls.append(pulls)
         return pulls
@@ -303,11 +311,12 @@ class Store(StoreReader):
         clock: Callable[[], int] | None = None,
         appended: Callable[[], None] = lambda: None,
     ) -> Lane:
-        """The native path into this store, one for its life: what it appends is as if `append` had.
+        """The native writer, used as long as the store is open; its appends have the same
+        results as `append`.
 
-        `arrived` is called when queues have grown while the lane is `watched`: `tell_arrivals` is
-        to follow soon. `appended` is called under SYNC_FLUSH: `commit` is to follow. `clock` gives
-        epoch milliseconds, None: the system's.
+        `arrived` is called when queues have grown while the lane is `watched`: call `tell_arrivals`
+        soon. `appended` is called under SYNC_FLUSH: call `commit` then. `clock` returns epoch
+        milliseconds; None: the system's clock.
         """
 
         def dispatch(now_ms: int) -> None:
@@ -325,11 +334,11 @@ class Store(StoreReader):
         return lane
 
     def forget_targets(self) -> None:
-        """Topics have changed: `queue_of` may return another queue than before."""
+        """Clear cached results of `queue_of`, because topics have changed."""
         self._queues.table.close_slots()
 
     def timer_ground(self) -> TimerGround:
-        """What engine/timer/timer_batches.py works on: what it appends is as if `append` had."""
+        """Access for engine/timer/timer_batches.py, whose appends have the results of `append`."""
 
         def written(now_ms: int) -> None:
             self._note_append(now_ms)
@@ -345,14 +354,15 @@ class Store(StoreReader):
         )
 
     def on_arrival(self, callback: Arrival) -> None:
-        """Call back with (topic, queue id, new max queue offset) after messages can be read."""
+        """Register a callback, which receives (topic, queue id, new max queue offset) once messages
+        can be read."""
         self._arrivals.add(callback)
 
     def tick(self, now_ms: int, steady_ms: int | None = None) -> None:
         """Every 100 ms: timeouts, flushing, checkpoint, retention, statistics.
 
-        Intervals and deadlines go by `steady_ms`, whose zero is anywhere: a wall clock that is set
-        back must not pause the flushing. Without it `now_ms` counts, for clocks that are never set.
+        Intervals and deadlines use `steady_ms`, whose zero is anywhere: setting a wall clock back
+        must not pause the flushing. Without it `now_ms` is used, for clocks that are never set.
         """
         if self._closed:
             return
@@ -373,27 +383,29 @@ class Store(StoreReader):
         self.statistics.tick(steady_ms)
 
     def keep_from(self, log_offset: LogOffset) -> None:
-        """Messages that wait for their time lie from here on: age leaves their files
-        (keepWaitingMessages). What waits later lies later in the log."""
+        """Set where the first message lies that waits for its delivery time: removal by age spares
+        that file and all later ones (keepWaitingMessages). Messages that begin to wait later lie
+        later in the log."""
         self._retention.waiting_from = log_offset
 
     @property
     def kept_bytes(self) -> int:
-        """Of expired log files that are kept because messages wait in them."""
+        """Bytes of expired log files that are kept because messages wait in them."""
         return self._retention.kept_bytes
 
     def flush_soon(self) -> None:
-        """Sync what was appended so far, before ASYNC_FLUSH's rhythm asks for it."""
+        """Sync the appended bytes now, before ASYNC_FLUSH's interval ends."""
         self._commit.start()
 
     def deleting_expired(self, now_ms: int) -> Later[int | OSError]:
-        """Remove log files older than fileReservedTime now, by disk threads; how many went."""
+        """Remove log files older than fileReservedTime now, on disk threads; gives the number of
+        files."""
         return self._retention.cleaning(now_ms)
 
     def close(self, now_ms: int) -> None:
-        """Flush log, queues, index and checkpoint, in this order, then take the abort mark away.
+        """Flush log, queues, index and checkpoint, in this order, then remove the abort mark.
 
-        If any of that fails the mark stays, and the next start recovers as after a crash.
+        If a step fails the mark stays, and the next start recovers as after a crash.
         """
         if self._closed:
             return
@@ -410,7 +422,7 @@ class Store(StoreReader):
             self._lock.release()
 
     def _finish(self, now_ms: int) -> None:
-        """All durable and the mark taken away, or the reason why not as an error."""
+        """Make all data durable and remove the abort mark; raises the reason if that fails."""
         try:
             if self._replicated is not None:
                 self._replicated.finish()
@@ -444,7 +456,7 @@ class Store(StoreReader):
         return None
 
     def _why_refused(self) -> str:
-        """A sentence for the sender and the log."""
+        """Reason of a refusal, one sentence for the sender and the log."""
         if self._closed:
             return "the store is closed"
         if self._log.tail.refusals & NOT_MASTER and self._damage.first is None:
@@ -452,7 +464,7 @@ class Store(StoreReader):
         return self.why_unfit or "the disk does not keep up"
 
     def _append_inner(self, message: NewMessage, now_ms: int) -> Appended:
-        """A message of a batch topic; INNER_BASE is known only now (store.md 8)."""
+        """Append a message of a batch topic, whose INNER_BASE is known only now (store.md 8)."""
         queue = self._batches.get(message.topic, message.queue_id)
         text, count = with_inner_base(message.properties, queue.next_offset)
         appended = self._log.append(message, text, queue.next_offset, now_ms)
@@ -476,7 +488,7 @@ class Store(StoreReader):
         return appended
 
     def _note_append(self, now_ms: int) -> None:
-        """The log has grown."""
+        """Make the appended records visible or durable, and report them."""
         self._now_ms = now_ms
         if self._is_sync:
             self._commit.start()
@@ -486,7 +498,7 @@ class Store(StoreReader):
             self._replicated.grown()
 
     def _flushed(self) -> None:
-        """A group commit ended: under SYNC_FLUSH only now messages may be seen."""
+        """Dispatch after a group commit: under SYNC_FLUSH messages become visible only now."""
         if self._is_sync:
             self._dispatch(self._now_ms)
         if self._replicated is not None:
@@ -495,7 +507,7 @@ class Store(StoreReader):
     def _dispatch(self, now_ms: int) -> None:
         log = self._log
         if log.rests:
-            return  # it is being cut, see truncation.py
+            return  # the log is being cut, see truncation.py
         until = LogOffset(min(log.flushed if self._is_sync else log.end, log.tail.limit))
         if self._replicated is not None:
             until = self._replicated.whole(until)
@@ -503,5 +515,5 @@ class Store(StoreReader):
         self.tell_arrivals()
 
     def tell_arrivals(self) -> None:
-        """Tell waiting readers which queues have grown since the last time."""
+        """Report to waiting readers which queues have grown since the last call."""
         self._arrivals.tell()

@@ -1,7 +1,7 @@
-"""The words of the store as types: one name for each kind of number.
+"""The store's terms as types: one name for each kind of number.
 
-Owns the NewTypes and enums that every room above speaks. It must never hold behaviour. Called by
-everyone above pyx. docs/internals/rooms.md explains the words.
+Owns the NewTypes and enums that every room above uses. It must never hold behaviour.
+docs/internals/rooms.md explains the terms.
 """
 
 from dataclasses import dataclass, field
@@ -15,15 +15,16 @@ QueueOffset = NewType("QueueOffset", int)
 """The n-th message of a queue."""
 
 Epoch = NewType("Epoch", int)
-"""A term of one master."""
+"""The term of a master."""
 
 Buffer = bytes | bytearray | memoryview
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-"""Whose queue units say when their message is due: its store time and its level's delay."""
+"""The topic of delayed messages; its queue units hold the delivery time: store time plus the
+level's delay."""
 
 LONG_AGO_MS = -(1 << 62)
-"""Before any steady time: what is due an interval after this is due at the first tick."""
+"""A time before any steady time: work that is due an interval after it is due at the first tick."""
 
 
 class TurbopumpError(Exception):
@@ -35,21 +36,21 @@ class StoreError(TurbopumpError):
 
 
 class OpeningStopped(StoreError):
-    """The caller gave up while the store was being recovered; the next start goes on."""
+    """The caller gave up while the store was being recovered; the next start continues."""
 
 
 @dataclass(slots=True, frozen=True)
 class Progress:
-    """How far the opening of a store is."""
+    """Progress of the opening of a store."""
 
     phase: str
     done: int
-    """Bytes of the log, of `total`."""
+    """Finished bytes of the log, of `total`."""
     total: int
 
 
 class PutStatus(Enum):
-    """What became of an append (RocketMQ: store/PutMessageStatus)."""
+    """Result of an append (RocketMQ: store/PutMessageStatus)."""
 
     PUT_OK = "PUT_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -73,15 +74,15 @@ class Fitness(Enum):
     is to lead. Sent in a field of its own (`slow`), because an older controller takes an unknown
     word in `unfit` for FAILED."""
     FULL = "full"
-    """It takes none for now: there is no room. It can be led."""
+    """The store takes no messages for now, because the disk has no room. It may lead."""
     STOPPING = "stopping"
-    """It takes messages, but its broker is about to stop: another one is to lead."""
+    """The store takes messages, but its broker is about to stop: another broker should lead."""
     FAILED = "failed"
-    """It takes none before it is opened again or repaired, and cannot be led."""
+    """The store takes no messages until it is opened again or repaired, and cannot lead."""
 
 
 class ReadStatus(Enum):
-    """What a read of a queue found (RocketMQ: store/GetMessageStatus)."""
+    """Result of a read of a queue (RocketMQ: store/GetMessageStatus)."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -95,14 +96,14 @@ class ReadStatus(Enum):
 
 
 class Boundary(IntEnum):
-    """Which neighbour a search by time returns when no message has exactly that time."""
+    """The neighbour that a search by time returns when no message has exactly that time."""
 
     LOWER = 0
     UPPER = 1
 
 
 class FlushMode(Enum):
-    """When a send is acknowledged (RocketMQ: flushDiskType)."""
+    """The condition for acknowledging a send (RocketMQ: flushDiskType)."""
 
     ASYNC_FLUSH = "ASYNC_FLUSH"
     SYNC_FLUSH = "SYNC_FLUSH"
@@ -110,11 +111,11 @@ class FlushMode(Enum):
 
 @dataclass(slots=True)
 class NewMessage:
-    """One message on its way into the log; hosts are packed: ip (4 or 16 bytes) and int32 port.
+    """A message on its way into the log; hosts are packed: ip (4 or 16 bytes) and int32 port.
 
     `properties` is the encoded text: name 0x01 value 0x02 ... . The store sets the IPv6 bits of
-    sys_flag from the host lengths, the message version from the topic length, the queue offset,
-    the log offset, the store time and the CRC.
+    sys_flag from the host lengths, the message version from the topic length, the queue offset, the
+    log offset, the store time and the CRC.
     """
 
     topic: str
@@ -129,16 +130,16 @@ class NewMessage:
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
     is_copy: bool = False
-    """Its body is in the log already, so that a maxMessageSize that was lowered since does not
+    """Whether its body is in the log already, so that a lower maxMessageSize set since does not
     refuse it."""
 
 
 @dataclass(slots=True)
 class Appended:
-    """The outcome of an append. Where `status` is not PUT_OK nothing was written.
+    """The outcome of an append. Unless `status` is PUT_OK, nothing was written.
 
-    `queue_offset` is the first one of a batch, `log_offsets` one per record, `end` the log offset
-    that must be durable before the append may be acknowledged.
+    `queue_offset` is the first offset of a batch, `log_offsets` has one per record, `end` is the
+    log offset that must be durable before the append may be acknowledged.
     """
 
     status: PutStatus
@@ -152,9 +153,10 @@ class Appended:
 
 @dataclass(slots=True)
 class ReadResult:
-    """What a pull gets: records as slices of the mapping (never copied), or why there are none.
+    """The result of a pull: records as slices of the mapping (never copied), or the reason for
+    none.
 
-    The slices stay valid as long as they are referenced, also when retention unlinks their file.
+    The slices stay valid as long as they are referenced, even when retention unlinks their file.
     """
 
     status: ReadStatus
@@ -168,10 +170,10 @@ class ReadResult:
 
 @dataclass(slots=True, frozen=True)
 class QueueUnit:
-    """One entry of a consume queue: where the record lies and the code tags are matched by.
+    """A unit of a consume queue: the place of a record, and the code for matching tags.
 
-    `count` is above 1 for an inner batch, which holds that many messages from `queue_offset` on.
-    `is_extended`: the unit holds an address, the code is from the queue's extension.
+    `count` is above 1 for an inner batch, which holds that number of messages from `queue_offset`
+    on. `is_extended`: the unit holds an address, and the code is from the queue's extension.
     """
 
     log_offset: LogOffset
@@ -184,9 +186,9 @@ class QueueUnit:
 
 @dataclass(slots=True)
 class QueryResult:
-    """Records found by key, oldest first, and the last key the index has seen.
+    """Records found by key, oldest first, and time and log offset of the last record in the index.
 
-    The records are not checked against the key again: equal hashes are returned as RocketMQ does.
+    The records have the key; entries of other keys with the same hash were left out.
     """
 
     slices: list[memoryview] = field(default_factory=list)

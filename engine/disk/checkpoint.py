@@ -1,7 +1,7 @@
-"""The checkpoint file: how far log, queues and index are known to be durable.
+"""The checkpoint file: the offsets up to which log, queues and index are known to be durable.
 
-Owns the file's layout: RocketMQ's numbers at the start and ours behind them. It must never sync or
-decide what is durable. Called by the store when something became durable, and by recovery.
+Owns the file's layout: RocketMQ's numbers at the start and ours after them. It must never sync or
+decide which data is durable.
 
 Layout, big endian, 4096 bytes (RocketMQ: store/StoreCheckpoint; byte 40 as 5.5.0 writes it):
 
@@ -12,9 +12,10 @@ Layout, big endian, 4096 bytes (RocketMQ: store/StoreCheckpoint; byte 40 as 5.5.
     2096 entries in index files between 2104 and 2072    2104 first byte of the log at that time
     2112 units that age removed, in all queues    2120 bytes 0-47 again    2168 CRC-32 of 2048-2167
 
-Ours count only while bytes 0-47 are what they were: a RocketMQ broker that used the store in
-between changed them and left ours. So does damage; of both the smaller number was true once.
-Eight bytes of 0xff at 2048 say that ours were void and the queues have not been counted since.
+Our numbers count only while bytes 0-47 equal their copy: a RocketMQ broker that used the store
+meanwhile changed bytes 0-47 and left ours. Damage has the same effect; of two different numbers,
+the smaller one was valid once. Eight bytes of 0xff at 2048 mean that our numbers were void and the
+queues have not been counted since.
 """
 
 import struct
@@ -33,25 +34,26 @@ _THEIRS = struct.Struct(">6q")
 _OURS = struct.Struct(">9q")
 _CRC = struct.Struct(">I")
 _FILE = struct.Struct(f">{_THEIRS.size}s{_OURS_AT - _THEIRS.size}x{_OURS.size}s{_THEIRS.size}sI")
-# RocketMQ goes back this far behind its times, because records reach queues a little later.
+# RocketMQ goes back by this time before its timestamps, because records reach queues a little
+# later.
 SAFETY_MS = 3000
 
 
 class DurableMarks(NamedTuple):
-    """Our own numbers: everything before these log offsets is durable."""
+    """Our own numbers: all data before these log offsets is durable."""
 
     log: LogOffset
     queues: LogOffset
     index: LogOffset  # type: ignore[assignment]  # a tuple's method of that name is not used
     queue_count: int
-    """-1: queues were deleted since they were counted."""
+    """Number of queues with units; -1: queues were deleted since they were counted."""
     unit_count: int
     entry_count: int
-    """Of index files before `index` that do not end before `log_min`."""
+    """Number of entries in index files before `index` that do not end before `log_min`."""
     log_min: LogOffset
-    """Where the log began; if that moved, queues may have begun later, too."""
+    """Beginning of the log; if it moved, the first units of queues may have expired, too."""
     first_units: int
-    """The queue offsets at which the first files of all queues begin, added up."""
+    """Sum of the queue offsets at which the first files of all queues begin."""
 
 
 class Checkpoint(NamedTuple):
@@ -65,17 +67,19 @@ class Checkpoint(NamedTuple):
     queue_log_offset: int = 0
     marks: DurableMarks | None = None
     damaged: bool = False
-    """Our numbers are void, or there is no file: nothing says how many queues there were. (It may
-    be that RocketMQ used the store since; a power cut amid the writing looks the same.)"""
+    """Whether our numbers are void, or the file is missing, so that the number of queues is
+    unknown. (RocketMQ may have used the store since; a power cut during the writing looks the
+    same.)"""
 
     @property
     def safe_timestamp_ms(self) -> int:
-        """Records stored up to here are in log and queues (StoreCheckpoint.getMinTimestamp)."""
+        """Time up to which stored records are in log and queues
+        (StoreCheckpoint.getMinTimestamp)."""
         return max(0, min(self.log_timestamp_ms, self.queue_timestamp_ms) - SAFETY_MS)
 
 
 UNKNOWN = Checkpoint(damaged=True)
-"""What a file says that is not there, or too short, or empty."""
+"""The checkpoint of a missing, short or empty file."""
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
@@ -83,7 +87,8 @@ def encode(checkpoint: Checkpoint) -> bytes:
     *numbers, marks, damaged = checkpoint
     theirs = _THEIRS.pack(*numbers)
     if marks is None:
-        # A start that is killed before it has counted must not make this a file of RocketMQ's.
+        # A start that is killed before it counted the queues must not leave a file that looks like
+        # RocketMQ's.
         ours = _VOID if damaged else b""
         return (theirs.ljust(_OURS_AT, b"\0") + ours).ljust(SIZE, b"\0")
     ours = _OURS.pack(MAGIC, *marks)
@@ -91,7 +96,7 @@ def encode(checkpoint: Checkpoint) -> bytes:
 
 
 def decode(data: bytes) -> Checkpoint:
-    """Read the file's bytes; a short or empty file knows nothing."""
+    """Read the file's bytes; a short or empty file gives UNKNOWN."""
     if len(data) < _THEIRS.size or not any(data):
         return UNKNOWN
     theirs = _THEIRS.unpack_from(data)
@@ -113,8 +118,7 @@ def decode(data: bytes) -> Checkpoint:
 
 
 def load(files: Files, root: str) -> Checkpoint:
-    """The checkpoint of a store; one that knows nothing, and counts as damaged, if there is none or
-    it cannot be read."""
+    """The checkpoint of a store; UNKNOWN if the file is missing or unreadable."""
     path = f"{root}/{FILE_NAME}"
     try:
         return decode(files.read(path)) if files.exists(path) else UNKNOWN

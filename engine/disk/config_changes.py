@@ -1,14 +1,14 @@
-"""What changed in a config file since it was written: X.changes beside X, one record a change.
+"""Changes of a config file since it was written: X.changes beside X, one record per change.
 
-Owns that file's form, when it counts, and what a change says. It must never know which members a
-config file has. Called by config_files.py; the tables make the changes.
+Owns that file's form, its validity, and the meaning of a change. It must never know which members a
+config file has.
 
-A table of thousands takes long to write as a whole, and the answer to a change waits until it
-is durable: so changes are appended here, and now and then the table is written whole, after which
-this file goes. A first line says of which content of X it holds the changes, by its digest: beside
-any other X, a RocketMQ broker's or a newer one of ours, it counts for nothing. The checksum of each
-record covers all those before it, so what is read ends before the first one that is not whole.
-Nothing is ever appended behind a write that failed: X is written whole then.
+Writing a table with thousands of rows takes long, and the response to a change waits until it is
+durable. So changes are appended here; now and then the table is written whole, and then this file
+is removed. The first line has the digest of the content of X that the changes belong to: beside any
+other X, from a RocketMQ broker or a later save of ours, the file is ignored. The checksum of each
+record covers all records before it, so reading stops before the first record that is not whole.
+After a failed write nothing is appended: X is written whole then.
 """
 
 import hashlib
@@ -25,19 +25,19 @@ logger = logging.getLogger(__name__)
 
 SUFFIX: Final = ".changes"
 SIZE_MIN: Final = 1 << 20
-"""Bytes that are appended before X is written whole again; of a larger X as many as it has, so that
-what is written for a change does not grow with the table."""
+"""Bytes that are appended before X is written whole again. The limit of a larger X is its own size,
+so that the cost of a change does not grow with the table."""
 SIZE_MAX: Final = 32 << 20
 ZEROS_MIN: Final = 64 << 10
-"""The file is longer than what it holds, by zeros: a store over them and its sync touch nothing but
-their own blocks, where one that makes the file longer waits for the file system's own log, and with
-it each file that is made meanwhile. So many zeros at first, then as many as there are bytes."""
+"""Minimum bytes of zeros after the changes. Writing over zeros and syncing touches only those
+blocks; growing a file waits for the file system's journal, and delays every file that is created
+meanwhile. Later the file has as many zeros as changes."""
 _MAGIC: Final = b"turbopump changes 1 "
 _RECORD: Final = struct.Struct(">II")  # size of the JSON text, checksum
 
 
 def digest_of(text: bytes) -> bytes:
-    """What a file's content is known by."""
+    """Digest by which a file's content is recognized."""
     return hashlib.blake2b(text, digest_size=16).hexdigest().encode()
 
 
@@ -46,8 +46,8 @@ def change(
     put: Mapping[str, Sequence[bytes]],
     gone: Mapping[str, Sequence[str]],
 ) -> bytes:
-    """The text of one change: members that are set as a whole (None: left out from now on), and of
-    members that are tables the rows that are put, as `"name":{...}`, and those that are gone."""
+    """The text of a change: members that are set as a whole (None: removed), and for members that
+    are tables the rows to put, as `"name":{...}`, and the names of removed rows."""
     parts = []
     if absent := [name for name, value in members.items() if value is None]:
         parts.append(b'"absent":' + _text(absent))
@@ -60,8 +60,8 @@ def change(
 
 
 def apply(value: Any, said: Any) -> Any:
-    """A file's value after one change; its tables are changed in place. Raises ValueError where
-    either is of another shape."""
+    """A file's value after one change; its tables are changed in place. Raises ValueError if the
+    change does not fit the value."""
     try:
         result = {**value, **said["set"]}
         for name in said.get("absent", ()):
@@ -83,41 +83,42 @@ def _text(value: Any) -> bytes:
 
 
 class Changes:
-    """The changes of one file."""
+    """The changes of a file."""
 
     def __init__(self, files: Files, path: str) -> None:
-        """`path` is that of the file whose changes they are."""
+        """`path` is the file that the changes belong to."""
         self.path = path + SUFFIX
         self._files = files
         self._digest = b""
         self._said_of = b""
-        """The content that the changes on the disk are of; empty: unknown."""
+        """Digest of the content that the changes on the disk belong to; empty: unknown."""
         self._limit = 0
         self._checksum = 0
         self._end = 0
         self._read = b""
         self.size = 0
-        """Bytes of the changes; 0 while there are none. The file has more of them, up to `_end`."""
+        """Bytes of the changes; 0 without changes. Zeros follow them in the file, up to
+        `_end`."""
 
     def fits(self, size: int) -> bool:
-        """Whether changes of so many bytes can be appended: not before the file was read or written
-        whole, not behind a write that failed, not beyond what is worth it."""
+        """Whether changes of `size` bytes can be appended. False before the file was read or
+        written whole, after a failed write, and when saving the whole file is cheaper."""
         return bool(self._digest) and self.size + size <= self._limit
 
     def begin(self, text_size: int, digest: bytes) -> None:
-        """The file is durable with this content; changes before count no more."""
+        """Record that the file is durable with this content; earlier changes are void."""
         self._digest = digest
         self._limit = min(max(SIZE_MIN, text_size), SIZE_MAX)
         self.size = 0
 
     def stop(self) -> None:
-        """Nothing is appended until the file was written whole."""
+        """Append nothing until the file is written whole."""
         self._digest = b""
 
     def remove(self) -> None:
-        """Those of a former content go, where there are any; durably if that was the same: a file
-        that is written again as it was before its changes must not get them back. Raises OSError.
-        """
+        """Remove changes of an earlier content, if there are any; durably if that content is the
+        same: a file that is saved again as it was before its changes must not get them back. Raises
+        OSError."""
         if self._files.exists(self.path):
             self._files.remove(self.path)
             if self._said_of in (b"", self._digest):
@@ -125,7 +126,7 @@ class Changes:
         self._said_of = b""
 
     def append(self, changes: Sequence[bytes]) -> None:
-        """Make changes durable. Raises OSError; then nothing more can be appended."""
+        """Make changes durable. Raises OSError, and then no changes can be appended."""
         assert self._digest, "changes of an unknown file"
         files, digest, first = self._files, self._digest, self.size == 0
         self._digest = b""
@@ -161,7 +162,9 @@ class Changes:
         data = memoryview(self._files.read(self.path))
         head = _MAGIC + digest + b"\n"
         if data[: len(head)] != head:
-            logger.info("%s: not of the file that is there: passed over", self.path)
+            logger.info(
+                "%s is ignored: its changes belong to another content of the file", self.path
+            )
             return []
         self._said_of = digest
         found, at, checksum = [], len(head), zlib.crc32(head)
@@ -180,9 +183,10 @@ class Changes:
         return found
 
     def keep(self) -> None:
-        """What was read is acted upon, so no power cut may take it back. Raises OSError."""
+        """Make the changes that were read durable, because the broker acts on them. Raises
+        OSError."""
         data, self._read = self._read, b""
         if data:
-            # Written again: after a sync that failed the system takes what is here for durable.
+            # Written again: after a failed sync the system takes these bytes for durable.
             self._files.write(self.path, data, 0)
             self._files.sync(self.path)

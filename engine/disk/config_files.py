@@ -1,13 +1,13 @@
-"""The JSON files of `config/`: topics, groups, offsets and whatever else must survive.
+"""The JSON files of `config/`: topics, groups, offsets and other tables that must survive.
 
-Owns how such a file is replaced and which copy is read. It must never know what a file says, nor
-keep state: any thread may save. Called by the broker's and the name server's tables.
+Owns how such a file is replaced and which copy is read. It must never know a file's members, nor
+keep their values: any thread may save.
 
 A save writes X.tmp, makes it durable, renames X to X.bak and X.tmp to X, and makes the names
-durable (RocketMQ 5.x: X is renamed to X.bak and written anew). Wherever a crash hits, X or X.bak is
-whole; both brokers fall back to X.bak. Where X is a symbolic link what it leads to is replaced,
-there, and X.bak is a copy (replacing.py). Single changes of a large file may be appended to
-X.changes instead (config_changes.py); they are part of what is loaded.
+durable (RocketMQ 5.x: X is renamed to X.bak and written again). After a crash at any point, X or
+X.bak is whole; both brokers fall back to X.bak. If X is a symbolic link, its target is replaced,
+and X.bak is a copy (replacing.py). Single changes of a large file may be appended to X.changes
+instead (config_changes.py); loading includes them.
 """
 
 import errno
@@ -39,15 +39,15 @@ def replace_file(files: Files, path: str, data: bytes) -> None:
 
 
 def pieces_of(value: Any) -> Iterator[bytes]:
-    """A value's text, as one piece, for `ConfigFiles.replace`. Raises ValueError for what could not
-    be read again."""
+    """A value's text, as one piece, for `ConfigFiles.replace`. Raises ValueError for a text that
+    could not be read again."""
     text = fastjson.dumps(value, pretty=True)
     fastjson.check_readable(text)
     yield text.encode()
 
 
 class ConfigFiles:
-    """The files of one folder."""
+    """The files of a folder."""
 
     def __init__(self, files: Files, folder: str) -> None:
         self._files = files
@@ -57,17 +57,17 @@ class ConfigFiles:
         self._changes: dict[str, Changes] = {}
 
     def is_latest(self, name: str) -> bool:
-        """Whether `load` found the file itself whole, and not an older copy or nothing."""
+        """Whether `load` found the file itself whole, and not an older copy or no file."""
         return name in self._latest
 
     def load(self, name: str) -> Any | None:
-        """The value of a file or, if that is missing or damaged, of its backup; None without both.
-        With the changes that were appended since.
+        """The value of a file with its appended changes; if the file is missing or damaged, the
+        value of its backup; None without both.
 
         An empty or zeroed file counts as missing: a power cut leaves such files of brokers that
-        write in place; but where its backup is there and holds nothing either, something was lost.
-        What is returned is durable. Raises StoreError if a file is damaged and no copy can stand
-        in, or the disk fails.
+        write in place. But if its backup exists and is empty, too, data was lost. The returned
+        value is durable. Raises StoreError if a file is damaged and has no whole copy, or the disk
+        fails.
         """
         damaged = ""
         empty: list[str] = []
@@ -83,13 +83,13 @@ class ConfigFiles:
                 raise StoreError(f"{path} cannot be read: {error}") from error
             if not text.strip(b"\0 \t\r\n"):
                 if is_there:
-                    logger.warning("%s holds nothing", path)
+                    logger.warning("%s is empty", path)
                     empty.append(path)
                 continue
             try:
                 value = fastjson.loads(text)
                 if value is None:
-                    raise ValueError("it says null")
+                    raise ValueError("its value is null")
             except ValueError as error:
                 logger.warning("%s is damaged: %s", path, error)
                 damaged = damaged or path
@@ -110,14 +110,16 @@ class ConfigFiles:
         return None
 
     def save(self, name: str, value: Any) -> None:
-        """Replace a file; it is durable on return. Raises OSError, the old value then stays.
+        """Replace a file; it is durable on return. Raises OSError, and then the old value stays.
 
-        That is also raised for what `load` would refuse: a broker must find its tables again.
+        OSError is also raised for a value that `load` would refuse: a broker must find its tables
+        again.
         """
         self.replace(name, partial(pieces_of, value))
 
     def replace(self, name: str, pieces: Callable[[], Iterable[bytes]]) -> None:
-        """As `save`, of a pretty text in pieces, none of which ends inside a string."""
+        """Replace a file as `save` does, by a pretty text in pieces, which must not end inside a
+        string."""
         path, files = f"{self._folder}/{name}", self._files
         unfinished = files.resolve(path) + TEMPORARY
         digest = hashlib.blake2b(digest_size=16)
@@ -147,16 +149,16 @@ class ConfigFiles:
         changes.remove()
 
     def takes(self, name: str, size: int) -> bool:
-        """Whether `append` would take changes of so many bytes; else the file is to be saved."""
+        """Whether `append` would take changes of `size` bytes; if not, the file must be saved."""
         return self._changes_of(name).fits(size)
 
     def append(self, name: str, changes: Sequence[bytes]) -> None:
-        """Make changes of a file durable (config_changes.py). Raises OSError: the file must be
-        saved then."""
+        """Make changes of a file durable (config_changes.py). Raises OSError, and then the file
+        must be saved."""
         self._changes_of(name).append(changes)
 
     def has_changes(self, name: str) -> bool:
-        """Whether a file lacks what was appended since it was saved."""
+        """Whether changes were appended since the file was saved."""
         return self._changes_of(name).size > 0
 
     def _changes_of(self, name: str) -> Changes:
@@ -166,7 +168,7 @@ class ConfigFiles:
         return found
 
     def _with_changes(self, changes: Changes, value: Any, text: bytes) -> tuple[Any, bool]:
-        """A value with what was appended to it, and whether anything was."""
+        """(the value with its appended changes, whether there were any)."""
         try:
             said = changes.read(digest_of(text))
             for one in said:
@@ -182,8 +184,8 @@ class ConfigFiles:
             self._names_synced = True
 
     def _keep(self, path: str, changes: Changes) -> None:
-        """The save that wrote the file may have been killed before its names were durable; what is
-        read now is acted upon, so a power cut must not take it back."""
+        """Make a file that was read durable, because the broker acts on it: the save that wrote it
+        may have been killed before its names were durable."""
         files = self._files
         try:
             changes.keep()
@@ -193,10 +195,10 @@ class ConfigFiles:
         except OSError as error:
             # A read-only file system cannot hold a half-written file.
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-                raise StoreError(f"{path} cannot be opened for good: {error}") from error
+                raise StoreError(f"{path} cannot be made durable: {error}") from error
 
     def _restored(self, name: str) -> None:
-        """Keep a damaged file out of the way: the next save must not make it the backup."""
+        """Move a damaged file aside: the next save must not make it the backup."""
         path = f"{self._folder}/{name}"
         logger.warning("%s was restored from %s%s", path, path, BACKUP)
         if self._files.exists(path):

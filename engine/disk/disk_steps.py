@@ -1,11 +1,10 @@
-"""Disk work of several pieces, and what the loop's thread does between them.
+"""Disk work in several pieces, with turns of the loop between them.
 
-Owns how such work is written down: a generator that yields each piece for a disk's thread, and goes
-on, on the loop, when it is done. A piece that failed is raised where it was yielded. It must never
-do a piece by itself, but in `at_once`. Called by what cuts or empties a log
-and its queues, and by the checkpointer; `in_turn` runs the pieces.
+Owns the form of such work: a generator that yields each piece for a disk thread, and continues on
+the loop when the piece is done. A failed piece is raised at its yield. It must never run a piece
+itself, except in `at_once`; `in_turn` runs the pieces.
 
-Between two pieces the loop serves: what it sees then must be a store as it may be.
+Between two pieces the loop serves requests, so the store must be in a valid state there.
 """
 
 from collections.abc import Callable, Generator
@@ -15,24 +14,26 @@ from typing import Any
 from turbopump.engine.disk.files import Files
 
 Work = Callable[[], Any]
-"""One piece; raises OSError. It touches files and memory that the loop leaves alone meanwhile."""
+"""A piece of work; raises OSError. The work touches files and memory that the loop leaves alone
+meanwhile."""
 Steps = Generator[Work, None, None]
 
 
 @dataclass(slots=True)
 class Unsynced:
-    """What steps have changed and leave to one sync of all."""
+    """Files and folders that steps have changed, for one sync of all at the end."""
 
     files: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
 
 
 def nothing() -> None:
-    """A piece without work: the loop has its turn, or what is there stays."""
+    """A piece without work: the loop gets a turn, or nothing is to be changed."""
 
 
 def removal(files: Files, path: str, folder: str) -> Work:
-    """A file goes, durably, before the next one does: else a crash might leave a hole."""
+    """Work that removes a file durably, before the next removal: a crash in between must not leave
+    a hole."""
 
     def work() -> None:
         files.remove(path)
@@ -42,8 +43,8 @@ def removal(files: Files, path: str, folder: str) -> Work:
 
 
 def at_once(steps: Steps) -> None:
-    """All of it, on this thread: for tools, at a start, and where no loop waits. Raises what the
-    steps raise."""
+    """Run all steps on this thread: for tools, at a start, and where no loop waits. Raises the
+    errors of the steps."""
     failed: OSError | None = None
     while True:
         try:

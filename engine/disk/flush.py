@@ -1,8 +1,8 @@
 """Disk threads: the only place of the engine that owns threads.
 
 Owns `Disk`, the way to run blocking disk work off the loop thread, and its two kinds. It must never
-touch a table or a file itself: the work it is given does. Called by the store's parts with work
-that only syncs, preallocates, writes whole files or removes.
+touch a table or a file itself: the work does, and it only syncs, preallocates, writes whole files
+or removes.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from turbopump.pyx.syncer import Syncer
 T = TypeVar("T")
 
 RUN_S = 0.001
-"""Work in Python on a disk thread, until the loop's thread has its turn."""
+"""Seconds of Python work on a disk thread before the loop's thread gets a turn."""
 PAUSE_S = 0.000_1
-"""How long it has it for sure. The interpreter by itself lets a thread run for 5 ms, and one that
-waits for it begins to wait anew each time that it was free for a moment."""
+"""Seconds that the loop's thread surely gets. The interpreter itself lets a thread run for 5 ms,
+and a waiting thread starts to wait again whenever the interpreter was free for a moment."""
 
 _disk_thread = threading.local()
 
-# One for each lane of a store, see DiskLane: a sync that sends wait for is never behind a file that
-# is being removed, made or looked through. Those that are idle cost some KB.
+# One thread for each lane of a store, see DiskLane: a sync that sends wait for never waits for a
+# file that is being removed, made or read. An idle thread costs some KB.
 STORE_THREADS = 10
 
 
 LOOK_S = 0.02
-"""Between two looks whether work that is waited for has reported."""
+"""Seconds between two checks whether awaited work has reported."""
 
 ABANDONED: list[DiskThreads] = []
-"""Those with work that did not return when a node was stopped."""
+"""Disk threads abandoned at shutdown because a task did not return."""
 
 
 def give_way() -> None:
-    """Between two pieces of long work in Python: on a disk thread let the loop's thread have the
-    interpreter; elsewhere nothing."""
+    """Give the interpreter to the loop's thread, between two pieces of long Python work on a disk
+    thread; no-op on other threads."""
     since = getattr(_disk_thread, "since", None)
     if since is not None and time.perf_counter() - since >= RUN_S:
         time.sleep(PAUSE_S)
@@ -88,7 +88,7 @@ class InlineDisk:
 
 
 class DiskLane:
-    """At most one piece of work on a disk at a time."""
+    """A lane that runs at most one piece of disk work at a time."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -98,7 +98,8 @@ class DiskLane:
     def submit(
         self, work: Callable[[], T], done: Callable[[T | OSError], None], disk: Disk | None = None
     ) -> None:
-        """As Disk.submit (on `disk`, if given). A programmer error while busy."""
+        """Submit work as Disk.submit (on `disk`, if given). Calling while busy is a programmer
+        error."""
         self._run(lambda free: (disk or self._disk).submit(work, free), done)
 
     def _run(self, begin: Callable[[Callable[[T], None]], Job], done: Callable[[T], None]) -> None:
@@ -133,20 +134,20 @@ class DiskLane:
         self.submit(work, done)
 
     def finish(self) -> None:
-        """Block until the work that is under way, if any, has reported."""
+        """Block until the work under way, if any, has reported."""
         if self._job is not None:
             self._job.finish()
 
 
 class _ThreadJob:
-    """One piece of work on its way through a disk thread."""
+    """A piece of work on its way through a disk thread."""
 
     __slots__ = ("_done", "_ran", "_result", "_work")
 
     def __init__(self, work: Callable[[], object], done: Callable[[object], None]) -> None:
         self._work = work
         self._done: Callable[[object], None] | None = done
-        # Held until the work ran: an Event costs more than all else here.
+        # Held until the work ran: an Event costs more than the rest of this class.
         self._ran = threading.Lock()
         self._ran.acquire()
         self._result: object = None
@@ -157,7 +158,7 @@ class _ThreadJob:
         except OSError as error:
             self._result = error
         except Exception as error:
-            # A programmer error must reach the loop as a failure, not end the thread in silence.
+            # A programmer error must reach the loop as a failure, not end the thread silently.
             self._result = OSError(f"{type(error).__name__}: {error}")
         self._ran.release()
 
@@ -173,7 +174,7 @@ class _ThreadJob:
 
 
 class _SyncJob:
-    """One range on its way through the native thread."""
+    """The sync of a range on its way through the native thread."""
 
     __slots__ = ("_done", "_path", "_syncer")
 
@@ -205,7 +206,7 @@ class Readers(Protocol):
 
 
 class _Worker:
-    """A disk thread that is asleep, and what it is woken for: nothing at the end."""
+    """A sleeping disk thread, and the job for which it is woken; None: the end."""
 
     __slots__ = ("job", "wake")
 
@@ -218,11 +219,10 @@ class _Worker:
 class DiskThreads:
     """A small pool of threads; results come back through `post` (loop.call_soon_threadsafe).
 
-    One thread is woken for one piece of work: those that wait at a common queue wake each other,
-    and each of them wants the interpreter before it sees that there is nothing left.
-
-    With `loop` there is one thread more for what sends wait for, `sync`. It is native: neither it
-    nor the loop waits for the interpreter to change hands. It serves the thread that made this.
+    Each piece of work wakes one thread. Threads waiting at a common queue would wake each other,
+    and each would need the interpreter to see that the queue is empty. With `loop` there is one
+    more thread, for `sync`, which sends wait for. It is native: neither it nor the loop waits for
+    the interpreter to change hands. It serves only the thread that made this object.
     """
 
     def __init__(
@@ -264,7 +264,7 @@ class DiskThreads:
             if not self._idle:
                 self._queue.append(job)
                 return job
-            # The last one that ended its work: its core is the least likely to be asleep.
+            # The thread that became idle last: its core is the least likely to be asleep.
             worker = self._idle.pop()
         worker.job = job
         worker.wake.release()
@@ -273,7 +273,7 @@ class DiskThreads:
     def sync(
         self, mapped: MappedFile, start: int, end: int, done: Callable[[OSError | None], None]
     ) -> Job:
-        """Make positions [start, end) of a mapped file durable; as `submit` otherwise."""
+        """Make positions [start, end) of a mapped file durable; reports as `submit` does."""
         syncer = self._syncer
         if (
             syncer is None
@@ -296,35 +296,36 @@ class DiskThreads:
 
     @property
     def idle(self) -> bool:
-        """Whether all work that was handed over has reported."""
+        """Whether all submitted work has reported."""
         return not self._pending
 
     def _look(self) -> None:
         if self._syncing is not None:
             self._syncing.look()
         elif self._syncer is not None:
-            self._syncer.take()  # what was waited for leaves its event
+            self._syncer.take()  # a finished wait leaves its event in the descriptor
 
     def hand_over(self) -> None:
-        """Another thread is to `finish`: the loop looks for no results any more."""
+        """Let another thread call `finish`: the loop stops watching for results."""
         if self._syncer is not None:
             self._loop.remove_reader(self._syncer.descriptor)
 
     def finish(self) -> None:
-        """Block until all work has reported, also what it leads to. On any thread, while no other
-        one uses this."""
+        """Block until all work has reported, including the work that it leads to. May run on any
+        thread, while no other thread uses this object."""
         while self._pending:
             next(iter(self._pending)).finish()
 
     def abandon(self) -> None:
-        """Wait for nothing more: some work does not return. Its threads end with the process,
-        which is to end by `os._exit`."""
+        """Stop waiting, because some work does not return. Its threads end with the process, which
+        must end by `os._exit`."""
         self.hand_over()
         self._abandoned = True
         ABANDONED.append(self)
 
     async def close_within(self, seconds: float) -> bool:
-        """`close`, once all work has reported; False if some did not in that time, and is left."""
+        """Wait up to `seconds` for all work, then `close`. Returns False if some work did not
+        report; its threads are abandoned."""
         until = time.monotonic() + seconds
         while self._pending and time.monotonic() < until:
             await asyncio.sleep(LOOK_S)
@@ -335,7 +336,7 @@ class DiskThreads:
         return True
 
     def close(self) -> None:
-        """Finish all work and stop; of one that was abandoned nothing."""
+        """Finish all work and stop; no-op after `abandon`."""
         if self._abandoned:
             return
         self.finish()
@@ -361,11 +362,11 @@ class DiskThreads:
                 try:
                     self._post(job.deliver)
                 except RuntimeError:
-                    pass  # the loop is closed: close() delivers what is left
+                    pass  # the loop is closed: close() delivers the remaining results
                 job = self._next(worker)
 
     def _next(self, worker: _Worker) -> _ThreadJob | None:
-        """More work, or the thread is idle from now on."""
+        """The next job, or None, and then the thread becomes idle."""
         with self._lock:
             if self._queue:
                 return self._queue.popleft()
@@ -375,17 +376,17 @@ class DiskThreads:
 
 
 class LastThread:
-    """A thread for the last work of a node, which the end of the process does not wait for."""
+    """A thread for the last work of a node; the end of the process does not wait for it."""
 
     def __init__(self, work: Callable[[], None], ended: Callable[[], None]) -> None:
-        """Calls `ended` there when the work returned or raised."""
+        """Calls `ended` on that thread when the work returned or raised."""
         self._work = work
         self._ended = ended
         self._error: BaseException | None = None
         threading.Thread(target=self._run, name="last", daemon=True).start()
 
     def result(self) -> None:
-        """Raise what the work raised."""
+        """Raise the work's exception, if it raised one."""
         if self._error is not None:
             raise self._error
 

@@ -1,9 +1,9 @@
-"""Durable steps of a store, one after the other, done by a disk's thread.
+"""Durable steps of a store, run one after the other on a disk thread.
 
-Owns their order: a step begins when the one before it has reported, and sees what that one left.
-It must never know what a step writes, nor let two of them run at once. Called by `replicated`,
-whose small files (the epoch list, the marks) are written so: a role changes while the loop goes on;
-and by `retention` for removals, with cuts of the log between them.
+Owns their order: a step begins when the step before it has reported, and sees its results. It must
+never know the content of a step, nor run two steps at once. The epoch list and the mark files are
+written this way, so that a role changes while the loop runs; and removals of files, with cuts of
+the log between them.
 """
 
 from collections import deque
@@ -19,28 +19,28 @@ Done = Callable[[OSError | None], None]
 
 
 class InTurn:
-    """Loop thread only; the disk's threads do the work."""
+    """A queue of steps. Loop thread only; disk threads do the work."""
 
     def __init__(self, disk: Disk) -> None:
         self._lane = DiskLane(disk)
         self._waiting: deque[Callable[[], None]] = deque()
         self._inside = False
-        """Whether something of several pieces is under way."""
+        """Whether steps of several pieces are under way."""
 
     @property
     def busy(self) -> bool:
-        """Whether a step is under way, or waits."""
+        """Whether a step is under way or waits."""
         return self._lane.busy or self._inside or bool(self._waiting)
 
     def submit(self, begin: Callable[[], Work], done: Done) -> None:
-        """Have `begin` make the work when its turn comes, on the loop; a disk's thread does it, and
-        `done` is called on the loop with what went wrong, if anything did."""
+        """Queue a step: `begin` returns its work on the loop when its turn comes, a disk thread
+        runs it, and `done` receives the error or None on the loop."""
         self._waiting.append(lambda: self._lane.submit(begin(), partial(self._ended, done)))
         self._next()
 
     def run(self, steps: Steps, done: Callable[[OSError | StoreError | None], None]) -> None:
-        """Have several pieces done when their turn comes, with nothing else between them; `done` is
-        called on the loop with what the steps raised, if they did."""
+        """Queue steps of several pieces, with no other step between them; `done` receives the error
+        that the steps raised, or None, on the loop."""
 
         def begin() -> None:
             self._inside = True
@@ -50,7 +50,8 @@ class InTurn:
         self._next()
 
     def finish(self) -> None:
-        """Block until every step so far has reported: before the same files are changed at once."""
+        """Block until every queued step has reported, before the same files are changed
+        elsewhere."""
         while self.busy:
             self._lane.finish()
             self._next()
@@ -65,7 +66,8 @@ class InTurn:
         done: Callable[[OSError | StoreError | None], None],
         result: object,
     ) -> None:
-        """The next one, or it is over. What is no failure of a disk ends it, too."""
+        """Run the next piece, or report the end. An exception that is not the disk's ends the
+        steps, too."""
         found: OSError | StoreError | None = None
         work = None
         try:

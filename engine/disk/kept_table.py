@@ -1,8 +1,8 @@
-"""A table of named rows that is saved as JSON: each row is written once, and the names stay sorted.
+"""A table of named rows that is saved as JSON: each row is encoded once, and the names stay sorted.
 
-Owns the rows, their order and the text around them. It must never change a row, nor know what one
-says. Called by the broker's tables of topics, groups and offsets, on the loop's thread; the texts
-are made on a disk thread, which gives way to the loop's between two pieces.
+Owns the rows, their order and the text around them. It must never change a row, nor know its
+content. Loop thread only, but the texts are made on a disk thread, which gives way to the loop's
+thread between two pieces.
 """
 
 from bisect import bisect_left, insort
@@ -16,34 +16,35 @@ from turbopump.engine.disk.flush import give_way
 from turbopump.engine.json_steps import Rows
 
 PIECE_ROWS: Final = 64
-"""Rows of a piece: some 10 KB, and less than a millisecond even where none was written before."""
+"""Rows per piece: some 10 KB, and less than a millisecond even if none of them was encoded
+before."""
 
 SORTED_ANEW: Final = 200
-"""Rows that are put at once from which on the names are merged, not inserted one by one."""
+"""Number of new rows from which the names are merged, not inserted one by one."""
 
 Content = Callable[[], Iterable[bytes]]
-"""Gives the pieces of a text; called on a disk thread, so of what does not change any more."""
+"""Returns the pieces of a text; called on a disk thread, so its data must not change."""
 
 
 class Row(Protocol):
-    """What a table holds; it is replaced, never changed."""
+    """A row of a table; it is replaced, never changed."""
 
     def row(self) -> bytes:
-        """`"name":{...}`, at the depth of a table in a pretty text."""
+        """The text `"name":{...}`, at the depth of a table in a pretty text."""
 
 
 R = TypeVar("R", bound=Row)
 
 
 class KeptTable(Generic[R]):
-    """Name to row. No call but `replace`, `rows`, `names`, `body` and `snapshot` costs more with
-    more rows."""
+    """Name to row. Only `put_all`, `replace`, `rows`, `names`, `body` and `snapshot` take longer in
+    a larger table."""
 
     def __init__(self) -> None:
         self._rows: dict[str, R] = {}
         self._names: list[str] = []
         self.changes = 0
-        """Counts what was put or removed."""
+        """Number of puts and removals."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -52,7 +53,7 @@ class KeptTable(Generic[R]):
         return name in self._rows
 
     def get(self, name: str) -> R | None:
-        """The row, or None."""
+        """The row of a name, or None."""
         return self._rows.get(name)
 
     def rows(self) -> dict[str, R]:
@@ -64,7 +65,7 @@ class KeptTable(Generic[R]):
         return list(self._names)
 
     def body(self, names: Sequence[str]) -> Rows:
-        """The rows of these names as they are now, as the body of an answer has them."""
+        """The current rows of these names, for the body of a response."""
         return Rows(texts(names, dict(self._rows)))
 
     def put_all(self, rows: Mapping[str, R]) -> None:
@@ -76,7 +77,7 @@ class KeptTable(Generic[R]):
         new = sorted(rows.keys() - self._rows.keys())
         self._rows.update(rows)
         if new:
-            # Two sorted runs: they are merged, where each insertion would move half of the table.
+            # Merge two sorted runs: each single insertion would move half of the table.
             self._names += new
             self._names.sort()
         self.changes += len(rows)
@@ -89,27 +90,27 @@ class KeptTable(Generic[R]):
         self.changes += 1
 
     def remove(self, name: str) -> None:
-        """A programmer error if there is none."""
+        """Remove a row. A missing row is a programmer error."""
         del self._rows[name]
         del self._names[bisect_left(self._names, name)]
         self.changes += 1
 
     def replace(self, rows: Mapping[str, R]) -> None:
-        """Have exactly these."""
+        """Replace the whole table by these rows."""
         self._rows = dict(rows)
         self._names = sorted(self._rows)
         self.changes += 1
 
     def snapshot(self, name: str, members: dict[str, Any]) -> Content:
-        """The pretty text of an object that has the table as it is now under that name, and the
-        other members (those that are None are left out)."""
+        """The pretty text of an object that has the current table under `name`, and the other
+        members (members that are None are left out)."""
         return partial(text_of, {**members, name: Taken(list(self._names), dict(self._rows))})
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A table as it was at some moment, in the order of its names; so many of its rows make a piece
-    of text. It must not be changed."""
+    """A table at some moment, in the order of its names; `together` rows make a piece of text. Its
+    content must not be changed."""
 
     names: Sequence[str]
     rows: Mapping[str, Row]
@@ -117,8 +118,8 @@ class Taken:
 
 
 def text_of(members: Mapping[str, Any]) -> Iterator[bytes]:
-    """The pretty text of an object in pieces, none of which ends inside a string. Members that are
-    Taken are tables, those that are None are left out."""
+    """The pretty text of an object in pieces, which never end inside a string. Members that are
+    Taken are tables; members that are None are left out."""
     lead = b"{\n\t"
     for name in sorted(name for name, value in members.items() if value is not None):
         value = members[name]
@@ -141,7 +142,7 @@ def _rows(table: Taken) -> Iterator[bytes]:
 
 
 def texts(names: Sequence[str], rows: Mapping[str, Row]) -> Iterator[str]:
-    """The rows of these names as a body has them, for json_steps.Rows."""
+    """The rows of these names in the form of a body, for json_steps.Rows."""
     for at in range(0, len(names), PIECE_ROWS):
         give_way()
         written = b",".join([rows[one].row() for one in names[at : at + PIECE_ROWS]])

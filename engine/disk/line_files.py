@@ -1,7 +1,7 @@
-"""Lines of text in a bounded sequence of files, the newest ones: what is reported, not relied on.
+"""Lines of text in a bounded sequence of files, of which the newest are kept, for reports.
 
-Owns their names and how many there are. It must never know what a line says, nor sync: what a power
-cut takes is not missed. Called on a disk thread, by one caller at a time.
+Owns the files' names and number. It must never know a line's content, nor sync: a power cut may
+lose lines. Runs on a disk thread, for one caller at a time.
 """
 
 from collections.abc import Iterable
@@ -10,11 +10,11 @@ from typing import Final
 from turbopump.engine.disk.files import Files
 
 FILES: Final = 8
-"""Files of the sequence; when the last one is full, the first one goes."""
+"""Number of files; when the last one is full, the first one is removed."""
 
 
 class LineFiles:
-    """`folder/name-00000001.jsonl` and those behind it."""
+    """The files `folder/name-00000001.jsonl` and following."""
 
     def __init__(self, files: Files, folder: str, name: str) -> None:
         self._files = files
@@ -24,8 +24,8 @@ class LineFiles:
         self._numbers: list[int] = []
 
     def append(self, lines: Iterable[bytes], size_max: int) -> None:
-        """Add lines, each with its line break; all files together have at most `size_max` bytes,
-        or one line. Raises OSError; some of the lines may be there then."""
+        """Add lines, each with its line break; all files together have at most `size_max` bytes, or
+        one line. Raises OSError; some of the lines may be written then."""
         if self._size < 0:
             self._look()
         for line in lines:

@@ -1,7 +1,6 @@
-"""The operating system's files (Linux), as the `Files` protocol has them.
+"""The operating system's files (Linux), as an implementation of the `Files` protocol.
 
-Owns all calls of the system on files: the only module that opens one. It must never know what a
-file means. Made by the nodes, the tools and the tests; used through files.py.
+Owns all system calls on files: no other module opens one. It must never know a file's meaning.
 """
 
 import contextlib
@@ -24,20 +23,20 @@ from turbopump.engine.types import Buffer
 from turbopump.pyx.mapping import Mapping
 from turbopump.pyx.region import Region
 
-# A quarter of the mappings the kernel allows (65,530 by default) is left to libraries and threads.
-# Each costs 4 KB or more of page tables: in a small memory there are fewer.
+# A quarter of the mappings that the kernel allows (65,530 by default) is left to libraries and
+# threads. Each mapping costs 4 KB or more of page tables, so a small memory has a lower limit.
 MAPPED_FILES_MAX = 1 << 18
 MAPPED_FILES_MIN = 64
 MAPPED_FILES_USUAL = 16_384
 MEMORY_OF_MAPPED_FILE = 128 << 10
 MAX_MAP_COUNT = "/proc/sys/vm/max_map_count"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-# The most pieces that a call of the system writes (IOV_MAX).
+# The maximum number of pieces that one system call writes (IOV_MAX).
 PIECES_MAX = 1024
-# A sync takes some milliseconds for each file; above this many one sync of the whole file system,
-# which other programs' dirty pages may slow down, is the shorter way.
+# A sync takes some milliseconds per file; for more files, one sync of the whole file system is
+# faster, although other programs' dirty pages may slow it down.
 SYNC_ONE_BY_ONE_MAX = 256
-# Requests that wait for a sync stand still: an operator sees a slow disk in the log.
+# Requests that wait for a sync stand still, so a slow disk is logged for the operator.
 SLOW_SYNC_S = 1.0
 
 logger = logging.getLogger(__name__)
@@ -99,7 +98,7 @@ class RealMappedFile:
                 ranges.append((at, end))
                 at = end
         except OSError as error:
-            if error.errno != errno.ENXIO:  # that is: nothing but a hole follows
+            if error.errno != errno.ENXIO:  # that is: only a hole follows
                 return [(start, self.size)]
         finally:
             os.close(descriptor)
@@ -113,7 +112,7 @@ class RealMappedFile:
 
     def expect_scans(self) -> None:
         self._map.madvise(mmap.MADV_NORMAL)
-        self._close_descriptor()  # it is full
+        self._close_descriptor()  # the file is full
 
     def touch(self, start: int, end: int) -> None:
         self.region.warm(start, end - start)
@@ -130,7 +129,7 @@ class RealMappedFile:
 
 
 def _behind(pieces: list[memoryview], size: int) -> list[memoryview]:
-    """What is left of them behind the first `size` bytes."""
+    """The pieces after their first `size` bytes."""
     for number, piece in enumerate(pieces):
         if size < len(piece):
             return [piece[size:], *pieces[number + 1 :]]
@@ -139,7 +138,7 @@ def _behind(pieces: list[memoryview], size: int) -> list[memoryview]:
 
 
 class RealFileLock:
-    """An open file description lock, which also keeps a second store of this process out."""
+    """An open file description lock, which also excludes a second store of this process."""
 
     def __init__(self, *descriptors: int) -> None:
         self._descriptors = descriptors
@@ -166,7 +165,7 @@ class RealFiles:
         try:
             with os.scandir(path) as entries:
                 for entry in entries:
-                    with contextlib.suppress(FileNotFoundError):  # it went; the others are there
+                    with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                         if entry.is_file():
                             found.append((entry.name, entry.stat().st_size))
         except (FileNotFoundError, NotADirectoryError):
@@ -229,7 +228,7 @@ class RealFiles:
             while True:
                 end = os.lseek(descriptor, os.lseek(descriptor, end, os.SEEK_DATA), os.SEEK_HOLE)
         except OSError as error:
-            if error.errno != errno.ENXIO:  # that is: nothing but a hole follows
+            if error.errno != errno.ENXIO:  # that is: only a hole follows
                 raise
             start = max(0, end - size_max)
             return start, os.pread(descriptor, end - start, start)
@@ -297,7 +296,8 @@ class RealFiles:
                 continue
 
     def _sync_file_system(self, paths: Sequence[str]) -> bool:
-        """One syncfs for all; False if they lie on several file systems or there is none."""
+        """Sync with one syncfs; returns False if the paths lie on several file systems or syncfs is
+        missing."""
         syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
         devices: dict[int, str] = {}
         for path in paths:
@@ -350,7 +350,7 @@ class RealFiles:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             # struct flock: an exclusive lock of byte 0. Java's FileLock is a POSIX record lock,
-            # which the kernel sets against this one.
+            # with which the kernel lets this lock conflict.
             request = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
             if os.pread(descriptor, len(content) + 1, 0) != content:
@@ -386,8 +386,8 @@ class RealFiles:
 
 
 def _lock_folder(path: str) -> list[int]:
-    """The descriptor by which a folder is locked, which lasts whatever becomes of the files in it;
-    none where the file system locks no folders. Raises BlockingIOError."""
+    """A descriptor that locks a folder, independent of the files in it; an empty list if the file
+    system cannot lock folders. Raises BlockingIOError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -402,7 +402,7 @@ def _lock_folder(path: str) -> list[int]:
 
 @contextmanager
 def _naming(path: str) -> Iterator[None]:
-    """Errors of calls that know a descriptor only say which file it was."""
+    """Add the path to errors of calls that know only a descriptor."""
     try:
         yield
     except OSError as error:
@@ -411,14 +411,15 @@ def _naming(path: str) -> Iterator[None]:
 
 
 class _Syncs:
-    """The syncs of one node: another one of the process may have a disk that answers."""
+    """The syncs of a node, counted per node: another node of the process may have a working
+    disk."""
 
     def __init__(self) -> None:
         self.returned = 0
 
     @contextmanager
     def timed(self, path: str) -> Iterator[None]:
-        """One of them, which is counted when it returns."""
+        """Time one sync, and count it when it returns."""
         begin = time.monotonic()
         with _naming(path):
             yield
@@ -429,7 +430,7 @@ class _Syncs:
 
 
 def _max_map_count() -> int | None:
-    """How many mappings the kernel allows a process; None where it does not say."""
+    """Maximum number of mappings that the kernel allows a process; None if it cannot be read."""
     try:
         return int(Path(MAX_MAP_COUNT).read_text())
     except (OSError, ValueError):

@@ -1,9 +1,9 @@
-"""How a small file is replaced as a whole, also where its name is a symbolic link.
+"""Replacement of a small file as a whole, even if its name is a symbolic link.
 
-Owns the steps: written beside the file, made durable, renamed. It must never replace a link by a
-file, nor know what a file says. Called by what keeps a table, a list or a configuration.
+Owns the steps: write beside the file, make durable, rename. It must never replace a link by a file,
+nor know a file's content.
 
-A link stays what it is: what it leads to is replaced, there. RocketMQ writes through a link, too.
+A link stays a link, and its target is replaced. RocketMQ writes through a link, too.
 """
 
 from turbopump.engine.disk.files import Files
@@ -12,21 +12,22 @@ TEMPORARY = ".tmp"
 
 
 def write_beside(files: Files, path: str, data: bytes, suffix: str = TEMPORARY) -> None:
-    """The new content, durably, but under another name. Raises OSError."""
+    """Write the new content durably under another name. Raises OSError."""
     unfinished = files.resolve(path) + suffix
     files.write(unfinished, data)
     files.sync(unfinished)
 
 
 def take(files: Files, path: str, suffix: str = TEMPORARY) -> None:
-    """Rename what was written beside a file; `sync_names` is to follow. Raises OSError."""
+    """Rename the content written beside a file to its name; call `sync_names` afterwards. Raises
+    OSError."""
     target = files.resolve(path)
     files.rename(target + suffix, target)
 
 
 def set_aside(files: Files, path: str, backup: str) -> None:
-    """The file is the backup from now on, by its name or, where either is a link, as a durable
-    copy: then it also stays. Raises OSError."""
+    """Make the file the backup: by renaming it or, if either is a link, by a durable copy, and then
+    the file stays, too. Raises OSError."""
     if files.resolve(path) == path and files.resolve(backup) == backup:
         files.rename(path, backup)
         return
@@ -35,14 +36,16 @@ def set_aside(files: Files, path: str, backup: str) -> None:
 
 
 def sync_names(files: Files, path: str) -> None:
-    """Make renames in the folder durable, and in the one to which a link leads. Raises OSError."""
+    """Make renames durable in the file's folder, and in the folder of a link's target. Raises
+    OSError."""
     folders = dict.fromkeys(_folder(one) for one in (path, files.resolve(path)))
     for folder in folders:
         files.sync_folder(folder)
 
 
 def replace(files: Files, path: str, data: bytes, suffix: str = TEMPORARY) -> None:
-    """A crash leaves the old content or the new one, durable on return. Raises OSError."""
+    """Replace a file, durably on return: a crash leaves the old content or the new one. Raises
+    OSError."""
     write_beside(files, path, data, suffix)
     take(files, path, suffix)
     sync_names(files, path)

@@ -1,8 +1,7 @@
 """A row of equal-size mapped files that together are one long range of bytes.
 
-Owns which files a row has, their names and their mappings; a pool keeps the number of mappings of
-a whole store within bounds. It must never know what the bytes mean. Called by the commit log, the
-consume queues and their extensions.
+Owns which files a row has, their names and their mappings; a pool limits the number of mappings of
+a whole store. It must never know the meaning of the bytes.
 """
 
 from collections import OrderedDict
@@ -14,9 +13,9 @@ from turbopump.engine.types import StoreError
 from turbopump.pyx.region import Region
 
 NAME_DIGITS = 20
-# Blocks of files that are written a little at a time are reserved this far ahead.
+# Blocks of files that are written little by little are reserved this far ahead.
 RESERVE_STEP = 64 << 10
-# Bytes that are cut away are looked at in pieces, so that zeros which are there stay as they are.
+# A tail is zeroed in pieces, so that pieces that are zeros already are not written.
 CLEAR_PIECE = 64 << 10
 
 
@@ -26,13 +25,13 @@ def file_name(start: int) -> str:
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a folder entry is one of a row's files and not something else beside them."""
+    """Whether a folder entry is named as a file of a row."""
     return len(name) == NAME_DIGITS and name.isascii() and name.isdigit()
 
 
 def file_size_in(files: Files, folder: str) -> int | None:
-    """The size of the files that a folder's row has; None where there is none, or where the files
-    there do not tell. Files that were cut short do not count beside a longer one."""
+    """The file size of a folder's row; None if the folder has no files, or the files do not prove a
+    size. Files that were cut short are ignored beside a longer file."""
     found = [
         (int(name), size) for name, size in files.list_files(folder) if is_file_name(name) and size
     ]
@@ -41,15 +40,14 @@ def file_size_in(files: Files, folder: str) -> int | None:
         return None
     starts = [start for start, _size in found]
     gaps = [after - before for before, after in pairwise(starts)]
-    # The length of a single file may be what a cut left of it; such a one is hardly even.
+    # A single file may have been cut short, but hardly to a power of two.
     told = min(gaps) == size if gaps else size.bit_count() == 1
     return size if told else None
 
 
 def clear_tail(mapped: MappedFile, position: int, *, sync: bool = True) -> int:
-    """Make [position, size) of a file zeros, durably unless the caller syncs; returns how many
-    bytes were looked at twice because they were not. Holes are not touched, so this needs no space.
-    Raises OSError."""
+    """Zero [position, size) of a file, durably unless the caller syncs; returns the bytes of the
+    pieces that were not zero. Holes are not touched, so this needs no space. Raises OSError."""
     changed: list[tuple[int, int]] = []
     for start, end in mapped.data(position):
         for at in range(start, end, CLEAR_PIECE):
@@ -75,12 +73,13 @@ class MappingPool:
         return len(self._mapped)
 
     def get(self, path: str, may_close: Callable[[], bool] | None = None) -> MappedFile:
-        """The mapping of an existing file. `may_close` is asked before it is closed for another."""
+        """The mapping of an existing file. `may_close` is called before the mapping is closed for
+        another."""
         entry = self._mapped.get(path)
         if entry is not None:
             mapped, known = entry
             if known is None and may_close is not None:
-                # First mapped by a reader that only looked, as recovery does.
+                # First mapped by a reader without `may_close`, as recovery is.
                 self._mapped[path] = (mapped, may_close)
             self._mapped.move_to_end(path)
             return mapped
@@ -95,7 +94,7 @@ class MappingPool:
         self._mapped[mapped.path] = (mapped, may_close)
 
     def drop(self, path: str) -> None:
-        """Close the mapping of a file that is going away, if there is one."""
+        """Close the mapping of a file that is being removed, if it is mapped."""
         entry = self._mapped.pop(path, None)
         if entry is not None:
             entry[0].close()
@@ -107,8 +106,9 @@ class MappingPool:
         self._mapped.clear()
 
     def _make_room(self) -> None:
-        # Files that may not be closed now (unflushed log files) go to the young end; each is asked
-        # once, so the walk ends even when all refuse, and the limit then gives way to durability.
+        # Files that may not be closed now (unflushed log files) go to the young end; each is tried
+        # once, so the loop ends even when all refuse, and then the limit is exceeded for
+        # durability's sake.
         if len(self._mapped) < self.limit:
             return
         for _ in range(len(self._mapped)):
@@ -123,7 +123,7 @@ class MappingPool:
 
 
 class Segments:
-    """The files of one folder: `count` of them, contiguous from byte `first` on."""
+    """The files of a folder: `count` of them, contiguous from byte `first`."""
 
     __slots__ = ("count", "file_size", "first", "folder", "pool", "reserved")
 
@@ -134,25 +134,25 @@ class Segments:
         self.first = 0
         self.count = 0
         self.reserved = 0
-        """Up to which byte of the last file `reserve` has been."""
+        """Byte of the last file up to which `reserve` has reserved blocks."""
 
     @property
     def end(self) -> int:
-        """The byte after the last file (equal to `first` when there is none)."""
+        """The byte after the last file (equal to `first` if there are no files)."""
         return self.first + self.count * self.file_size
 
     @property
     def last(self) -> int:
-        """Where the last file starts. A programmer error when there is none."""
+        """First byte of the last file. Calling without files is a programmer error."""
         assert self.count > 0, "no files"
         return self.end - self.file_size
 
     def starts(self) -> range:
-        """Where each file starts, ascending."""
+        """First byte of each file, ascending."""
         return range(self.first, self.end, self.file_size)
 
     def start_of(self, at: int) -> int:
-        """Where the file that holds byte `at` starts."""
+        """First byte of the file that holds byte `at`."""
         return at - at % self.file_size
 
     def holds(self, at: int) -> bool:
@@ -164,11 +164,11 @@ class Segments:
         return f"{self.folder}/{start:0{NAME_DIGITS}d}"
 
     def load(self, is_cut_short: Callable[[str], bool] = lambda _path: False) -> list[int]:
-        """Find the files. Returns starts of files behind a hole in the row, which are not taken in.
+        """Find the files. Returns the starts of files after a hole in the row, which are not added.
 
-        An empty file (a crash while it was created) counts as missing and is removed, and so does
-        a shorter one than configured of which `is_cut_short` says that it is not the configuration
-        that is wrong. Raises StoreError for another file of another size.
+        An empty file (a crash while it was created) counts as missing and is removed; so is a file
+        below the configured size if `is_cut_short` confirms that the file, not the configuration,
+        is wrong. Raises StoreError for other files of a wrong size.
         """
         files = self.pool.files
         found = []
@@ -208,7 +208,7 @@ class Segments:
     def adopt(
         self, start: int, mapped: MappedFile, may_close: Callable[[], bool] | None = None
     ) -> None:
-        """Take in a file that was just created at the end of the row (or as the first of it)."""
+        """Add a file that was just created at the end of the row (or as its first file)."""
         if self.count == 0:
             self.first = start
         assert start == self.end, "a hole in the row"
@@ -216,7 +216,7 @@ class Segments:
         self.pool.put(mapped, may_close)
 
     def create(self, start: int, may_close: Callable[[], bool] | None = None) -> MappedFile:
-        """Make the next file, sparse, and take it in. Raises OSError."""
+        """Create the next file, sparse, and add it. Raises OSError."""
         mapped = self.pool.files.create(self.path(start), self.file_size)
         self.adopt(start, mapped, may_close)
         return mapped
@@ -247,6 +247,6 @@ class Segments:
         self.pool.drop(path)
         self.count -= 1
         if self.count == 0:
-            self.first = 0  # it must not pass for what went by age
-        self.reserved = 0  # it may be made again, and is sparse then
+            self.first = 0  # an empty row must not look as if age had removed its files
+        self.reserved = 0  # the file may be made again, and is sparse then
         return path

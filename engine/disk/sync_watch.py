@@ -1,10 +1,12 @@
-"""How long a sync has been under way: when it is logged, when it counts as failed.
+"""Duration of a sync under way: when it is logged, and when it counts as failed.
 
-Owns the time that it took so far, and the two limits. It must never look at a clock or at the disk:
-time is what passed from tick to tick. Called by the group commit and the checkpointer.
+Owns the elapsed time and the two limits. It must never read a clock or ask the disk: elapsed time
+is counted from tick to tick.
 
-A sync that does not return counts as failed syncTimeoutMs after it began, and as much later as its
-bytes need at SYNC_BYTES_MS. Of several syncs in a row each has that time.
+    idle --begin--> under way --1 s--> slow, logged --limit--> failed
+
+A sync that does not return counts as failed syncTimeoutMs after it began, plus the time for its
+bytes at SYNC_BYTES_MS. Each of several successive syncs has that time.
 """
 
 import errno
@@ -14,31 +16,31 @@ from turbopump.engine.config import StoreConfig
 
 logger = logging.getLogger(__name__)
 
-# A slow disk that works writes so many bytes a millisecond: 16 MiB/s.
+# Bytes that a slow but working disk writes per millisecond: 16 MiB/s.
 SYNC_BYTES_MS = 16 << 10
-# A sync that has not returned by then is logged.
+# A sync that has not returned after this time is logged.
 SLOW_SYNC_MS = 1_000
-# What a sync is known to have taken longer from one tick to the next: of a process that stood still
-# the disk may have answered long ago.
+# Maximum time counted from one tick to the next: the process may have stood still while the disk
+# answered.
 TICK_MAX_MS = 500
 
 
 class SyncWatch:
-    """Of the syncs of one lane."""
+    """Time limit of the syncs of a lane."""
 
     def __init__(self, what: str, config: StoreConfig) -> None:
-        """`what` the syncs are of, for the operator."""
+        """`what` names the synced data for the operator."""
         self._what = what
         self._config = config
         self._took_ms = self._bytes = 0
         self._returned = self._seen = 0
 
     def begin(self, size: int) -> None:
-        """A sync begins, of so many bytes, or several of so many together."""
+        """Begin to time a sync, or several successive syncs, of `size` bytes together."""
         self._took_ms, self._bytes = 0, size
 
     def returned(self) -> None:
-        """One of several syncs is over, the next one begins. Called by a disk's thread."""
+        """Record, on a disk thread, that one of several syncs has ended and the next one begins."""
         self._returned += 1
 
     @property
@@ -47,7 +49,7 @@ class SyncWatch:
         return max(self._took_ms - self._bytes // SYNC_BYTES_MS, 0)
 
     def passed(self, passed_ms: int) -> OSError | None:
-        """So much time passed while a sync was under way; the failure that it counts as by now."""
+        """Count time during a sync; returns the failure once the limit is reached, else None."""
         if self._returned != self._seen:
             self._seen, self._took_ms = self._returned, 0
             return None

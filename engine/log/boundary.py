@@ -1,8 +1,7 @@
-"""Where records end in a log that was copied as bytes.
+"""The ends of records in a log that was copied as bytes.
 
 Owns the walk by lengths alone: a transfer ends anywhere, but readers, queues and cuts need whole
-records. It must never change a byte nor judge a record's content. Called by `replicated`, recovery
-and the store.
+records. It must never change a byte nor judge a record's content.
 """
 
 from turbopump.engine.config import StoreConfig
@@ -17,11 +16,11 @@ from turbopump.pyx.walk import whole_end
 
 
 def whole_before(log: CommitLog, start: LogOffset, until: LogOffset) -> tuple[LogOffset, int]:
-    """(the end of the last record that lies whole in [start, until), why it ends there), where a
-    record begins at `start`.
+    """(end of the last whole record in [start, until), why it ends there). A record begins at
+    `start`.
 
     Why: OK if `until` is that end, SHORT if the next record or filler reaches beyond `until`,
-    BAD_RECORD if none begins there.
+    BAD_RECORD if no record begins there.
     """
     at: int = start
     while at < until:
@@ -33,23 +32,24 @@ def whole_before(log: CommitLog, start: LogOffset, until: LogOffset) -> tuple[Lo
                 return LogOffset(at), kernel.SHORT
             at = base + log.file_size
         elif status == kernel.SHORT and end == log.file_size:
-            return LogOffset(at), kernel.BAD_RECORD  # no record reaches into the next file
+            return LogOffset(at), kernel.BAD_RECORD  # a record never reaches into the next file
         elif status != kernel.OK:
             return LogOffset(at), status
     return LogOffset(at), kernel.OK
 
 
 def was_replicated(files: Files, config: StoreConfig) -> bool:
-    """Whether a store was one of several copies once: see replicated.py."""
+    """Whether a store was ever a copy in a group: see replicated.py."""
     epochs = config.epoch_path
     paths = (epochs, epochs + BACKUP, f"{config.root}/{MARK_FILE}")
-    lines = epochs + epoch_lines.SUFFIX  # empty from the first opening on
+    lines = epochs + epoch_lines.SUFFIX  # empty from the first opening until the first change
     return any(map(files.exists, paths)) or (files.exists(lines) and files.file_size(lines) > 0)
 
 
 def may_end_inside(files: Files, config: StoreConfig, saved: Checkpoint) -> bool:
-    """Whether the log's end may be that of a transfer, which cuts records anywhere: ours writes
-    whole records and says so, RocketMQ's does neither (nor leaves our numbers in a checkpoint)."""
+    """Whether the log may end inside a record, because it was copied in transfers that end
+    anywhere. Turbopump writes whole records and marks that; RocketMQ does neither (nor leaves our
+    marks in a checkpoint)."""
     root = config.root
     is_copy = was_replicated(files, config) or files.exists(f"{root}/{PLAIN_MARK_FILE}")
     is_whole = saved.marks is not None and files.exists(f"{root}/{WHOLE_MARK_FILE}")
@@ -59,10 +59,10 @@ def may_end_inside(files: Files, config: StoreConfig, saved: Checkpoint) -> bool
 def confirmed_end(
     files: Files, log: CommitLog, start: LogOffset, end: LogOffset, saved: Checkpoint
 ) -> LogOffset | None:
-    """Up to where a log of [.., end) that is opened again may be read; None: all of it.
+    """Log offset up to which a reopened log of [.., end) may be read; None: all of it.
 
-    What lies behind confirmOffset may not be in the log of the next master. A record ends at
-    `start`; RocketMQ's confirmOffset may lie inside of one.
+    Bytes after confirmOffset may be missing in the log of the next master. A record ends at
+    `start`; RocketMQ's confirmOffset may lie inside a record.
     """
     if not was_replicated(files, log.config):
         return None

@@ -1,9 +1,8 @@
 """The commit log: records one after the other in preallocated files, with one writer.
 
-Owns the end of the log, rolling with the filler, copying another log, and what is cut off or
-removed. The file made ahead is next_file.py's, the bytes of a record record_writing.py's. It must
-never know a queue, decide what is durable or visible, or block on a sync. Called by the store, the
-dispatcher, the group commit and recovery.
+Owns the end of the log, rolling with the filler, copying another log, and cutting or removing its
+files. next_file.py makes the next file ahead, record_writing.py makes the bytes of a record. It
+must never know a queue, decide which bytes are durable or visible, or block on a sync.
 """
 
 from __future__ import annotations
@@ -41,25 +40,27 @@ from turbopump.pyx.tail import Tail
 
 logger = logging.getLogger(__name__)
 
-# What the native path must not append for (Tail.refusals); the store asks its parts itself.
+# Reasons for which the native path must not append (bits of Tail.refusals). Store.append checks the
+# same conditions in Python.
 CLOSED, SYNC_FAILED, CHECKPOINT_FAILED, DISK_FULL, STALLED, DAMAGED, SLOW = 1, 2, 4, 8, 16, 32, 64
 NOT_MASTER = 128
 UNKNOWN_END = LogOffset(1 << 63)
 
 
 class CommitLog:
-    """Positions: `min` <= flushed <= `end`; all are on record boundaries, except that bytes of
-    another log (`append_raw`) may be no records: then flushed and end lie anywhere, too."""
+    """The log files and their positions: `min` <= `flushed` <= `end`. All three are record
+    boundaries, except after `append_raw` of bytes that are not whole records: then `flushed` and
+    `end` may lie inside a record."""
 
     def __init__(self, files: Files, config: StoreConfig, disk: Disk, pool: MappingPool) -> None:
         self.config = config
         self.files = files
         self.tail = Tail()
-        """The numbers that the native path moves, too."""
+        """The end of the log and its counters; the native path changes them, too."""
         self.flushed = LogOffset(0)
         self.segments = Segments(pool, config.log_folder, config.mapped_file_size_commit_log)
         self.file_size = config.mapped_file_size_commit_log
-        """Bytes of one file."""
+        """Size of a log file in bytes."""
         self._is_copy = False
         self._is_raw = False
         self._raw_end = LogOffset(0)
@@ -69,32 +70,34 @@ class CommitLog:
         self._seen_end = 0
         self._grown = 0
         self.rests = False
-        """Whether no next file is to be made: the log is being cut."""
+        """Whether no next file may be made, because the log is being cut."""
         self._file: MappedFile | None = None
         self._base = 0
 
     @property
     def end(self) -> LogOffset:
-        """Where the next record goes."""
+        """Log offset at which the next record will be written."""
         return LogOffset(self.tail.end)
 
     @property
     def lacks_file(self) -> bool:
-        """Whether the last try to go on in a next file failed, or takes too long."""
+        """Whether the last attempt to continue in a next file failed or takes too long."""
         return self._next.lacks
 
     @property
     def last_store_timestamp_ms(self) -> int:
-        """The latest there is: only records of delayed messages get an earlier time."""
+        """Latest store time of all records. Only records of delayed messages may have an earlier
+        one than the record before them."""
         return self.tail.last_store_timestamp_ms
 
     @property
     def min(self) -> LogOffset:
-        """The first byte that is still there."""
+        """Log offset of the first byte that retention has not removed."""
         return LogOffset(self.segments.first)
 
     def start_writing(self, end: LogOffset, last_store_timestamp_ms: int) -> None:
-        """Go on at `end` after recovery: files behind it are gone, all before it is durable."""
+        """Continue at `end` after recovery: no files follow it, and all bytes before it are
+        durable."""
         self.tail.end = self._seen_end = end
         self.flushed = end
         self._is_copy = self._is_raw = False
@@ -108,8 +111,8 @@ class CommitLog:
     def append(
         self, message: NewMessage, properties: bytes, queue_offset: QueueOffset, now_ms: int
     ) -> Appended:
-        """Write one record. Statuses: PUT_OK, MESSAGE_ILLEGAL, PROPERTIES_SIZE_EXCEEDED,
-        CREATE_MAPPED_FILE_FAILED (nothing written then); sizes as store.md 4."""
+        """Write one record. Statuses: PUT_OK, or MESSAGE_ILLEGAL, PROPERTIES_SIZE_EXCEEDED and
+        CREATE_MAPPED_FILE_FAILED, with which no byte is written. Size limits are in store.md 4."""
         topic = message.topic.encode()
         if self.config.enabled_append_prop_crc:
             properties = without_crc(properties)
@@ -134,17 +137,18 @@ class CommitLog:
             return Appended(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
 
     def begin(self, log_offset: LogOffset) -> None:
-        """An empty log without files begins there, where the one it copies begins or its last file
-        does. What `leave_unused` gave is done: that file would be followed by a hole."""
+        """Let an empty log without files begin at `log_offset`: the beginning of the master's log
+        or of its last file. The work that `leave_unused` returned must be done, because a hole in
+        the log would follow the unused file."""
         assert self.segments.count == 0 and log_offset % self.file_size == 0, "not a new log"
         assert self._next.ready is None, "a file that is not of this log"
         self.segments.first = log_offset
         self.start_writing(log_offset, 0)
 
     def append_raw(self, pieces: list[memoryview], *, whole: bool) -> list[memoryview]:
-        """Copy bytes of another log to the end of this one, `whole` records or bytes that end
-        anywhere; returns those that have to wait for the next file. Raises OSError if that cannot
-        be made; what came before is appended then."""
+        """Append bytes of another log: `whole` records, or bytes that may end anywhere. Returns the
+        pieces that must wait for the next file. Raises OSError if the next file cannot be made; the
+        bytes before it are appended then."""
         self._is_copy = True
         if not whole:
             if not self._is_raw:
@@ -170,8 +174,9 @@ class CommitLog:
         return []
 
     def cut_torn(self, end: LogOffset) -> None:
-        """Cut what is left of a record or filler at the end, durably; no sync may be under way. It
-        must not come back: what is written over it may reach the disk in parts. Raises OSError."""
+        """Cut an incomplete record or filler at the end, durably; no sync may be under way. Its
+        bytes must not come back: a record written over them may reach the disk only in part. Raises
+        OSError."""
         assert self._file is not None, "a half record reaches into no other file"
         position = end - self._base
         head = min(kernel.FILLER_SIZE, self.file_size - position)
@@ -182,7 +187,7 @@ class CommitLog:
         self.flushed = min(self.flushed, end)
 
     def end_raw(self, last_store_timestamp_ms: int) -> None:
-        """From here on records are appended: the log ends at one."""
+        """Begin to append records: the log ends at a record boundary."""
         self._is_copy = False
         self._raw_end = self.end
         self.tail.last_store_timestamp_ms = max(
@@ -194,8 +199,9 @@ class CommitLog:
         return self._is_raw and log_offset < self._raw_end
 
     def mark(self, boundary: LogOffset) -> LogOffset:
-        """A record boundary before which all is durable, for the checkpoint: recovery begins to
-        look there. `boundary` is one; the last one that was flushed counts."""
+        """Record boundary for the checkpoint: all bytes before it are durable, and recovery starts
+        its scan there. `boundary` is a record boundary, which a later call may return once it is
+        flushed."""
         if self.flushed >= self._raw_end:
             self._is_raw = False
         if not self._is_raw:
@@ -205,7 +211,7 @@ class CommitLog:
         return self._mark
 
     def view(self, log_offset: int, size: int) -> memoryview | None:
-        """The bytes of a record of known size; None where the log does not hold them."""
+        """The bytes of a record of known size; None if the log does not hold all of them."""
         start = self.segments.start_of(log_offset)
         position = log_offset - start
         if (
@@ -230,7 +236,8 @@ class CommitLog:
         return found if found.physical_offset == log_offset and found.crc_ok else None
 
     def region_of(self, start: int) -> Region | None:
-        """The memory of the file that begins at a log offset; None if there is none."""
+        """Memory of the file that begins at log offset `start`; None if the log has no such
+        file."""
         return self.region(start) if self.segments.holds(start) else None
 
     def piece(self, start: LogOffset, end: LogOffset) -> tuple[int, Region, int, int]:
@@ -239,7 +246,8 @@ class CommitLog:
         return base, self.region(base), start - base, min(end - base, self.file_size)
 
     def unflushed(self, end: LogOffset) -> list[tuple[MappedFile, int, int]]:
-        """What must be synced to make all before `end` durable: (file, position, position end)."""
+        """Ranges to sync so that all bytes before `end` are durable: (file, position, position
+        end)."""
         ranges = []
         at: int = self.flushed
         while at < end:
@@ -250,12 +258,13 @@ class CommitLog:
         return ranges
 
     def drop_files_behind(self, end: LogOffset) -> None:
-        """Remove files that begin at or behind `end`, durably: among them one made ahead and not
-        used. The only file stays, for its name says where the log goes on. Raises OSError."""
+        """Remove the files that begin at `end` or later, durably, among them an unused next file.
+        The log's only file stays, because its name records where the log continues. Raises
+        OSError."""
         self.dropping(end)()
 
     def dropping(self, end: LogOffset) -> Work:
-        """As `drop_files_behind`: they are forgotten now, what is given removes them."""
+        """Forget the files of `drop_files_behind` now; the returned work removes them."""
         segments, files = self.segments, self.files
         paths: list[str] = []
         while segments.count > 1 and segments.last >= end:
@@ -265,13 +274,14 @@ class CommitLog:
 
         def work() -> None:
             if paths:
-                # Who was killed here or in `close` left removals of later ones, not durable yet.
+                # A process killed here or in `close` may have removed later files without syncing
+                # the folder.
                 files.sync_folder(segments.folder)
             for path in paths:
-                # One after the other: a power cut must not leave a hole in the log.
+                # Remove one file after the other: a power cut must not leave a hole in the log.
                 self._remove(path)
             if kept is not None:
-                # It may be one that was just being made: see NextFile.
+                # The file may be an unfinished next file, without its blocks: see NextFile.
                 kept.reserve(0, self.file_size)
                 files.sync(kept.path)
                 files.sync_folder(segments.folder)
@@ -279,35 +289,36 @@ class CommitLog:
         return work
 
     def truncate(self, end: LogOffset) -> int:
-        """Cut the log at `end`, durably: files behind it go, the rest of its file becomes zeros.
+        """Cut the log at `end`, durably: remove later files and zero the rest of the file of `end`.
 
-        Law 6: a truncated byte never comes back. Returns how many bytes were not zero (in whole
-        pieces). Raises OSError; the log is then as it was or shorter, never mixed.
+        Law 6: a truncated byte never comes back. Returns the number of bytes that were not zero (in
+        whole pieces). Raises OSError; the log is then unchanged or shorter, never mixed.
         """
         self.drop_files_behind(end)
         return self.clearing(end)()
 
     def clearing(self, end: LogOffset) -> Callable[[], int]:
-        """What makes all that its file has behind `end` zeros, durably; see `clear_tail`."""
+        """Work that zeroes the file of `end` from `end` to its last byte, durably; see
+        `clear_tail`. The work returns the number of bytes that were not zero."""
         if not self.segments.holds(end):
             return lambda: 0
         start = self.segments.start_of(end)
         return partial(clear_tail, self.mapped(start), end - start)
 
     def stop_at(self, end: LogOffset) -> None:
-        """It ends there from now on, and nothing is written to it before `start_writing`. All
-        before `end` is durable, no sync under way."""
+        """End the log at `end` and write nothing before the next `start_writing`. All bytes before
+        `end` must be durable and no sync under way."""
         self.tail.end = self.flushed = end
         self._close_file()
 
     @property
     def is_idle(self) -> bool:
-        """Whether no disk thread is at work for it."""
+        """Whether no disk thread works on the next file or warms pages."""
         return self._next.is_idle and self._warming.is_idle
 
     def leave_unused(self) -> Work:
-        """Give up the file made ahead; what is given removes it, durably. Waits for the disk unless
-        it `is_idle`."""
+        """Give up the unused next file; the returned work removes it, durably. Waits for the disk
+        unless the log `is_idle`."""
         return partial(self._remove, self._take_unused())
 
     def forget_oldest(self) -> str:
@@ -316,8 +327,8 @@ class CommitLog:
         return self.segments.forget_first()
 
     def forget_all(self) -> None:
-        """All files are about to be removed, the one made ahead, too: an empty log, until `begin`
-        says where. No sync may be under way."""
+        """Make this an empty log until `begin`, because the caller is about to remove all files,
+        the unused next file included. No sync may be under way."""
         self._close_file()
         self._take_unused()
         while self.segments.count:
@@ -326,18 +337,19 @@ class CommitLog:
         self.start_writing(LogOffset(0), 0)
 
     def close(self) -> None:
-        """Wait for the file made ahead and remove it if it was not used (as RocketMQ does)."""
+        """Wait until the next file is made, and remove it if it was not used (as RocketMQ does)."""
         self._close_file()
         path = self._take_unused()
         try:
             if path:
                 self.files.remove(path)
         except OSError as error:
-            logger.warning("an unused log file stays: %s", error)
+            logger.warning("an unused log file could not be removed: %s", error)
 
     def _store_ms(self, topic: str, now_ms: int) -> int:
-        """Store times ascend, for searches. A delayed message is due its delay behind its store
-        time (store.md 6.3): that is the clock's, also while the log's last time is ahead of it."""
+        """Store time of a new record. Store times ascend, because searches by time need that. A
+        delayed message takes the clock's time even if the log's last time is ahead of the clock:
+        its delivery time is its store time plus its delay (store.md 6.3)."""
         return now_ms if topic == SCHEDULE_TOPIC else max(now_ms, self.last_store_timestamp_ms)
 
     def _place(
@@ -371,7 +383,8 @@ class CommitLog:
         return Appended(PutStatus.PUT_OK, queue_offset, log_offsets, at, size, store_ms)
 
     def _roll(self) -> bool:
-        """Go on in the next file. The filler is written only once there is one (nothing lost)."""
+        """Continue in the next file. The filler is written only when the next file exists, so that
+        a failed roll changes nothing."""
         start = self._next.start_at(self.end)
         mapped = self._next.take(start)
         if mapped is None:
@@ -405,21 +418,21 @@ class CommitLog:
         self.tail.open(0, None)
 
     def make_first(self) -> None:
-        """Have a file to write to: an empty log gets its first one, any other one what lies behind
-        a full file. Raises OSError if an empty log cannot have one."""
+        """Have a file to write to: create the first file of an empty log, or begin to make the next
+        file if the last one is nearly full. Raises OSError if the first file cannot be created."""
         if self.segments.count:
             self.look_ahead()
         else:
             self._next.make_first(self.end)
 
     def look_ahead(self) -> None:
-        """Make the next file, on a disk thread, once the end of the last one is near: a roll does
-        not wait for it. Called by `warm` and after each turn of the native path."""
+        """Make the next file on a disk thread once the end of the last one is near, so that a roll
+        does not wait for the disk."""
         if not self.rests:
             self._next.look_ahead(self.tail.end, self._grown)
 
     def warm(self, steady_ms: int = 0) -> None:
-        """Each tick: have the next file in time, and pages present if the log grows fast."""
+        """Every tick: have the next file in time, and make pages present if the log grows fast."""
         if self.rests:
             return
         self._next.watch(self.end, steady_ms)
@@ -430,14 +443,16 @@ class CommitLog:
             self._warming.grow(self.end, grown)
 
     def _file_at(self, log_offset: int) -> tuple[MappedFile | None, int]:
-        """The file that is written, or the next one for what lies behind it; where it begins."""
+        """(file that holds `log_offset`, or the next file for offsets after the current one; log
+        offset at which that file begins)."""
         if self._file is None:
             return None, 0
         file_end = self._base + self.file_size
         return (self._file, self._base) if log_offset < file_end else (self._next.ready, file_end)
 
     def _take_unused(self) -> str:
-        """Forget the file made ahead; its path, for the caller to remove, "" if there is none."""
+        """Forget the unused next file. Returns its path, which the caller removes, or "" if there
+        is no such file."""
         self._warming.finish()
         return self._next.give_up()
 

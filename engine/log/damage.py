@@ -1,14 +1,13 @@
-"""Damage in the middle of the commit log: where it is, what is known of it, and how to get past it.
+"""Damage in the middle of the commit log: its places, their state, and how to get past them.
 
 Owns the list of damaged places and its file. It must never change the log, nor call a place damaged
-because a peer says that a record is there: records follow each other from the beginning of a file
-on, and only what lies on that way counts. Called by the dispatcher, lookup, recovery, truncation
-and the store.
+because a peer reports a record there: records follow each other from the beginning of a file, and
+only positions reached by that walk count.
 
-A damaged record is never served and never dispatched anew. Nothing in a log of one copy can repair
-it, so the broker with such a log is ineligible: it takes no writes, and must not become a master
-that others follow. The list outlives the process, because a start does not read the whole log; a
-place that is whole again (restored from a copy) is taken off it at the next start.
+A damaged record is never served and never dispatched again. A log without replicas cannot repair
+it, so a broker with such a log is ineligible: it refuses writes, and must not become the master of
+a group. The list outlives the process, because a start does not read the whole log; a place that is
+whole again (restored from a copy) leaves the list at the next start.
 """
 
 import logging
@@ -27,11 +26,11 @@ from turbopump.pyx.walk import walk
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "logDamage.json"
-# More than an operator reads; a disk that has so many is to be replaced.
+# Limit of the list: a disk with more damaged places than that must be replaced.
 PLACES_MAX = 1000
-# Units and index entries that were looked into and point to no record: each cost a walk of a file.
+# Limit of checked queue units and index entries that point to no record: each check walks a file.
 SUSPECTS_MAX = 10_000
-# Bytes searched at once for the record behind damage.
+# Bytes per read when searching for the next record after damage.
 SEARCH_CHUNK = 1 << 20
 MAGIC_AT = 4
 _MAGICS = tuple((magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (kernel.V1, kernel.V2))
@@ -41,24 +40,24 @@ NO_RECORD = "no record begins there"
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A place where a record was and no whole one is."""
+    """A place where a whole record was and is no longer."""
 
     log_offset: LogOffset
     end: LogOffset
-    """Where records go on, or the end of the log."""
+    """Log offset of the next record after the damage, or the end of the log."""
     file: str
     position: int
-    """The first byte of the record in `file`."""
+    """First byte of the record in `file`."""
     reason: str
     given_up: bool = False
-    """An operator gave the record up: the broker goes on without it."""
+    """Whether an operator gave the record up, so that the broker continues without it."""
 
     def __str__(self) -> str:
         return f"{self.file} is damaged at byte {self.position}: {self.reason}"
 
 
 class LogDamage:
-    """The damaged places of one log, in order."""
+    """The damaged places of a log, in order."""
 
     def __init__(self, files: Files, root: str, log: CommitLog, disk: Disk) -> None:
         self._log = log
@@ -68,7 +67,7 @@ class LogDamage:
         self._suspects: set[tuple[int, int]] = set()
         self._saved: tuple[Damage, ...] = ()
         self.first: Damage | None = None
-        """The oldest place that makes the broker ineligible."""
+        """The oldest place that makes the broker ineligible; None if there is no such place."""
 
     @property
     def places(self) -> list[Damage]:
@@ -78,7 +77,7 @@ class LogDamage:
     # The list
 
     def load(self) -> None:
-        """Read what earlier runs found; the log is not looked at yet. Raises StoreError."""
+        """Read the list of earlier runs, without looking at the log. Raises StoreError."""
         value = self._files.load(FILE_NAME)
         if value is None:
             return
@@ -92,18 +91,18 @@ class LogDamage:
         self._saved = tuple(self.places)
 
     def check(self) -> None:
-        """Recovery is over: forget places that are gone or whole again, and name the others."""
+        """After recovery: drop places that are removed or whole again, and log the others."""
         for place in self.places:
             inside = self._log.min <= place.log_offset < self._log.end
             if not inside or self._fault(place.log_offset) == WHOLE:
-                logger.warning("no longer so: %s", place)
+                logger.warning("the record is removed or whole again: %s", place)
                 del self._places[place.log_offset]
             elif not place.given_up:
                 logger.error("writes are refused: %s", place)
         self._changed()
 
     def note(self, log_offset: int, reason: str) -> Damage:
-        """A record on the way through the log is damaged."""
+        """Record that the walk through the log met a damaged record at `log_offset`."""
         known = self._places.get(log_offset)
         if known is not None:
             return known
@@ -112,14 +111,15 @@ class LogDamage:
         end = resume_at(log, log_offset, log.end)
         path, position = log.segments.path(start), log_offset - start
         place = Damage(LogOffset(log_offset), end, path, position, reason)
-        logger.error("%s; it is not served, and writes are refused from now on", place)
+        logger.error("%s; the record is not served, and writes are refused", place)
         if len(self._places) < PLACES_MAX:
             self._places[log_offset] = place
             self._changed()
         return place
 
     def give_up(self, log_offset: int) -> Damage:
-        """The operator does without this record. Raises StoreError if no damage is known there."""
+        """Continue without this record, as an operator asked. Raises StoreError if no damage is
+        known there."""
         place = self._places.get(log_offset)
         if place is None:
             known = ", ".join(str(at) for at in sorted(self._places)) or "none"
@@ -129,14 +129,14 @@ class LogDamage:
         return self._places[log_offset]
 
     def forget_from(self, log_end: int) -> None:
-        """The log was cut."""
+        """Drop places from `log_end` on, because the log was cut there."""
         self._places = {at: place for at, place in self._places.items() if at < log_end}
         self._suspects.clear()
         self._changed()
 
     def save(self) -> None:
-        """Have the list on the disk soon. What is not yet is found again, and what age removed
-        from the log goes."""
+        """Save the list on a disk thread if it changed, without the places that retention removed.
+        A place that was not saved before a crash will be found again."""
         if self._places and min(self._places) < self._log.min:
             self._places = {at: place for at, place in self._places.items() if at >= self._log.min}
             self._changed()
@@ -153,7 +153,7 @@ class LogDamage:
         self._lane.submit(lambda: self._files.save(FILE_NAME, value), done)
 
     def close(self) -> None:
-        """Save, and wait for it."""
+        """Save the list, and wait until it is saved."""
         self._lane.finish()
         self.save()
         self._lane.finish()
@@ -161,16 +161,16 @@ class LogDamage:
     # Looking
 
     def is_whole(self, log_offset: int, size: int) -> bool:
-        """Whether [log_offset, log_offset + size) of one file is whole records: lengths, body CRCs
-        and the place that each says it lies at."""
+        """Whether [log_offset, log_offset + size) of a file consists of whole records: lengths,
+        body CRCs and the log offset stored in each record agree."""
         log = self._log
         base = log.segments.start_of(log_offset)
         position, end = log_offset - base, log_offset - base + size
         return walk(log.region(base), position, end, base).position == end
 
     def suspect(self, log_offset: int, size: int) -> None:
-        """A queue unit or an index entry (size 0) points to what is no whole record: find out
-        whether the log is damaged, or only what points into it."""
+        """A queue unit or an index entry (size 0) points to a place without a whole record: find
+        out whether the log is damaged, or only the pointer is wrong."""
         log = self._log
         name = (log_offset, size)
         if log_offset in self._places or name in self._suspects:
@@ -184,15 +184,15 @@ class LogDamage:
             self.note(log_offset, reason)
         else:
             logger.error(
-                "a queue unit or index entry points to log offset %d, size %d: no such record is "
-                "there, it is passed over",
+                "a queue unit or index entry points to log offset %d, size %d, where no such "
+                "record is: the entry is skipped",
                 log_offset,
                 size,
             )
 
     def verify(self, start: int, until: int) -> int:
-        """Walk from a record's beginning to the end of the first record that ends at or behind
-        `until`, and note what is damaged on the way; returns that end."""
+        """Walk from the beginning of a record to the end of the first record that ends at `until`
+        or later, and note damaged places on the way. Returns that end."""
         at = start
         while at < until:
             at, reason = self._walk(at, until)
@@ -201,13 +201,14 @@ class LogDamage:
         return at
 
     def known_end(self, log_offset: int) -> LogOffset | None:
-        """Where records go on behind the damage known to begin here; None if none is known."""
+        """Log offset of the next record after the damage known at `log_offset`; None if no damage
+        is known there."""
         place = self._places.get(log_offset)
         return None if place is None else place.end
 
     def _walk(self, start: int, until: int) -> tuple[int, str]:
-        """To the end of the first record that ends at or behind `until`: (that, ""), or to a
-        damaged one: (its beginning, why). Known damage is passed over."""
+        """Walk to the end of the first record that ends at `until` or later, and return (that end,
+        ""); at a damaged record return (its beginning, the reason). Known damage is passed over."""
         log = self._log
         at = start
         while at < until:
@@ -221,7 +222,7 @@ class LogDamage:
             if found.status == kernel.BLANK_FOUND:
                 at = base + log.file_size
                 continue
-            # The record that reaches beyond the stop, or what is wrong.
+            # The record that reaches beyond `stop`, or the damaged one.
             last = walk(log.region(base), at - base, min(limit, self._size_at(base, at)), base)
             if last.count:
                 at = base + last.position
@@ -232,12 +233,13 @@ class LogDamage:
         return at, WHOLE
 
     def skip(self, log_offset: int, until: int) -> LogOffset:
-        """The dispatcher meets no record: note it; returns where to go on, at most `until`."""
+        """Note the damage that the dispatcher met at `log_offset`. Returns where the dispatcher
+        continues, at most `until`."""
         place = self.note(log_offset, self._fault(log_offset) or NO_RECORD)
         return LogOffset(min(place.end, until))
 
     def _size_at(self, base: int, at: int) -> int:
-        """The position behind the record that begins at `at`, by its own size field."""
+        """Position after the record that begins at `at`, according to its own size field."""
         region = self._log.region(base)
         position = at - base
         if position + MAGIC_AT > self._log.file_size:
@@ -245,7 +247,7 @@ class LogDamage:
         return max(position, position + region.get_i32(position))
 
     def _fault(self, log_offset: int) -> str:
-        """What is wrong with the record that should begin here; WHOLE if nothing is."""
+        """Reason why no whole record begins at `log_offset`; WHOLE if one begins there."""
         log = self._log
         base = log.segments.start_of(log_offset)
         position, limit = log_offset - base, min(log.end - base, log.file_size)
@@ -261,8 +263,9 @@ class LogDamage:
 
 
 def resume_at(log: CommitLog, log_offset: int, log_end: int) -> LogOffset:
-    """Where the next whole record begins behind a damaged one: by its own lengths if they lead to
-    one, else the next bytes that are one; without any the next file, or the end of the log."""
+    """Log offset of the next whole record after a damaged one: by the damaged record's own length
+    if a record begins there, else by a search. Without a further record in this file: the next
+    file, or the end of the log."""
     base = log.segments.start_of(log_offset)
     region, limit = log.region(base), min(log_end - base, log.file_size)
     try:
@@ -284,7 +287,8 @@ def _begins(region: Region, position: int, end: int, base: int) -> bool:
 
 
 def find_record(region: Region, position: int, end: int, base: int) -> int | None:
-    """The next position in [position, end) of a whole record that says it lies there."""
+    """First position in [position, end) of a whole record whose stored log offset agrees with its
+    place."""
     start = position + MAGIC_AT
     while start < end:
         chunk = region.read(start, min(SEARCH_CHUNK, end - start))
@@ -320,5 +324,5 @@ def _from_json(value: dict[str, Any]) -> Damage:
     place = Damage(**value)
     numbers = (place.log_offset, place.end, place.position)
     if not all(isinstance(number, int) and number >= 0 for number in numbers):
-        raise ValueError(f"{value} is no place")
+        raise ValueError(f"{value} is not a damaged place")
     return place

@@ -1,33 +1,31 @@
-"""The files of the epoch list: a change is one sync, what is read is read with distrust.
+"""The files of the epoch list: a change costs one sync, and damaged copies are recognized.
 
-Owns the file, its second copy, the lines beside them and what may be believed of a damaged one. It
-must never decide what the list should say. Called by the node when it opens a store and by all
-that changes its epochs.
+Owns the file, its second copy, the lines file beside them, and the rules which copy is valid after
+a crash or damage. It must never decide which epochs the list should have.
 
-Every change is durable before it is spoken of (law 4), and comes behind the change of the log it
-belongs to: a cut log whose list still has the entries behind the cut is put right at the next open.
+Every change is durable before anything else reports it (law 4), and follows the change of the log
+that it belongs to: the next open repairs a list with entries after the end of a cut log.
 
 A change is a line in X.changes (epoch_lines.py), synced once. X itself, in RocketMQ's form, and its
-second copy follow while the broker goes on (`folding`), at a clean stop before it is over. RocketMQ
-reads X alone: where the broker was killed amid a change of role that list lacks the last change.
+second copy are written later while the broker runs (`folding`), or before a clean stop ends.
+RocketMQ reads X alone: if the broker was killed during a change of role, X lacks the last change.
 
-The second copy, X.bak, is RocketMQ's name and text, with two lines more that RocketMQ passes over:
-CURRENT, and the number of the list. It is replaced behind X. What a crash leaves:
+The second copy, X.bak, has RocketMQ's name and text, and two more lines that RocketMQ ignores:
+CURRENT, and the number of the list. It is replaced after X. State of the files after a crash:
 
-    before the line, or a torn one     X, X.bak and the whole lines are the list before
-    the line                           its number is above that of X.bak: it is the list
-    X replaced                         the same: X.bak has the older number still
-    X.bak replaced                     the line counts no more, X has the list
+    before the line, or a torn line    X, X.bak and the whole lines have the list before
+    after the line                     its number is above that of X.bak: it has the list
+    after X was replaced               the same: X.bak still has the older number
+    after X.bak was replaced           the line does not count, X has the list
 
-So X.bak with the lines tells the whole truth where X is damaged, and X does once X.bak has its
-number. An X.bak without a number is RocketMQ's or an older version's, which know nothing of lines:
-they count for nothing then, and X is believed. RocketMQ's own X.bak is the list before the last
-change: with it, bytes written in the last epoch would look like an older one's, and a truncation
-would keep what must go (S4). Of such a copy only what lies below the start of its last entry is
-believed.
+So X.bak with the lines has the valid list if X is damaged, and X has it once X.bak has its number.
+An X.bak without a number was written by RocketMQ or an older version, which do not write lines:
+then lines are ignored and X is valid. RocketMQ's own X.bak is the list before the last change. With
+it, bytes of the last epoch would get the label of an older epoch, and a truncation would keep bytes
+that must go (S4). Of such a copy, only the part below the start of its last entry is used.
 
-A store with messages but without a believable list is no new store (S1). It may not be elected; as
-a replica it gives up what it cannot label, and has it again from the master.
+A store with messages but without a valid list is not a new store (S1). It may not be elected; as a
+replica it cuts the bytes that it cannot label, and copies them again from the master.
 """
 
 import logging
@@ -50,59 +48,62 @@ logger = logging.getLogger(__name__)
 BACKUP = ".bak"
 DAMAGED = ".damaged"
 MARK_FILE = "replicated"
-"""Beside the list: there is one, or there was."""
+"""Beside the list: a list exists or existed, so a missing list is a loss."""
 PLAIN_MARK_FILE = "copied"
-"""Bytes of another log were appended by default HA, which has no list."""
+"""Default HA, which has no epoch list, appended bytes of another log."""
 WHOLE_MARK_FILE = "copiedWhole"
-"""Bytes of another log were written as whole records since the last start, or the one before."""
+"""The bytes copied from another log were whole records since the last start or the start before."""
 
 
 class Trust(Enum):
-    """What an epoch list is worth."""
+    """Validity of an epoch list."""
 
     NEW = "NEW"
-    """There is no list, and no byte that would need one."""
+    """There is no list, and no byte that needs a label."""
     WHOLE = "WHOLE"
     UNPROVEN = "UNPROVEN"
-    """Some bytes have no label that can be believed: see `believed_end`."""
+    """Some bytes have no valid label: see `believed_end`."""
 
 
 @dataclass(slots=True)
 class _Found:
-    """The two copies as they were read; None: missing or damaged."""
+    """Both copies as read; None for a copy that is missing or damaged."""
 
     main: Epochs | None
     backup: Epochs | None
     backup_is_current: bool
     reason: str
     number: int | None
-    """Of the list that both have; None where nothing says so, and lines count for nothing."""
+    """Number of the list that both copies have; None if the second copy has no number, and then
+    lines are ignored."""
 
 
 class EpochFile:
-    """The epochs of one store."""
+    """The epoch list of a store and its files."""
 
     def __init__(self, files: Files, path: str) -> None:
-        """Of `open`."""
+        """Make an unread list; use `open`."""
         self._files = files
         self._path = path
         self._names_synced = False
         self._number = 0
-        """Of the newest list, also of one that could not be written."""
+        """Number of the newest list, even if writing it failed."""
         self._kept: int | None = None
-        """The number that X and X.bak have; None: they have none, and are to be written first."""
+        """Number of the list in X and X.bak; None: they have no number and must be written
+        first."""
         self._lines_end = 0
         self._writing: int | None = None
-        """Of the change under way: where its line ends, 0 if it replaces the copies; None: none."""
+        """Change under way: position after its line, 0 if it replaces both copies; None: no
+        change."""
         self._has_lines = False
-        """Whether the file of lines is there, durably."""
+        """Whether the lines file exists, durably."""
         self.epochs = Epochs()
         self.trust = Trust.NEW
         self.reason = ""
-        """Why the list is unproven, for the operator."""
+        """Reason why the list is unproven, as a text for the operator."""
         self._proven_end = LogOffset(0)
         self.lost_from: LogOffset | None = None
-        """The log once reached this offset and no longer does: it lost bytes in a crash."""
+        """Offset that the log once reached and no longer does, because it lost bytes in a crash."""
 
     @classmethod
     def open(
@@ -114,10 +115,10 @@ class EpochFile:
         *,
         never_kept: bool = False,
     ) -> "EpochFile":
-        """Read the list of a log that holds [log_min, log_end), and put right what a crash left.
+        """Read the list of a log that holds [log_min, log_end), and repair the effects of a crash.
 
-        `never_kept` says that a list that is not there was never there: no byte has a label.
-        Raises StoreError if the disk fails: a list that cannot be read is not a damaged one.
+        With `never_kept` a missing list never existed, so no byte has a label. Raises StoreError if
+        the disk fails: an unreadable list is not a damaged list.
         """
         self = cls(files, path)
         try:
@@ -128,42 +129,44 @@ class EpochFile:
 
     @property
     def may_lead(self) -> bool:
-        """Whether a master may be made of this store as far as its epochs go."""
+        """Whether the epoch list allows this store to become a master's."""
         return self.trust is not Trust.UNPROVEN
 
     def believed_end(self, log_end: LogOffset) -> LogOffset:
-        """Up to where the list tells the truth about a log that ends at `log_end`."""
+        """Log offset up to which the list is valid, in a log that ends at `log_end`."""
         return min(self._proven_end, log_end) if self.trust is Trust.UNPROVEN else log_end
 
     def append(self, epoch: int, start: LogOffset) -> None:
-        """Record a new epoch; durable on return. Raises OSError, ValueError; nothing changed then.
+        """Record a new epoch; durable on return. Raises OSError or ValueError, and then nothing
+        changed.
 
-        An unproven list takes none: its bytes would get the label of a later epoch.
+        An unproven list takes no epoch, because its unlabelled bytes would get the label of a later
+        one.
         """
         if self.trust is Trust.UNPROVEN:
             raise ValueError(f"no epoch can follow: {self.reason}")
         self._replace(self.epochs.appended(epoch, start))
 
     def cut(self, log_end: LogOffset) -> None:
-        """After the log was cut at `log_end`. Raises OSError."""
+        """Remove entries from `log_end` on, where the log was cut. Raises OSError."""
         if self.trust is Trust.UNPROVEN:
             self._proven_end = min(self._proven_end, log_end)
         else:
             self._replace(self.epochs.cut(log_end))
 
     def expire(self, log_min: LogOffset) -> None:
-        """After retention removed what was before `log_min`. Raises OSError."""
+        """Remove entries whose bytes retention removed, before `log_min`. Raises OSError."""
         if self.trust is not Trust.UNPROVEN:
             self._replace(self.epochs.without_expired(log_min))
 
     def adopt(self, epochs: Epochs) -> None:
-        """Take a list that was shown to label this log, as a handshake does. Raises OSError."""
+        """Take a list that a handshake proved to label this log. Raises OSError."""
         self._replace(epochs)
         self.trust, self.reason = Trust.WHOLE, ""
 
     def begin_lines(self) -> None:
-        """Before the first change: have the file of lines, so that each costs one sync. Raises
-        OSError. Without it each replaces both copies."""
+        """Create the lines file, so that each change costs one sync. Without it each change
+        replaces both copies. Raises OSError."""
         files, path = self._files, self._path + epoch_lines.SUFFIX
         folder = _folder(path)
         files.make_folders(folder)
@@ -175,8 +178,9 @@ class EpochFile:
         self._has_lines = True
 
     def writing(self, epochs: Epochs) -> Callable[[], None] | None:
-        """What makes a list durable, for a disk's thread; None if it is. `took` is to follow if the
-        work did not fail, and no other change may begin meanwhile. The work raises OSError."""
+        """Work for a disk thread that makes `epochs` durable; None if they are durable already.
+        Call `took` if the work succeeds, and begin no other change meanwhile. The work raises
+        OSError."""
         self._writing = None
         if epochs == self.epochs and self.trust is not Trust.UNPROVEN:
             return None
@@ -185,13 +189,13 @@ class EpochFile:
             self._writing = 0
             return partial(self._write, epochs, self._number)
         if self._kept == self._number - 1:
-            self._lines_end = 0  # the copies have all that was recorded
+            self._lines_end = 0  # the copies have all recorded changes
         line = epoch_lines.encode(self._number, epochs)
         self._writing = self._lines_end + len(line)
         return partial(self._add, self._lines_end, line)
 
     def took(self, epochs: Epochs) -> None:
-        """The list that was written is the list now: it labels this log."""
+        """Make the written list the current one: it labels this log."""
         if self._writing == 0:
             self._kept = self._number
         elif self._writing is not None:
@@ -203,15 +207,15 @@ class EpochFile:
 
     @property
     def is_behind(self) -> bool:
-        """Whether X and X.bak lack what a line has, or a line has what failed. An empty list is not
-        written where there is none: messages of before there were epochs would look labelled."""
+        """Whether X and X.bak lack a recorded change, or a failed change used up a number. An empty
+        list is not written where no file exists: messages older than epochs would look labelled."""
         has_any = self._kept is not None and (self._kept > 0 or bool(self.epochs.entries))
         return has_any and self._kept != self._number
 
     def folding(self) -> tuple[Callable[[], None], Callable[[], None]]:
-        """(what has X and X.bak follow, for a disk's thread; what is to be called if that did not
-        fail). Not while a change is under way; changes may come meanwhile, cuts of the log too. The
-        work raises OSError."""
+        """(work for a disk thread that brings X and X.bak up to date, callback for its success).
+        Must not begin during a change; changes and cuts of the log may come while the work runs.
+        The work raises OSError."""
         number, epochs = self._number, self.epochs
 
         def took() -> None:
@@ -220,7 +224,7 @@ class EpochFile:
         return partial(self._write, epochs, number), took
 
     def fold(self) -> None:
-        """Have X and X.bak follow now. Raises OSError."""
+        """Bring X and X.bak up to date now. Raises OSError."""
         if self.is_behind:
             work, took = self.folding()
             work()
@@ -246,7 +250,7 @@ class EpochFile:
         else:
             self._distrust(found, log_min, log_end)
             return
-        if copies[0] is not None:  # a killed process may have left it in memory only
+        if copies[0] is not None:  # a killed process may have left the copy in memory only
             self._files.sync(self._path)
             self._files.sync_folder(_folder(self._path))
         is_kept = copies == (self.epochs, self.epochs) and found.number is not None
@@ -260,13 +264,17 @@ class EpochFile:
         if len(self.epochs) < len(epochs):
             self.lost_from = epochs.entries[-1].start
             logger.warning(
-                "%s: the log ends at %d, an epoch began at %d", self._path, log_end, self.lost_from
+                "%s: the log ends at %d, dropped the epoch that began at %d",
+                self._path,
+                log_end,
+                self.lost_from,
             )
         if self.epochs.entries:
             self.trust = Trust.WHOLE
 
     def _distrust(self, found: _Found, log_min: LogOffset, log_end: LogOffset) -> None:
-        """The log has bytes and no list says whose; an older list tells of some of them."""
+        """Mark the list unproven: the log has bytes without a valid list. An older second copy
+        still labels some of them."""
         self.trust = Trust.UNPROVEN
         self.reason = f"{self._path}: {found.reason or 'it is missing, but there are messages'}"
         self._proven_end = log_min
@@ -274,7 +282,12 @@ class EpochFile:
             last = found.backup.entries[-1].start
             self._proven_end = LogOffset(max(log_min, min(last, log_end)))
             self.epochs = found.backup.cut(self._proven_end)
-        logger.error("%s; believed up to %d of %d", self.reason, self._proven_end, log_end)
+        logger.error(
+            "%s; the list is valid up to log offset %d of %d",
+            self.reason,
+            self._proven_end,
+            log_end,
+        )
 
     def _read_lines(self) -> tuple[int, Epochs, int] | None:
         path = self._path + epoch_lines.SUFFIX
@@ -315,15 +328,15 @@ class EpochFile:
         self.trust = Trust.WHOLE if epochs.entries else was
 
     def _add(self, position: int, line: bytes) -> None:
-        """The one sync of a change."""
+        """Write the line of a change, with its only sync."""
         path = self._path + epoch_lines.SUFFIX
         self._files.write(path, line, position)
         self._files.sync(path)
 
     def _write(self, epochs: Epochs, number: int) -> None:
-        """X, then X.bak with the number: until that is there a line of the list still counts. Where
-        there is no X yet it comes behind X.bak: without a number no line would count. A damaged
-        file is kept."""
+        """Write X, then X.bak with the number: until X.bak has it, a line of this list still
+        counts. If X does not exist, X.bak is written first, because without a number no line would
+        count. A damaged X is kept as X.damaged."""
         files, path = self._files, self._path
         folder = _folder(path)
         files.make_folders(folder)
@@ -348,7 +361,7 @@ def _folder(path: str) -> str:
 
 
 def _marked(text: bytes, number: int) -> bytes:
-    """The text of a copy that is current, with that word and its number, under the checksum."""
+    """The text of a current second copy: with CURRENT and the number, covered by the checksum."""
     count, _checksum, lines = text.split(b"\n", 2)
     lines += CURRENT + b"\nnumber %d\n" % number
     return b"%d\n%d\n%b" % (int(count), masked_crc32(lines), lines)

@@ -1,8 +1,8 @@
-"""The epoch list of a store that is in use: opened, changed by steps, followed by its file.
+"""The epoch list of an open store: opening it, changing it in steps, and updating its file later.
 
-Owns the EpochFile, when its two copies follow what lines recorded, and which marks that needs. It
-must never decide what the list should say, nor have a change of role wait for the copies. Called by
-`replicated`.
+Owns the EpochFile, the time at which its two copies are updated from the lines, and the mark files
+that requires. It must never decide which epochs the list should have, nor let a change of role wait
+for the copies.
 """
 
 import errno
@@ -23,16 +23,16 @@ logger = logging.getLogger(__name__)
 
 NO_EPOCHS = Epochs()
 AGAIN_TICKS = 50
-"""Calls of `tick`, 100 ms, before copies that could not be written are written again."""
+"""Calls of `tick` (100 ms each) between attempts to write the copies."""
 
 
 class EpochKeeping:
-    """Of one store; `plain`: default HA, which has no epochs. Loop thread only."""
+    """The epoch list of a store; `plain`: default HA, which has no epochs. Loop thread only."""
 
     def __init__(
         self, files: Files, log: CommitLog, disk: Disk, steps: InTurn, marks: Marks, *, plain: bool
     ) -> None:
-        """Raises StoreError."""
+        """Open the list. Raises StoreError."""
         self._files, self._log, self._marks, self._plain = files, log, marks, plain
         self._steps = steps
         self._lane = DiskLane(disk)
@@ -44,24 +44,24 @@ class EpochKeeping:
         try:
             marks.begin(listed=bool(self.epochs.entries))
         except OSError as error:
-            raise StoreError(f"the store cannot be one of a group: {error}") from error
+            raise StoreError(f"the store cannot join a replication group: {error}") from error
 
     @property
     def epochs(self) -> Epochs:
-        """Which master wrote which bytes."""
+        """The epoch list: which master wrote which bytes."""
         return NO_EPOCHS if self._plain else self.file.epochs
 
     @property
     def busy(self) -> bool:
-        """Whether a disk's thread is at work on the list."""
+        """Whether a disk thread works on the list."""
         return self._steps.busy or self._lane.busy
 
     def forget(self) -> None:
-        """The log is about to begin anew: no byte that is left is worth its label."""
+        """Clear the list, because the log begins again and the labels of its old bytes are void."""
         self.file.epochs = NO_EPOCHS
 
     def reopening(self) -> Steps:
-        """The files are gone: the log begins anew. Raises OSError."""
+        """Open a new list after all files were removed and the log began again. Raises OSError."""
         found: list[EpochFile] = []
 
         def work() -> None:
@@ -74,7 +74,7 @@ class EpochKeeping:
         self.file = found[0]
 
     def cutting(self, log_end: LogOffset) -> Steps:
-        """After the log was cut at `log_end`. Raises OSError."""
+        """Remove epochs from `log_end` on, where the log was cut. Raises OSError."""
         file = self.file
         if self._plain:
             return
@@ -86,7 +86,7 @@ class EpochKeeping:
         file.took(epochs)
 
     def adopting(self, epochs: Epochs) -> Steps:
-        """This is the list from now on, and the file follows at once. Raises OSError."""
+        """Take this list and write its file at once. Raises OSError."""
         file = self.file
         yield file.writing(epochs) or nothing
         file.took(epochs)
@@ -98,8 +98,8 @@ class EpochKeeping:
             yield self._marks.copied
 
     def leading(self, epoch: int, start: LogOffset) -> Work:
-        """For a new master: the list, then the marks. A master's own records are whole: it is known
-        of them as of a copy's."""
+        """Work of a new master: record its epoch, then the marks. A master's own records are whole,
+        and the mark for that is set as it is for copied records."""
         write = None if self._plain else self.file.writing(self._led_by(epoch, start))
 
         def work() -> None:
@@ -110,35 +110,37 @@ class EpochKeeping:
         return work
 
     def led(self, epoch: int, start: LogOffset) -> None:
-        """That was done."""
+        """Take the list that `leading` wrote."""
         if not self._plain:
             self.file.took(self._led_by(epoch, start))
 
     def finish(self) -> None:
-        """Block until nothing is under way."""
+        """Block until no work on the list is under way."""
         self._steps.finish()
         self._lane.finish()
 
     def keep(self) -> None:
-        """Have the file follow now. Nothing may be under way. Raises OSError."""
+        """Bring the file up to date now. No work may be under way. Raises OSError."""
         if not self._plain:
             self.file.fold()
             if self.epochs.entries:
                 self._marks.copied()
 
     def tick(self, failed: OSError | None) -> None:
-        """Every 100 ms: epochs whose bytes retention took go; the file follows."""
+        """Every 100 ms: bring the file up to date, and drop epochs whose bytes retention
+        removed."""
         if not self._plain and not self._steps.busy and failed is None:
             self._fold()
             self._expire()
 
     def _led_by(self, epoch: int, start: LogOffset) -> Epochs:
-        """With a reign more. A later one was recorded meanwhile: then it stays as it is."""
+        """The list with one more epoch; unchanged if a later epoch was recorded meanwhile."""
         known = self.epochs
         return known.appended(epoch, start) if epoch > known.last_epoch else known
 
     def _fold(self) -> None:
-        """Behind a change of role, by another thread than its steps."""
+        """Bring the copies up to date after a change of role, on another disk thread than the
+        change's steps."""
         self._pause = max(0, self._pause - 1)
         if self._lane.busy or self._pause > 0 or not self.file.is_behind:
             return
@@ -155,7 +157,9 @@ class EpochKeeping:
                 took()
             else:
                 self._pause = AGAIN_TICKS
-                logger.warning("the epoch file lacks the last change for now: %s", error)
+                logger.warning(
+                    "the epoch file could not be updated, the next attempt follows: %s", error
+                )
 
         self._lane.submit(work, done)
 
@@ -173,7 +177,9 @@ class EpochKeeping:
 
         def done(error: OSError | None) -> None:
             if error is not None:
-                logger.warning("epochs before %d stay: %s", log_min, error)
+                logger.warning(
+                    "epochs before log offset %d could not be removed: %s", log_min, error
+                )
             else:
                 self.file.took(epochs)
 

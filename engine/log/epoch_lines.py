@@ -1,15 +1,14 @@
-"""The newest epoch lists of a store, a line each: what makes a change of the list cost one sync.
+"""The newest epoch lists of a store, one per line, so that a change of the list costs one sync.
 
-Owns the form of that file, which lies beside the epoch list's (epoch_file.py), and which of its
-lines count. It must never touch a file, nor decide what a list should say. Called by `epoch_file`
-and by the readers of stores that another process owns.
+Owns the form of that file, which lies beside the epoch file (epoch_file.py), and the rule which of
+its lines count. It must never touch a file, nor decide which epochs a list should have.
 
     <CRC-32 of the rest of the line, without the sign bit> <number> <epoch>-<start> ...\\n
 
-A line is the whole list. Numbers ascend by one a change, also by one that failed. A new line is
-written behind those before it, or over them from the file's beginning on, once the epoch file has
-them. So what is read ends before the first line that is not whole, as a crash leaves it, or whose
-number does not ascend, as it is left of a former round; nothing that was acknowledged is behind it.
+A line is the whole list. Each change takes the next number, even if it fails. A new line is written
+after the earlier lines, or over them from the file's beginning once the epoch file has their lists.
+So reading stops before the first line that a crash cut short, or that is left from an earlier
+round, whose number does not ascend; no acknowledged change follows it.
 """
 
 import re
@@ -18,22 +17,23 @@ from turbopump.engine.log.epochs import ENTRY, Epochs, EpochsDamaged, decode
 from turbopump.pyx.crc32 import masked_crc32
 
 SUFFIX = ".changes"
-"""Behind the epoch file's name."""
+"""Suffix after the epoch file's name."""
 CURRENT = b"current"
-"""A line of a second copy that is as new as the first."""
+"""Line in a second copy that is as new as the first."""
 NUMBERED = re.compile(rb"number ([0-9]{1,18})")
-"""In the second copy of the epoch file: the number of the list that both copies have."""
+"""Line in the second copy of the epoch file: the number of the list that both copies have."""
 _LINE = re.compile(rb"([0-9]{1,10}) ([0-9]{1,18})((?: [0-9]{1,10}-[0-9]{1,19})*)")
 
 
 def encode(number: int, epochs: Epochs) -> bytes:
-    """One line."""
+    """The line of a list."""
     body = b"%d" % number + b"".join(b" %d-%d" % (one.epoch, one.start) for one in epochs)
     return b"%d %b\n" % (masked_crc32(body), body)
 
 
 def newest(text: bytes) -> tuple[int, Epochs, int] | None:
-    """(number, list, position behind it) of the last line that counts; None if none does."""
+    """(number, list, position after the line) of the last line that counts; None if no line
+    counts."""
     found: tuple[int, Epochs, int] | None = None
     position = 0
     while (end := text.find(b"\n", position)) >= 0:
@@ -54,8 +54,8 @@ def newest(text: bytes) -> tuple[int, Epochs, int] | None:
 
 
 def number_of(others: list[bytes]) -> int | None:
-    """The number that a second copy of the epoch file has among its other lines; None if it is not
-    current, or of before there were numbers."""
+    """The number of the list in the second copy, from its lines that are not entries; None if the
+    copy is not current, or older than numbers."""
     found = [match for line in others if (match := NUMBERED.fullmatch(line))]
     return int(found[0][1]) if found and CURRENT in others else None
 
@@ -63,9 +63,11 @@ def number_of(others: list[bytes]) -> int | None:
 def told(
     backup: bytes | None, main: bytes | None, lines: bytes | None, *, is_marked: bool
 ) -> tuple[Epochs | None, list[str]]:
-    """(the newest list that is to be believed, what is wrong with the copies) of a store that may
-    be in use: read in this order, for the second copy never has a number whose list is not in the
-    other one. None for a file that is not there; `is_marked`: there were copies once (MARK_FILE).
+    """Find the newest valid list of a store that may be in use.
+
+    Returns (the list or None, the faults of the copies). The files must be read in the order of the
+    arguments, because the second copy never has a number whose list the first copy lacks. None
+    stands for a missing file; `is_marked`: the copies existed once (MARK_FILE).
     """
     is_first = backup is None and main is None and not is_marked
     number: int | None = 0 if is_first else None

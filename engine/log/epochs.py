@@ -1,16 +1,15 @@
-"""Which master wrote which bytes of the log: the epoch list, and where two logs part.
+"""The epoch list: which master wrote which bytes of the log, and where two logs part.
 
 Owns the list as a value, its text form (RocketMQ's epochFileCheckpoint) and the search for the
-consistent point of two logs. It must never touch a file nor cut a log. Called by `epoch_file` and
-by both machines of net/ha.
+consistent point of two logs. It must never touch a file nor cut a log.
 
     <number of entries>\\n
     <CRC-32 of all lines below with their line ends, without the sign bit; 0: not checked>\\n
-    <epoch>-<start>\\n                                one line an entry, ascending
+    <epoch>-<start>\\n                                one line per entry, ascending
 
 An entry ends where the next one starts, the last one at the log's end. An epoch without writes has
-the start of its successor and is kept: a master without an entry of its own could not say in
-which reign its bytes were written (RocketMQ refuses such entries: regressions R15, R16, S2).
+the start of its successor and is kept: a master without an entry of its own could not label the
+bytes of its reign (RocketMQ refuses such entries: regressions R15, R16, S2).
 """
 
 import re
@@ -23,8 +22,8 @@ from operator import attrgetter
 from turbopump.engine.types import Epoch, LogOffset
 from turbopump.pyx.crc32 import masked_crc32
 
-# A list grows by an entry an election; retention takes the old ones. More than these are
-# elections in a storm, and the oldest of them are of no use.
+# A list grows by one entry per election, and retention removes old entries. A longer list comes
+# from a storm of elections, and its oldest entries are of no use.
 ENTRIES_MAX = 10_000
 NO_EPOCH = Epoch(-1)
 EPOCH_MAX = (1 << 31) - 1
@@ -36,12 +35,12 @@ START = attrgetter("start")
 
 
 class EpochsDamaged(ValueError):
-    """A text that is no epoch list."""
+    """A text that is not a valid epoch list."""
 
 
 @dataclass(slots=True, frozen=True, order=True)
 class EpochEntry:
-    """From `start` on the log was written by the master of `epoch`."""
+    """The master of `epoch` wrote the log from `start` to the start of the next entry."""
 
     epoch: Epoch
     start: LogOffset
@@ -49,13 +48,14 @@ class EpochEntry:
 
 @dataclass(slots=True, frozen=True)
 class Epochs:
-    """A list of entries: epochs ascend, starts do not descend. A value: changes make a new one."""
+    """A list of entries: epochs ascend, starts do not descend. Immutable: a change returns a new
+    list."""
 
     entries: tuple[EpochEntry, ...] = ()
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[int, int]]) -> "Epochs":
-        """The list of (epoch, start) pairs. Raises EpochsDamaged if it is none."""
+        """The list of (epoch, start) pairs. Raises EpochsDamaged if they are not a valid list."""
         entries = tuple(EpochEntry(Epoch(e), LogOffset(s)) for e, s in pairs)
         for entry in entries:
             if not (0 <= entry.epoch <= EPOCH_MAX and 0 <= entry.start <= LOG_OFFSET_MAX):
@@ -80,48 +80,52 @@ class Epochs:
         return self.entries[-1].epoch if self.entries else NO_EPOCH
 
     def end_of(self, number: int, log_end: LogOffset = LOG_OFFSET_MAX) -> LogOffset:
-        """Where the n-th entry's bytes end in a log that ends at `log_end`."""
+        """Log offset at which the n-th entry's bytes end, in a log that ends at `log_end`."""
         following = self.entries[number + 1 : number + 2]
         return following[0].start if following else log_end
 
     def at(self, log_offset: LogOffset) -> int | None:
-        """Number of the entry that byte belongs to; None below the first entry.
+        """Index of the entry that the byte at `log_offset` belongs to; None below the first entry.
 
-        Entries without bytes own none: of several with one start it is the last.
+        Entries without bytes own no byte: of several entries with the same start, the last one owns
+        it.
         """
         number = bisect_right(self.entries, log_offset, key=START) - 1
         return number if number >= 0 else None
 
     def get(self, epoch: int) -> EpochEntry | None:
-        """The entry of an epoch."""
+        """The entry of an epoch; None if the list lacks it."""
         return next((entry for entry in self.entries if entry.epoch == epoch), None)
 
     def appended(self, epoch: int, start: int) -> "Epochs":
-        """With a new epoch, written from `start` on. Entries that start behind it never had a byte
-        of the log that ends there, and go. Raises ValueError unless the epoch is the newest."""
+        """The list with a new epoch, written from `start` on. Entries that start after `start` are
+        dropped: the log ends at `start` and has no byte of them. Raises ValueError unless the epoch
+        is the newest."""
         if epoch <= self.last_epoch:
             raise ValueError(f"epoch {epoch} is not newer than {self.last_epoch}")
         kept = self.within(LogOffset(start)).entries
         return Epochs.of([*((e.epoch, e.start) for e in kept), (epoch, start)])
 
     def within(self, log_end: LogOffset) -> "Epochs":
-        """Without entries that start behind the log's end: the log lost their bytes in a crash.
-        One that starts at the end has no bytes yet, and stays."""
+        """The list without entries that start after the log's end, whose bytes the log lost in a
+        crash. An entry that starts at the end has no bytes yet, and stays."""
         return Epochs(tuple(e for e in self.entries if e.start <= log_end))
 
     def cut(self, log_end: LogOffset) -> "Epochs":
-        """For a log that was cut at `log_end`: entries that start there or behind go."""
+        """The list for a log that was cut at `log_end`, without entries that start there or
+        later."""
         return Epochs(tuple(e for e in self.entries if e.start < log_end))
 
     def without_expired(self, log_min: LogOffset) -> "Epochs":
-        """For a log that retention took the beginning of: entries that ended before it go. One
-        that ends exactly there stays, a replica may stand at that point; so does the last one."""
+        """The list for a log whose beginning retention removed, without entries that ended before
+        `log_min`. An entry that ends exactly there stays, because a replica may be at that point;
+        so does the last one."""
         count = sum(self.end_of(n) < log_min for n in range(len(self.entries)))
         return Epochs(self.entries[count:])
 
     def adopted(self, other: "Epochs", log_end: LogOffset) -> "Epochs":
-        """What a log is labelled by that is known to be the other's prefix up to `log_end`: the
-        other's entries so far, and before them the own ones that the other no longer has."""
+        """The labels of a log that is a prefix of the other log up to `log_end`: the other's
+        entries up to there, after the own entries that the other list no longer has."""
         theirs = other.within(log_end).entries
         if not theirs:
             return self.within(log_end)
@@ -130,23 +134,23 @@ class Epochs:
         return Epochs((*older, *theirs)[-ENTRIES_MAX:])
 
     def encode(self) -> bytes:
-        """The file's text; of an empty list too, which RocketMQ cannot write."""
+        """The file's text. RocketMQ cannot write an empty list; this can."""
         lines = b"".join(b"%d-%d\n" % (e.epoch, e.start) for e in self.entries)
         return b"%d\n%d\n" % (len(self.entries), masked_crc32(lines)) + lines
 
 
 def decode(text: bytes) -> tuple[Epochs, list[bytes]]:
-    """(the list, lines that are no entries) of a file's text.
+    """Parse a file's text into (the list, the lines that are not entries).
 
-    As RocketMQ does, lines that are not two parts around a "-" are passed over; the checksum
-    covers them. Raises EpochsDamaged.
+    As in RocketMQ, lines that are not two parts around a "-" are ignored; the checksum covers them.
+    Raises EpochsDamaged.
     """
     lines = text.split(b"\n")
     if lines[-1] != b"" or len(lines) < 3:
         raise EpochsDamaged("it is cut short")
     for number in lines[:2]:
         if not NUMBER.fullmatch(number):
-            raise EpochsDamaged(f"{number[:20]!r} is no number")
+            raise EpochsDamaged(f"{number[:20]!r} is not a number")
     count, checksum = int(lines[0]), int(lines[1])
     found = [(line, ENTRY.fullmatch(line)) for line in lines[2:-1]]
     pairs = [(int(match[1]), int(match[2])) for _line, match in found if match]
@@ -164,15 +168,15 @@ def decode(text: bytes) -> tuple[Epochs, list[bytes]]:
 def consistent_point(
     own: Epochs, own_end: LogOffset, other: Epochs, other_end: LogOffset
 ) -> LogOffset | None:
-    """Up to where two logs hold the same bytes; None if nothing in common can be shown.
+    """Log offset up to which two logs hold the same bytes; None if no common part can be proved.
 
-    RIP-44: the largest epoch that both have from the same start on, with the smaller of its two
-    ends. Who has an epoch's bytes has a prefix of its master's log, so both have the same prefix.
-    Where starts differ (labels lost to retention or damage, RocketMQ's refused entries: S1-S3)
-    that search finds nothing and would be repeated for ever. Then the bytes that both lists know
-    are compared label by label: the same epoch at one byte proves the same, up to the first byte
-    where the lists contradict each other. Without contradiction that is again the largest common
-    epoch with the smaller end.
+    RIP-44: take the largest epoch that both have with the same start, and the smaller of its two
+    ends. A log with bytes of an epoch is a prefix of that epoch's master's log there, so both logs
+    have the same prefix. If starts differ (labels lost to retention or damage, entries that
+    RocketMQ refuses: S1-S3), that search finds no epoch and would be repeated for ever. Then the
+    bytes that both lists label are compared label by label: the same epoch at a byte proves the
+    same bytes, up to the first byte where the lists contradict each other. Without contradiction
+    the result is again the largest common epoch with the smaller end.
     """
     own, other = own.within(own_end), other.within(other_end)
     theirs = {entry: number for number, entry in enumerate(other.entries)}
@@ -186,7 +190,7 @@ def consistent_point(
 
 
 def _agreed_end(own: Epochs, other: Epochs, limit: LogOffset) -> LogOffset | None:
-    """Up to where the labels of the bytes agree; None if the first that both know do not."""
+    """Offset up to which both lists agree; None if they differ at the first common offset."""
     first = max(own.entries[0].start, other.entries[0].start)
     if first >= limit:
         return None

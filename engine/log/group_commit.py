@@ -1,15 +1,17 @@
-"""When appended bytes become durable, and how the sends that wait come to know.
+"""Durability of appended bytes, and its report to the pending sends.
 
-Owns the flushed offset of the commit log, the rhythm of ASYNC_FLUSH, and the list of pending sends,
-to which it pushes how far the disk is and what time it is. It must never sync on the loop thread,
-and never take a failed sync as done: the bytes' state is unknown then, for good (a second fsync
-would report success). Called by the store.
+Owns the flushed offset of the commit log, the intervals of ASYNC_FLUSH, and the list of pending
+sends, which it notifies of the flushed offset and the time. It must never sync on the loop thread,
+and never treat a failed sync as done: the state of the bytes is then unknown for good (a second
+fsync would report success).
 
-A sync that does not return counts as failed syncTimeoutMs after it began, and as much later as its
-bytes need at SYNC_BYTES_MS: pending sends get an answer, and another broker can lead
-(broker/ha/control/membership.py). What it comes to later changes nothing. Syncs that
-return, but take too long for sends, change nothing here: `slow` reports them, so that a broker with
-a faster disk can lead.
+A sync that does not return counts as failed syncTimeoutMs after it began, plus the time for its
+bytes at SYNC_BYTES_MS: pending sends get an answer, and another broker can lead
+(broker/ha/control/membership.py). A later result of that sync changes nothing. Syncs that return,
+but take too long for sends, change nothing here: `slow` reports them, so that a broker with a
+faster disk can lead.
+
+    idle --start--> syncing --ok--> idle      syncing --error, timeout--> failed, for good
 """
 
 from __future__ import annotations
@@ -31,13 +33,15 @@ from turbopump.pyx.pending import PendingSends
 logger = logging.getLogger(__name__)
 
 PAGE_SIZE = 4096
-# A disk that is this far behind does not keep up: seconds of a slow one, and what a power cut may
-# take under ASYNC_FLUSH. More would only make the kernel stop the loop thread at a page fault.
+# Unflushed bytes above which a disk does not keep up: seconds of a slow disk, and the possible loss
+# of a power cut under ASYNC_FLUSH. More would only make the kernel stop the loop thread at a page
+# fault.
 UNFLUSHED_MAX = 1 << 30
 
 
 class GroupCommit:
-    """At most one sync is under way; all that wait when it ends share the next one."""
+    """The syncs of a commit log: at most one is under way, and all sends that wait when it ends
+    share the next one."""
 
     def __init__(
         self,
@@ -49,7 +53,7 @@ class GroupCommit:
     ) -> None:
         self.log = log
         self.failed: OSError | None = None
-        """Set when a sync failed: nothing may be acknowledged any more."""
+        """Error of the first failed sync; afterwards no message may be acknowledged."""
         self.pending = PendingSends(
             PutStatus.PUT_OK, PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.FLUSH_DISK_TIMEOUT
         )
@@ -64,11 +68,13 @@ class GroupCommit:
         self._sync_watch = SyncWatch("the log", config)
         self._pace = SyncPace()
         self.rests = False
-        """Whether no sync is to begin: the log is being cut."""
+        """Whether no sync may begin, because the log is being cut."""
         self.cut_watch: Callable[[int], OSError | None] | None = None
-        """Called with what passed during the steps of a cut; returns the failure it counts as."""
+        """Receives the elapsed time during the steps of a cut; returns the failure once a step
+        takes too long."""
         self._cuts = 0
-        """Counts the cuts of the log: what was seen before one says nothing of the files behind."""
+        """Number of cuts of the log: files listed before a cut prove nothing about the files after
+        it."""
         self._last_check_ms = self._look_ms = LONG_AGO_MS
         self._last_thorough_ms = LONG_AGO_MS
         self.pending.steady_ms = steady_ms
@@ -76,9 +82,9 @@ class GroupCommit:
         self._push()
 
     def wait(self, end: LogOffset, copies: int) -> Later[PutStatus]:
-        """PUT_OK once all before `end` is as durable as flushDiskType says and has so many copies,
-        see PendingSends; FLUSH_DISK_TIMEOUT syncFlushTimeout after the last tick, or after a failed
-        sync (RocketMQ: GroupCommitService)."""
+        """PUT_OK once all bytes before `end` are as durable as flushDiskType requires and `copies`
+        brokers have them, see PendingSends; FLUSH_DISK_TIMEOUT syncFlushTimeout after the last
+        tick, or after a failed sync (RocketMQ: GroupCommitService)."""
         later: Later[PutStatus] = Later()
         if self.failed is not None:
             later.resolve(PutStatus.FLUSH_DISK_TIMEOUT)
@@ -87,12 +93,12 @@ class GroupCommit:
         return later
 
     def tick(self, steady_ms: int) -> None:
-        """Give up on sends whose time is over, and flush in ASYNC_FLUSH's rhythm."""
+        """Answer sends that waited too long, and flush at the intervals of ASYNC_FLUSH."""
         passed_ms, self._steady_ms = steady_ms - self._steady_ms, steady_ms
         self._watch(passed_ms)
         self._look_at_files(steady_ms)
         self.is_slow()
-        self.pending.disk_wait_ms = self._config.sync_flush_timeout_ms  # it may have changed
+        self.pending.disk_wait_ms = self._config.sync_flush_timeout_ms  # may have changed
         self.pending.expire(steady_ms)
         if steady_ms - self._last_check_ms < self._config.flush_interval_commit_log_ms:
             return
@@ -106,7 +112,7 @@ class GroupCommit:
             self.start()
 
     def start(self) -> None:
-        """Sync all that was appended so far, unless a sync is under way or has failed."""
+        """Sync all appended bytes, unless a sync is under way or has failed."""
         log = self.log
         if self.rests or self._lane.busy or self.failed is not None or log.end <= log.flushed:
             return
@@ -115,7 +121,7 @@ class GroupCommit:
 
         def done(result: OSError | None) -> None:
             if self.failed is not None:
-                return  # it took too long: nothing waits for it any more
+                return  # the sync took too long: no send waits for it
             if result is not None:
                 self.fail(result)
                 return
@@ -124,8 +130,8 @@ class GroupCommit:
             log.flushed = end
             self.flushed_timestamp_ms = timestamp_ms
             self.log.tail.refuse(SLOW, log.end - end >= UNFLUSHED_MAX)
-            # What came meanwhile is synced while those before it are answered. Under SYNC_FLUSH a
-            # message without a waiting send is seen once it is durable, too.
+            # Bytes appended meanwhile are synced while earlier sends are answered. Under SYNC_FLUSH
+            # a message without a waiting send also becomes visible once it is durable.
             if self._is_sync:
                 self.start()
             # Visible first, acknowledged second: a sender that reads back its message finds it.
@@ -135,8 +141,8 @@ class GroupCommit:
         self._lane.sync(log.unflushed(end), done)
 
     def _look_at_files(self, steady_ms: int) -> None:
-        """A file that is not there any more keeps nothing: no sync of it makes anything durable. A
-        disk's thread looks, for a disk that hangs answers no such question either."""
+        """Check that the log's files exist: no sync of a removed file makes anything durable. A
+        disk thread checks, because a hanging disk does not answer this either."""
         if self.rests or self.failed is not None:
             return
         if self._looking.busy or steady_ms < self._look_ms:
@@ -153,7 +159,7 @@ class GroupCommit:
         self._looking.submit(look.find, done)
 
     def _watch(self, passed_ms: int) -> None:
-        """The sync that is under way, if any, has taken as much longer."""
+        """Count the time of the sync or cut step under way."""
         watch = self._sync_watch.passed if self._lane.busy else self.cut_watch
         if watch is not None and self.failed is None:
             late = watch(passed_ms)
@@ -174,11 +180,11 @@ class GroupCommit:
         return not self._lane.busy
 
     def let_go(self) -> None:
-        """Block until that is so."""
+        """Block until no sync is under way."""
         self._lane.finish()
 
     def is_slow(self) -> bool:
-        """Whether the disk does not keep up with what is appended; a sync is under way then."""
+        """Whether the disk does not keep up with the appends; then a sync is under way."""
         slow = self.log.end - self.log.flushed >= UNFLUSHED_MAX
         if slow:
             self.start()
@@ -187,16 +193,16 @@ class GroupCommit:
         return slow
 
     def finish(self) -> None:
-        """Block until all that was appended is durable or has failed."""
+        """Block until all appended bytes are durable or have failed."""
         while self.failed is None and self.log.flushed < self.log.end:
             self.start()
             self._lane.finish()
         self._lane.finish()
 
     def try_again(self, done: Callable[[OSError | None], None]) -> bool:
-        """Whether what a sync failed for can be written now: it is, once more, and `done` is called
-        with how that ended. The store stays failed: what else the system dropped is unknown. False
-        while the sync that failed has not returned."""
+        """Sync the bytes of a failed sync again, and call `done` with the result. The store stays
+        failed, because it is unknown which other bytes the system dropped. Returns False while the
+        failed sync has not returned."""
         if self._lane.busy:
             return False
         ranges = self.log.unflushed(self.log.end)
@@ -213,34 +219,35 @@ class GroupCommit:
         return True
 
     def withdraw(self, log_end: LogOffset, status: PutStatus) -> list[object]:
-        """The log will be cut there: end the sync that is under way, and hand out the sends that
-        wait for what is cut, for the caller to have them answered (PendingSends.answer)."""
+        """Prepare a cut at `log_end`: end the sync under way, and return the sends that wait for
+        cut bytes; the caller has them answered (PendingSends.answer)."""
         found: list[object] = []
         self._cuts += 1
         while True:
             found += self.pending.withdraw(status, log_end)
             if not self._lane.busy:
                 break
-            # A send that is answered now may append again: look at the list once more.
+            # A send that is answered now may append again: check the list once more.
             self._lane.finish()
         if self._is_sync:
             self.pending.flushed_to(min(self.pending.flushed, log_end))
         return found
 
     def resume(self, flushed_timestamp_ms: int) -> None:
-        """The log was cut, and what is left of it is durable."""
+        """Continue after a cut; the remaining log is durable."""
         self.flushed_timestamp_ms = flushed_timestamp_ms
         self._push()
 
     def fail(self, error: OSError) -> None:
-        """The log is not what memory says: nothing is acknowledged any more."""
+        """Mark the log as failed: its bytes on the disk are unknown, and no message is
+        acknowledged."""
         logger.error("the commit log cannot be made durable, writes are refused: %s", error)
         self.failed = error
         self.log.tail.refuse(SYNC_FAILED, True)
         self.close()
 
     def close(self) -> None:
-        """It is over for all that still wait."""
+        """Answer all waiting sends with FLUSH_DISK_TIMEOUT."""
         self.pending.fail(PutStatus.FLUSH_DISK_TIMEOUT)
 
     @property
@@ -248,6 +255,7 @@ class GroupCommit:
         return self._config.flush_disk_type is FlushMode.SYNC_FLUSH
 
     def _push(self) -> None:
-        """Under ASYNC_FLUSH nothing waits for the disk."""
+        """Report the flushed offset under SYNC_FLUSH; under ASYNC_FLUSH no send waits for the
+        disk."""
         if self._is_sync:
             self.pending.flushed_to(self.log.flushed)

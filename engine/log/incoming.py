@@ -1,12 +1,12 @@
 """Bytes of another log on their way into this one.
 
-Owns what came of a record that is not whole yet, and how bytes get into a file so that a killed
-process leaves no part of a record that looks like one. It must never decide where a log is cut, nor
-keep more than a record. Called by `replicated` and the commit log.
+Owns the received part of an incomplete record, and the way bytes get into a file so that a killed
+process leaves no part of a record that looks whole. It must never decide where a log is cut, nor
+keep more than one record.
 
-A transfer ends anywhere. A record whose end lacks would be written with zeros behind it, and no
-CRC tells that from a text which ends in zeros: so what is not whole waits here, in memory. Who
-sent it sends it again after a restart.
+A transfer ends anywhere. If an incomplete record were written, zeros would follow it, and no CRC
+distinguishes that from a text that ends in zeros. So an incomplete record waits here, in memory.
+After a restart the sender sends it again.
 """
 
 from turbopump.engine.disk.files import MappedFile
@@ -14,25 +14,28 @@ from turbopump.engine.types import Buffer
 from turbopump.pyx import record as kernel
 from turbopump.pyx.walk import whole_size
 
-# The largest message RocketMQ takes by default, twice. Of a larger record what came is written, and
-# after a crash its texts are looked at for zeros. Less than a master sends unacknowledged (32 MiB):
-# under SYNC_FLUSH what waits here is not acknowledged.
+# Twice the largest message that RocketMQ takes by default. The received part of a larger record is
+# written, and recovery then checks its texts for zeros. The limit is less than the bytes a master
+# sends unacknowledged (32 MiB), because under SYNC_FLUSH the bytes that wait here are not
+# acknowledged.
 HELD_MAX = 8 << 20
-# Bytes from here on are written to the file, not through its mapping: a page that is overwritten
-# whole needs no zeros first, which is most of what a store into a new one costs.
+# Writes of at least this size go to the file, not through its mapping: a page that is overwritten
+# whole needs no zeroing first, which is most of the cost of a store into a new page.
 WRITE_MIN = 16 << 10
-# Total size and magic: without them there is no record. One store of the processor.
+# Bytes of total size and magic: without them no record begins. One store instruction of the
+# processor.
 HEAD_SIZE = 8
 
 
 class Incoming:
-    """What was taken and not yet written."""
+    """Received bytes that are not written yet."""
 
     def __init__(self) -> None:
         self.sure = True
-        """Whether the log so far is whole records; if not, all that comes is written."""
+        """Whether the log consists of whole records; if not, all bytes are written as they
+        come."""
         self.blocked = False
-        """Whether there is no file yet for what waits."""
+        """Whether the waiting bytes wait for the next file."""
         self._held = b""
 
     @property
@@ -41,17 +44,19 @@ class Incoming:
         return len(self._held)
 
     def forget(self, *, sure: bool) -> None:
-        """What waits comes again, or never; `sure`: where the log ends a record ends."""
+        """Drop the waiting bytes: the sender repeats them, or never will. `sure`: the log ends at
+        the end of a record."""
         self._held, self.blocked = b"", False
         self.sure = sure
 
     def put_back(self, pieces: list[memoryview]) -> None:
-        """There is no file yet for what was taken last: it waits, before the rest of what came."""
+        """Keep the pieces taken last, for which there is no file yet, before the bytes already
+        waiting."""
         self._held, self.blocked = b"".join([*pieces, self._held]), bool(pieces)
 
     def take(self, pieces: list[Buffer], room: int, file_size: int) -> list[memoryview]:
-        """What can be written now, of what waited and of `pieces` behind it: whole records, or all
-        there is once not `sure`. `room` bytes are left of a file of `file_size`."""
+        """Pieces that can be written now, of the waiting bytes followed by `pieces`: whole records,
+        or all bytes once not `sure`. A file of `file_size` has `room` bytes left."""
         if self._held:
             pieces = [self._held, *pieces]
             self._held = b""
@@ -70,8 +75,8 @@ class Incoming:
 
 
 def write(mapped: MappedFile, position: int, pieces: list[memoryview], size: int) -> None:
-    """Write records, or any bytes, to where zeros are. The first bytes come last, at once: a
-    process killed before leaves zeros there, which begin no record and end each walk."""
+    """Write records, or any bytes, over zeros. The first bytes are written last, in one store: a
+    process killed before leaves zeros there, where no record begins and each walk ends."""
     head, rest = split_at(pieces, min(HEAD_SIZE, size))
     at = position + HEAD_SIZE
     if size >= WRITE_MIN:

@@ -1,8 +1,8 @@
-"""The empty files beside a replicated store's log that say what its bytes are.
+"""The empty mark files beside a replicated store's log, which describe its bytes.
 
-Owns which of MARK_FILE, PLAIN_MARK_FILE and WHOLE_MARK_FILE are known to be there, durably. It must
-never decide when one is due: `replicated` does, and calls this on a disk's thread, or on its own
-while no step is under way.
+Owns which of MARK_FILE, PLAIN_MARK_FILE and WHOLE_MARK_FILE are known to exist, durably. It must
+never decide when to make a mark: `replicated` does, and calls this on a disk thread, or on its own
+thread while no step is under way.
 """
 
 from turbopump.engine.disk.files import Files
@@ -10,39 +10,40 @@ from turbopump.engine.log.epoch_file import MARK_FILE, PLAIN_MARK_FILE, WHOLE_MA
 
 
 class Marks:
-    """Of one store. Everything raises OSError."""
+    """The mark files of a store. All methods may raise OSError."""
 
     def __init__(self, files: Files, root: str, plain: bool) -> None:
         self.whole: bool | None = None
-        """Whether WHOLE_MARK_FILE is there, durably; None: not looked at yet."""
+        """Whether WHOLE_MARK_FILE exists, durably; None: not checked yet."""
         self._marked = False
         self._files = files
         self._root = root
         self._plain = plain
 
     def begin(self, *, listed: bool) -> None:
-        """When a store is opened whose log is not copied plainly: it ends where a record does, so
-        what comes is whole records, and is known to be; `listed`: there is an epoch list, of which
-        it is known, too. So a change of role has nothing to write here."""
+        """Set the marks of a store opened with epochs, so that a change of role writes none. The
+        log ends at a record's end, so all records to come are whole. `listed`: an epoch list
+        exists, and MARK_FILE records that."""
         names = [WHOLE_MARK_FILE, MARK_FILE] if listed else [WHOLE_MARK_FILE]
         self._make(*names)
         self.whole = True
         self._marked = self._marked or listed
 
     def copied(self) -> None:
-        """Behind the first epoch list: from now on its loss is a loss. In default HA before the
-        first bytes of another log: it is a copy."""
+        """Mark the store as a copy. Call after writing the first epoch list, whose absence is a
+        loss afterwards; in default HA before the first bytes of another log."""
         if not self._marked:
             self._make(PLAIN_MARK_FILE if self._plain else MARK_FILE)
             self._marked = True
 
     def lead(self) -> None:
-        """A master's own records are whole: it is known of them as of a copy's."""
+        """Mark a master's own records as whole, as is done for a copy's records."""
         if not self._plain or self._files.exists(f"{self._root}/{PLAIN_MARK_FILE}"):
             self.written(whole=True)
 
     def written(self, *, whole: bool) -> None:
-        """Before anything is written in a role: from here on it is whole records, or is not."""
+        """Record, before anything is written in a new role, whether its bytes will be whole
+        records."""
         if self.whole is whole:
             return
         files, root = self._files, self._root
@@ -57,7 +58,7 @@ class Marks:
         self.whole = whole
 
     def _make(self, *names: str) -> None:
-        """Empty files, durably."""
+        """Create empty files, durably."""
         files, root = self._files, self._root
         for path in (f"{root}/{name}" for name in names):
             if not files.exists(path):

@@ -1,8 +1,7 @@
-"""The log file that is made ahead, so that a roll does not wait for a disk.
+"""The next log file, made ahead so that a roll does not wait for a disk.
 
-Owns when the next file is made, by a disk thread, and what is known of a try that failed or takes
-too long. It must never write a record, nor decide where the log ends. Called by the commit log
-only, on the loop's thread.
+Owns when a disk thread makes the next file, and the state of an attempt that failed or takes too
+long. It must never write a record, nor decide where the log ends. Loop thread only.
 """
 
 import logging
@@ -16,20 +15,20 @@ from turbopump.engine.types import FlushMode
 
 logger = logging.getLogger(__name__)
 
-# The next file is made when a quarter of the last one is left, or what the log grows by in five
-# seconds (making it takes two syncs, and one that takes longer counts as failed): a log that hardly
-# grows takes no blocks ahead. Small files have their next one at once.
+# The next file is made when a quarter of the last one is left, or as much as the log grows in five
+# seconds (making a file takes two syncs, and a sync that takes longer counts as failed). So a log
+# that hardly grows takes no blocks ahead. A log of small files has its next file at once.
 AHEAD_MIN = 32 << 20
 AHEAD_TICKS = 50
-TICK_MAX_MS = 500  # a wait is known to have lasted from one tick to the next
+TICK_MAX_MS = 500  # maximum wait counted from one tick to the next
 
 
 class NextFile:
-    """Of one log."""
+    """The next file of a log."""
 
     def __init__(self, files: Files, config: StoreConfig, disk: Disk, segments: Segments) -> None:
         self.lacks = False
-        """Whether the last try to go on in a next file failed, or takes too long."""
+        """Whether the last attempt to continue in a next file failed, or takes too long."""
         self.ready: MappedFile | None = None
         """The file that was made ahead."""
         self._files = files
@@ -41,17 +40,17 @@ class NextFile:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no disk thread is at work for it."""
+        """Whether no disk thread makes a file."""
         return not self._lane.busy
 
     def start_at(self, end: int) -> int:
-        """Where the next file begins in a log that ends at `end`."""
+        """Log offset of the next file in a log that ends at `end`."""
         segments = self._segments
         return segments.end if segments.count else segments.start_of(end)
 
     def take(self, start: int) -> MappedFile | None:
-        """The file made ahead. Where there is none it is made now, and nothing waits for that: what
-        comes meanwhile is refused."""
+        """The file made ahead. Without such a file a disk thread makes it now; the caller does not
+        wait and refuses writes meanwhile."""
         if self.ready is None and not self._lane.busy:
             self._make(start)
         mapped, self.ready = self.ready, None
@@ -62,17 +61,17 @@ class NextFile:
         return mapped
 
     def adopted(self) -> None:
-        """The file that was taken is the log's last one now."""
+        """Clear the failure, because the taken file is the log's last one now."""
         self.lacks = self._failed = False
 
     def make_first(self, end: int) -> None:
-        """Have the first file of an empty log that begins at `end`. Raises OSError."""
+        """Create the first file of an empty log that begins at `end`. Raises OSError."""
         if self.ready is None:
             self.ready = self._create(self.start_at(end))
 
     def look_ahead(self, end: int, grown: int) -> None:
-        """Make the next file, on a disk thread, once the end of the last one is near; the log grew
-        by `grown` bytes in the last tick."""
+        """Make the next file on a disk thread once the end of the last one is near. The log grew by
+        `grown` bytes in the last tick."""
         segments = self._segments
         near = max(segments.file_size >> 2, AHEAD_MIN, AHEAD_TICKS * grown)
         if self.ready is not None or not segments.count or segments.end - end > near:
@@ -81,7 +80,8 @@ class NextFile:
             self._make(segments.end)
 
     def watch(self, end: int, steady_ms: int) -> None:
-        """Each tick: a roll waits for the file, perhaps too long, or for another try to make it."""
+        """Every tick: count how long a roll waits for the file, refuse writes after the limit, and
+        try again to make the file."""
         passed_ms, self._ticked_ms = min(steady_ms - self._ticked_ms, TICK_MAX_MS), steady_ms
         limit_ms = self._config.sync_timeout_ms
         self._waits_ms = self._waits_ms + passed_ms if self._waits else 0
@@ -95,8 +95,8 @@ class NextFile:
             self._make(self.start_at(end))
 
     def give_up(self) -> str:
-        """Forget the file made ahead, after the disk is done with it; its path, for the caller to
-        remove, "" if there is none."""
+        """Forget the file made ahead, after the disk thread has finished it. Returns its path,
+        which the caller removes, or "" if there is no such file."""
         self._lane.finish()
         mapped, self.ready = self.ready, None
         if mapped is None:
@@ -109,7 +109,7 @@ class NextFile:
             if isinstance(result, OSError):
                 if not self._failed:
                     logger.warning("could not make the next log file at %d: %s", start, result)
-                self._failed = True  # a roll tries again
+                self._failed = True  # the next roll tries again
             else:
                 self.ready = result
                 self.lacks = self._failed = self._waits = False
@@ -117,7 +117,8 @@ class NextFile:
         self._lane.submit(partial(self._create, start), done)
 
     def _create(self, start: int) -> MappedFile:
-        """A file with all its blocks, durable by name: a later sync of its bytes is enough."""
+        """Create a file with all its blocks and a durable name, so that a later sync of its bytes
+        is enough."""
         files, segments = self._files, self._segments
         files.make_folders(segments.folder)
         mapped = files.create(segments.path(start), segments.file_size)
@@ -134,6 +135,6 @@ class NextFile:
 
 
 def expect_syncs(config: StoreConfig, mapped: MappedFile, position: int) -> None:
-    """Under SYNC_FLUSH each sync is to write the pages that were stored into and no more."""
+    """Advise random access under SYNC_FLUSH: a sync then writes only the changed pages."""
     if config.flush_disk_type is FlushMode.SYNC_FLUSH:
         mapped.expect_random(position)

@@ -1,7 +1,6 @@
-"""What records are made of, before they are written: their limits, texts without a CRC.
+"""Limits of records before they are written, and property texts without a CRC.
 
-Owns what is said of bytes that senders sent. It must never write anything. Called by the commit
-log.
+Owns the checks of bytes that senders sent. It must never write anything.
 """
 
 from turbopump.engine.config import StoreConfig
@@ -10,23 +9,23 @@ from turbopump.pyx.record import MAX_PROPERTIES, count_batch
 
 CRC_PROPERTY = b"__CRC32#"
 CRC_RESERVED = 20
-"""`__CRC32#` 0x01 ten digits 0x02 (RocketMQ: CommitLog.CRC32_RESERVED_LEN), and a separator that
-may have to be added before it."""
+"""Bytes of `__CRC32#` 0x01 ten digits 0x02 (RocketMQ: CommitLog.CRC32_RESERVED_LEN), and of a
+separator that may have to be added before it."""
 BATCH_ELEMENT_FIXED = 22
-"""An element of a batch body without body and properties (remoting.md 9.4)."""
+"""Bytes of an element of a batch body without body and properties (remoting.md 9.4)."""
 
 V1_TOPIC_MAX = 127
-"""Topics up to here are V1 records with a one-byte length, which every client reads (store.md 3).
-"""
+"""Longest topic of a V1 record, with a one-byte length, which every client reads (store.md 3)."""
 RETRY_TOPIC_MAX = 255
-"""HookUtils: only retry topics may be longer, up to this many bytes."""
+"""HookUtils: longest name of a retry topic, in bytes; other topics must be shorter."""
 RETRY_PREFIX = "%RETRY%"
 
 
 def refusal(
     config: StoreConfig, message: NewMessage, topic: bytes, properties: bytes
 ) -> Appended | None:
-    """Limits of store.md 4 (RocketMQ: HookUtils, MessageExtEncoder); None of what keeps them."""
+    """Refusal of a message over the limits of store.md 4 (RocketMQ: HookUtils, MessageExtEncoder);
+    None if it keeps them."""
     longest = RETRY_TOPIC_MAX if message.topic.startswith(RETRY_PREFIX) else V1_TOPIC_MAX
     v1_overflow = len(message.topic) <= V1_TOPIC_MAX < len(topic)
     if not topic or len(topic) > longest or v1_overflow:
@@ -43,7 +42,8 @@ def refusal(
 
 
 def batch_records_size(batch: Buffer, fixed: int) -> int:
-    """Bytes of the records of a batch body; `fixed` is a record without body and properties.
+    """Bytes of the records of a batch body; `fixed` is the size of a record without body and
+    properties.
 
     Raises ValueError for a malformed body, and for more elements than a batch may have.
     """

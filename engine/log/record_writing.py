@@ -1,7 +1,7 @@
-"""How a message becomes the bytes of its record, at a place that the log chooses.
+"""Encoding of a message as a record, at a place that the log chooses.
 
-Owns which arguments the kernel gets. It must never choose the place, move the log's end or refuse a
-message (record_parts.py does). Called by the commit log only.
+Owns the arguments of the kernel. It must never choose the place, move the log's end or refuse a
+message (record_parts.py does).
 """
 
 from collections.abc import Callable
@@ -18,8 +18,8 @@ from turbopump.pyx import record as kernel
 from turbopump.pyx.region import Region
 
 Write = Callable[[Region, int, int], list[int] | int]
-"""Writes at a position of a file's memory, which is a log offset: the sizes of the records, or a
-negative number if there is no room, and nothing was written."""
+"""Function that writes at a position of a file's memory, for a log offset. Returns the sizes of the
+records, or a negative number if there is no room, and then nothing was written."""
 
 
 def one_record(
@@ -30,7 +30,7 @@ def one_record(
     queue_offset: QueueOffset,
     store_ms: int,
 ) -> tuple[Write, int]:
-    """What writes a message's record, and the most bytes that takes."""
+    """(function that writes a message's record, maximum bytes it takes)."""
     version = kernel.V2 if len(message.topic) > V1_TOPIC_MAX else kernel.V1
 
     def write(region: Region, position: int, log_offset: int) -> list[int] | int:
@@ -75,8 +75,9 @@ def batch_records(
     queue_offset: QueueOffset,
     store_ms: int,
 ) -> tuple[Write, int]:
-    """What writes the elements of a batch body as consecutive records, all or none, and the most
-    bytes that takes. Both raise ValueError for a malformed body."""
+    """(function that writes the elements of a batch body as consecutive records, all or none;
+    maximum bytes it takes). Both the call and the function raise ValueError for a malformed
+    body."""
     version = kernel.V2 if len(message.topic) > V1_TOPIC_MAX else kernel.V1
 
     def write(region: Region, position: int, log_offset: int) -> list[int] | int:
@@ -103,7 +104,7 @@ def batch_records(
         len(topic), 0, 0, len(message.born_host), len(message.store_host), version
     )
     fixed += CRC_RESERVED
-    # Counting the elements is only needed where the most there can be would not fit.
+    # Count the elements only if the largest possible number of them would not fit.
     size = len(message.body) + fixed * (len(message.body) // BATCH_ELEMENT_FIXED + 1)
     if size + kernel.FILLER_SIZE > config.mapped_file_size_commit_log:
         size = batch_records_size(message.body, fixed)

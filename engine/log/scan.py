@@ -1,9 +1,9 @@
-"""Where the records of a commit log end, and where to begin to look.
+"""The end of the records of a commit log, and the place where recovery starts its scan.
 
-Owns the walk over records that recovery trusts. It must never change a byte. Called by recovery.
+Owns the walk over records that recovery relies on. It must never change a byte.
 
-A record is taken only if its lengths agree, its body fits its CRC, it says that it lies where it
-lies, and no sector of its topic or properties is missing. RocketMQ checks the first two.
+A record is accepted only if its lengths agree, its body fits its CRC, its stored log offset is its
+place, and no sector of its topic or properties is missing. RocketMQ checks the first two.
 """
 
 from collections.abc import Callable
@@ -14,22 +14,22 @@ from turbopump.engine.types import LogOffset
 from turbopump.pyx import record as kernel
 from turbopump.pyx.walk import walk
 
-# Between two reports a recovery works for a tenth of a second, or a second on a slow disk.
+# Bytes between two progress reports: a tenth of a second of recovery, a second on a slow disk.
 STEP_BYTES = 64 << 20
 
 
 @dataclass(slots=True, frozen=True)
 class LogScan:
-    """Where the records of the log end and why."""
+    """The result of a scan: the end of the records, and why it is there."""
 
     start: LogOffset
     end: LogOffset
     last_timestamp_ms: int
     count: int
     reason: str
-    """Empty if the log simply ends there, else what is wrong with the bytes that follow."""
+    """Empty if the log simply ends there, else the fault of the bytes that follow."""
     torn_fillers: tuple[LogOffset, ...] = ()
-    """Fillers on the way that state another size than the rest of their file."""
+    """Fillers on the way whose stored size is not the rest of their file."""
 
 
 def scan_log(
@@ -40,9 +40,9 @@ def scan_log(
     torn: int,
     reached: Callable[[int], None] = lambda _at: None,
 ) -> LogScan:
-    """Walk the records from `start` on to the first bytes that are none.
+    """Walk the records from `start` to the first bytes that are not a record.
 
-    `torn` says what may be missing of records (see pyx.walk); `reached` is called with the log
+    `torn` names the parts of records that may be missing (see pyx.walk); `reached` receives the log
     offset now and then, and may raise to end the walk.
     """
     at: int = start
@@ -67,7 +67,7 @@ def scan_log(
             at = base + log.file_size
             continue
         if stop < log.file_size and result.status in (kernel.OK, kernel.SHORT):
-            # A record may be longer than a step, or only say so.
+            # A record may be longer than a step, or damaged so that its length field is.
             step = STEP_BYTES if result.count else log.file_size
             continue
         length = min(log.file_size - result.position, kernel.FILLER_SIZE)
@@ -78,7 +78,7 @@ def scan_log(
 
 
 def first_timestamp(log: CommitLog, log_offset: LogOffset) -> int:
-    """Store time of the record at a log offset, 0 if none begins there."""
+    """Store time of the record at a log offset, 0 if no record begins there."""
     if not log.segments.holds(log_offset):
         return 0
     base = log.segments.start_of(log_offset)
@@ -87,7 +87,7 @@ def first_timestamp(log: CommitLog, log_offset: LogOffset) -> int:
 
 
 def start_normal(log: CommitLog, dispatched: int) -> LogOffset:
-    """The last file that begins before what was dispatched (CommitLog.recoverNormally)."""
+    """Start of the last file whose first record was dispatched (CommitLog.recoverNormally)."""
     for start in reversed(log.segments.starts()):
         first = kernel.scan(log.segments.region(start), 0, log.file_size, 1)
         if first.count and (
@@ -99,7 +99,8 @@ def start_normal(log: CommitLog, dispatched: int) -> LogOffset:
 
 
 def start_abnormal(log: CommitLog, safe_timestamp_ms: int) -> LogOffset:
-    """The last file that begins before what was surely flushed (CommitLog.recoverAbnormally)."""
+    """Start of the last file whose first record was surely flushed, by its store time
+    (CommitLog.recoverAbnormally)."""
     for start in reversed(log.segments.starts()):
         first = kernel.scan(log.segments.region(start), 0, log.file_size, 1)
         if first.count and 0 < first.rows[0, kernel.STORE_TIMESTAMP_MS] <= safe_timestamp_ms:

@@ -1,10 +1,10 @@
 """Pages of the log that a disk thread makes present before the writer stores into them.
 
-Owns how far that has come. It must never change a byte. Called by the commit log only, each tick.
+Owns how far pages are present. It must never change a byte.
 
 The first store into a page of a file costs the writer more than the record it writes; a disk thread
-takes that over. A log that grows slowly is left alone: pages made present too early are written to
-the disk twice.
+takes that cost over. A log that grows slowly is not warmed: pages made present too early are
+written to the disk twice.
 """
 
 import logging
@@ -16,9 +16,9 @@ from turbopump.engine.disk.flush import Disk, DiskLane
 
 logger = logging.getLogger(__name__)
 
-# From 10 MB a second on (a tick is 100 ms) the log is warmed, some ticks ahead: a disk thread is
-# quicker than the writer, but may have a sync to do first. The most is a quarter of the dirty pages
-# that many systems allow before writers have to wait.
+# Warm a log that grows by at least 10 MB a second (a tick is 100 ms), some ticks ahead: a disk
+# thread is quicker than the writer, but may have a sync to do first. The maximum is a quarter of
+# the dirty pages that many systems allow before writers have to wait.
 WARM_GROWTH_MIN = 1 << 20
 WARM_TICKS = 3
 WARM_AHEAD_MAX = 256 << 20
@@ -26,13 +26,13 @@ WARM_STEP = 4 << 20
 
 
 class LogWarming:
-    """Of one log."""
+    """The warm pages of a log."""
 
     def __init__(
         self, disk: Disk, file_size: int, file_at: Callable[[int], tuple[MappedFile | None, int]]
     ) -> None:
-        """`file_at` gives the file that is written, or the next one for what lies behind it, and
-        where that begins."""
+        """`file_at` returns the current file, or the next file for offsets after it, and the log
+        offset at which that file begins."""
         self._file_size = file_size
         self._file_at = file_at
         self._lane = DiskLane(disk)
@@ -40,27 +40,27 @@ class LogWarming:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no disk thread is at work for it."""
+        """Whether no disk thread warms pages."""
         return not self._lane.busy
 
     def grow(self, end: int, grown: int) -> None:
-        """The log ends at `end` and grew by `grown` bytes in the last tick."""
+        """Warm pages ahead of `end` if the log grew by enough bytes in the last tick."""
         if grown < WARM_GROWTH_MIN or self._lane.busy:
             return
         self._warm = max(self._warm, end)
         self._warm_on(end + min(WARM_TICKS * grown, WARM_AHEAD_MAX))
 
     def forget(self) -> None:
-        """No file is written any more: what was warm counts for nothing."""
+        """Forget the warm pages, because the log has no current file."""
         self._warm = 0
 
     def finish(self) -> None:
-        """Wait for the step that is under way."""
+        """Wait for the warming step under way."""
         self._lane.finish()
 
     def _warm_on(self, until: int) -> None:
-        """A step, and when it is done the next one."""
-        # The next file may have become the one that is written since.
+        """Warm one step of pages; when it is done, warm the next step."""
+        # The next file may have become the current one meanwhile.
         mapped, start = self._file_at(self._warm)
         at = max(self._warm, start)
         stop = min(until, at + WARM_STEP, start + self._file_size)
@@ -69,7 +69,7 @@ class LogWarming:
 
         def done(result: OSError | None) -> None:
             if isinstance(result, OSError):
-                logger.warning("the log cannot be warmed: %s", result)
+                logger.warning("pages of the log could not be made present: %s", result)
                 return
             self._warm = max(self._warm, stop)
             if self._warm < until:

@@ -1,11 +1,11 @@
-"""Whether the files of the log are still what the log takes them for.
+"""A check whether the log's files still exist with their sizes.
 
-Owns a look at names and sizes alone. It must never open a file, or change anything, nor look on the
-loop's thread. Called by the group commit once a second.
+Owns the comparison of names and sizes alone. It must never open a file, change anything, or look on
+the loop's thread.
 
 A file that was removed from outside stays mapped: stores into it and syncs of it succeed, and all
-of that is gone with the process. One that was cut short ends the process (SIGBUS) as soon as a page
-behind its end is touched, which nothing here can prevent; the next start names the file.
+of that is gone with the process. A file that was cut short ends the process (SIGBUS) as soon as a
+page after its end is touched, which nothing here can prevent; the next start names the file.
 """
 
 import errno
@@ -17,11 +17,12 @@ WATCH_MS = 1_000
 
 
 Found = dict[str, int]
-"""Names and sizes."""
+"""File sizes by name."""
 
 
 class LogWatch:
-    """One look. The log may roll and lose its oldest files meanwhile, but must not be cut."""
+    """A check of the log's files. The log may roll and lose its oldest files meanwhile, but must
+    not be cut."""
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log
@@ -29,11 +30,12 @@ class LogWatch:
         self._folder = log.segments.folder
 
     def find(self) -> Found:
-        """What there is, on a disk's thread. Raises OSError: then nothing is known."""
+        """List the log's files, on a disk thread. Raises OSError, and then the state is unknown."""
         return dict(self._log.files.list_files(self._folder))
 
     def lost(self, found: Found) -> OSError | None:
-        """What became of the first file that is not as it was made; None if all are."""
+        """The error of the first file that is missing or has a wrong size; None if all files are
+        whole."""
         segments, size_wanted = self._log.segments, self._log.file_size
         for start in segments.starts():
             if start not in self._starts:

@@ -1,1 +1,1 @@
-"""What is derived from the log: consume queues, the index, and look-ups in them."""
+"""Files derived from the log: consume queues, the index, and look-ups in them."""

@@ -1,8 +1,8 @@
-"""Batch consume queues: 46-byte units, each for one record that holds several messages.
+"""Batch consume queues: 46-byte units, each for a record that holds several messages.
 
 Owns the folders below `batchconsumequeue` and the offsets of topics with `queue.type=BatchCQ`
-(RocketMQ: store/queue/BatchConsumeQueue). It must never read the commit log. Called by the
-dispatcher, recovery, retention, lookup and the store; such topics are rare, so nothing is native.
+(RocketMQ: store/queue/BatchConsumeQueue). It must never read the commit log. Such topics are rare,
+so nothing here is native.
 """
 
 import struct
@@ -29,7 +29,7 @@ assert _UNIT.size == BATCH_UNIT_SIZE
 
 @dataclass(slots=True, frozen=True)
 class BatchUnit:
-    """One unit: `count` messages from queue offset `base` on, in one record."""
+    """A unit: `count` messages from queue offset `base` on, in one record."""
 
     log_offset: int
     size: int
@@ -40,13 +40,13 @@ class BatchUnit:
 
     @property
     def valid(self) -> bool:
-        """Whether it was written (RocketMQ: BatchConsumeQueue, store.md 13)."""
+        """Whether the unit was written (RocketMQ: BatchConsumeQueue, store.md 13)."""
         return self.log_offset >= 0 and self.size > 0 and self.base >= 0 and self.count > 0
 
 
 @dataclass(slots=True, eq=False)
 class BatchQueue:
-    """One queue; `unit_end` is the byte after its last unit."""
+    """A batch queue; `unit_end` is the byte after its last unit."""
 
     topic: str
     queue_id: int
@@ -86,12 +86,12 @@ class BatchQueues:
         return list(self._by_topic.get(topic, {}).values())
 
     def find(self, topic: str, queue_id: int) -> BatchQueue | None:
-        """The queue, if there is one."""
+        """The queue, or None."""
         queues = self._by_topic.get(topic)
         return None if queues is None else queues.get(queue_id)
 
     def get(self, topic: str, queue_id: int) -> BatchQueue:
-        """The queue, made if there is none."""
+        """The queue, made if it does not exist."""
         queue = self.find(topic, queue_id)
         if queue is None:
             folder = queue_folder(self.folder, topic, queue_id)
@@ -101,7 +101,8 @@ class BatchQueues:
         return queue
 
     def load(self) -> None:
-        """Find all queues and their ends. Files behind a hole are removed: the log has them."""
+        """Find all queues and their ends. Files after a hole are removed: the log has their
+        units."""
         for topic, queue_id in queue_folders(self.files, self.folder):
             queue = self.get(topic, queue_id)
             for start in queue.segments.load():
@@ -137,7 +138,7 @@ class BatchQueues:
         return True
 
     def units(self, queue: BatchQueue, queue_offset: int, count: int) -> list[QueueUnit]:
-        """Up to `count` units from the one that holds message `queue_offset` on."""
+        """Units, at most `count`, beginning with the unit that holds message `queue_offset`."""
         at = self._find(queue, queue_offset)
         found: list[QueueUnit] = []
         while at < queue.unit_end and len(found) < count:
@@ -148,7 +149,7 @@ class BatchQueues:
         return found
 
     def positions(self, queue: BatchQueue, queue_offset: int) -> range:
-        """Bytes at which the units begin, from the one that holds message `queue_offset` on."""
+        """Bytes at which the units begin, from the unit that holds message `queue_offset`."""
         return range(self._find(queue, queue_offset), queue.unit_end, BATCH_UNIT_SIZE)
 
     def unit(self, queue: BatchQueue, at: int) -> BatchUnit:
@@ -158,8 +159,8 @@ class BatchQueues:
         return BatchUnit(*_UNIT.unpack(data)[:6])
 
     def truncating(self, queue: BatchQueue, log_end: int, left: Unsynced) -> Steps:
-        """Cut away units of records at or behind `log_end`; what is cut becomes zeros, which `left`
-        has to make durable."""
+        """Cut the units of records at `log_end` or later; they become zeros, which `left` must make
+        durable."""
         segments = queue.segments
         queue.max_offset = self.max_offset_before(queue, log_end)
         queue.unit_end = self._end_before(queue, log_end)
@@ -172,11 +173,11 @@ class BatchQueues:
         kept = queue.min_offset
         self._recover_end(queue)
         if queue.unit_end == segments.first:
-            # The counter of an emptied queue goes on where its first unit was, if known.
+            # An emptied queue continues counting at its first unit's offset, if that is known.
             queue.min_offset = queue.max_offset = queue.next_offset = kept
 
     def max_offset_before(self, queue: BatchQueue, log_end: int) -> QueueOffset:
-        """The max offset that `truncating` leaves."""
+        """Max offset of the queue after `truncating`."""
         at = self._end_before(queue, log_end)
         if at == queue.segments.first:
             return queue.min_offset
@@ -184,7 +185,7 @@ class BatchQueues:
         return QueueOffset(unit.base + unit.count)
 
     def correct_min(self, queue: BatchQueue, min_log_offset: int) -> None:
-        """Move the min offset past units whose records are gone."""
+        """Move the min offset past units whose records are removed."""
         at = self._find(queue, queue.min_offset)
         while at < queue.unit_end:
             unit = self.unit(queue, at)
@@ -195,7 +196,7 @@ class BatchQueues:
         queue.min_offset = queue.max_offset
 
     def delete_expired(self, queue: BatchQueue, min_log_offset: int) -> list[str]:
-        """Take files out whose last record is gone, never the last one that is durable; returns
+        """Take out files whose last record is removed, but never the last durable file. Returns
         their paths."""
         expired = []
         while queue.segments.count > 1:
@@ -216,7 +217,8 @@ class BatchQueues:
         return folder
 
     def dirty_paths(self, queue: BatchQueue) -> tuple[list[str], list[str], int]:
-        """What to sync to make the queue durable: (files, folders, the byte reached then)."""
+        """Paths to sync to make the queue durable: (files, folders, byte after the durable units
+        then)."""
         segments = queue.segments
         paths = []
         if queue.unit_end > queue.flushed_end:
@@ -249,7 +251,8 @@ class BatchQueues:
         queue.max_log_offset = unit.log_offset + unit.size
 
     def _recover_end(self, queue: BatchQueue) -> None:
-        """Units end at the first one that is not valid; the last file with a valid one decides."""
+        """Set the end of the units: the first invalid unit in the last file that has a valid
+        one."""
         segments = queue.segments
         queue.unit_end = segments.first
         queue.max_offset = queue.next_offset = queue.min_offset = QueueOffset(0)
@@ -276,7 +279,7 @@ class BatchQueues:
         return at
 
     def _find(self, queue: BatchQueue, queue_offset: int) -> int:
-        """Byte of the unit that holds message `queue_offset`, or of the next one after it."""
+        """Byte of the unit that holds message `queue_offset`, or of the next unit after it."""
         first = queue.segments.first
         low, high = 0, (queue.unit_end - first) // BATCH_UNIT_SIZE
         while low < high:
@@ -290,7 +293,7 @@ class BatchQueues:
 
 
 def inner_count(properties: Mapping[bytes, bytes]) -> int:
-    """How many messages a record holds: INNER_NUM, 1 for a single message or a damaged number."""
+    """Number of messages in a record: INNER_NUM, or 1 for a single message or a damaged number."""
     text = properties.get(b"INNER_NUM", b"1")
     count = int(text) if text.isdigit() and len(text) <= _COUNT_DIGITS else 1
     return count if 0 < count < 1 << 15 else 1

@@ -1,8 +1,7 @@
-"""Consume queues from the opening of a store on: where they end, how they are cut, how they age.
+"""Consume queues since the opening of a store: finding their ends, cutting and expiring them.
 
-Owns what of a queue is believed, cut or removed; the files are queue_files.py's. It must never read
-the commit log or decide what may be seen. Called by the dispatcher, recovery, retention, lookup and
-the store.
+Owns which units of a queue are valid, cut or removed; queue_files.py owns the files. It must never
+read the commit log or decide which units readers may see.
 """
 
 import logging
@@ -32,10 +31,10 @@ class ConsumeQueues(ConsumeQueueFiles):
     def load(
         self, is_plain: Callable[[str], bool], min_log_offset: int, durable_end: int
     ) -> list[tuple[ConsumeQueue, list[int]]]:
-        """Find all queues on the disk. Returns those with a hole in their row of files, and the
-        starts behind the hole. Raises StoreError for a file of another size, unless others have
-        the configured one: then it was cut short, and counts as missing. Units of records before
-        `durable_end` were durable."""
+        """Find all queues on the disk. Returns the queues with a hole in their row of files, and
+        the starts of the files after the hole. Raises StoreError for a file of another size, unless
+        other files have the configured size: then the file was cut short, and counts as missing.
+        Units of records before `durable_end` were durable."""
         self.deleted.load()
         if self.deleted:
             # A process may have been killed while it removed their files.
@@ -76,14 +75,14 @@ class ConsumeQueues(ConsumeQueueFiles):
         )
 
     def recover_ends(self, min_log_offset: int) -> None:
-        """Find where the units of each queue end and begin, and tell the table."""
+        """Find where the units of each queue end and begin, and set that in the table."""
         for queue in self:
             self.recover_end(queue)
             self.correct_min(queue, min_log_offset)
 
     def recover_end(self, queue: ConsumeQueue) -> None:
-        """Find the end of a queue whose units have no hole: the last file decides, or if it has
-        no unit yet, the one before it."""
+        """Find the end of a queue whose units have no hole: in the last file, or if that has no
+        unit yet, in the file before it."""
         segments = queue.segments
         queue.min_offset = QueueOffset(segments.first // QUEUE_UNIT_SIZE)
         for start in reversed(segments.starts()):
@@ -100,14 +99,14 @@ class ConsumeQueues(ConsumeQueueFiles):
     def truncating(
         self, queue: ConsumeQueue, log_end: int, left: Unsynced
     ) -> Generator[Work, None, bool]:
-        """Cut away units of records at or behind `log_end`; what is cut becomes zeros, which `left`
-        has to make durable. Between two steps the queue ends before what is cut. Units may have
-        holes behind the durable part, so the walk goes back to the last file whose first unit is
-        one to keep. Returns whether anything was cut."""
+        """Cut the units of records at `log_end` or later; they become zeros, which `left` must make
+        durable. Between two steps the queue already ends before the cut. Units after the durable
+        part may have holes, so the walk goes back to the last file whose first unit stays. Returns
+        whether anything was cut."""
         segments = queue.segments
         cleared = False
-        # The last unit speaks for all: they are in the order of the log.
-        # (An empty file must go: the queue may be forgotten, and the file be in the way then.)
+        # The last unit is enough, because units are in the order of the log. (An empty file must be
+        # removed: the queue may be forgotten, and the file would be in the way then.)
         log_reached = self.table.max_log_offset(queue.slot)
         if queue.is_tidy and self.table.max_offset(queue.slot) > 0 and 0 < log_reached <= log_end:
             return False
@@ -115,7 +114,7 @@ class ConsumeQueues(ConsumeQueueFiles):
         before = (segments.end, self.table.max_offset(queue.slot))
         self._detach(queue)
         at = self.end_before(queue, log_end)
-        # First, so that no reader looks for units whose file is gone if the disk fails in between.
+        # Set first, so that no reader uses units of a removed file if the disk fails in between.
         self._set_end(queue, at, -1)
         queue.min_offset = QueueOffset(min(queue.min_offset, at // QUEUE_UNIT_SIZE))
         while segments.count:
@@ -133,17 +132,18 @@ class ConsumeQueues(ConsumeQueueFiles):
                     queue.emptied = True
                     self.table.set_progress(queue.slot, 0, self.deleted.end(queue.topic))
                 break
-            # One after the other: a queue that lost its first file alone would begin behind it.
+            # One after the other: a queue that lost only its first file would begin after it.
             yield removal(self.files, segments.forget_last(), segments.folder)
         else:
-            # min <= max also for a queue without files (R13): it starts anew at 0.
+            # min <= max also for a queue without files (R13): it starts again at 0.
             self._set_end(queue, 0, -1)
             queue.min_offset = QueueOffset(0)
         was_cut = before != (segments.end, self.table.max_offset(queue.slot))
         return was_cut or cleared
 
     def touch_tail(self, queue: ConsumeQueue) -> None:
-        """Have the next sync write what lies behind the last unit, whatever the system thinks."""
+        """Let the next sync write the bytes after the last unit, even if the system takes them for
+        clean."""
         segments = queue.segments
         if segments.count:
             mapped = segments.mapped(segments.last)
@@ -152,7 +152,7 @@ class ConsumeQueues(ConsumeQueueFiles):
                 mapped.touch(start, end)
 
     def end_before(self, queue: ConsumeQueue, log_end: int) -> int:
-        """The byte of the queue at which `truncate` cuts."""
+        """The byte of the queue at which `truncating` cuts."""
         segments = queue.segments
         for start in reversed(segments.starts()):
             region = self.region(queue, start)
@@ -163,14 +163,14 @@ class ConsumeQueues(ConsumeQueueFiles):
         return 0
 
     def drop_files_from(self, queue: ConsumeQueue, starts: list[int]) -> None:
-        """Remove files behind a hole in the row: their units come again from the log."""
+        """Remove files after a hole in the row: their units are rebuilt from the log."""
         for start in starts:
             self.files.remove(queue.segments.path(start))
         self.files.sync_folder(queue.segments.folder)
 
     def continue_at(self, queue: ConsumeQueue, queue_offset: int) -> bool:
-        """The log goes on with `queue_offset` for a queue that was cut to nothing: whether its
-        first file is the one to go on in. If not the queue begins without files."""
+        """Continue a queue that was cut to nothing with `queue_offset`, the next offset in the log.
+        Returns whether its first file fits that offset; if not, the queue begins without files."""
         at = queue_offset * QUEUE_UNIT_SIZE
         if not queue.emptied or at != queue.segments.first:
             self.reset(queue)
@@ -180,10 +180,10 @@ class ConsumeQueues(ConsumeQueueFiles):
         return True
 
     def settle(self, queue: ConsumeQueue, min_log_offset: int) -> None:
-        """All of the log is dispatched: a queue that stayed empty goes on counting, unless all that
-        the log has of it is of a former life of its topic."""
+        """Continue the counter of a queue that stayed empty after all of the log was dispatched,
+        unless the log has only records of an earlier life of its topic."""
         if queue.emptied and self.deleted.end(queue.topic) >= min_log_offset:
-            # The log reaches back to its first record, so age took no file: a power cut did.
+            # The log still has its first record, so a power cut removed the file, not age.
             self.reset(queue)
         if queue.emptied:
             offset = self.max_offset(queue)
@@ -194,10 +194,10 @@ class ConsumeQueues(ConsumeQueueFiles):
             self._forget(queue)
 
     def correct_min(self, queue: ConsumeQueue, min_log_offset: int) -> None:
-        """Move the min offset past units whose records are gone (RocketMQ: correctMinOffset)."""
+        """Move the min offset past units whose records are removed (RocketMQ: correctMinOffset)."""
         segments = queue.segments
         maximum = self.table.max_offset(queue.slot)
-        # Nothing lies before the log's first byte.
+        # No bytes lie before the log's first byte.
         if min_log_offset <= 0 or segments.count == 0 or queue.min_offset >= maximum:
             return
         at = queue.min_offset * QUEUE_UNIT_SIZE
@@ -213,9 +213,9 @@ class ConsumeQueues(ConsumeQueueFiles):
         self.table.changed()
 
     def delete_expired(self, queue: ConsumeQueue, log_min: int, durable_end: int) -> list[str]:
-        """Take files out whose last unit's record is gone, oldest first, but never the last one
-        that is durable: the queue would count from 0 again after a power cut. The checkpoint has
-        the next unit (its record begins before `durable_end`): see `_drop_aged`.
+        """Take out files whose last unit's record is removed, oldest first, but never the last
+        durable file: the queue would count from 0 again after a power cut. The checkpoint must
+        cover the next unit (its record begins before `durable_end`): see `_drop_aged`.
 
         Returns their paths for the caller to remove.
         """
@@ -236,7 +236,7 @@ class ConsumeQueues(ConsumeQueueFiles):
         return expired
 
     def forget_topic(self, topic: str, count: int) -> list[ConsumeQueue]:
-        """Forget up to so many queues of a topic that `deleted` has; returns them. The caller
+        """Forget up to `count` queues of a topic that `deleted` has; returns them. The caller
         removes their files."""
         gone = self.of_topic(topic)[:count]
         for queue in gone:
@@ -248,7 +248,7 @@ class ConsumeQueues(ConsumeQueueFiles):
         return gone
 
     def forget_all(self) -> None:
-        """Know no queue any more: the caller removes all files."""
+        """Forget all queues; the caller removes all files."""
         for queue in list(self):
             self._forget(queue)
         for _topic, slot in self._special:
@@ -256,8 +256,8 @@ class ConsumeQueues(ConsumeQueueFiles):
         self._special.clear()
 
     def _drop_former(self, folder: str, log_end: int) -> None:
-        """Remove files of a topic's former life: a power cut takes back removals, each by itself,
-        so they may lie among the files of its present one."""
+        """Remove files of a topic's earlier life: a power cut may undo any single removal, so they
+        may lie among the files of its present life."""
         for name in self.files.list_folder(folder):
             path = f"{folder}/{name}"
             if not is_file_name(name) or self.files.file_size(path) != self.file_size:
@@ -266,14 +266,14 @@ class ConsumeQueues(ConsumeQueueFiles):
             log_offset = _first_log_offset(mapped.region, self.file_size)
             mapped.close()
             if 0 <= log_offset < log_end:
-                logger.warning("%s is of a deleted topic: removed", path)
+                logger.warning("%s belongs to a deleted topic: removed", path)
                 self.files.remove(path)
         self.files.sync_folder(folder)
 
     def _drop_aged(self, queue: ConsumeQueue, behind: int, log_min: int, durable_end: int) -> bool:
-        """Remove the files before a hole if age had removed them: a power cut takes back removals.
-        False if they have a unit whose record is there, or if the file behind the hole does not
-        begin with a durable one: then it is that which was lost, not durable yet."""
+        """Remove the files before a hole if age had removed them, because a power cut may undo
+        removals. Returns False if their last unit's record exists, or if the file after the hole
+        does not begin with a durable unit: then the missing file was lost before it was durable."""
         segments = queue.segments
         mapped = self.files.open(segments.path(behind), readonly=True)
         log_offset, size, _tags = kernel.get_unit(mapped.region, 0)
@@ -289,8 +289,8 @@ class ConsumeQueues(ConsumeQueueFiles):
         return True
 
     def _end_in(self, queue: ConsumeQueue, start: int) -> tuple[Region | None, int, int]:
-        """The units of a file, None if only the last of them were looked at; the position behind
-        the last one if there is no hole among them, and the end of its record."""
+        """(memory with the file's units, None if only its tail was read; position after the last
+        unit if the units have no hole; end of that unit's record)."""
         segments = queue.segments
         at, data = self.files.tail(segments.path(start), queue_files.LOOK_MAX)
         region, first = Region(data), -at % QUEUE_UNIT_SIZE
@@ -306,7 +306,7 @@ class ConsumeQueues(ConsumeQueueFiles):
 
 
 def _first_log_offset(region: Region, file_size: int) -> int:
-    """The log offset of the first unit that is none of the blanks; -1 without one."""
+    """Log offset of the first unit that is not blank; -1 without such a unit."""
     if not region.is_zero(0, file_size):
         for position in range(0, file_size - QUEUE_UNIT_SIZE + 1, QUEUE_UNIT_SIZE):
             log_offset, size, _tags = kernel.get_unit(region, position)

@@ -1,8 +1,8 @@
-"""Which topics were deleted, and up to where the log still speaks of their former life.
+"""The deleted topics, and the log offsets up to which records belong to their earlier life.
 
 Owns a small file of our own beside RocketMQ's config files. It must never be asked about a topic's
-present. Called by the consume queues: a topic that is created again counts from 0, so records of
-its former life must not come back when queues are rebuilt from the log (store.md 25, trap 15).
+present life. A topic that is created again counts from 0, so records of its earlier life must not
+come back when queues are rebuilt from the log (store.md 25, trap 15).
 """
 
 from functools import partial
@@ -17,7 +17,7 @@ from turbopump.engine.types import LogOffset, StoreError
 FILE_NAME = "deletedTopics.json"
 MEMBER = "logEnds"
 TIMES = "deletedMs"
-# Entries go when the log no longer reaches back to them; no broker deletes so many before that.
+# An entry is removed when the log begins after it; no broker deletes this number of topics before.
 ENTRIES_MAX = 100_000
 
 
@@ -38,11 +38,12 @@ class DeletedTopics:
         ends = value.get(MEMBER, {}) if isinstance(value, dict) else {}
         times = value.get(TIMES, {}) if isinstance(value, dict) else {}
         if not all(isinstance(number, int) for number in (*ends.values(), *times.values())):
-            raise StoreError(f"{FILE_NAME} holds something else than log offsets and times")
+            raise StoreError(f"{FILE_NAME} has values that are not log offsets or times")
         self._ends, self._times = dict(ends), dict(times)
 
     def end(self, topic: str) -> int:
-        """Records of the topic that end at or before this belong to a former life; 0 if none."""
+        """Log offset up to which records of the topic belong to an earlier life; 0 if there was
+        none."""
         return self._ends.get(topic, 0)
 
     def ends(self) -> dict[str, int]:
@@ -55,22 +56,22 @@ class DeletedTopics:
         return dict(self._times)
 
     def deleted_ms(self, topic: str) -> int:
-        """When the topic was last deleted, in epoch ms; 0: never, or the time is not known."""
+        """Time of the topic's last deletion, in epoch ms; 0: never, or unknown."""
         return self._times.get(topic, 0)
 
     def add(self, topic: str, log_end: LogOffset, log_min: LogOffset, deleted_ms: int = 0) -> None:
-        """A topic is about to be deleted: durable on return. Raises OSError."""
+        """Record a deletion before it begins: durable on return. Raises OSError."""
         kept = self.write(topic, log_end, log_min, deleted_ms)
         self.note(topic, log_end, kept, deleted_ms)
 
     def write(
         self, topic: str, log_end: LogOffset, log_min: LogOffset, deleted_ms: int = 0
     ) -> dict[str, int] | None:
-        """The first half of `add`, on any thread, one at a time: durable on return, and known once
-        `note` was called. Returns the entries that are left where some went. Raises OSError.
+        """First half of `add`, on any thread, one at a time: durable on return, and valid after
+        `note`. Returns the remaining entries if some were dropped, else None. Raises OSError.
 
-        A deletion is appended beside the file: with 100,000 entries it takes a tenth of a second
-        to write whole.
+        A deletion is appended beside the file: with 100,000 entries, writing the whole file takes a
+        tenth of a second.
         """
         row = _text(topic) + b":%d" % log_end
         time_row = _text(topic) + b":%d" % deleted_ms
@@ -94,7 +95,7 @@ class DeletedTopics:
     def note(
         self, topic: str, log_end: LogOffset, kept: dict[str, int] | None, deleted_ms: int = 0
     ) -> None:
-        """The second half, on the loop, with the value that `write` returned."""
+        """Second half of `add`, on the loop, with the value that `write` returned."""
         if kept is not None:
             self._times = {name: at for name, at in self._times.items() if name in kept}
         self._times[topic] = deleted_ms
@@ -105,12 +106,12 @@ class DeletedTopics:
         self._ends[topic] = log_end
 
     def clamp(self, log_end: LogOffset) -> None:
-        """The log was cut: what is written from here on is of the topics' present life. Raises
-        OSError."""
+        """Lower all ends to `log_end`, where the log was cut: records written after it belong to
+        the topics' present life. Raises OSError."""
         self.clamping(log_end)()
 
     def clamping(self, log_end: LogOffset) -> Work:
-        """As `clamp`: what is given makes it durable."""
+        """Lower all ends as `clamp` does; the returned work makes that durable."""
         if all(end <= log_end for end in self._ends.values()):
             return nothing
         self._ends = {name: min(end, log_end) for name, end in self._ends.items()}

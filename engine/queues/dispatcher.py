@@ -1,8 +1,8 @@
-"""From log to queues and index, once per byte.
+"""Dispatch: from the log to queues and index, each byte once.
 
-Owns how far the log has been dispatched and what the native dispatch cannot do alone: new queues,
+Owns the dispatched log offset and the work that the native dispatch cannot do alone: new queues,
 room in queue and index files, queues that are not plain. It must never run beyond the offset it is
-given (SYNC_FLUSH: the flushed one). Called by the store after appends and by recovery.
+given (SYNC_FLUSH: the flushed one).
 """
 
 import errno
@@ -22,28 +22,32 @@ from turbopump.pyx.region import Region
 
 logger = logging.getLogger(__name__)
 
-# A hole in a queue is filled with blank units up to this many (200 MB); more is a damaged number.
+# A hole in a queue is filled with at most this number of blank units (200 MB); a larger hole means
+# a damaged number.
 GAP_MAX = 10_000_000
 _LEVEL_DIGITS = 9
 
 
 class QueueGapError(Exception):
-    """A record's queue lacks units before it: the dispatch began too far on (recovery only)."""
+    """A record's queue lacks units before it: the dispatch began too late in the log (recovery
+    only)."""
 
 
 class LogDispatcher:
-    """What was appended becomes visible here; `position` says how far."""
+    """Makes appended records visible, up to `position`."""
 
     def __init__(
         self, parts: QueueParts, is_batch_topic: Callable[[str], bool], delays_ms: Sequence[int]
     ) -> None:
-        """`is_batch_topic` tells topics with `queue.type=BatchCQ`, `delays_ms` are those of
-        messageDelayLevel."""
+        """`is_batch_topic` recognizes topics with `queue.type=BatchCQ`; `delays_ms` are the delays
+        of messageDelayLevel."""
         self.log = parts.log
         self.strict = False
-        """Raise QueueGapError instead of filling holes: while recovery may still start earlier."""
+        """Whether to raise QueueGapError instead of filling holes, while recovery may still start
+        earlier."""
         self.stalled: OSError | None = None
-        """Why the queues cannot follow the log now (disk full); cleared when they can again."""
+        """Error because of which the queues cannot follow the log (disk full); None once they can
+        again."""
         self._queues, self._batches = parts.queues, parts.batches
         self._index, self._extensions = parts.index, parts.extensions
         self._batch_arrivals: list[tuple[str, int]] = []
@@ -64,7 +68,7 @@ class LogDispatcher:
 
     @property
     def last_store_timestamp_ms(self) -> int:
-        """Store time of the last record dispatched."""
+        """Store time of the last dispatched record."""
         return self.log.tail.dispatched_timestamp_ms
 
     @last_store_timestamp_ms.setter
@@ -76,7 +80,8 @@ class LogDispatcher:
         return self._extensions is None and not self.is_batch(topic)
 
     def is_batch(self, topic: str) -> bool:
-        """Whether the topic's messages go to batch queues: it says so, or has them already."""
+        """Whether the topic's messages go to batch queues, by its configuration or because it has
+        such queues."""
         return self._is_batch_topic(topic) or self._batches.has_topic(topic)
 
     def start(self, position: LogOffset, index_from: LogOffset) -> None:
@@ -86,15 +91,17 @@ class LogDispatcher:
         self._queues.table.ready = False
 
     def cut(self, log_end: LogOffset) -> None:
-        """The log is cut there: what comes behind has neither units nor index entries."""
+        """Continue at `log_end`, where the log is cut: later records have neither units nor index
+        entries."""
         index_from = LogOffset(min(self._index_from, log_end))
         self.start(LogOffset(min(self.position, log_end)), index_from)
 
     def run(self, until: LogOffset, now_ms: int) -> None:
-        """Dispatch the records before `until`. A full disk stops it (`stalled`), nothing is lost.
+        """Dispatch the records before `until`. A full disk stops it (`stalled`), and nothing is
+        lost.
 
-        Damage is noted and passed over. Raises StoreError for a record whose numbers cannot be
-        true, and in strict mode QueueGapError.
+        Damage is noted and passed over. Raises StoreError for a record with impossible numbers, and
+        in strict mode QueueGapError.
         """
         was_stalled, self.stalled = self.stalled is not None, None
         try:
@@ -105,7 +112,7 @@ class LogDispatcher:
                 if self._index is not None:
                     self._queues.table.set_index(self._index.current(now_ms))
                 self._run(until, now_ms, indexing=self._index is not None)
-                # The native path goes on from here with the same index.
+                # The native path continues with the same index.
                 self._queues.table.ready = True
         except OSError as error:
             if not was_stalled:
@@ -120,8 +127,8 @@ class LogDispatcher:
         return self._queues.table.take_arrivals(), batches
 
     def count_on(self, until: LogOffset) -> None:
-        """Records up to `until` that are not dispatched yet have their queue offsets: the next
-        appends count on behind them. Raises StoreError, as `run` does."""
+        """Advance the queue offset counters past the undispatched records before `until`, which
+        have their queue offsets already. Raises StoreError, as `run` does."""
         at = self.position
         while at < until:
             base, region, position, end = self.log.piece(at, until)
@@ -152,7 +159,7 @@ class LogDispatcher:
             table.set_next_offset(queue.slot, record.queue_offset + 1)
 
     def index_only(self, start: LogOffset, until: LogOffset, now_ms: int) -> None:
-        """Index the records of [start, until), whose queue units are there. Raises OSError."""
+        """Index the records of [start, until), whose queue units exist. Raises OSError."""
         if self._index is None or start >= until:
             return
         self._queues.table.set_index(self._index.current(now_ms))
@@ -203,7 +210,8 @@ class LogDispatcher:
                 self.position = self._damage.skip(self.position, until)
 
     def _check_removed(self, topic: str) -> None:
-        """Files of a former life may have the names of those that this record needs."""
+        """Raise while files of the topic's earlier life, which may have the names of its new files,
+        are being removed."""
         if topic in self._queues.removing:
             raise BlockingIOError(errno.EBUSY, f"files of topic {topic} are being removed")
 
@@ -235,7 +243,7 @@ class LogDispatcher:
         if queue.emptied and queues.continue_at(queue, queue_offset):
             return
         if queue.segments.count == 0:
-            # The records before this one were deleted by age: the queue begins here.
+            # The earlier records were deleted by age: the queue begins here.
             if self.strict:
                 raise QueueGapError(f"{queue.topic}/{queue.queue_id} begins at {queue_offset}")
             queues.table.set_progress(queue.slot, queue_offset, log_end)
@@ -258,7 +266,7 @@ class LogDispatcher:
         queues.correct_min(queue, self.log.min)
 
     def _special(self, record: Record) -> None:
-        """The unit of a record of a batch topic or of a store with queue extensions."""
+        """Write the unit of a record of a batch topic or of a store with queue extensions."""
         topic = record.topic.decode(errors="surrogateescape")
         properties = parse_properties(record.properties)
         if is_folder_name(topic) and record.queue_id >= 0:
@@ -271,7 +279,7 @@ class LogDispatcher:
         self.last_store_timestamp_ms = record.store_timestamp_ms
 
     def _extended(self, topic: str, record: Record, properties: dict[bytes, bytes]) -> None:
-        """A unit whose tags code is the address of an extension unit (store.md 12)."""
+        """Write a unit whose tags code is the address of an extension unit (store.md 12)."""
         queues, extensions = self._queues, self._extensions
         queue = queues.find(topic, record.queue_id)
         assert queue is not None and extensions is not None
@@ -291,7 +299,7 @@ class LogDispatcher:
         table.note_stored(queue.slot, record.store_timestamp_ms)
 
     def tags_code(self, record: Record) -> int:
-        """What the queue unit of a record says of its tags."""
+        """The tags code for the queue unit of a record."""
         topic = record.topic.decode(errors="surrogateescape")
         properties = parse_properties(record.properties)
         return self._tags_code(topic, properties, record.store_timestamp_ms)
@@ -318,8 +326,8 @@ def parse_properties(text: bytes) -> dict[bytes, bytes]:
 
 
 def with_inner_base(text: bytes, queue_offset: int) -> tuple[bytes, int]:
-    """(the properties of a batch topic's message with the queue offset it gets, how many queue
-    offsets it takes)."""
+    """(properties of a batch topic's message with its queue offset as INNER_BASE, number of queue
+    offsets that the message takes)."""
     properties = parse_properties(text)
     if b"INNER_NUM" in properties:
         properties[b"INNER_BASE"] = str(queue_offset).encode()

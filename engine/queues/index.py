@@ -1,7 +1,7 @@
 """Index files: from the hash of a key to the log offsets of records that carry it.
 
-Owns the row of index files, which of them is written, and search over all. It must never read the
-commit log. Called by the dispatcher, recovery, retention, lookup and the store.
+Owns the row of index files, the choice of the current file, and the search over all. It must never
+read the commit log.
 """
 
 import logging
@@ -21,7 +21,7 @@ from turbopump.pyx.region import Region
 logger = logging.getLogger(__name__)
 
 FOLDER = "index"
-# Key hash, log offset, seconds since the file's begin, number of the slot's entry before.
+# Key hash, log offset, seconds since the file's begin, number of the slot's previous entry.
 _ENTRY = struct.Struct(">iqii")
 ENTRY_SIZE = _ENTRY.size
 # In the header (hash_index.h).
@@ -29,19 +29,19 @@ _END_TIMESTAMP_AT = 8
 _END_LOG_OFFSET_AT = 24
 _SLOT_COUNT_AT = 32
 _COUNT_AT = 36
-# Entries are given blocks in steps: one step is 1 MiB, some seconds of a busy broker.
+# Entries get blocks in steps of 1 MiB, some seconds of a busy broker.
 RESERVE_ENTRIES = (1 << 20) // ENTRY_SIZE
-# Entries that are taken out before the loop has its turn, some 5 ms.
+# Entries that are removed before the loop gets a turn, some 5 ms.
 ENTRIES_OF_STEP = 2048
 EXAMINED_MAX = 2048
-"""Records that a search examines: some milliseconds of the loop's thread."""
+"""Maximum number of records that a search examines: some milliseconds of the loop's thread."""
 ENTRIES_MAX = 8 * EXAMINED_MAX
-"""Entries of one file that a search looks up: a record has several."""
+"""Maximum number of entries of a file that a search reads: a record has several entries."""
 
 
 @dataclass(slots=True)
 class IndexPart:
-    """One file of the index and what its header says."""
+    """A file of the index and the content of its header."""
 
     path: str
     begin_timestamp_ms: int
@@ -56,7 +56,7 @@ class IndexPart:
 
 
 class IndexFiles:
-    """All index files, oldest first; the last one is written."""
+    """All index files, oldest first; the last one is the current file, which takes new entries."""
 
     def __init__(self, files: Files, config: StoreConfig, pool: MappingPool) -> None:
         self.files = files
@@ -64,17 +64,18 @@ class IndexFiles:
         self.config = config
         self._current: IndexFile | None = None
         self.parts: list[IndexPart] = []
-        """What is known of the files; the last one's numbers are refreshed when asked for."""
+        """State of the files; the last file's numbers are refreshed by the methods that use
+        them."""
         self.rolled: list[IndexPart] = []
         """Full files that the store has yet to make durable."""
         self.bad: list[str] = []
-        """Files that were found and not taken in."""
+        """Paths of files that are not part of the index."""
         self._pool = pool
         self._reserved_entries = 0
 
     def load(self) -> None:
-        """Read the headers. Files that cannot be index files of this configuration or contradict
-        themselves are `bad`."""
+        """Read the headers. Files that cannot be index files of this configuration, or have an
+        invalid header, become `bad`."""
         for name in self.files.list_folder(self.folder):
             path = f"{self.folder}/{name}"
             if not (name.isascii() and name.isdigit()) or self.files.is_folder(path):
@@ -94,7 +95,8 @@ class IndexFiles:
                 self.bad.append(path)
             else:
                 self.parts.append(part)
-        # A file is begun when the one before it is full: an empty one lost its header.
+        # A file is begun when the file before it is full: an empty file before the last lost its
+        # header.
         empty = [part for part in self.parts[:-1] if part.count <= 1]
         for part in empty:
             self._pool.drop(part.path)
@@ -102,14 +104,14 @@ class IndexFiles:
         self.parts = [part for part in self.parts if part not in empty]
 
     def _has_whole_file(self) -> bool:
-        """Whether any file has the configured size: then a shorter one was cut."""
+        """Whether any file has the configured size: then a shorter file was cut."""
         return any(
             name.isascii() and name.isdigit() and size == self.config.index_file_size
             for name, size in self.files.list_files(self.folder)
         )
 
     def remove_bad(self) -> None:
-        """Remove the files that were not taken in. Raises OSError."""
+        """Remove the `bad` files. Raises OSError."""
         for path in self.bad:
             self.files.remove(path)
         if self.bad:
@@ -125,15 +127,14 @@ class IndexFiles:
         return LogOffset(-1), 0
 
     def entry_count(self, files: int | None, log_min: int) -> int:
-        """Entries in the first so many files, None: in all. Files that end before `log_min` are not
-        counted: they may go at any time."""
+        """Number of entries in the first `files` files, None: in all. Files that end before
+        `log_min` are not counted, because they may be removed at any time."""
         self._refresh()
         counted = [part for part in self.parts[:files] if part.end_log_offset >= log_min]
         return sum(part.count - 1 for part in counted)
 
     def closed(self, log_end: int | None = None) -> int:
-        """How many files come before the one that is written. With `log_end` as `truncating`
-        will leave them."""
+        """Number of files before the current one; with `log_end` the number after `truncating`."""
         self._refresh()
         count = len(self.parts)
         if log_end is not None:
@@ -141,24 +142,24 @@ class IndexFiles:
         return max(0, count - 1)
 
     def end_of(self, files: int) -> tuple[LogOffset, int]:
-        """Where the first so many files end: the log offset up to which records have their entries
-        in them, and the store time there."""
+        """End of the first `files` files: (log offset before which records have their entries in
+        them, store time there)."""
         if files == 0:
             return LogOffset(0), 0
         part = self.parts[files - 1]
         return LogOffset(part.end_log_offset + 1), part.end_timestamp_ms
 
     def reaches(self, log_end: int) -> bool:
-        """Whether `truncating` has something to take out."""
+        """Whether `truncating` has entries to remove."""
         self._refresh()
         last = self.parts[-1] if self.parts else None
         return last is not None and (_is_behind(last, log_end) or last.end_log_offset >= log_end)
 
     def truncating(self, log_end: int, store_timestamp_ms: Callable[[int], int]) -> Steps:
-        """Take out the entries of records at or behind `log_end`, the newest first, so that every
-        slot leads to the entry before. `store_timestamp_ms` tells that of a record. What remains
-        is what a rebuild makes, but is not synced, so it does not count as durable. The table must
-        not hold a file meanwhile."""
+        """Remove the entries of records at `log_end` or later, the newest first, so that every slot
+        leads to the entry before. `store_timestamp_ms` returns a record's store time. The remaining
+        entries equal the entries of a rebuild, but are not synced, so they do not count as durable.
+        The table must not hold a file meanwhile."""
         self._refresh()
         while self.parts and _is_behind(self.parts[-1], log_end):
             yield removal(self.files, self.drop_last(), self.folder)
@@ -184,13 +185,13 @@ class IndexFiles:
         return part.path
 
     def forget_all(self) -> None:
-        """Know no file any more: the caller removes them all. The table holds none."""
+        """Forget all files; the caller removes them. The table must not hold one."""
         while self.parts:
             self.drop_last()
         self.rolled, self.bad = [], []
 
     def current(self, now_ms: int) -> IndexFile:
-        """The file that is written, perhaps a full one; made if there is none. Raises OSError."""
+        """The current file, perhaps full; made if it does not exist. Raises OSError."""
         if self._current is None:
             if self.parts:
                 self._current = self._open_last()
@@ -200,7 +201,8 @@ class IndexFiles:
         return self._current
 
     def next(self, now_ms: int) -> IndexFile:
-        """Where to go on when the current file is full: the same with more room, or a new one."""
+        """File to continue in when the current file is full: the same with more room, or a new
+        one."""
         if self._reserved_entries < self.config.max_index_num:
             self._current = self._open_last()
         else:
@@ -212,7 +214,7 @@ class IndexFiles:
         return self._current
 
     def finish(self) -> None:
-        """Have the file that is written made durable too, although it is not full."""
+        """Have the current file made durable, too, although it is not full."""
         self._refresh()
         if self.parts and (not self.rolled or self.rolled[-1] is not self.parts[-1]):
             self.rolled.append(self.parts[-1])
@@ -222,9 +224,9 @@ class IndexFiles:
     ) -> list[LogOffset]:
         """Log offsets for a key (`topic#key`), newest first and each once, at most `max_count`.
 
-        Entries are by hash: another key may share it, and a record has an entry for each of its
-        keys. `wanted` decides whether a record is there and has the key; no other one counts. It is
-        asked for at most EXAMINED_MAX records.
+        Entries are by hash: other keys may have the same hash, and a record has an entry for each
+        of its keys. `wanted` returns whether a record exists and has the key; other records do not
+        count. It is called for at most EXAMINED_MAX records.
         """
         found: list[LogOffset] = []
         seen: set[int] = set()
@@ -248,7 +250,8 @@ class IndexFiles:
         return found
 
     def expired(self, min_log_offset: int) -> list[str]:
-        """Take out files of which no record is left, never the last; the caller removes them."""
+        """Take out files whose records are all removed, except the last file; the caller removes
+        them."""
         self._refresh()
         paths = []
         while len(self.parts) > 1 and self.parts[0].end_log_offset < min_log_offset:
@@ -260,8 +263,8 @@ class IndexFiles:
     def _cut_entries(
         self, region: Region, count: int, log_end: int
     ) -> Generator[Work, None, LogOffset]:
-        """Take the entries from `log_end` on out of slots and header; returns the last one kept.
-        Between two steps slots lead to entries that are there."""
+        """Remove the entries from `log_end` on from slots and header; returns the log offset of the
+        last one kept. Between two steps slots lead to existing entries."""
         entries_at = INDEX_HEADER_SIZE + 4 * self.config.max_hash_slot_num
         slots = region.get_i32(_SLOT_COUNT_AT)
         while count > 1:
@@ -310,7 +313,8 @@ class IndexFiles:
         return IndexFile(region, self.config.max_hash_slot_num, limit)
 
     def _reserve(self, size: int, path: str, count: int) -> int:
-        """Blocks for the slots and the next entries; returns up to which entry."""
+        """Reserve blocks for the slots and the next entries; returns the number of entries with
+        blocks."""
         entries_at = INDEX_HEADER_SIZE + 4 * self.config.max_hash_slot_num
         limit = min(self.config.max_index_num, count + RESERVE_ENTRIES)
         end = min(size, entries_at + limit * ENTRY_SIZE)
@@ -322,7 +326,7 @@ class IndexFiles:
         return limit
 
     def _refresh(self) -> None:
-        """Bring the numbers of the last file up to what was written since."""
+        """Update the numbers of the last file from its header."""
         index = self._current
         if index is not None and self.parts:
             part = self.parts[-1]
@@ -349,7 +353,8 @@ class IndexFiles:
 
     def _region(self, path: str) -> Region:
         mapped = self._pool.get(path, lambda: self._may_close(path))
-        # A look-up in a file that is not in memory takes a ninth of the time (bench/advice.py).
+        # With random access, a look-up in a file that is not in memory takes a ninth of the time
+        # (bench/advice.py).
         mapped.expect_random()
         return mapped.region
 
@@ -357,15 +362,16 @@ class IndexFiles:
         return not (self.parts and self.parts[-1].path == path)
 
     def _name(self, now_ms: int) -> str:
-        """Local time as yyyyMMddHHmmssSSS, later than the name of the last file."""
+        """A file name: local time as yyyyMMddHHmmssSSS, made greater than the name of the last
+        file."""
         last = self.parts[-1].path.rpartition("/")[2] if self.parts else ""
         name = _time_name(now_ms)
         return name if name > last else str(int(last) + 1)
 
 
 def _hits(index: IndexFile, key: bytes, count: int, begin_ms: int, end_ms: int) -> Iterator[int]:
-    """Log offsets of one file's entries with the hash of a key, the newest first. More than `count`
-    are looked up only where the caller goes on."""
+    """Log offsets of a file's entries with the hash of a key, newest first. More than `count`
+    entries are read only if the caller continues."""
     given, room = 0, max(count, 0)
     while room:
         hits = index.search(key, room, begin_ms, end_ms)
@@ -376,7 +382,7 @@ def _hits(index: IndexFile, key: bytes, count: int, begin_ms: int, end_ms: int) 
 
 
 def _is_behind(part: IndexPart, log_end: int) -> bool:
-    """Whether all that a file speaks of lies at or behind `log_end`."""
+    """Whether all records of a file lie at `log_end` or later."""
     first = part.begin_log_offset if part.count > 1 else part.end_log_offset
     return first >= log_end
 

@@ -1,8 +1,7 @@
-"""Whether a record has the key of a search.
+"""A check whether a record has the key of a search.
 
-Owns the comparison of texts alone: the index knows only the hash of a topic and a key, which other
-keys and topics share. It must never read a body. Called by lookup.py for each entry that a search
-examines.
+Owns the comparison of texts alone: the index has only the hash of a topic and a key, which other
+keys and topics share. It must never read a body.
 """
 
 from turbopump.engine.log.commit_log import CommitLog
@@ -13,7 +12,7 @@ KEY_SEPARATOR = " "
 
 
 class KeyCheck:
-    """One search: for a key of a topic, `kind` "T" for a tag."""
+    """A search for a key of a topic; `kind` "T" searches for a tag."""
 
     def __init__(self, log: CommitLog, topic: str, key: str, kind: str) -> None:
         self._log = log
@@ -21,9 +20,9 @@ class KeyCheck:
         self._is_tag = kind == "T"
 
     def matches(self, log_offset: int) -> bool:
-        """Whether the record is there, of that topic and with that key. The CRC of its body is not
-        checked: that is done when the record is read for the answer. A record that is malformed
-        matches, so that its damage is noted then."""
+        """Whether the record exists, is of that topic and has that key. The CRC of its body is not
+        checked here but when the record is read for the response. A malformed record matches, so
+        that the read notes its damage."""
         log = self._log
         if not log.min <= log_offset < log.end:
             return False
@@ -52,5 +51,5 @@ def _bytes(text: str) -> bytes:
 
 
 def _read(text: bytes) -> str:
-    """Decode bytes as Java does; hashes are made of the decoded text."""
+    """Decode bytes as Java does; hashes are computed from the decoded text."""
     return text.decode("utf-8", "replace")

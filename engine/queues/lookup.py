@@ -1,7 +1,7 @@
-"""Reading: a queue from an offset on, a queue by time, records by key.
+"""Reads of a store: a queue from an offset on, a queue by time, records by key.
 
-Owns the limits of a read and the searches. It must never write, and never show what was not
-dispatched: it only follows queue units and index entries. Called by the store.
+Owns the limits of a read and the searches. It must never write, and never show a record before its
+dispatch: it only follows queue units and index entries.
 """
 
 from bisect import bisect_left
@@ -29,36 +29,37 @@ from turbopump.pyx.region import Region
 from turbopump.pyx.walk import part_end
 
 Wanted = frozenset[int] | Filter | None
-"""What a reader wants of a queue: tags codes, what a filter of properties matches, or all."""
-# maxFilterMessageSize: how many bytes of units one read examines at least.
+"""Filter of a reader: tags codes, a filter of properties, or None for all messages."""
+# maxFilterMessageSize: minimum bytes of units that one read examines.
 FILTER_SIZE = 16_000
 FILTER_UNITS_NEAR = 1 << 14
-"""Units that one read with a filter of properties examines, near the end of the log: RocketMQ
-examines 800, but the way to the client and back is what costs. FLT_WORK_MAX ends it earlier."""
-# A read without a size of its own gets what memory allows (limits of remoting.md 10.5).
+"""Maximum number of units that one read with a filter of properties examines near the end of the
+log. RocketMQ examines 800, but the round trip to the client costs more than the filter.
+FLT_WORK_MAX may end the read earlier."""
+# A read without a size of its own gets the limits of remoting.md 10.5.
 NO_LIMIT = 1 << 40
 # sysFlag: the born host has 16 bytes and moves the store time (store.md 3).
 BORN_V6 = 0x10
-# Bytes of a record up to behind the store time, born host IPv6.
+# Bytes of a record up to the end of the store time, with an IPv6 born host.
 TIME_END_MAX = 76
 
 
 @dataclass(slots=True)
 class _Chosen:
-    """What one read collected."""
+    """Result of a read's selection."""
 
     slices: list[memoryview]
     count: int = 0
     size: int = 0
     removed: bool = False
     doubtful: bool = False
-    """A unit before `examined_to` does not fit the log."""
+    """Whether a unit before `examined_to` does not fit the log."""
     examined_to: int = 0
     next_offset: int = 0
 
 
 class _Part:
-    """The messages that a read may serve: of one queue, from `first` on, before `end`."""
+    """The messages that a read may serve: messages of a queue from `first` to before `end`."""
 
     __slots__ = ("end", "first", "queue_id", "topic")
 
@@ -70,7 +71,8 @@ class _Part:
 
 
 def _is_unit(log_offset: int, size: int, _tags_code: int) -> bool:
-    """As cq_is_valid: zeros and what a disk made negative are no units."""
+    """Whether a unit is valid, as cq_is_valid checks: zeros and negative numbers of a faulty disk
+    are not units."""
     return log_offset >= 0 and size > 0
 
 
@@ -150,8 +152,8 @@ class Lookup:
     def units_of(
         self, topic: bytes, queue_id: int, queue_offset: int
     ) -> tuple[Region, int, int, int] | None:
-        """The file with a unit of a queue, for the native path: its memory, the queue offset it
-        begins at, the queue's slot and min offset. None where there is no such unit."""
+        """The queue file with a unit, for the native path: (its memory, queue offset at which it
+        begins, the queue's slot, the queue's min offset). None if there is no such unit."""
         queue = self._queues.find(topic.decode(errors="surrogateescape"), queue_id)
         if queue is None or not self._queues.table.is_plain(queue.slot):
             return None
@@ -162,7 +164,7 @@ class Lookup:
         return region, start // QUEUE_UNIT_SIZE, queue.slot, queue.min_offset
 
     def next_queue_offset(self, topic: str, queue_id: int) -> QueueOffset:
-        """What the next record of a queue counts: one behind all of the log's."""
+        """Queue offset of the next record appended to a queue."""
         batch = self._batches.find(topic, queue_id)
         if batch is not None:
             return max(batch.next_offset, batch.max_offset)
@@ -187,17 +189,17 @@ class Lookup:
         return QueueOffset(min(max(found, low), high))
 
     def store_timestamp_ms(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Store time of a message, -1 if it is not there."""
+        """Store time of a message, -1 if the message does not exist."""
         units = self.units(topic, queue_id, queue_offset, 1)
         return self._time_of(units[0].log_offset, units[0].size) if units else -1
 
     def stored_ms(
         self, topic: str, queue_id: int, queue_offset: int, opened_ms: int
     ) -> tuple[int, bool]:
-        """(store time, whether it is known) of a message that is there, without reading anything.
+        """(store time of an existing message, whether it is exact), without reading the log.
 
-        Where it is not known the message was stored at that time or before; -1: unknown. What
-        came since the store was opened is known, within what csrc/queue_marks.h says.
+        If it is not exact, the message was stored at that time or before; -1: unknown. Times of
+        messages since the store was opened are exact within the limits of csrc/queue_marks.h.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None:  # batch queues have no marks
@@ -206,7 +208,7 @@ class Lookup:
         return (opened_ms, False) if found_ms < 0 else (found_ms, known)
 
     def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[QueueUnit]:
-        """Queue units from an offset on, extension addresses replaced by the tags code."""
+        """Queue units from an offset on, with extension addresses replaced by the tags code."""
         batch = self._batches.find(topic, queue_id)
         if batch is not None:
             return self._batches.units(batch, queue_offset, count)
@@ -254,7 +256,7 @@ class Lookup:
         wanted: Wanted,
         max_size: int,
     ) -> _Chosen:
-        """Native selection inside one queue file, then slices of the log."""
+        """Select natively inside one queue file, then take slices of the log."""
         at = queue_offset * QUEUE_UNIT_SIZE
         start = queue.segments.start_of(at)
         unit_end = self._queues.max_offset(queue) * QUEUE_UNIT_SIZE
@@ -284,8 +286,8 @@ class Lookup:
             chosen.doubtful = True
             chosen.examined_to += 1
         if chosen.next_offset == queue_offset:
-            # The reader goes on behind it. RocketMQ goes on in the next file
-            # (ConsumeQueue.rollNextFile), past messages that are there.
+            # The reader continues after this unit. RocketMQ continues in the next file
+            # (ConsumeQueue.rollNextFile), and skips existing messages.
             chosen.next_offset += 1
         part = None
         if not queue.topic.startswith(LIGHT_PREFIX):
@@ -310,16 +312,16 @@ class Lookup:
         counts: dict[int, int] | None = None,
         part: _Part | None = None,
     ) -> None:
-        """Turn units into slices; neighbours in the log become one slice. `counts` says how many
-        messages a record holds, by its log offset, where that is not one; `part` which messages
-        they have to be."""
+        """Turn units into slices; neighbours in the log become one slice. `counts` is the number of
+        messages of each record, by log offset, if not always 1; `part` is the set of messages that
+        may be served."""
         log = self._log
         start_of = log.segments.start_of
         run: list[tuple[int, int]] = []
         run_start = run_end = 0
         for log_offset, size in units:
             start = start_of(log_offset)
-            # No record goes on in the next file: a damaged unit is passed over like a removed one.
+            # No record reaches into the next file: a damaged unit is skipped like a removed one.
             in_log = log.min <= log_offset <= log.end - size
             if size <= 0 or not in_log or start != start_of(log_offset + size - 1):
                 chosen.removed = True
@@ -340,8 +342,8 @@ class Lookup:
         counts: dict[int, int] | None,
         part: _Part | None,
     ) -> None:
-        """One slice for records that lie side by side, or one for each that is whole: a damaged
-        record is never served, nor another message, and the reader goes on behind it."""
+        """Add one slice for adjacent records, or one for each whole record: a damaged record or
+        another message is never served, and the reader continues after it."""
         if not run:
             return
         start = run[0][0]
@@ -359,7 +361,8 @@ class Lookup:
             self._damage.suspect(start, end - start)
 
     def _are_served(self, start: int, end: int, part: _Part | None) -> bool:
-        """Whether [start, end) of one log file is whole records, of that part of a queue."""
+        """Whether [start, end) of a log file consists of whole records, of that part of a
+        queue."""
         if part is None:
             return self._damage.is_whole(start, end - start)
         base = self._log.segments.start_of(start)
@@ -386,7 +389,7 @@ class Lookup:
         max_count: int,
         wanted: Wanted,
     ) -> list[tuple[QueueUnit, bool]]:
-        """Units to examine, each with whether it is wanted; for queues that are not plain."""
+        """Units to examine, each with whether it matches; for queues that are not plain."""
         if batch is not None:
             found = self._batches.units(batch, queue_offset, max(1, max_count))
         else:
@@ -400,10 +403,10 @@ class Lookup:
         return [(unit, codes is None or unit.tags_code & 0xFFFFFFFF in codes) for unit in found]
 
     def _matches(self, wanted: Filter, unit: QueueUnit) -> bool:
-        """Whether a filter matches a record; one that is not there does: it is passed over later.
+        """Whether a filter matches a record; True for a missing record, which is skipped later.
 
-        The bit map of a queue extension is not asked: where another broker wrote it, a filter may
-        be missing in it, and the record itself says as fast.
+        The bit map of a queue extension is not used: if another broker wrote it, a filter may be
+        missing in it, and reading the record is as fast.
         """
         start = self._log.segments.start_of(unit.log_offset)
         position = unit.log_offset - start
@@ -444,7 +447,7 @@ class Lookup:
     def _search_queue(
         self, queue: ConsumeQueue, low: int, high: int, timestamp_ms: int, boundary: Boundary
     ) -> int:
-        """Pick the file by the time of its last unit, then search inside it (store.md 11)."""
+        """Choose the file by the time of its last unit, then search inside it (store.md 11)."""
         if low >= high:
             return low
         per_file = queue.segments.file_size // QUEUE_UNIT_SIZE
@@ -481,9 +484,10 @@ class Lookup:
     def _search_batch(
         self, queue: BatchQueue, timestamp_ms: int, boundary: Boundary
     ) -> QueueOffset:
-        """LOWER: the first unit not older than the time, else the last. UPPER: the last not newer,
-        else the first (BatchConsumeQueue.getOffsetInQueueByTime, without its slip of taking the
-        next unit where that is the last one)."""
+        """Queue offset of a time in a batch queue. LOWER: the first unit not older than the time,
+        else the last. UPPER: the last not newer, else the first
+        (BatchConsumeQueue.getOffsetInQueueByTime, without its mistake of taking the next unit when
+        that is the last one)."""
         units = self._batches.positions(queue, queue.min_offset)
         if not units:
             return queue.min_offset
@@ -508,7 +512,7 @@ class Lookup:
         return self._time_of(log_offset, size)
 
     def _time_of(self, log_offset: int, size: int) -> int:
-        """The store time in the record's header, -1 if the record is gone."""
+        """The store time in the record's header, -1 if the record is removed."""
         view = self._log.view(log_offset, size)
         if view is None or size < TIME_END_MAX:
             return -1

@@ -1,7 +1,6 @@
-"""The native path into a store and out of it, tied to the store's parts.
+"""The native path into a store and out of it, connected to the store's parts.
 
-Owns which parts the lane and the pulls work on. It must never serve anything itself. Called by the
-store.
+Owns which parts the lane and the pulls work on. It must never serve a request itself.
 """
 
 from collections.abc import Callable
@@ -17,13 +16,13 @@ from turbopump.pyx.pending import PendingSends
 from turbopump.pyx.pulls import Pulls
 
 Commit = Callable[[bytes, bytes, int, int, int], None]
-"""Takes (group, topic, queue id, queue offset, now_ms) of offsets that pulls bring along."""
+"""Receives (group, topic, queue id, queue offset, now_ms) of offsets that pulls commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimerGround:
-    """The parts of a store that many timers at once are done with. `written(now_ms)` follows what
-    was appended at the tail of the log; up to `readable` records may be read."""
+    """The parts of a store for the native handling of timers. `written(now_ms)` must follow appends
+    at the tail of the log; records before `readable()` may be read."""
 
     log: CommitLog
     queues: ConsumeQueues

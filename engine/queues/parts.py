@@ -1,7 +1,6 @@
-"""The commit log and all that is derived from it, as one value.
+"""The commit log and all parts derived from it, as one value.
 
-Owns nothing but that they belong to one store. It must never do anything with them. Made by
-upkeep/parts.py; taken by what reads, writes, keeps or removes several of them.
+Owns only the fact that they belong to one store. It must never do anything with them.
 """
 
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from turbopump.engine.queues.queue_ext import QueueExtensions
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class QueueParts:
-    """One of each."""
+    """The parts of one store."""
 
     files: Files
     config: StoreConfig
@@ -26,7 +25,7 @@ class QueueParts:
     queues: ConsumeQueues
     batches: BatchQueues
     extensions: QueueExtensions | None
-    """None unless enableConsumeQueueExt."""
+    """The queue extensions; None unless enableConsumeQueueExt."""
     index: IndexFiles | None
-    """None unless messageIndexEnable."""
+    """The index; None unless messageIndexEnable."""
     damage: LogDamage

@@ -1,13 +1,13 @@
-"""How far queues have counted whose messages are all older than this copy of the log.
+"""Next queue offsets of queues whose messages are all older than this copy of the log.
 
-Owns a small file of our own beside RocketMQ's config files. It must never speak of a queue that has
-a message in the log: that one counts for itself. Called by `Replicated`.
+Owns a small file of our own beside RocketMQ's config files. It must never cover a queue that has a
+message in the log, because such a queue counts for itself.
 
-A copy that is fetched from a master begins where the master's log begins by then. Of a queue
-without a message behind that nothing in it speaks, and a broker made master with such a log would
-count it from 0 again: offsets given twice (I9), consumers beyond its end. So the copy is marked as
-one that wants these counts, durably, before its first byte, until a master has said them. RocketMQ
-has nothing for this.
+A copy that is fetched from a master begins where the master's log then begins. The copy has no
+trace of a queue without a message after that, and a broker that became master with it would count
+the queue from 0 again: offsets would be given twice (I9), and consumers would be beyond its end. So
+the copy is durably marked as lacking these counts, before its first byte, until a master has sent
+them. RocketMQ has no such mechanism.
 """
 
 from collections.abc import Iterator
@@ -24,22 +24,22 @@ from turbopump.engine.types import LogOffset, StoreError
 
 FILE_NAME = "queueCounts.json"
 COUNTS_MAX = 1_000_000
-"""Queues in the file: some 30 MB. No broker has so many that are idle."""
+"""Maximum number of queues in the file: some 30 MB. No broker has that number of idle queues."""
 
 Counts = dict[str, dict[int, int]]
 """Topic to queue id to the queue offset of the next message."""
 
 
 class QueueCounts:
-    """What a master said; a lower bound for each queue."""
+    """Counts that a master sent; a lower bound for each queue."""
 
     def __init__(self, files: Files, root: str) -> None:
-        """Raises StoreError if the file is damaged and has no copy."""
+        """Read the file. Raises StoreError if it is damaged and has no copy."""
         self._files = ConfigFiles(files, f"{root}/config")
         self._counts: Counts = {}
         self._log_end = 0
         self.unknown = False
-        """Whether this life's master cannot say them."""
+        """Whether the current master does not know the counts."""
         value = self._files.load(FILE_NAME)
         if value is None:
             self.wanted = False
@@ -49,26 +49,26 @@ class QueueCounts:
             self._log_end = int(value["logEnd"])
             self.wanted = bool(value["wanted"])
         except (KeyError, TypeError, ValueError) as error:
-            raise StoreError(f"{FILE_NAME} holds something else than counts: {error}") from None
+            raise StoreError(f"{FILE_NAME} has values that are not counts: {error}") from None
 
     def forgetting(self, *, wanted: bool) -> Steps:
-        """The log begins anew, and nothing is known. Raises OSError."""
+        """Drop all counts because the log begins again. Raises OSError."""
         if self.wanted != wanted or self._counts:
             yield from self._saving({}, 0, wanted)
 
     def taking(self, counts: Counts, log_end: int) -> Steps:
-        """A master said them while this log ended there. Raises OSError."""
+        """Keep the counts that a master sent while this log ended at `log_end`. Raises OSError."""
         yield from self._saving(counts, log_end, False)
 
     def each(self, deleted: dict[str, int]) -> Iterator[tuple[str, int, int]]:
-        """(topic, queue id, count), but of topics that were deleted since: theirs begin at 0."""
+        """(topic, queue id, count), except of topics deleted since, whose queues begin at 0."""
         for topic, queues in self._counts.items():
             if deleted.get(topic, -1) < self._log_end:
                 for queue_id, count in queues.items():
                     yield topic, queue_id, count
 
     def idle(self, queues: ConsumeQueues, log_min: LogOffset) -> Counts:
-        """The next queue offset of each queue all of whose messages are before `log_min`."""
+        """The next queue offset of each queue whose messages are all before `log_min`."""
         found: Counts = {}
         for topic, queue_id, count in self.each(queues.deleted.ends()):
             queue = queues.find(topic, queue_id)
@@ -83,8 +83,8 @@ class QueueCounts:
     def count_on(
         self, queues: ConsumeQueues, dispatcher: LogDispatcher, log_end: LogOffset, log_min: int
     ) -> None:
-        """Have a new master's queues go on behind their last unit, behind their last record before
-        `log_end`, or behind what was said of them."""
+        """Let a new master's queues continue after their last unit, after their last record before
+        `log_end`, or at the count that was sent for them."""
         table = queues.table
         for one in queues:
             table.set_next_offset(one.slot, 0 if one.emptied else queues.max_offset(one))
@@ -110,7 +110,7 @@ class QueueCounts:
 
 
 def read_counts(value: Any) -> Counts:
-    """Counts as they are written in JSON, of topics and queues a store can have. Raises ValueError,
+    """Parse counts in JSON, for topics and queues that a store can have. Raises ValueError,
     TypeError or AttributeError."""
     counts: Counts = {}
     left = COUNTS_MAX
@@ -120,6 +120,6 @@ def read_counts(value: Any) -> Counts:
         if left < 0:
             raise ValueError(f"more than {COUNTS_MAX} queues")
         if not is_folder_name(topic) or not all(0 <= n < 1 << 31 for n in of):
-            raise ValueError(f"no queues of a topic: {topic[:80]!r}")
+            raise ValueError(f"invalid queues of topic {topic[:80]!r}")
         counts[topic] = {queue_id: count for queue_id, count in of.items() if count > 0}
     return counts

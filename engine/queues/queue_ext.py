@@ -1,9 +1,8 @@
-"""Consume queue extensions: what does not fit into a 20-byte unit.
+"""Consume queue extensions: data that does not fit into a 20-byte unit.
 
 Owns the files below `consumequeue_ext` (RocketMQ: store/ConsumeQueueExt). A queue's tags code is
 then the address of an extension unit: tags code, store time, filter bitmap. It must never write a
-queue unit. Called by the dispatcher, lookup, recovery and retention, only where
-`enableConsumeQueueExt` is set.
+queue unit. Used only with `enableConsumeQueueExt`.
 """
 
 import struct
@@ -19,17 +18,17 @@ from turbopump.pyx.region import Region
 FOLDER = "consumequeue_ext"
 # size, tags code, store time, bitmap length.
 _HEAD = struct.Struct(">hqqh")
-# The last bytes of a file are kept for the mark that ends it.
+# The last bytes of a file are kept for its end mark.
 _END_RESERVED = 4
 _END_MARK = -1
 _ADDRESS_BASE = -(1 << 63)
-# Tags codes are 32-bit hashes, so that anything below them is an address.
+# Tags codes are 32-bit hashes, so any smaller number is an address.
 _ADDRESS_MAX = -(1 << 31) - 1
 
 
 @dataclass(slots=True, frozen=True)
 class ExtensionUnit:
-    """What an address points to."""
+    """An extension unit, found by its address."""
 
     tags_code: int
     store_timestamp_ms: int
@@ -52,12 +51,12 @@ def is_address(tags_code: int) -> bool:
 
 
 def position_of(address: int) -> int:
-    """The byte of all extension files together that an address means."""
+    """The byte of an address, counted over all extension files together."""
     return address - _ADDRESS_BASE
 
 
 def unit_in(region: Region, position: int, file_size: int) -> ExtensionUnit | None:
-    """The extension unit at a position of a file; None if none lies there."""
+    """The extension unit at a position of a file, or None."""
     if position + _HEAD.size > file_size:
         return None
     size, tags_code, store_ms, bitmap_size = _HEAD.unpack(region.read(position, _HEAD.size))
@@ -76,7 +75,7 @@ class QueueExtensions:
         self._pool = pool
         self._by_name: dict[tuple[str, int], _Extension] = {}
         self.bit_map: Callable[[str, bytes], bytes] = lambda topic, properties: b""
-        """The filter bit map of a message that is dispatched, by its topic and its properties."""
+        """Returns the filter bit map of a message for its dispatch, from topic and properties."""
 
     def load(self) -> None:
         """Find all files and the ends of their units."""
@@ -94,7 +93,7 @@ class QueueExtensions:
     def put(
         self, topic: str, queue_id: int, tags_code: int, store_ms: int, bitmap: bytes
     ) -> int | None:
-        """Write a unit; returns its address, None if it cannot be one. Raises OSError."""
+        """Write a unit; returns its address, None if the unit is too large. Raises OSError."""
         size = _HEAD.size + len(bitmap)
         if size > min(0x7FFF, self.file_size - _END_RESERVED):
             return None
@@ -119,7 +118,7 @@ class QueueExtensions:
         return address
 
     def get(self, topic: str, queue_id: int, address: int) -> ExtensionUnit | None:
-        """The unit at an address, None if there is none."""
+        """The unit at an address, or None."""
         extension = self._by_name.get((topic, queue_id))
         at = position_of(address)
         if extension is None or not is_address(address) or at >= extension.end:
@@ -129,8 +128,8 @@ class QueueExtensions:
     def truncating(
         self, topic: str, queue_id: int, address_max: int | None, left: Unsynced
     ) -> Steps:
-        """Cut behind the unit with the greatest address that a queue still has (None: none); `left`
-        has to make durable what becomes zeros."""
+        """Cut after the unit with the greatest address that a queue still has (None: none); `left`
+        must make the zeros durable."""
         extension = self._by_name.get((topic, queue_id))
         if extension is None:
             return
@@ -171,7 +170,7 @@ class QueueExtensions:
         return folder
 
     def dirty_paths(self) -> tuple[list[str], list[str]]:
-        """The files and folders that the next round has to sync; they count as synced from now on,
+        """The files and folders that the next round must sync. They count as synced from this call,
         because after a failed sync the store takes no writes."""
         paths, folders = list[str](), dict[str, None]()
         root = self.folder.rpartition("/")[0]

@@ -1,8 +1,8 @@
 """The files of consume queues: for each topic and queue id, 20-byte units that point into the log.
 
-Owns the queue folders, the room the native dispatcher writes into and the offsets of each queue. It
-must never read the commit log, nor decide which units go: consume_queue.py does, through which all
-others call this.
+Owns the queue folders, the room that the native dispatcher writes into, and the offsets of each
+queue. It must never read the commit log, nor decide which units to cut: the subclass in
+consume_queue.py does, and all other code uses that class.
 """
 
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ FOLDER = "consumequeue"
 # queues cost 400 MB and a busy one reserves rarely.
 RESERVE_MIN = 4096
 RESERVE_MAX = 1 << 20
-# Up to this much of a queue's file is looked at in a copy when the store opens: a mapping for each
-# of 100,000 queues takes longer, and 16 pages each.
+# Queue files up to this size are read as a copy when the store opens: mapping each of 100,000
+# queues takes longer, and 16 pages each.
 LOOK_MAX = 64 << 10
 # The size of a pre-filled blank unit (RocketMQ: ConsumeQueue.fillPreBlank).
 BLANK_SIZE = 0x7FFFFFFF
@@ -33,7 +33,7 @@ ZERO = QueueOffset(0)
 
 @dataclass(slots=True, eq=False)
 class ConsumeQueue:
-    """One queue. Units `min_offset` to the table's max offset are there."""
+    """A plain consume queue. Its units from `min_offset` to the table's max offset exist."""
 
     topic: str
     queue_id: int
@@ -41,18 +41,20 @@ class ConsumeQueue:
     segments: Segments
     min_offset: QueueOffset = ZERO
     attached: int = -1
-    """Start of the file the native table writes into, -1 if none."""
+    """Start of the file that the native table writes into, -1 if none."""
     flushed_offset: QueueOffset = ZERO
     names_synced: bool = True
     """Whether the names of the queue's files and folders are durable."""
     is_tidy: bool = False
-    """Its only file was found with units from the first on and zeros behind, and is unchanged."""
+    """Whether its only file was found with units from the first on and zeros after them, and is
+    unchanged."""
     emptied: bool = False
-    """Cut to nothing, with its first file kept: the name of that says how far it had counted."""
+    """Whether it was cut to nothing with its first file kept, whose name records the next
+    offset."""
 
 
 class ConsumeQueueFiles:
-    """All plain queues of a store, and the native table they are written through."""
+    """All plain queues of a store, and the native table through which they are written."""
 
     def __init__(self, files: Files, root: str, file_size: int, pool: MappingPool) -> None:
         assert file_size % QUEUE_UNIT_SIZE == 0, "a file of broken units"
@@ -66,9 +68,9 @@ class ConsumeQueueFiles:
         self._by_slot: dict[int, ConsumeQueue] = {}
         self._special: list[tuple[bytes, int]] = []
         self.removing: set[str] = set()
-        """Topics whose files are being removed on another thread: none is made meanwhile."""
+        """Topics whose files another thread is removing: no file of them is made meanwhile."""
         self.lacking = False
-        """Whether `load` found files missing that were there once, or cut short."""
+        """Whether `load` found files missing that existed once, or cut short."""
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(self._by_slot.values())
@@ -85,7 +87,7 @@ class ConsumeQueueFiles:
         return list(self._by_topic.get(topic, {}).values())
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, if there is one."""
+        """The queue, or None."""
         queues = self._by_topic.get(topic)
         return None if queues is None else queues.get(queue_id)
 
@@ -94,7 +96,7 @@ class ConsumeQueueFiles:
         return self._by_slot[slot]
 
     def add(self, topic: str, queue_id: int, plain: bool = True) -> ConsumeQueue:
-        """A new, empty queue; its files come with its first unit. Not plain: see QueueTable."""
+        """Add an empty queue; its files are made with its first unit. Not plain: see QueueTable."""
         assert self.find(topic, queue_id) is None, "added twice"
         folder = queue_folder(self.folder, topic, queue_id)
         slot = self.table.add(topic.encode(errors="surrogateescape"), queue_id, plain)
@@ -106,23 +108,23 @@ class ConsumeQueueFiles:
         return queue
 
     def add_special(self, topic: bytes, queue_id: int) -> None:
-        """Have the table stop at records of a queue that is not kept here (QueueTable: SPECIAL)."""
+        """Let the table stop at records of a queue that is not kept here (QueueTable: SPECIAL)."""
         self._special.append((topic, self.table.add(topic, queue_id, False)))
 
     def max_offset(self, queue: ConsumeQueue) -> QueueOffset:
-        """Units dispatched: the offset of the next one."""
+        """Number of dispatched units: the offset of the next one."""
         if queue.emptied:
             return QueueOffset(queue.segments.first // QUEUE_UNIT_SIZE)
         return QueueOffset(self.table.max_offset(queue.slot))
 
     def first_units(self) -> int:
-        """The queue offsets at which the first files begin, added up."""
+        """Sum of the queue offsets at which the first files begin."""
         return sum(queue.segments.first for queue in self) // QUEUE_UNIT_SIZE
 
     def make_room(self, queue: ConsumeQueue, queue_offset: int) -> None:
         """Attach reserved room for unit `queue_offset`, the next one. Raises OSError (disk full).
 
-        A queue's first file that does not begin with its first unit is pre-filled with blanks
+        If a queue's first file does not begin with its first unit, it is pre-filled with blanks
         before it, as RocketMQ does after a deletion (store.md 11).
         """
         segments = queue.segments
@@ -154,7 +156,7 @@ class ConsumeQueueFiles:
         queue.attached = start
 
     def put(self, queue: ConsumeQueue, log_offset: int, size: int, tags_code: int) -> None:
-        """Write the next unit from here, for queues that are not plain. Raises OSError."""
+        """Write the next unit of a queue that is not plain. Raises OSError."""
         offset = self.table.max_offset(queue.slot)
         self.make_room(queue, offset)
         start = queue.attached
@@ -164,7 +166,8 @@ class ConsumeQueueFiles:
         self.table.set_progress(queue.slot, offset + 1, log_offset + size)
 
     def fill_blank(self, queue: ConsumeQueue, queue_offset: QueueOffset) -> None:
-        """Stand-ins for units that the log no longer has: the count stays. Raises OSError."""
+        """Fill the place of units that the log no longer has with blanks, so that the offsets stay.
+        Raises OSError."""
         log_end = self.table.max_log_offset(queue.slot)
         while (offset := self.table.max_offset(queue.slot)) < queue_offset:
             self.make_room(queue, offset)
@@ -176,7 +179,7 @@ class ConsumeQueueFiles:
             self.table.set_progress(queue.slot, stop // QUEUE_UNIT_SIZE, log_end)
 
     def units(self, queue: ConsumeQueue, queue_offset: int, count: int) -> list[QueueUnit]:
-        """Up to `count` units from `queue_offset` on, as far as there are."""
+        """Existing units from `queue_offset` on, at most `count`."""
         found = []
         end = min(queue_offset + count, self.max_offset(queue))
         for offset in range(max(queue_offset, queue.min_offset), end):
@@ -192,7 +195,7 @@ class ConsumeQueueFiles:
         return queue.segments.mapped(start, lambda: self._may_close(queue, start)).region
 
     def reset(self, queue: ConsumeQueue) -> None:
-        """Remove a queue's files: its units come again from the log. Raises OSError."""
+        """Remove a queue's files: its units are rebuilt from the log. Raises OSError."""
         self._detach(queue)
         segments = queue.segments
         if segments.count:
@@ -204,13 +207,13 @@ class ConsumeQueueFiles:
         self._set_end(queue, 0, -1)
 
     def close(self) -> None:
-        """Let go of all mappings: one that the table holds would keep its file's blocks."""
+        """Release all mappings: a mapping that the table holds would keep its file's blocks."""
         for queue in self:
             self._detach(queue)
         self.table.set_index(None)
 
     def dirty_paths(self, queue: ConsumeQueue) -> tuple[list[str], list[str], QueueOffset]:
-        """What to sync to make the queue durable: (files, folders, the offset reached then)."""
+        """Paths to sync to make the queue durable: (files, folders, queue offset reached then)."""
         maximum = self.max_offset(queue)
         segments = queue.segments
         first = segments.start_of(queue.flushed_offset * QUEUE_UNIT_SIZE)
@@ -255,7 +258,7 @@ class ConsumeQueueFiles:
         return self.region(queue, start)
 
     def _skip_blanks(self, queue: ConsumeQueue, region: Region) -> None:
-        """The pre-filled blanks of a first file are not units: begin behind them."""
+        """Set the min offset after the pre-filled blanks of a first file, which are not units."""
         segments = queue.segments
         end = min(self.file_size, self.max_offset(queue) * QUEUE_UNIT_SIZE - segments.first)
         low, high = 0, max(end, 0) // QUEUE_UNIT_SIZE
@@ -277,12 +280,13 @@ class ConsumeQueueFiles:
         limit = _reserve_end(position, self.file_size)
         mapped = queue.segments.mapped(start)
         mapped.reserve(0 if position <= RESERVE_MIN else position, limit)
-        # The next unit's page alone: the kernel would fill all that is ahead of it with zeros.
+        # The next unit's page alone: otherwise the kernel would fill all following pages with
+        # zeros.
         mapped.expect_random()
         return limit
 
     def _may_close(self, queue: ConsumeQueue, start: int) -> bool:
-        """Asked before a mapping closes: the table must not write into it any more."""
+        """Detach the table before a mapping closes: the table must not write into it afterwards."""
         if queue.attached == start:
             self._detach(queue)
         return True
@@ -294,13 +298,14 @@ class ConsumeQueueFiles:
 
 
 def _reserve_end(position: int, file_size: int) -> int:
-    """Up to where blocks are reserved when the next unit lies at `position`."""
+    """Position up to which blocks are reserved when the next unit lies at `position`."""
     wanted = position + max(RESERVE_MIN, min(position, RESERVE_MAX))
     return min(file_size, -(-wanted // RESERVE_MIN) * RESERVE_MIN)
 
 
 def log_end_before(region: Region, position: int) -> int:
-    """End of the record of the unit before `position`; -1 if there is none or it is a blank."""
+    """End of the record of the unit before `position`; -1 without such a unit or if it is a
+    blank."""
     if position == 0:
         return -1
     log_offset, size, _tags = kernel.get_unit(region, position - QUEUE_UNIT_SIZE)

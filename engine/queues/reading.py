@@ -1,7 +1,7 @@
-"""What can be read of a store: records by queue, key and time, and how far its queues reach.
+"""Reads of a store: records by queue, key and time, and the ranges of its queues.
 
-Owns the look at all parts as one. It must never change one, nor show a record beyond what was
-dispatched. The store is one (engine/store.py); called by whatever reads it, on the loop's thread.
+Owns the view of all parts as one. It must never change a part, nor show a record before its
+dispatch. The store is a subclass (engine/store.py). Loop thread only.
 """
 
 from turbopump.engine.queues.dispatcher import LogDispatcher
@@ -39,28 +39,28 @@ class StoreReader:
 
     @property
     def min_log_offset(self) -> LogOffset:
-        """The first byte of the log that is still there."""
+        """Log offset of the first byte that retention has not removed."""
         return self._log.min
 
     @property
     def max_log_offset(self) -> LogOffset:
-        """Where the next record goes."""
+        """Log offset at which the next record will be written."""
         return self._log.end
 
     @property
     def last_store_timestamp_ms(self) -> int:
-        """The latest store time of the log, which the next record gets at least. It is ahead of
-        the clock where the clock was set back."""
+        """The latest store time of the log, and the least time of the next record. It is ahead of
+        the clock if the clock was set back."""
         return self._log.last_store_timestamp_ms
 
     @property
     def flushed_log_offset(self) -> LogOffset:
-        """All before this is durable."""
+        """Log offset before which all bytes are durable."""
         return self._log.flushed
 
     @property
     def dispatched_log_offset(self) -> LogOffset:
-        """All before this can be read."""
+        """Log offset before which all records can be read."""
         return self._dispatcher.position
 
     def read(
@@ -72,21 +72,21 @@ class StoreReader:
         wanted: Wanted = None,
         max_size: int = 0,
     ) -> ReadResult:
-        """Records of a queue from `queue_offset` on that are `wanted` (None: all),
-        within the limits of remoting.md 10.5 and `max_size` bytes (0: no limit of its own)."""
+        """Records of a queue from `queue_offset` on that are `wanted` (None: all), within the
+        limits of remoting.md 10.5 and `max_size` bytes (0: no limit of its own)."""
         result = self._lookup.read(topic, queue_id, queue_offset, max_count, wanted, max_size)
         self.statistics.read(result.count)
         return result
 
     def record(self, log_offset: int) -> Record | None:
-        """The record at `log_offset`; None outside of what may be seen, if none starts there, or
-        if its body does not fit its CRC."""
+        """The record at `log_offset`; None if it is not visible, if no record starts there, or if
+        its body does not fit its CRC."""
         if log_offset >= self._dispatcher.position:
             return None
         return self._log.record(log_offset)
 
     def record_of(self, unit: QueueUnit) -> Record | None:
-        """The record of a queue unit; None if it is gone, or damaged, which is noted then."""
+        """The record of a queue unit; None if it is removed or damaged. Damage is noted."""
         record = self.record(unit.log_offset)
         if record is None:
             self._damage.suspect(unit.log_offset, unit.size)
@@ -98,7 +98,7 @@ class StoreReader:
         return None if record is None else self._log.view(log_offset, record.size)
 
     def min_queue_offset(self, topic: str, queue_id: int) -> QueueOffset:
-        """The first message of a queue that is still there; 0 for an unknown queue."""
+        """Offset of the first message of a queue that still exists; 0 for an unknown queue."""
         batch = self._batches.find(topic, queue_id)
         if batch is not None:
             return batch.min_offset
@@ -106,7 +106,7 @@ class StoreReader:
         return queue.min_offset if queue is not None else QueueOffset(0)
 
     def max_queue_offset(self, topic: str, queue_id: int) -> QueueOffset:
-        """The offset behind the last message that can be read; 0 for an unknown queue."""
+        """Offset after the last message that can be read; 0 for an unknown queue."""
         batch = self._batches.find(topic, queue_id)
         if batch is not None:
             return batch.max_offset
@@ -114,7 +114,7 @@ class StoreReader:
         return self._queues.max_offset(queue) if queue is not None else QueueOffset(0)
 
     def next_queue_offset(self, topic: str, queue_id: int) -> QueueOffset:
-        """What a queue's next record counts; readers may not be so far."""
+        """Offset of a queue's next record; it may be greater than the readable end."""
         return self._lookup.next_queue_offset(topic, queue_id)
 
     def search_time(
@@ -126,25 +126,25 @@ class StoreReader:
     def search_time_by_clock(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary, now_ms: int
     ) -> QueueOffset:
-        """The queue offset that belongs to a time, where the clock shows `now_ms`. After the clock
-        was ahead, messages have store times of the future: no message was stored after `now_ms`,
-        so a search from there on finds the end of the queue."""
+        """The queue offset that belongs to a time, while the clock shows `now_ms`. After the clock
+        was ahead, messages have store times of the future: no message was stored after `now_ms`, so
+        a search from `now_ms` on finds the end of the queue."""
         if timestamp_ms >= now_ms and self.last_store_timestamp_ms > now_ms:
             return self.max_queue_offset(topic, queue_id)
         return self.search_time(topic, queue_id, timestamp_ms, boundary)
 
     def store_timestamp_ms(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """When a message was stored, -1 if it is not there."""
+        """Store time of a message, -1 if it does not exist."""
         return self._lookup.store_timestamp_ms(topic, queue_id, queue_offset)
 
     def stored_ms(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, bool]:
-        """(when a message was stored, whether that is known); see `Lookup.stored_ms`."""
+        """(store time of a message, whether it is exact); see `Lookup.stored_ms`."""
         return self._lookup.stored_ms(topic, queue_id, queue_offset, self.statistics.started_ms)
 
     @property
     def first_stored_ms(self) -> int:
-        """When the log's first message was stored, -1 if there is none."""
-        begin, found_ms = self._first  # read once: it is on the oldest page that the disk has
+        """Store time of the log's first message, -1 if the log is empty."""
+        begin, found_ms = self._first  # read once: it is on the oldest page of the log
         if begin != self._log.min or found_ms < 0:
             record = self.record(self._log.min)
             self._first = self._log.min, record.store_timestamp_ms if record is not None else -1
@@ -157,11 +157,11 @@ class StoreReader:
         return self._lookup.query(topic, key, max_count, begin_ms, end_ms, kind)
 
     def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[QueueUnit]:
-        """Up to `count` queue units from `queue_offset` on."""
+        """Queue units from `queue_offset` on, at most `count`."""
         return self._lookup.units(topic, queue_id, queue_offset, count)
 
     def in_memory(self, log_offset: int) -> bool:
-        """Whether a record is so near the end of the log that it is likely in memory."""
+        """Whether a record is near enough to the end of the log to be likely in memory."""
         return self._lookup.in_memory(log_offset)
 
     def topics(self) -> list[str]:

@@ -1,8 +1,7 @@
-"""Queue units that were damaged after they were written: found again in the log, and put right.
+"""Repair of queue units that were damaged after they were written, from the log.
 
-Owns the search between a unit's neighbours. It must never trust a unit because it looks like one:
-the record must say that it is that message of that queue. Called by lookup, when a read met a unit
-that does not fit.
+Owns the search between a unit's neighbours. It must never trust a unit because it looks valid: the
+record must be that message of that queue.
 """
 
 import logging
@@ -18,19 +17,19 @@ from turbopump.pyx.record import Record
 
 logger = logging.getLogger(__name__)
 
-# A search holds up the loop: this much of the log is looked through in some 10 ms. Queues whose
-# neighbours lie further apart are put right by removing their folder and a restart.
+# A search blocks the loop: this part of the log is searched in some 10 ms. If the neighbours lie
+# further apart, removing the queue's folder and restarting repairs the queue.
 SEARCH_MAX = 64 << 20
-# Neighbours looked at on each side for one that fits.
+# Maximum number of neighbours examined on each side for a unit that fits.
 NEIGHBOURS_MAX = 100
-# Units that could not be put right, remembered so that each costs one search.
+# Maximum number of remembered units that could not be repaired, so that each costs only one search.
 TRIED_MAX = 10_000
 # Light message queues point to records of other queues (store.md 9).
 LIGHT_PREFIX = "%LMQ%"
 
 
 class UnitRepair:
-    """Puts units of plain queues right."""
+    """Repairs units of plain queues."""
 
     def __init__(self, log: CommitLog, queues: ConsumeQueues, dispatcher: LogDispatcher) -> None:
         self._log = log
@@ -39,7 +38,7 @@ class UnitRepair:
         self._tried: set[tuple[str, int, int]] = set()
 
     def repair(self, queue: ConsumeQueue, first: int, end: int) -> int:
-        """Look at the units [first, end) of a queue; returns how many were put right."""
+        """Check the units [first, end) of a queue; returns how many were repaired."""
         if queue.topic.startswith(LIGHT_PREFIX):
             return 0
         count = 0
@@ -84,9 +83,9 @@ class UnitRepair:
         return name == (queue.topic, queue.queue_id) and record.queue_offset == queue_offset
 
     def _search(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
-        """The message in the log, between the records of the units before and behind."""
+        """The message in the log, between the records of the neighbouring units."""
         log = self._log
-        # Before that lie messages of a former life of the topic, with the same numbers.
+        # Earlier bytes hold messages of an earlier life of the topic, with the same numbers.
         at = max(int(log.min), self._queues.deleted.end(queue.topic))
         end = int(self._dispatcher.position)
         before = range(queue_offset - 1, queue.min_offset - 1, -1)[:NEIGHBOURS_MAX]

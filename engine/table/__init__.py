@@ -1,1 +1,1 @@
-"""Read-only views of a store that others may be writing, for tools and for Spark."""
+"""Read-only views of a store that another process may be writing, for tools and for Spark."""

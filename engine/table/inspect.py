@@ -1,7 +1,7 @@
 """Reads the files of any store, RocketMQ's included, record by record, without opening the store.
 
-Owns what a reader does at damage: it names file and position, and goes on where records go on. It
-must never write, lock or need a store that recovery accepts. Called by `turbopump inspect`.
+Owns a reader's behaviour at damage: it reports file and position, and continues at the next record.
+It must never write, lock or need a store that recovery accepts.
 """
 
 import array
@@ -19,14 +19,14 @@ from turbopump.pyx.record import BLANK, FILLER_SIZE, OK, V1, V2, Record, decode,
 from turbopump.pyx.region import Region
 
 SCAN_ROWS = 1_024  # records whose boundaries are found per call: some 200 KB of rows
-SEARCH_CHUNK = 1 << 20  # bytes read at once when looking for the next record after damage
-SLOT_CHUNK = 1 << 16  # slots read at once: 256 KB
+SEARCH_CHUNK = 1 << 20  # bytes per read when searching for the next record after damage
+SLOT_CHUNK = 1 << 16  # slots per read: 256 KB
 BATCH_UNIT_SIZE = 46  # store.md 13
 EXT_HEAD_SIZE = 20  # store.md 12
 EXT_FILE_TAIL = 4  # bytes at the end of an extension file that never hold a unit
 INDEX_ENTRY_SIZE = 20
 DEFAULT_SLOTS = 5_000_000
-GUESSED_SLOTS_MAX = 200_000  # files with at most so many candidate slot counts are tried out
+GUESSED_SLOTS_MAX = 200_000  # maximum number of candidate slot counts that are tried for a file
 BLANK_UNIT_SIZE = 0x7FFFFFFF  # RocketMQ's pre-fill before a queue's first unit
 
 OpenFile = Callable[[str], AbstractContextManager[Region]]
@@ -45,7 +45,7 @@ class StoreFile:
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """Something that is not what the format says, at a byte `position` of a file."""
+    """A deviation from the format, at a byte `position` of a file."""
 
     file: str
     position: int
@@ -54,7 +54,7 @@ class Deviation:
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """One record; `record_crc` is the CRC-32 of the whole record, unmasked."""
+    """A record; `record_crc` is the CRC-32 of the whole record, unmasked."""
 
     record: Record
     record_crc: int
@@ -70,10 +70,8 @@ class Blank:
 
 @dataclass(frozen=True, slots=True)
 class LogFileEnd:
-    """The end of a file. `end_of_records` is where recovery would cut; `stop` tells why it would.
-
-    `full` tells whether the filler was reached.
-    """
+    """The end of a file. `end_of_records` is where recovery would cut, `stop` the reason for the
+    cut (None: no cut). `full`: the filler was reached."""
 
     name: str
     length: int
@@ -94,7 +92,7 @@ class LogEnd:
 
 @dataclass(frozen=True, slots=True)
 class ConsumeQueueUnit:
-    """One unit of a consume queue; `index` counts units from the queue's first one."""
+    """A unit of a consume queue; `index` counts units from the queue's first one."""
 
     index: int
     log_offset: LogOffset
@@ -104,7 +102,7 @@ class ConsumeQueueUnit:
 
 @dataclass(frozen=True, slots=True)
 class BatchQueueUnit:
-    """One unit of a batch consume queue (store.md 13)."""
+    """A unit of a batch consume queue (store.md 13)."""
 
     index: int
     log_offset: LogOffset
@@ -119,7 +117,7 @@ class BatchQueueUnit:
 
 @dataclass(frozen=True, slots=True)
 class ExtUnit:
-    """One unit of a consume queue's extension; size 0 is the end of the units."""
+    """A unit of a consume queue's extension; size 0 is the end of the units."""
 
     position: int
     size: int
@@ -130,7 +128,8 @@ class ExtUnit:
 
 @dataclass(frozen=True, slots=True)
 class IndexHead:
-    """The header of an index file, and the slot and entry counts its size and content agree on."""
+    """The header of an index file, and the slot and entry counts that its size and content agree
+    on."""
 
     begin_timestamp_ms: int
     end_timestamp_ms: int
@@ -144,7 +143,7 @@ class IndexHead:
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """One entry; `previous` is the number of the next older entry of its slot, 0 for none."""
+    """An index entry; `previous` is the number of the next older entry of its slot, 0 for none."""
 
     number: int
     key_hash: int
@@ -161,8 +160,8 @@ def walk_log(files: Sequence[StoreFile], open_file: OpenFile, start: int = 0) ->
     """Every record, filler and damage of a commit log's files, in order, and the end.
 
     Files are opened one at a time. Zeros where a record should start are the end of the log unless
-    a later file has records. `start` is a log offset: the walk begins with the record that lies
-    there, or else with the next one, and what lies before is not looked at.
+    a later file has records. `start` is a log offset: the walk begins with the record there, or
+    else with the next record, and does not examine earlier bytes.
     """
     records = after_damage = damages = 0
     end: int | None = None
@@ -185,7 +184,7 @@ def walk_log(files: Sequence[StoreFile], open_file: OpenFile, start: int = 0) ->
                     reached = line.end_of_records
                 yield line
         if isinstance(line, LogFileEnd) and not line.full and not _begin(rest, open_file):
-            break  # what follows was only created ahead
+            break  # the following files were only created ahead
     yield LogEnd(records, LogOffset(reached if end is None else end), after_damage, damages)
 
 
@@ -199,13 +198,14 @@ def _begin(files: Sequence[StoreFile], open_file: OpenFile) -> bool:
 
 
 def _first_record(region: Region, position: int, base: int) -> int:
-    """Where the walk of a file begins: at a record, or where the file's records end."""
+    """Position where the walk of a file begins: at a record, or at the end of the file's
+    records."""
     if position == 0:
         return 0
     found = next_record(region, position, base)
     if found is not None:
         return found
-    position = 0  # nothing but the end of the file lies behind: only a walk tells where it begins
+    position = 0  # only the file's end follows: only a walk can find its beginning
     while (scanned := scan(region, position, region.size, SCAN_ROWS, False)).status == OK:
         if scanned.position in (position, region.size):
             break
@@ -252,17 +252,18 @@ def _walk_log_file(
 
 
 def _fault_of(record: Record, file: StoreFile) -> str:
-    """What recovery and reads would hold against a record whose lengths agree."""
+    """The fault of a record whose lengths agree, as recovery and reads check it; "" if it has
+    none."""
     if not record.crc_ok:
         return "body crc"
-    # A file of another name does not say where it lay.
+    # The log offset of the bytes of a file with another name is unknown.
     if record.physical_offset != record.log_offset and file.name.isdecimal():
         return f"says it lies at {record.physical_offset}"
     return ""
 
 
 def _why_it_stops(region: Region, position: int) -> str | None:
-    """None for a filler, else what is wrong at a position where a record should start."""
+    """Reason why no record starts at a position; None for a filler."""
     left = region.size - position
     if left < FILLER_SIZE:
         return f"{left} bytes left, not even a filler"
@@ -288,7 +289,8 @@ def _is_end(region: Region, position: int) -> bool:
 
 
 def next_record(region: Region, position: int, base: int) -> int | None:
-    """The first position, `position` or behind it, of a record that says it lies there, or None."""
+    """The first position at or after `position` of a record whose stored log offset agrees with its
+    place; None without such a record."""
     start = position + 4
     while start < region.size - 4:
         length = min(SEARCH_CHUNK, region.size - start)
@@ -318,7 +320,7 @@ def _magics_in(chunk: bytes) -> Iterator[int]:
 
 
 def walk_queue(file: StoreFile, region: Region) -> Iterator[QueueLine]:
-    """The units of one consume queue file up to the first byte that was never written."""
+    """The units of a consume queue file, up to the first byte that was never written."""
 
     def read(position: int) -> ConsumeQueueUnit | str | None:
         log_offset, size, tags_code = get_unit(region, position)
@@ -333,7 +335,7 @@ def walk_queue(file: StoreFile, region: Region) -> Iterator[QueueLine]:
 
 
 def walk_batch_queue(file: StoreFile, region: Region) -> Iterator[QueueLine]:
-    """The units of one batch consume queue file (topics with queue.type=BatchCQ)."""
+    """The units of a batch consume queue file (topics with queue.type=BatchCQ)."""
 
     def read(position: int) -> BatchQueueUnit | str:
         unit = BatchQueueUnit(
@@ -360,9 +362,10 @@ def _walk_units(
     unit_size: int,
     read: Callable[[int], ConsumeQueueUnit | BatchQueueUnit | str | None],
 ) -> Iterator[QueueLine]:
-    """Units of fixed size; `read` returns a unit, None for one to skip, or what is wrong.
+    """Units of fixed size; `read` returns a unit, None for a unit to skip, or a fault.
 
-    A run of wrong units is one damage: a file that is none of ours must not become a flood.
+    A run of wrong units is reported as one damage, so that a file that is not a queue does not
+    flood the output.
     """
     end = region.size - region.size % unit_size
     start, reason, wrong = 0, "", 0
@@ -386,7 +389,7 @@ def _walk_units(
 
 
 def walk_queue_extension(file: StoreFile, region: Region) -> Iterator[QueueLine]:
-    """The units of one extension file; the last line is the end mark where there is one."""
+    """The units of an extension file; the last line is the end mark if the file has one."""
     position = 0
     while position + EXT_HEAD_SIZE <= region.size - EXT_FILE_TAIL:
         size = region.get_i16(position)
@@ -415,14 +418,14 @@ def walk_queue_extension(file: StoreFile, region: Region) -> Iterator[QueueLine]
 def read_index_head(region: Region, slots: int | None = None) -> IndexHead:
     """The header, with the number of slots given, guessed or RocketMQ's default.
 
-    The file does not say how many slots it has. Raises ValueError with one sentence where none
+    The file does not record its number of slots. Raises ValueError with one sentence if no number
     fits (then the caller may ask its user).
     """
     if region.size < HEADER_SIZE:
         raise ValueError(f"{region.size} bytes are too few for the header of an index file")
     slot_count, count = region.get_i32(32), region.get_i32(36)
     if count < 1:
-        # A header of zeros: the file was created and nothing was put, count starts at 1.
+        # A header of zeros: the file was created and has no entries; count starts at 1.
         count = 1
     chosen = slots if slots is not None else _guess_slots(region, slot_count, count)
     if chosen is None:
@@ -484,9 +487,9 @@ def _slot_values(region: Region, first: int, count: int) -> "array.array[int]":
 
 
 def _guess_slots(region: Region, slot_count: int, count: int) -> int | None:
-    """The slot count that the header's own figures confirm, RocketMQ's ratios tried first."""
+    """The slot count that the header's own figures confirm; RocketMQ's ratios are tried first."""
     words = (region.size - HEADER_SIZE) // 4
-    ratios = [words // 21, words // 11, words // 6]  # 4, 2, 1 entries a slot
+    ratios = [words // 21, words // 11, words // 6]  # 4, 2, 1 entries per slot
     candidates = [DEFAULT_SLOTS, *ratios]
     if words <= GUESSED_SLOTS_MAX:
         candidates += range(1, words)
@@ -499,7 +502,7 @@ def _guess_slots(region: Region, slot_count: int, count: int) -> int | None:
 
 
 def _slots_fit(region: Region, slots: int, slot_count: int, count: int) -> bool:
-    """Whether the first entry is in the chain of its slot and the slots in use are as counted."""
+    """Whether the first entry is in the chain of its slot and the number of used slots is right."""
     if count > 1:
         first = HEADER_SIZE + 4 * slots + INDEX_ENTRY_SIZE
         key_hash = region.get_i32(first)

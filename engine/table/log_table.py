@@ -1,32 +1,32 @@
-"""A store as a table: which records it has, and ranges of them that can be decoded apart.
+"""A store as a table: its records, and ranges of them that can be decoded separately.
 
-Owns where a log begins and ends for an analyst, what of it is confirmed, who wrote what, and where
-it may be split. It must never write, lock or repair anything, nor need a store that recovery
-accepts: live, stopped, killed and RocketMQ's own stores are all just files. Called by spark.
+Owns a log's beginning and end for an analyst, its confirmed end, the epochs of its bytes, and the
+places where it may be split. It must never write, lock or repair anything, nor need a store that
+recovery accepts: live, stopped, killed and RocketMQ's own stores are all read as files.
 
-The end. A log ends behind the last record that is whole: its lengths agree, its body has its CRC,
-it says that it lies where it lies. Of our own stores the walk begins at the checkpoint's mark, a
-record's end that is at most some seconds old; of RocketMQ's at the start of the last file that has
-records, and there only the last TAIL_BYTES are checked for more than lengths. The very last record
-of a live store may be half written: one whose texts end in zeros is left out. Where records go on
-shortly behind the end, it is none: that is damage.
+The end. A log ends after the last whole record: its lengths agree, its body has its CRC, and its
+stored log offset is its place. In our own stores the walk begins at the checkpoint's mark, a record
+boundary at most some seconds old; in RocketMQ's stores at the start of the last file with records,
+and there only the last TAIL_BYTES are checked for more than lengths. The last record of a live
+store may be half written: a last record whose texts end in zeros is excluded. If records follow
+shortly after the end, it is not the end but damage.
 
-What is confirmed. A store that is one of several copies (it has an epoch file, its second copy or
-our mark: `boundary.was_replicated`) is read up to the confirmPhyOffset of its checkpoint. Broker
-and engine write that once a second and when they stop (RocketMQ: with each flush of the
-checkpoint), so of a live store it is about a second behind. Ours is always a record's end;
-RocketMQ's may lie inside a record, and then the record's start counts. Any other store is
-confirmed up to its end: with one copy, or default HA, there is nothing more to wait for.
+The confirmed end. A store that is a copy in a group (it has an epoch file, its second copy or our
+mark: `boundary.was_replicated`) is read up to the confirmPhyOffset of its checkpoint. The broker
+writes that offset once a second and at a stop (RocketMQ: with each flush of the checkpoint), so in
+a live store it is about a second old. Ours is always a record boundary; RocketMQ's may lie inside a
+record, and then the record's start counts. Any other store is confirmed up to its end: with a
+single copy, or default HA, no further confirmation will come.
 
-Splits. Every file begins with a record. Inside, a record is looked for from a position on: magic,
-lengths that agree, the body's CRC, its own log offset (64 bits that only a record at this very
-place has), and records that follow it up to the end of what was read. What a body holds can look
-like that only if it was put there on purpose, guessing the log offset; then the record before
-reaches beyond its range, and `log_ranges.decode` reports it.
+Splits. Every file begins with a record. Inside a file, a record is searched from a position on:
+magic, lengths that agree, the body's CRC, its own log offset (64 bits that only a record at this
+very place has), and records that follow it up to the end of the bytes read. Bytes of a body can
+look like that only if a sender put them there on purpose and guessed the log offset; then the
+record before reaches beyond its range, and `ranges.decode` reports it.
 
-Times. Nothing in a log proves that store times ascend: a clock may have been set back, and after a
-failover another machine's counts. So limits by time leave out no file and no range, unless the wish
-says `prune_by_time`: then those whose first and last record are more than PRUNE_SLACK_MS away.
+Times. A log does not prove that store times ascend: a clock may have been set back, and after a
+failover another machine's clock counts. So limits by time exclude no file and no range, unless the
+query has `prune_by_time`: then those whose first and last record are more than PRUNE_SLACK_MS away.
 """
 
 from bisect import bisect_right
@@ -79,35 +79,34 @@ __all__ = [
     "decode",
 ]
 
-RANGE_BYTES = 128 << 20  # of a range: a second of work, and few enough to plan
-PRUNE_SLACK_MS = 600_000  # ten minutes: more than clocks of one group may differ
-SEARCH_BYTES = 1 << 20  # where a record is looked for at first
+RANGE_BYTES = 128 << 20  # size of a range: a second of work, and few enough ranges to plan
+PRUNE_SLACK_MS = 600_000  # ten minutes: more than clocks of a group may differ
+SEARCH_BYTES = 1 << 20  # size of the first search for a record
 _ANY_TIME = (-INT64_MAX, INT64_MAX)
 # A live store removes files one by one, each durably (deleteFileBatchMax: 10 by default), and each
-# may fall between a listing of them and the end of the look.
+# removal may fall between a listing of the files and the end of the examination.
 LISTINGS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
 class LogTable:
-    """What a store had when it was opened. Records appended since are not part of it."""
+    """The content of a store when it was opened. Records appended since are not part of it."""
 
     path: str
     segments: tuple[Segment, ...]
     epochs: Epochs
-    """Empty without an epoch file that can be read."""
+    """The epoch list; empty without a readable epoch file."""
     is_replicated: bool
-    """Whether the store is (or was) one of several copies: then readers stop at `confirmed_end`."""
+    """Whether the store is (or was) a copy in a group: then readers stop at `confirmed_end`."""
     end: LogOffset
-    """Behind the last whole record."""
+    """Log offset after the last whole record."""
     confirmed_end: LogOffset
-    """A record's end: `end` of a store that is no copy of another; else what its checkpoint says is
-    confirmed."""
+    """A record boundary: the confirmed end in the checkpoint of a replicated store, else `end`."""
     opener: LogOpener
     glance: Glance
-    """What readers elsewhere see of a change: see `Glance.is_current`."""
+    """Digest by which readers on other machines notice a change: see `Glance.is_current`."""
     last_store_ms: int
-    """Of the last record."""
+    """Store time of the last record."""
 
     @classmethod
     def open(
@@ -118,12 +117,12 @@ class LogTable:
         damaged: Callable[[Deviation], None] | None = None,
         check_body: bool = False,
     ) -> "LogTable":
-        """Look at a store, a commitlog folder or a single log file.
+        """Open a store, a commitlog folder or a single log file.
 
         Raises StoreError if there is no log, OSError, and DamagedLog, unless `damaged` takes it:
-        for a file that is missing between others, an epoch list that cannot be read, and where
-        records of the last file end before they should (`decode` reports that place again, if its
-        wish has the same `check_body`: a record whose body alone is wrong is damage only then).
+        for a file that is missing between others, an unreadable epoch list, and records of the last
+        file that end early (`decode` reports that place again if its query has the same
+        `check_body`: a record with only its body damaged is damage only then).
         """
         opener = opener or DiskOpener()
         path = path.rstrip("/") or "/"
@@ -152,12 +151,12 @@ class LogTable:
         return self.segments[0].base if self.segments else self.end
 
     def epoch_at(self, log_offset: int) -> int | None:
-        """The epoch that the byte was written in; None if nothing says."""
+        """The epoch in which the byte was written; None if it is unknown."""
         number = self.epochs.at(LogOffset(log_offset))
         return None if number is None else self.epochs.entries[number].epoch
 
     def boundary(self, log_offset: int) -> LogOffset:
-        """A record's start at or shortly behind a log offset, `end` if there is none."""
+        """A record's start at or shortly after a log offset, `end` without such a record."""
         if log_offset <= self.min:
             return self.min
         number = bisect_right(self.segments, log_offset, key=lambda one: one.base) - 1
@@ -181,12 +180,12 @@ class LogTable:
         start: int | None = None,
         end: int | None = None,
     ) -> list[LogRange]:
-        """Ranges of about that size, in order, that together hold every record of the table that
-        the wish rules out neither by log offset nor, if it says so, by time.
+        """Ranges of about `range_bytes`, in order, that together hold every record of the table,
+        except records that the query excludes by log offset or, with `prune_by_time`, by time.
 
-        `start` and `end` are log offsets where a record begins (a stream's own positions, or what
-        `boundary` said): only what lies between them. Raises SegmentGone if the log no longer has
-        `start`, or a file that must be looked into.
+        `start` and `end` are log offsets where a record begins (a stream's own positions, or
+        results of `boundary`): only records between them. Raises SegmentGone if the log no longer
+        has `start`, or a file that must be read.
         """
         assert range_bytes > 0, "a range of no bytes"
         wish = wish or Wish()
@@ -217,7 +216,7 @@ class LogTable:
         return ranges
 
     def _times(self) -> list[tuple[int, int]]:
-        """Store times of each file's first record, and of the next one's that is known. Raises
+        """Store times of each file's first record and of the next known first record. Raises
         SegmentGone."""
         made: list[tuple[int, int]] = []
         until = self.last_store_ms
@@ -236,7 +235,7 @@ class LogTable:
     def _cuts(
         self, segment: Segment, begin: int, stop: int, range_bytes: int
     ) -> list[tuple[int, int]]:
-        """Where one file's bytes between two log offsets are cut: (position, store time)."""
+        """Places where one file's bytes between two log offsets are cut: (position, store time)."""
         position, limit = begin - segment.base, stop - segment.base
         cuts: list[tuple[int, int]] = []
         if limit - position > range_bytes:
@@ -273,7 +272,8 @@ def _is_near(wish: Wish, first_store_ms: int, last_store_ms: int) -> bool:
 def _find_record(
     file: LogBytes, segment: Segment, position: int, limit: int
 ) -> tuple[int, int] | None:
-    """(position, store time) of a record at or behind a position that ends before `limit`."""
+    """(position, store time) of the first record at or after a position that ends before
+    `limit`."""
     length = SEARCH_BYTES
     while position < limit:
         stop = min(position + length, limit)
@@ -287,6 +287,6 @@ def _find_record(
             at = found + 1
         if stop == limit:
             return None
-        # Nothing, or a record that is longer than what was read.
+        # No record, or a record longer than the bytes read.
         length *= 2
     return None

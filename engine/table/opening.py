@@ -1,8 +1,8 @@
-"""What the files of a store say about its log: where it begins and ends, what of it is confirmed.
+"""Examination of a store's files: the log's beginning, end and confirmed end.
 
-Owns the look at names, first records, checkpoint and epoch list that makes a `LogTable`; its rules
-are explained there. It must never write, lock or repair anything, nor read more of the log than it
-needs. Called by log_table.
+Owns the reading of names, first records, checkpoint and epoch list for a `LogTable`, whose
+docstring explains the rules. It must never write, lock or repair anything, nor read more of the log
+than it needs.
 """
 
 import errno
@@ -30,7 +30,7 @@ HEAD_BYTES = 64 << 10  # holds the first record of most files
 _LISTS = (EPOCH_FILE + BACKUP, EPOCH_FILE, EPOCH_FILE + epoch_lines.SUFFIX)
 _TOLD_BY = (checkpoints.FILE_NAME, *_LISTS, MARK_FILE)
 _MAGICS = (kernel.V1, kernel.V2, kernel.BLANK)
-UNKNOWN_MS = -INT64_MAX  # before every time: a file with a damaged beginning is never left out
+UNKNOWN_MS = -INT64_MAX  # before every time: a file with a damaged beginning is never excluded
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,10 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """What a store's files say without a look into the log: names, sizes, checkpoint, epoch lists.
+    """Digest of a store's small files: names, sizes, checkpoint, epoch lists, without reading the
+    log.
 
-    As long as it is the same, nothing that was found out about the log has changed but its end.
+    While it is unchanged, only the log's end may have changed since the examination.
     """
 
     root: str | None
@@ -59,16 +60,16 @@ class Glance:
     digest: bytes
 
     def is_current(self, opener: LogOpener) -> bool:
-        """Whether the store still says the same."""
+        """Whether the store's files still have this digest."""
         try:
             return glance_at(self.root, self.folder, opener) == self
-        except FileNotFoundError:  # between the listing and the reading
+        except FileNotFoundError:  # removed between the listing and the reading
             return False
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
-    """What there is; see LogTable."""
+    """The result of the examination; see LogTable."""
 
     glance: Glance
     segments: tuple[Segment, ...]
@@ -77,7 +78,7 @@ class StoreFacts:
     end: LogOffset
     confirmed_end: LogOffset
     last_store_ms: int
-    """Of the last record; UNKNOWN_MS if there is none."""
+    """Store time of the last record; UNKNOWN_MS if the log is empty."""
 
 
 def look_at(
@@ -86,10 +87,11 @@ def look_at(
     damaged: Callable[[Deviation], None] | None,
     check_body: bool = False,
 ) -> StoreFacts:
-    """Raises StoreError, DamagedLog, OSError; FileNotFoundError if a file went meanwhile."""
+    """Examine a store. Raises StoreError, DamagedLog, OSError; FileNotFoundError if a file was
+    removed meanwhile."""
     root, folder, files = _files(path, opener)
     glance = glance_at(root, folder, opener)
-    # Files behind the last one that has records were made ahead, or never begun.
+    # Files after the last file with records were made ahead, or never begun.
     ahead: list[Segment] = []
     while files and not _has_records(files[-1], opener):
         ahead.append(files.pop())
@@ -116,7 +118,7 @@ def look_at(
     segments = tuple(files)
     confirmed = end
     if is_replicated:
-        known = saved.marks is not None  # ours: a record's end
+        known = saved.marks is not None  # ours: a record boundary
         confirmed = _confirmed(segments, LogOffset(min(saved.confirm_offset, end)), known, opener)
     there = {name for name, _size in opener.list_files(folder)}
     for file in files:
@@ -127,8 +129,8 @@ def look_at(
 
 
 def _must_be_missing(before: Segment, after: Segment, folder: str, opener: LogOpener) -> None:
-    """A folder that changes while it is listed may lack files that are there. Raises
-    FileNotFoundError where that was so: one more look is to follow."""
+    """Check a gap between two files: a folder that changes while it is listed may seem to lack
+    files. Raises FileNotFoundError in that case, so that the caller examines the store again."""
     there = {name for name, _size in opener.list_files(folder)}
     found = [one for one in there if is_file_name(one) and before.base < int(one) < after.base]
     if found or before.path.rpartition("/")[2] not in there:
@@ -136,7 +138,7 @@ def _must_be_missing(before: Segment, after: Segment, folder: str, opener: LogOp
 
 
 def glance_at(root: str | None, folder: str, opener: LogOpener) -> Glance:
-    """See Glance. Raises OSError."""
+    """Make the digest of a store's small files, see Glance. Raises OSError."""
     told = blake2b(repr(opener.list_files(folder)).encode(), digest_size=16)
     for name, size in [] if root is None else opener.list_files(root):
         if name in _TOLD_BY:
@@ -201,7 +203,8 @@ def _root(folder: str) -> str | None:
 
 
 def first_ms_of(segment: Segment, opener: LogOpener) -> int | None:
-    """Store time of a file's first record, None if none begins it. Raises FileNotFoundError."""
+    """Store time of a file's first record, None if no record begins the file. Raises
+    FileNotFoundError."""
     if segment.size == 0:
         return None
     file = opener.open(segment.path)
@@ -218,8 +221,8 @@ def store_ms(region: Region, position: int) -> int:
 
 
 def _first_record(file: LogBytes, base: int | None) -> tuple[int, int | None]:
-    """(where the file's first record says that it lies, its store time), (0, None) if there is none
-    or it does not lie at `base`."""
+    """(stored log offset of the file's first record, its store time); (0, None) if there is no
+    record or its place is not `base`."""
     length = min(HEAD_BYTES, file.size)
     region = file.region(0, length)
     found = kernel.scan(region, 0, length, 1, False)
@@ -237,7 +240,8 @@ def _first_record(file: LogBytes, base: int | None) -> tuple[int, int | None]:
 def _epochs(
     root: str | None, opener: LogOpener, damaged: Callable[[Deviation], None] | None
 ) -> Epochs | None:
-    """The list of a store; None if it has none. Of its second copy only a current one counts."""
+    """The epoch list of a store; None if it has none. The second copy counts only if it is
+    current."""
     texts: list[bytes | None] = []
     for name in _LISTS:
         is_there = root is not None and _has(root, name, opener)
@@ -251,7 +255,7 @@ def _epochs(
 
 
 def _has_records(file: Segment, opener: LogOpener) -> bool:
-    """Whether a record begins a file, or follows near the beginning of one that is damaged."""
+    """Whether a record begins a file, or follows near the beginning of a damaged file."""
     if file.size == 0:
         return False
     if first_ms_of(file, opener) is not None:
@@ -264,10 +268,11 @@ def _has_records(file: Segment, opener: LogOpener) -> bool:
 
 
 def _must_be_blank(file: Segment, opener: LogOpener) -> None:
-    """Queues and timers have files with names like the log's. Raises StoreError for such a one.
+    """Raise StoreError for a file that is not a log's, because files of queues and timers have
+    similar names.
 
-    A log's own file without a record holds zeros, or a first record that is being written: at the
-    second look its magic is there.
+    A log's own file without a record holds zeros, or a first record that is being written: when
+    read a second time, its magic is there.
     """
     if file.size == 0:
         return
@@ -289,7 +294,8 @@ def _end(
     damaged: Callable[[Deviation], None] | None,
     check_body: bool,
 ) -> tuple[LogOffset, int]:
-    """(behind the last whole record of the last file, that record's store time)."""
+    """(position after the last whole record of the last file as a log offset, that record's store
+    time)."""
     first_ms = first_ms_of(file, opener)
     log = opener.open(file.path)
     last_ms, reason = UNKNOWN_MS if first_ms is None else first_ms, ""
@@ -313,7 +319,7 @@ def _end(
                 break
             behind = _behind(log, file.base, end, last_ms)
             if behind is None or _over(log, end, log.size, trusted)[1] > end:
-                # The second: a live store went on while we looked.
+                # The second condition: a live store grew during the examination.
                 end = _without_half(log, file.base, start, end)
                 break
             if check_body or behind != _end_by_lengths(log, file.base, end):
@@ -325,7 +331,8 @@ def _end(
 
 
 def _end_by_lengths(log: LogBytes, base: int, at: int) -> int | None:
-    """Where the record ends that says it lies there, whatever its body is; None if none does."""
+    """Position after the record at `at`, whatever its body is; None if no record with this log
+    offset is there."""
     region = log.region(at, min(at + TAIL_BYTES, log.size))
     found = kernel.scan(region, 0, region.size, 1, False)
     if not found.count or found.rows[0, kernel.PHYSICAL_OFFSET] != base + at:
@@ -334,9 +341,11 @@ def _end_by_lengths(log: LogBytes, base: int, at: int) -> int | None:
 
 
 def _behind(log: LogBytes, base: int, end: int, last_ms: int) -> int | None:
-    """Where records go on shortly behind the end of the records: then that is damage, not the end.
+    """Position of the next record shortly after the end of the records, which proves damage; None
+    without such a record.
 
-    They are stored later than those before: RocketMQ leaves old bytes behind where it cut a log.
+    The record must be stored later than those before: RocketMQ leaves old bytes after the place
+    where it cut a log.
     """
     limit = min(end + TAIL_BYTES, log.size)
     if limit - end < kernel.FILLER_SIZE:
@@ -349,7 +358,7 @@ def _behind(log: LogBytes, base: int, end: int, last_ms: int) -> int | None:
 
 
 def _without_half(log: LogBytes, base: int, start: int, end: int) -> int:
-    """Where the records [start, end) end without a last one that is being written just now."""
+    """End of the records [start, end) without a last record that is being written now."""
     _status, sure = _over(
         log, start, end, lambda r, at: _status_of(walk(r, 0, r.size, base + at, CUT_BYTES))
     )
@@ -364,7 +373,7 @@ def _status_of(found: Walk) -> tuple[int, int]:
 
 
 def _before_end(log: LogBytes) -> int:
-    """Some record's end, between TAIL_BYTES and twice of them before the end of the records."""
+    """Some record's end, between TAIL_BYTES and twice as much before the end of the records."""
     passed = [0, 0]
 
     def note(region: Region, start: int) -> tuple[int, int]:
@@ -380,7 +389,7 @@ def _before_end(log: LogBytes) -> int:
 def _confirmed(
     segments: tuple[Segment, ...], confirm: LogOffset, is_record_end: bool, opener: LogOpener
 ) -> LogOffset:
-    """The last record's end up to confirmOffset."""
+    """The last record boundary up to confirmOffset."""
     number = bisect_right(segments, confirm, key=lambda one: one.base) - 1
     if is_record_end or number < 0 or confirm >= segments[number].end:
         return confirm
@@ -402,9 +411,10 @@ def _over(
     run: Callable[[Region, int], tuple[int, int]],
     step_max: int = INT64_MAX,
 ) -> tuple[int, int]:
-    """Run a walk over the records of [start, end) piece by piece; (why it ended, the position).
+    """Run a walk over the records of [start, end) piece by piece; returns (why it ended, its
+    position).
 
-    `run` is given a piece and its position, and says why and where in the piece it stopped.
+    `run` receives a piece and its position, and returns why and where in the piece it stopped.
     """
     at, step = start, min(log.step, step_max)
     while at < end:
@@ -413,6 +423,6 @@ def _over(
         at += passed
         if status not in (kernel.OK, kernel.SHORT) or (status == kernel.SHORT and stop == end):
             return status, at
-        # A record may be longer than a step, or only say so.
+        # A record may be longer than a step, or damaged so that its length field is.
         step = step if passed else step * 2
     return kernel.OK, at

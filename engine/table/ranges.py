@@ -1,18 +1,18 @@
 """Ranges of a log's records, and their decoding into batches of columns.
 
-Owns what a range says, how its bytes are had and what happens at damage. It must never write, lock
-or repair anything. Called by log_table and, on whatever machine a range was sent to, by spark.
+Owns the content of a range, the access to its bytes and the handling of damage. It must never
+write, lock or repair anything.
 
-A range is sound by itself only at its start: where a file was split, the split was found by looking
-for a record (see log_table). Decoding proves it: records follow each other by their lengths from
-the start of the file on, so if each range's records end exactly where it ends, all starts were
-true, one after the other; if one was not, the record before it reaches beyond its range's end, and
-that is reported as damage.
+The start of a range is proved only by decoding: a split was found by searching for a record (see
+log_table). Records follow each other by their lengths from the start of the file. So if each
+range's records end exactly where the range ends, all starts were right, one after the other; if a
+start was wrong, the record before it reaches beyond its range's end, and that is reported as
+damage.
 
-Everything here may look at a store that is being written. What is decoded lies before the end that
-the table had when it was opened and does not change, but for two cases. Retention removes files: a
-file that was opened stays readable, one that was not is a `SegmentGone`. A replica's log is cut:
-the bytes become zeros, which is reported as damage ("the space is empty").
+All functions may read a store that is being written. The decoded bytes lie before the end that the
+table had when it was opened and do not change, except in two cases. Retention removes files: an
+opened file stays readable, an unopened one raises `SegmentGone`. A replica's log is cut: the bytes
+become zeros, which is reported as damage ("the space is empty").
 """
 
 from collections.abc import Callable, Iterator
@@ -29,12 +29,12 @@ from turbopump.pyx.region import Region
 
 INT64_MAX = (1 << 63) - 1
 BATCH_ROWS = 65_536
-# Of texts and bodies: a batch stays in memory that the allocator gives again without the kernel.
+# Bytes of texts and bodies: a batch stays in memory that the allocator reuses without the kernel.
 BATCH_BYTES = 16 << 20
 
 
 class DamagedLog(StoreError):
-    """Bytes of the log are no records; `damage` says which file, where and why."""
+    """Bytes of the log are not records; `damage` has the file, the place and the reason."""
 
     def __init__(self, damage: Deviation) -> None:
         super().__init__(f"{damage.file} is damaged at byte {damage.position}: {damage.reason}")
@@ -46,11 +46,11 @@ class SegmentGone(StoreError):
 
 
 class LogBytes(Protocol):
-    """One open file of a log."""
+    """An open file of a log."""
 
     size: int
     step: int
-    """Bytes to ask for at once; a mapped file gives all it has for the price of one byte."""
+    """Bytes to request at once; a mapped file returns all its bytes at no extra cost."""
 
     def region(self, start: int, end: int) -> Region:
         """The bytes [start, end) of the file; position 0 of the region is `start`."""
@@ -59,16 +59,16 @@ class LogBytes(Protocol):
 
 
 class LogOpener(Protocol):
-    """Where the files of a store are: a disk, an object store."""
+    """Access to the files of a store on a disk or in an object store."""
 
     def list_files(self, folder: str) -> list[tuple[str, int]]:
-        """Names and sizes of the files in a folder, sorted; empty if there is none."""
+        """Names and sizes of the files in a folder, sorted; empty if the folder does not exist."""
 
     def read(self, path: str) -> bytes:
-        """A small file, whole. Raises FileNotFoundError."""
+        """Read a small file whole. Raises FileNotFoundError."""
 
     def open(self, path: str) -> LogBytes:
-        """Raises FileNotFoundError."""
+        """Open a log file. Raises FileNotFoundError."""
 
 
 class MappedLog:
@@ -83,7 +83,7 @@ class MappedLog:
         return Region(self._mapped.region.view(start, end - start))
 
     def close(self) -> None:
-        """The mapping goes with the last region."""
+        """Close the file; the mapping ends with the last region."""
         self._mapped.close()
 
 
@@ -108,7 +108,7 @@ class DiskOpener:
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """Records [start, end) of a file, to be decoded anywhere: a plain value, it can be pickled."""
+    """Records [start, end) of a file, to be decoded anywhere: a plain value that can be pickled."""
 
     path: str
     base: LogOffset
@@ -116,7 +116,7 @@ class LogRange:
     start: int
     """Position of the first record in the file."""
     end: int
-    """Where a record ends, or the file."""
+    """Position of a record boundary, or the file's end."""
     file_size: int
     confirmed_end: LogOffset
     epochs: tuple[tuple[int, int], ...] = ()
@@ -124,13 +124,14 @@ class LogRange:
 
     @property
     def log_offset(self) -> LogOffset:
-        """Of the first record."""
+        """Log offset of the first record."""
         return LogOffset(self.base + self.start)
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is wanted of the records; a plain value. Store times are inclusive at both ends."""
+    """A query: the wanted columns and records, as a plain value. Store times are inclusive at both
+    ends."""
 
     columns: tuple[str, ...] = COLUMNS
     topics: frozenset[bytes] | None = None
@@ -140,13 +141,14 @@ class Wish:
     min_log_offset: int = 0
     end_log_offset: int = INT64_MAX
     prune_by_time: bool = False
-    """Files and ranges are left out by the times of their first and last records: see log_table."""
+    """Whether files and ranges are excluded by the times of their first and last records: see
+    log_table."""
     check_body: bool = False
     batch_rows: int = BATCH_ROWS
     batch_bytes: int = BATCH_BYTES
 
     def decoder(self, part: LogRange) -> Decoder:
-        """For the records of a range."""
+        """A decoder for the records of a range."""
         return Decoder(
             self.columns,
             topics=self.topics,
@@ -170,10 +172,11 @@ def decode(
     *,
     damaged: Callable[[Deviation], None] | None = None,
 ) -> Iterator[Batch]:
-    """The records of a range that are wanted, batch by batch (none without rows).
+    """The wanted records of a range, batch by batch (no batch is empty).
 
-    Raises DamagedLog behind the rows before it, unless `damaged` takes it: then it goes on with the
-    next record that says that it lies where it lies. Raises SegmentGone if the file is gone.
+    Raises DamagedLog after the rows before it, unless `damaged` takes it: then decoding continues
+    at the next record whose stored log offset agrees with its place. Raises SegmentGone if the file
+    was removed.
     """
     file = open_log(opener or DiskOpener(), part.path)
     try:
@@ -183,7 +186,7 @@ def decode(
 
 
 def open_log(opener: LogOpener, path: str) -> LogBytes:
-    """A file that a table has. Raises SegmentGone."""
+    """Open a file of a table. Raises SegmentGone."""
     try:
         return opener.open(path)
     except FileNotFoundError:
@@ -214,7 +217,7 @@ def _decode(
             elif status == kernel.OK and part.base + at >= wish.end_log_offset:
                 return
         if status == kernel.SHORT and stop < part.end:
-            # A record may be longer than a step, or only say so.
+            # A record may be longer than a step, or damaged so that its length field is.
             step = file.step if at > start else step * 2
             continue
         if status != kernel.OK:
@@ -226,7 +229,7 @@ def _decode(
 
 
 def _fault(part: LogRange, region: Region, batch: Batch, at: int) -> str | None:
-    """What is wrong where records stopped; None for the filler of a full file."""
+    """The fault at the place where records stopped; None for the filler of a full file."""
     if batch.status == kernel.BAD_RECORD:
         return batch.reason
     if batch.status == kernel.SHORT:
@@ -247,7 +250,7 @@ def _report(
 
 
 def _resume(part: LogRange, file: LogBytes, at: int) -> int:
-    """Where records go on behind damage, the range's end if nowhere in it."""
+    """Position of the next record after damage, the range's end if the range has none."""
     region = file.region(at, part.end)
     found = next_record(region, 1, part.base + at)
     return part.end if found is None else at + found

@@ -1,1 +1,1 @@
-"""Timers of a store: RocketMQ's wheel, log and checkpoint of messages that wait for a time."""
+"""Timers of a store: RocketMQ's wheel, log and checkpoint for messages that wait for a time."""

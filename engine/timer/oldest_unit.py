@@ -1,7 +1,6 @@
-"""The oldest message that waits in the timer wheel.
+"""The oldest waiting message of the timer wheel.
 
-Owns a walk over the slots, in steps. It must never change the wheel or the log. Called by
-broker/scheduled/timers.py.
+Owns a walk over the slots, in steps. It must never change the wheel or the log.
 """
 
 from collections.abc import Generator
@@ -12,7 +11,7 @@ from turbopump.engine.types import LogOffset
 
 SLOTS_PER_STEP: Final = 65_536
 LOADED_PER_STEP: Final = 500
-"""Slots with units of one step: each costs some microseconds."""
+"""Slots with units per step: each costs some microseconds."""
 
 
 def oldest_waiting(
@@ -20,7 +19,7 @@ def oldest_waiting(
 ) -> Generator[None, None, LogOffset | None]:
     """Return the log offset of the first message that waits in the ticks [since, until), None if
     there is no such message. Yields after each step. Messages that the commit log no longer has are
-    passed over."""
+    skipped."""
     low = files.first_readable()
     best: int | None = None
     tick, loaded = since, 0

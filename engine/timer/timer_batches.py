@@ -1,8 +1,8 @@
 """Many timers at once: into the wheel, into the order of their times, and to their consumers.
 
-Owns which files of commit log, queue and timer log a native step works on. It must never decide
-whether anything may be delivered, nor do what is more than usual: that is left to the caller, which
-does it message by message. Called by broker/scheduled/timers.py and due_slots.py.
+Owns the choice of the files of commit log, queue and timer log for a native step. It must never
+decide whether messages may be delivered, nor handle an unusual message: the caller handles those
+one by one.
 """
 
 from typing import Final, NamedTuple
@@ -19,7 +19,8 @@ _UNIT_SIZE: Final = 20
 
 
 class TimersDone(NamedTuple):
-    """What one step did: messages, those of each topic with their bytes, those of each tick."""
+    """Result of a step: number of messages, (topic, messages, bytes) of each topic, (tick,
+    messages) of each tick."""
 
     messages: int
     topics: list[tuple[bytes, int, int]]
@@ -30,7 +31,7 @@ NOTHING: Final = TimersDone(0, [], [])
 
 
 class SlotWindow(NamedTuple):
-    """Which slots a message may be put into; see tmr_intake."""
+    """The slots that a message may be put into; see tmr_intake."""
 
     write_ms: int
     window_ms: int
@@ -40,7 +41,7 @@ class SlotWindow(NamedTuple):
 
 
 class TimerBatches:
-    """Of one store and its timers. Loop thread only."""
+    """Native steps over the timers of a store. Loop thread only."""
 
     def __init__(self, ground: TimerGround, files: TimerFiles, precision_ms: int) -> None:
         self._ground, self._files, self._precision_ms = ground, files, precision_ms
@@ -51,7 +52,7 @@ class TimerBatches:
     def take_in(
         self, at: QueueOffset, count: int, window: SlotWindow, heap: DueHeap, heap_room: int
     ) -> TimersDone:
-        """Put messages of the timers' queue into the wheel, from queue offset `at` on."""
+        """Put messages of the timers' queue into the wheel, from queue offset `at`."""
         found = self._ground.lookup.units_of(_TOPIC, 0, at)
         if found is None:
             return NOTHING
@@ -71,7 +72,7 @@ class TimerBatches:
         return taken
 
     def order(self, walk: SlotWalk, done: int, count: int, heap: DueHeap) -> int:
-        """Units of a walk from number `done` on into the heap; how many."""
+        """Move units of a walk, from number `done`, into the heap; returns how many."""
         wheel = self._files.wheel
         _position, log_offset, *_ = walk.entry(done)
         log = self._part(log_offset)
@@ -80,7 +81,7 @@ class TimerBatches:
         return self._steps.order(walk, done, min(count, STEP_MAX), wheel, log, heap)
 
     def opened(self, topic: str, queue_id: int) -> None:
-        """A message that waited was put into this queue: the next ones may be natively."""
+        """Allow native delivery to this queue, after a timer's message was put into it."""
         table = self._ground.queues.table
         slot = table.find(topic.encode(), queue_id)
         if slot >= 0:
@@ -89,8 +90,8 @@ class TimerBatches:
     def deliver(
         self, heap: DueHeap, count: int, now_ms: int, until_ms: int, rare_ticks: tuple[int, ...]
     ) -> TimersDone:
-        """Append up to `count` messages that are due until `until_ms`, none of the slots
-        `rare_ticks`. They can be read as messages of `Store.append`."""
+        """Append up to `count` messages that are due until `until_ms`, except messages of the slots
+        `rare_ticks`. They become readable as messages of `Store.append` do."""
         log = self._part(heap.log_offset)
         if log is None or self._has_crc:
             return NOTHING
@@ -104,7 +105,7 @@ class TimerBatches:
         return taken
 
     def _part(self, log_offset: int) -> LogPart | None:
-        """The file of the commit log that a message lies in, as far as it may be read."""
+        """The file of the commit log that holds a message, up to the end of its readable part."""
         log = self._ground.log
         start = log.segments.start_of(LogOffset(max(log_offset, 0)))
         end = min(self._ground.readable(), start + log.file_size)

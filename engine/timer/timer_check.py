@@ -1,9 +1,9 @@
-"""The timers' checkpoint: what has been delivered, and how far the queue is in the wheel.
+"""The timers' checkpoint: delivered slots, and the part of the queue that is in the wheel.
 
-Owns the file `config/timercheck` and its layout. It must never decide what is safe to say. Called
-by timer_files.py; its bytes are also the answer to GET_TIMER_CHECK_POINT (60).
+Owns the file `config/timercheck` and its layout. It must never decide which progress is safe to
+record. Its bytes are also the response to GET_TIMER_CHECK_POINT (60).
 
-Layout, big endian, one page (RocketMQ: store/timer/TimerCheckpoint); ours lie behind it:
+Layout, big endian, one page (RocketMQ: store/timer/TimerCheckpoint); our fields follow it:
 
     0 lastReadTimeMs    8 lastTimerLogFlushPos    16 lastTimerQueueOffset
     24 masterTimerQueueOffset    32 stateVersion    40 timestamp    48 counter
@@ -12,8 +12,8 @@ Layout, big endian, one page (RocketMQ: store/timer/TimerCheckpoint); ours lie b
     2144 queue offset    2152 number of floors   2156 slot and position of each (16 bytes)
          then CRC-32 of bytes 0-55 and of these
 
-Ours say that the wheel is whole, as after a clean stop. A broker of RocketMQ that used the store
-since has changed the numbers and left ours, so they do not fit any more.
+Our fields mean that the wheel is whole, as after a clean stop. A RocketMQ broker that used the
+store since has changed its numbers and left ours, so ours no longer fit.
 """
 
 import struct
@@ -27,7 +27,7 @@ FILE_NAME: Final = "timercheck"
 SIZE: Final = 4096
 _NUMBERS: Final = struct.Struct(">7q")
 _OLD_SIZE: Final = 32
-"""Of a broker before the version was added."""
+"""Size of the numbers written by a broker before the version was added."""
 _OURS_AT: Final = 2048
 _OURS: Final = struct.Struct(">qqI")
 _STEPPED_AT: Final = 2112
@@ -39,8 +39,8 @@ _MAGIC: Final = 0x5475_7262_6F70_0002
 
 
 class TimerCheckpoint(NamedTuple):
-    """What the file says. A timer whose queue offset is below `master_queue_offset` and whose slot
-    is before `read_ms` was delivered; units before `log_position` are those of the messages before
+    """Content of the file. Timers whose queue offset is below `master_queue_offset` and whose slot
+    is before `read_ms` were delivered; units before `log_position` belong to the messages before
     `queue_offset`."""
 
     read_ms: int = 0
@@ -52,14 +52,14 @@ class TimerCheckpoint(NamedTuple):
     counter: int = 0
 
     def encode(self) -> bytes:
-        """The 56 bytes."""
+        """The 56 bytes of RocketMQ's numbers."""
         return _NUMBERS.pack(*self)
 
 
 def decode(data: bytes | bytearray | memoryview) -> TimerCheckpoint:
-    """From the file's bytes or an answer; ValueError for what is none."""
+    """Parse the file's bytes or a response. Raises ValueError if they are not a checkpoint."""
     if len(data) < _OLD_SIZE:
-        raise ValueError(f"{len(data)} bytes are no checkpoint of timers")
+        raise ValueError(f"{len(data)} bytes are not a checkpoint of timers")
     padded = bytes(data[: _NUMBERS.size]).ljust(_NUMBERS.size, b"\0")
     read_ms, position, queued, master, *version = _NUMBERS.unpack(padded)
     if min(read_ms, position, queued, master, *version) < 0:
@@ -68,8 +68,8 @@ def decode(data: bytes | bytearray | memoryview) -> TimerCheckpoint:
 
 
 def load(files: Files, root: str, precision_ms: int) -> tuple[TimerCheckpoint, bool]:
-    """(the store's checkpoint, whether the wheel is whole); zeros if there is none or it is
-    damaged. Raises OSError."""
+    """(the store's checkpoint, whether the wheel is whole); a checkpoint of zeros if the file is
+    missing or damaged. Raises OSError."""
     path = f"{root}/config/{FILE_NAME}"
     if not files.exists(path):
         return TimerCheckpoint(), False
@@ -82,8 +82,8 @@ def load(files: Files, root: str, precision_ms: int) -> tuple[TimerCheckpoint, b
 
 
 def save(files: Files, root: str, checkpoint: TimerCheckpoint, whole_ms: int = 0) -> None:
-    """Write the page and make it durable; with the precision in `whole_ms` it says that the wheel
-    is whole. Raises OSError."""
+    """Write the page and make it durable; with the precision in `whole_ms`, mark the wheel as
+    whole. Raises OSError."""
     folder = f"{root}/config"
     path = f"{folder}/{FILE_NAME}"
     is_new = not files.exists(path)
@@ -102,9 +102,9 @@ def _mark(checkpoint: TimerCheckpoint, precision_ms: int) -> bytes:
 
 
 class SteppedClock(NamedTuple):
-    """How slots were read at a clean stop while the clock was behind an earlier time: slots before
-    `cursor` were delivered; of slots before `floors[n][0]` units before position `floors[n][1]`,
-    too. All messages before `queue_offset` have their unit before `log_end`."""
+    """Progress at a clean stop while the clock showed less than an earlier time: slots before
+    `cursor` were delivered; in slots before `floors[n][0]`, units before position `floors[n][1]`
+    were delivered, too. All messages before `queue_offset` have their unit before `log_end`."""
 
     cursor: int
     log_end: int
@@ -115,8 +115,8 @@ class SteppedClock(NamedTuple):
 def save_stepped(
     files: Files, root: str, checkpoint: TimerCheckpoint, precision_ms: int, stepped: SteppedClock
 ) -> None:
-    """Write the page with a stepped clock, and make it durable; the checkpoint is the one that
-    counts for a broker of RocketMQ and after a crash. Raises OSError."""
+    """Write the page with a stepped clock, and make it durable; `checkpoint` is the checkpoint for
+    a RocketMQ broker and after a crash. Raises OSError."""
     save(files, root, checkpoint)
     path = f"{root}/config/{FILE_NAME}"
     files.write(path, _stepped(checkpoint, precision_ms, stepped), _STEPPED_AT)
@@ -126,7 +126,7 @@ def save_stepped(
 def load_stepped(
     files: Files, root: str, checkpoint: TimerCheckpoint, precision_ms: int
 ) -> SteppedClock | None:
-    """The stepped clock of the file; None if it has none, or if the checkpoint or the precision was
+    """The stepped clock of the file; None if it has none, or if the checkpoint or the precision
     changed since. Raises OSError."""
     path = f"{root}/config/{FILE_NAME}"
     data = files.read(path)[_STEPPED_AT:] if files.exists(path) else b""

@@ -1,20 +1,21 @@
-"""The timers' files of one store: the wheel, the log, the checkpoint, and how they agree.
+"""The timers' files of a store: the wheel, the log and the checkpoint, kept consistent.
 
-Owns when they are made, what a start makes of what it finds, and what is written in which order. It
-must never know a message's properties, a role or a clock. Called by broker/scheduled/timers.py on
-the loop's thread; disk threads make, sync and remove.
+Owns when they are made, how a start repairs them, and the order of writes. It must never know a
+message's properties, a role or a clock. Loop thread only; disk threads make, sync and remove files.
 
-The wheel and the log are derived from the queue of TIMER_TOPIC: (log position, queue offset) of the
-checkpoint says that the units before the one are those of the messages before the other. What a
+The wheel and the log are derived from the queue of TIMER_TOPIC: (log position, queue offset) in the
+checkpoint means that the units before the position belong to the messages before the offset. A
 crash leaves:
 
-1. Units behind the checkpoint's position: any part of them. They go, but for those of messages
-   before the checkpoint's queue offset, which a RocketMQ broker may have left there; the queue is
-   read again from the last unit that stays.
-2. A wheel of which any pages are old: it is not synced while the broker runs. A start that does not
-   find the mark of a clean stop makes it anew from the log (RocketMQ syncs all of it each second).
-3. Units of messages that the commit log lost: they go, and so they do when the log is cut
-   (`rewind`). Nothing is added until zeros and a checkpoint of before are durable.
+1. Units after the checkpoint's position: any part of them. They are cut, except units of messages
+before the checkpoint's queue offset, which a RocketMQ broker may have left there; the queue is read
+again from the last unit that stays.
+
+2. A wheel in which any pages are old: it is not synced while the broker runs. A start without the
+mark of a clean stop rebuilds it from the log (RocketMQ syncs all of it each second).
+
+3. Units of messages that the commit log lost. They are cut, as when the log is cut (`rewind`). No
+unit is added until zeros and an earlier checkpoint are durable.
 """
 
 import logging
@@ -39,19 +40,20 @@ TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 WHEEL_FILE: Final = "timerwheel"
 LOG_FOLDER: Final = "timerlog"
 SLOTS_TOTAL: Final = 7 * 24 * 3600
-"""Of half a wheel (RocketMQ: TIMER_WHEEL_TTL_DAY)."""
+"""Slots of half a wheel (RocketMQ: TIMER_WHEEL_TTL_DAY)."""
 BLANK_SLOTS: Final = 60
 RETRY_MS: Final = 1_000
-"""From a file that could not be made to the next try."""
+"""Time between attempts to make a file."""
 
 
 class TimerFiles:
-    """See the module. `load` first; nothing is made before the first timer comes."""
+    """The timers' files, see the module. Call `load` first; no file is made before the first
+    timer."""
 
     def __init__(
         self, store: Store, files: Files, disk: Disk, slots: int = 2 * SLOTS_TOTAL
     ) -> None:
-        """Only a wheel of RocketMQ's size can be shared with it; other ones are for tests."""
+        """RocketMQ can share only a wheel of its own size; other sizes are for tests."""
         self.slots = slots
         config = store.config
         self._store, self._files, self._config = store, files, config
@@ -64,18 +66,19 @@ class TimerFiles:
         self._making, self._saving = DiskLane(disk), DiskLane(disk)
         self._retry_ms = 0
         self._is_short = False
-        """Whether the last file could not be made."""
+        """Whether the last attempt to make a file failed."""
         self._rewound: TimerCheckpoint | None = None
         self._void: list[str] = []
         self._has_new_names = False
         self.on_ready: Callable[[], None] = lambda: None
-        """Called when what `ready` asked for was made."""
+        """Called when the files that `ready` required were made."""
         self.checkpoint = TimerCheckpoint()
-        """What the file says."""
+        """Content of the checkpoint file."""
         self.stepped: SteppedClock | None = None
-        """Of the last clean stop, see SteppedClock; the wheel has the units of its time."""
+        """Progress at the last clean stop, see SteppedClock; the wheel has the units of that
+        time."""
         self.queue_offset = QueueOffset(0)
-        """Messages of the queue before this one are in the wheel, or were delivered."""
+        """Queue offset before which messages are in the wheel, or were delivered."""
 
     # Opening
 
@@ -95,7 +98,7 @@ class TimerFiles:
         void = log.load(check.log_position)
         if not log.segments.count:
             if check.log_position:
-                logger.warning("there is no timer log: it is made anew from the queue")
+                logger.warning("the timer log is missing: it is rebuilt from the queue")
                 self.queue_offset = self._store.min_queue_offset(TIMER_TOPIC, 0)
             self._wheel_file = self._open_wheel()
             if self._wheel_file is not None:
@@ -108,7 +111,7 @@ class TimerFiles:
         if end < log.end or void or log.segments.end > log.end:
             void += log.cut(end)
         is_whole = is_whole and end == check.log_position
-        # A power cut takes blocks that were not synced, and RocketMQ's files have holes.
+        # A power cut loses unsynced blocks, and RocketMQ's files have holes.
         log.reserve()
         self._wheel_file = self._open_wheel()
         mapped = self._wheel_file
@@ -117,13 +120,13 @@ class TimerFiles:
             self._wheel = Wheel(mapped.region, self._config.timer_precision_ms)
         else:
             self._rebuild(check)
-        # The mark of a clean stop goes before a byte is changed.
+        # Remove the mark of a clean stop before the first byte is changed.
         timer_check.save(files, root, self._now_true(check))
         self._remove_durably(void)
 
     def _resume(self, check: TimerCheckpoint) -> bool:
-        """Take wheel and log as a clean stop left them while the clock was behind; False if it did
-        not."""
+        """Take wheel and log as a clean stop left them while the clock was set back; False if the
+        last stop was not such a stop."""
         files, root, log = self._files, self._config.root, self._log
         precision_ms = self._config.timer_precision_ms
         stepped = timer_check.load_stepped(files, root, check, precision_ms)
@@ -149,8 +152,8 @@ class TimerFiles:
         return check
 
     def _bound(self, queue_offset: QueueOffset) -> LogOffset:
-        """Where the record of a queue offset lies, or the log ends: units of records from there on
-        are none of the messages before it."""
+        """Log offset of the record of a queue offset, or the log's end: units of later records do
+        not belong to messages before it."""
         store = self._store
         units = []
         if store.min_queue_offset(TIMER_TOPIC, 0) <= queue_offset:
@@ -158,7 +161,7 @@ class TimerFiles:
         return LogOffset(units[0].log_offset) if units else store.max_log_offset
 
     def _rebuild(self, check: TimerCheckpoint) -> None:
-        """A new wheel of the units that wait, and where the queue goes on behind them."""
+        """Rebuild the wheel from the waiting units, and set the queue offset after them."""
         log = self._log
         if self._wheel_file is not None:
             self._remove_wheel()
@@ -171,7 +174,7 @@ class TimerFiles:
             if changed:
                 log.mark_changed(base)
         if is_crowded:
-            logger.warning("slots are shorter now: the timer wheel is made anew from the queue")
+            logger.warning("slots are shorter now: the timer wheel is rebuilt from the queue")
             self._remove_wheel()
             mapped = self._wheel_file = self._make_wheel()
             self._wheel = Wheel(mapped.region, self._config.timer_precision_ms)
@@ -196,8 +199,8 @@ class TimerFiles:
 
     @property
     def roll_slots(self) -> int:
-        """A timer that is due later than this many slots from now waits in two parts or more; what
-        the wheel cannot hold is as much as it can (RocketMQ: TimerMessageStore)."""
+        """Number of slots ahead beyond which a timer waits in two parts or more; at most the number
+        that the wheel can hold (RocketMQ: TimerMessageStore)."""
         most = self.slots // 2 - BLANK_SLOTS
         wanted = self._config.timer_roll_window_slot
         return wanted if 2 <= wanted <= most else max(2, most)
@@ -221,9 +224,9 @@ class TimerFiles:
         return self._made(path, self._wheel_size)
 
     def _made(self, path: str, size: int) -> MappedFile:
-        """A file of zeros that has all its blocks: a store into it cannot fail. Its name is durable
-        with the next checkpoint, and nothing in it counts before: the first timers do not wait for
-        a busy disk."""
+        """Make a file of zeros with all its blocks: a store into it cannot fail. Its name is
+        durable with the next checkpoint, and its content does not count before: so the first timers
+        do not wait for a busy disk."""
         mapped = self._files.create(path, size)
         try:
             mapped.reserve(0, size)
@@ -244,7 +247,7 @@ class TimerFiles:
 
     @property
     def log_end(self) -> int:
-        """Where the next unit goes."""
+        """Position at which the next unit will be written."""
         return self._log.end
 
     @property
@@ -253,7 +256,7 @@ class TimerFiles:
         return self._wheel is not None
 
     def ready(self, steady_ms: int) -> bool:
-        """Whether a unit can be added; where not, what it needs is made by a disk thread."""
+        """Whether a unit can be added; if not, a disk thread begins to make the missing file."""
         log = self._log
         if self._rewound is not None:
             return False
@@ -267,7 +270,8 @@ class TimerFiles:
         return needs is None and self._wheel is not None
 
     def _use_spare(self) -> int | None:
-        """Which file the log needs, once it has the one that was made for it."""
+        """Add the spare file to the log if it fits; returns the start of the file that the log
+        still needs."""
         log, needs = self._log, self._log.needs
         if self._spare is not None:
             start, mapped = self._spare
@@ -290,7 +294,7 @@ class TimerFiles:
             self._files.make_folders(log.segments.folder)
             path = log.segments.path(start)
             if self._files.exists(path):
-                self._files.remove(path)  # of before the log was cut
+                self._files.remove(path)  # left from before the log was cut
             return wheel, self._made(path, log.segments.file_size)
 
         def done(result: tuple[MappedFile | None, MappedFile | None] | OSError) -> None:
@@ -316,7 +320,7 @@ class TimerFiles:
 
     @property
     def is_rewound(self) -> bool:
-        """Whether nothing can be added before `save` has been."""
+        """Whether no unit can be added before the next `save`."""
         return self._rewound is not None
 
     def add(
@@ -328,7 +332,7 @@ class TimerFiles:
         topic_hash: int,
         magic: int,
     ) -> int:
-        """One more unit, where `ready` said so; its position."""
+        """Add a unit, if `ready`; returns its position."""
         assert self._wheel is not None, "no wheel yet"
         position = self._log.end
         region, at, base = self._log.place()
@@ -339,21 +343,21 @@ class TimerFiles:
 
     @property
     def wheel(self) -> Wheel | None:
-        """None as long as there was no timer."""
+        """The wheel; None until the first timer."""
         return self._wheel
 
     def room(self) -> tuple[Wheel, Region, int, int, int]:
-        """Where the next units go, where `ready` said so: the wheel, then see TimerLog.room."""
+        """Place of the next units, if `ready`: the wheel, then the values of TimerLog.room."""
         assert self._wheel is not None, "no wheel yet"
         return self._wheel, *self._log.room()
 
     def took(self, count: int) -> None:
-        """So many units were added there."""
+        """Count units that were added at `room`."""
         self._log.took(count)
 
     def rewind(self, queue_offset: QueueOffset) -> None:
-        """Take the units of the messages from `queue_offset` on back, or those whose records the
-        commit log has no more. Nothing can be added until that is durable. Raises OSError."""
+        """Remove the units of messages from `queue_offset` on, and those whose records the commit
+        log lost. No unit can be added until that is durable. Raises OSError."""
         if self.stepped is not None:
             queue_offset = min(queue_offset, self.checkpoint.queue_offset)
             self.stepped = None
@@ -383,7 +387,7 @@ class TimerFiles:
         return until if self._wheel is None else self._wheel.next_tick(since, until)
 
     def counts(self, since: int, bounds: list[int]) -> list[int]:
-        """How many messages wait in [since, bounds[0]), [bounds[0], bounds[1]) ..."""
+        """Numbers of messages that wait in [since, bounds[0]), [bounds[0], bounds[1]) ..."""
         if self._wheel is None:
             return [0] * len(bounds)
         starts = [since, *bounds]
@@ -391,7 +395,7 @@ class TimerFiles:
         return [max(0, wheel.count(*pair)) for pair in zip(starts, bounds, strict=False)]
 
     def count(self, tick: int) -> int:
-        """How many messages wait in one slot."""
+        """Number of messages that wait in one slot."""
         return 0 if self._wheel is None else self._wheel.slot(tick)[2]
 
     def free_tick(self, tick: int, cursor: int, high: int, floor: int) -> int:
@@ -416,11 +420,12 @@ class TimerFiles:
         return walk
 
     def first_readable(self) -> int:
-        """The position of the first unit whose record the commit log still has."""
+        """Position of the first unit whose record the commit log still has."""
         return self._log.position_before(self._store.min_log_offset)
 
     def oldest_in(self, tick: int, low: int) -> int | None:
-        """The position of the oldest unit of a slot among those at positions from `low` on."""
+        """Position of the oldest unit of a slot at positions from `low` on; None if there is
+        none."""
         assert self._wheel is not None, "no wheel yet"
         first, last, _count = self._wheel.slot(tick)
         if last < low:
@@ -431,20 +436,21 @@ class TimerFiles:
         return walk.entry(0)[0] if len(walk) else None
 
     def log_offset_at(self, position: int) -> LogOffset:
-        """Where the record of a unit lies; where the log begins, if no unit is there."""
+        """Log offset of a unit's record; the log's beginning if no unit is at `position`."""
         unit = self._log.unit(position)
         return self._store.min_log_offset if unit is None else unit.log_offset
 
     def message_at(self, position: int) -> tuple[LogOffset, int] | None:
-        """(log offset of a unit's message, hash of its topic); None if no unit is there."""
+        """(log offset of a unit's message, hash of its topic); None if no unit is at `position`."""
         unit = self._log.unit(position)
         return None if unit is None else (LogOffset(unit.log_offset), unit.topic_hash)
 
     # Saving
 
     def save(self, checkpoint: TimerCheckpoint) -> bool:
-        """Make the log durable up to the checkpoint's position, then the checkpoint; False while
-        another one is on its way, or the log was rewound: that comes first."""
+        """Make the log durable up to the checkpoint's position, then the checkpoint. Returns False
+        while another save is under way, or if the log was rewound: then the rewound checkpoint is
+        saved first."""
         if self._saving.busy:
             return False
         rewound = self._rewound
@@ -478,14 +484,14 @@ class TimerFiles:
         return rewound is None
 
     def expire(self) -> None:
-        """A file of the log whose messages are all gone is removed with the next checkpoint."""
+        """Remove a log file whose messages have all expired, with the next checkpoint."""
         path = self._log.expire(self._store.min_log_offset)
         if path is not None:
             self._void.append(path)
 
     def close(self, checkpoint: TimerCheckpoint, stepped: SteppedClock | None = None) -> None:
-        """All durable, with the mark of a clean stop; the store is closed, and the disk waited for.
-        `stepped` if the clock is behind an earlier time. Raises OSError."""
+        """Make all data durable, with the mark of a clean stop, and wait for the disk. The store
+        must be closed. `stepped` if the clock shows less than an earlier time. Raises OSError."""
         self._making.finish()
         self._saving.finish()
         wheel, spare = self._wheel_file, self._spare

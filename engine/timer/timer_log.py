@@ -1,10 +1,10 @@
-"""The timer log: one unit for each message that waits, in the order of their queue.
+"""The timer log: one unit for each waiting message, in the order of their queue.
 
-Owns the row of files, their fillers and where the units end. It must never know what a unit waits
-for, nor make a file while it runs: it says which one is needed. Called by timer_files.py.
+Owns the row of files, their fillers and the end of the units. It must never know a unit's message,
+nor make a file while it runs: it reports the file it needs.
 
-Units are 52 bytes (csrc/timer.h) and lie in one file each. Their log offsets ascend, for they are
-added in the order of the queue that they are of.
+Units are 52 bytes (csrc/timer.h); none reaches across files. Their log offsets ascend, because they
+are added in the order of the timers' queue.
 """
 
 from collections.abc import Iterator
@@ -19,11 +19,11 @@ from turbopump.pyx.region import Region
 _NEEDED = kernel.UNIT_SIZE + kernel.FILLER_SIZE
 MIN_FILE_SIZE = _NEEDED
 _MAPPED_MAX = 1_024
-"""Files that are mapped at once: 100 GiB of units where files have their usual size."""
+"""Maximum number of mapped files: 100 GiB of units in files of the usual size."""
 
 
 class TimerUnit(NamedTuple):
-    """One unit, see csrc/timer.h."""
+    """A unit of the timer log, see csrc/timer.h."""
 
     prev_position: int
     magic: int
@@ -35,23 +35,23 @@ class TimerUnit(NamedTuple):
 
 
 class TimerLog:
-    """See the module. Positions are bytes of the whole row of files."""
+    """The timer log, see the module. Positions are bytes of the whole row of files."""
 
     def __init__(self, files: Files, folder: str, file_size: int) -> None:
         self._files = files
         self.segments = Segments(MappingPool(files, _MAPPED_MAX), folder, file_size)
         self.end = 0
-        """Where the next unit goes, perhaps into a file that is not there yet."""
+        """Position of the next unit, perhaps in a file that does not exist yet."""
         self._dirty: set[int] = set()
 
     def load(self, flushed: int) -> list[str]:
-        """Find the files and the end of the units: all before `flushed` was durable once. Returns
-        files behind a hole, which are none of the log, for the caller to remove. Raises StoreError,
-        OSError."""
+        """Find the files and the end of the units; all before `flushed` was durable once. Returns
+        files after a hole, which are not part of the log; the caller removes them. Raises
+        StoreError, OSError."""
         lost = self.segments.load()
         starts = self.segments.starts()
         self.end = self.segments.end
-        # A file back, as RocketMQ does: who wrote the number may have died meanwhile.
+        # One file back, as RocketMQ does: the broker that wrote the number may have died meanwhile.
         first = self.segments.start_of(flushed) - self.segments.file_size
         for start in starts:
             if start < first and start != self.segments.last:
@@ -63,12 +63,12 @@ class TimerLog:
         return [self.segments.path(start) for start in lost]
 
     def _room_behind(self, position: int) -> bool:
-        """Whether another unit would have had room there in its file."""
+        """Whether another unit would have had room at `position` in its file."""
         return self.segments.file_size - position >= _NEEDED
 
     @property
     def needs(self) -> int | None:
-        """Where a file has to begin before a unit can be added; None if there is room."""
+        """First byte of the file that must be added before the next unit; None if there is room."""
         segments = self.segments
         if segments.count and segments.holds(self.end) and self._room_behind(self._inside()):
             return None
@@ -76,14 +76,14 @@ class TimerLog:
 
     @property
     def is_nearly_full(self) -> bool:
-        """Whether the next file should be made by now."""
+        """Whether the next file should be made now."""
         return self.segments.end - self.end < self.segments.file_size // 4
 
     def _inside(self) -> int:
         return self.end % self.segments.file_size
 
     def adopt(self, mapped: MappedFile, start: int) -> None:
-        """The file that `needs` named."""
+        """Add the file that `needs` named."""
         segments = self.segments
         if segments.count and segments.holds(self.end):
             last = segments.last
@@ -93,7 +93,8 @@ class TimerLog:
         self.end = start
 
     def place(self) -> tuple[Region, int, int]:
-        """(region, position in it, where it begins) for the next unit, which is to be written."""
+        """(region, position in it, first byte of its file) for the next unit, which the caller must
+        write."""
         start = self.segments.last
         position = self.end - start
         self.end += kernel.UNIT_SIZE
@@ -101,21 +102,21 @@ class TimerLog:
         return self.segments.region(start), position, start
 
     def room(self) -> tuple[Region, int, int, int]:
-        """(region, position in it, where it begins, units) for the next ones: for how many there is
-        room in their file; they are to be written, and `took` is to follow."""
+        """(region, position in it, first byte of its file, number of units with room) for the next
+        units. The caller must write them and call `took`."""
         start = self.segments.last
         position = self.end - start
         units = (self.segments.file_size - kernel.FILLER_SIZE - position) // kernel.UNIT_SIZE
         return self.segments.region(start), position, start, units
 
     def took(self, count: int) -> None:
-        """So many units were written there."""
+        """Count the units that were written at `room`."""
         if count:
             self.end += count * kernel.UNIT_SIZE
             self._dirty.add(self.segments.last)
 
     def unit(self, position: int) -> TimerUnit | None:
-        """The unit there; None where none is."""
+        """The unit at a position, or None."""
         if not self.segments.holds(position):
             return None
         start = self.segments.start_of(position)
@@ -133,7 +134,7 @@ class TimerLog:
                 yield segments.region(base), max(start - base, 0), stop - base, base
 
     def position_before(self, log_offset: LogOffset) -> int:
-        """Where the units end that are of records before a log offset."""
+        """End of the units of records before a log offset."""
         per_file = (self.segments.file_size - kernel.FILLER_SIZE) // kernel.UNIT_SIZE
         low, high = 0, sum(
             (stop - start) // kernel.UNIT_SIZE if stop < self.segments.file_size else per_file
@@ -155,7 +156,7 @@ class TimerLog:
 
     @property
     def last_unit(self) -> TimerUnit | None:
-        """The one before the end."""
+        """The last unit; None if the log is empty."""
         start = self.segments.start_of(self.end)
         if self.end == start or not self.segments.holds(self.end):
             start = self.segments.start_of(max(0, self.end - 1))
@@ -166,8 +167,8 @@ class TimerLog:
         return self.unit(self.end - kernel.UNIT_SIZE)
 
     def cut(self, position: int) -> list[str]:
-        """Forget the units from `position` on: zeros are in their place. Returns files that are
-        void now, for the caller to remove; what was changed is dirty. Raises OSError."""
+        """Zero the units from `position` on. Returns void files for the caller to remove; changed
+        files are dirty. Raises OSError."""
         segments, paths = self.segments, []
         while segments.count and segments.last >= position and segments.last > segments.first:
             self._dirty.discard(segments.last)
@@ -179,30 +180,31 @@ class TimerLog:
         return paths
 
     def reserve(self) -> None:
-        """Give the last file all its blocks: a store into it cannot fail then. Raises OSError."""
+        """Give the last file all its blocks, so that a store into it cannot fail. Raises
+        OSError."""
         if self.segments.count:
             mapped = self.segments.mapped(self.segments.last)
             mapped.reserve(0, mapped.size)
             self._dirty.add(self.segments.last)
 
     def take_dirty(self) -> list[str]:
-        """Paths of the files that were written since the last time."""
+        """Paths of the files written since the last call."""
         paths = [self.segments.path(start) for start in sorted(self._dirty)]
         self._dirty.clear()
         return paths
 
     def mark_changed(self, start: int) -> None:
-        """The file that begins at `start` has to be synced."""
+        """Mark the file that begins at `start` as dirty."""
         self._dirty.add(start)
 
     def mark_dirty(self, paths: list[str]) -> None:
-        """They could not be synced."""
+        """Mark files dirty again after a failed sync."""
         known = {self.segments.path(start): start for start in self.segments.starts()}
         self._dirty.update(known[path] for path in paths if path in known)
 
     def expire(self, log_min: LogOffset) -> str | None:
-        """The path of the first file, if all its units are of records that are gone: for the caller
-        to remove. The last file stays."""
+        """Path of the first file, if all its units are of removed records; the caller removes it.
+        The last file stays."""
         segments = self.segments
         if segments.count < 2:
             return None
@@ -213,5 +215,5 @@ class TimerLog:
         return segments.forget_first()
 
     def close(self) -> None:
-        """Unmap all."""
+        """Unmap all files of the log."""
         self.segments.pool.close()

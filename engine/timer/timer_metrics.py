@@ -1,8 +1,8 @@
-"""How many timers of each topic wait, and how many went in and came out.
+"""Numbers of timers per topic: waiting, added and delivered.
 
-Owns the counts and the text of `config/timermetrics`, which is also the answer to
-GET_TIMER_METRICS (61). It must never count what the wheel says: RocketMQ counts what goes in and
-out, and so does this. Called by broker/scheduled/timers.py.
+Owns the counts and the text of `config/timermetrics`, which is also the response to
+GET_TIMER_METRICS (61). It must never take counts from the wheel: like RocketMQ, it counts the
+timers that enter and leave.
 """
 
 from itertools import islice
@@ -13,36 +13,36 @@ from turbopump.pyx.index import java_hash
 
 FILE_NAME: Final = "timermetrics"
 MAX_TOPICS: Final = 10_000
-"""More are not counted: an answer is made in some milliseconds."""
+"""Maximum number of counted topics, so that a response is made in some milliseconds."""
 _COUNT, _TIME, _TABLE = "count", "timeStamp", "timingCount"
 
 
 class TimerTotals:
-    """Timers of each topic that went one way since the start."""
+    """Number of timers of each topic that entered, or left, since the start."""
 
     def __init__(self) -> None:
         self.total = 0
-        """Also of those whose topic is not known, or beyond MAX_TOPICS."""
+        """Number of all timers, including timers of unknown topics and beyond MAX_TOPICS."""
         self.topics: dict[str, int] = {}
 
     def add(self, topic: str | None, count: int) -> None:
-        """That many more."""
+        """Count `count` timers more."""
         self.total += count
         if topic is not None and (topic in self.topics or len(self.topics) < MAX_TOPICS):
             self.topics[topic] = self.topics.get(topic, 0) + count
 
 
 class TimerMetrics:
-    """Topic to the number of timers that wait, and when that changed last."""
+    """Number of waiting timers of each topic, and the time of its last change."""
 
     def __init__(self) -> None:
         self._topics: dict[str, tuple[int, int]] = {}
         self.changes = 0
-        """Counts what was added and taken."""
+        """Number of changes to the counts."""
         self._hashes: dict[int, str] = {}
 
     def add(self, topic: str, by: int, now_ms: int) -> None:
-        """That many more; a recall counts as one less until it has found its message."""
+        """Change a topic's count by `by`; a recall counts as -1 before it has found its message."""
         known = self._topics.get(topic)
         if known is None and len(self._topics) >= MAX_TOPICS:
             return
@@ -50,28 +50,28 @@ class TimerMetrics:
         self.changes += 1
 
     def topic_of(self, topic_hash: int) -> str | None:
-        """The topic with this Java hash code, as units of the wheel have it; None if there is no
-        such topic."""
+        """The topic with this Java hash code, as in units of the wheel; None if there is no such
+        topic."""
         if topic_hash not in self._hashes:
             self._hashes = {java_hash(topic.encode()): topic for topic in self._topics}
         return self._hashes.get(topic_hash)
 
     def get(self, topic: str) -> int:
-        """How many wait of a topic."""
+        """Number of waiting timers of a topic."""
         known = self._topics.get(topic)
         return max(0, known[0]) if known else 0
 
     def waiting(self) -> dict[str, int]:
-        """Topic to how many wait; topics with none are left out."""
+        """Topic to number of waiting timers; topics without timers are left out."""
         return {topic: count for topic, (count, _time) in self._topics.items() if count > 0}
 
     @property
     def total(self) -> int:
-        """How many wait."""
+        """Number of all waiting timers."""
         return sum(max(0, count) for count, _time in self._topics.values())
 
     def forget(self, topic: str) -> None:
-        """The topic was deleted."""
+        """Drop a deleted topic."""
         self._topics.pop(topic, None)
 
     def to_json(self) -> dict[str, Any]:
@@ -84,7 +84,8 @@ class TimerMetrics:
         }
 
     def take(self, value: Any) -> None:
-        """Have what the file or an answer says. Raises StoreError, with nothing changed."""
+        """Take the content of the file or a response. Raises StoreError, and then the table is
+        unchanged."""
         table = value.get(_TABLE) if isinstance(value, dict) else None
         if table is None:
             table = {}
@@ -95,7 +96,7 @@ class TimerMetrics:
             members = one if isinstance(one, dict) else {}
             count, time_ms = members.get(_COUNT), members.get(_TIME, 0)
             if type(count) is not int or type(time_ms) is not int or abs(count) > 1 << 62:
-                raise StoreError(f"the timers of topic {topic[:80]!r} are no number")
+                raise StoreError(f"the timers of topic {topic[:80]!r} are not a number")
             found[topic] = count, time_ms
         self._topics = found
         self.changes += 1

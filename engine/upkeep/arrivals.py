@@ -1,7 +1,7 @@
-"""The callbacks that are called when queues have grown.
+"""Callbacks for queues that have grown.
 
-Owns the callbacks. It must never report what readers may not see yet: it asks the
-dispatcher. Called by the store.
+Owns the list of callbacks. It must never report units that readers may not see yet: it takes them
+from the dispatcher.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Arrival = Callable[[str, int, QueueOffset], None]
 
 
 class Arrivals:
-    """Queues that got units since the last time, and what waits for them."""
+    """Reports queues with new units to the registered callbacks."""
 
     def __init__(self, parts: StoreParts, statistics: StoreStatistics) -> None:
         self._parts = parts
@@ -22,11 +22,11 @@ class Arrivals:
         self._callbacks: list[Arrival] = []
 
     def add(self, callback: Arrival) -> None:
-        """Call back with (topic, queue id, new max queue offset)."""
+        """Register a callback, which receives (topic, queue id, new max queue offset)."""
         self._callbacks.append(callback)
 
     def tell(self) -> None:
-        """Tell of what was dispatched."""
+        """Report the queues that dispatch has grown since the last call."""
         parts, queues = self._parts, self._parts.queues
         if self._statistics.lane is not None:
             self._statistics.lane.arrivals_taken()

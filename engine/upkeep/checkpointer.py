@@ -1,8 +1,8 @@
-"""Making queues and index durable, and the checkpoint behind them.
+"""Making queues and index durable, then writing the checkpoint that records it.
 
-Owns when a round of syncs is due and what the checkpoint says; what is dirty is in rounds.py. It
-must never write a checkpoint before the data it speaks of is synced, and never sync on the loop
-thread while the store runs. Called by the store (tick, close) and by recovery (progress).
+Owns when a round of syncs is due and the content of the checkpoint; rounds.py knows the dirty
+files. It must never write a checkpoint before the data that it covers is synced, and never sync on
+the loop thread while the store runs.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from turbopump.engine.upkeep.rounds import DirtyFiles, SyncRound
 
 logger = logging.getLogger(__name__)
 
-# After a crash this much of the log is dispatched again at most, beyond one thorough interval's
-# worth: a fraction of a second.
+# After a crash at most this part of the log is dispatched again, beyond the bytes of a thorough
+# interval: a fraction of a second.
 ROUND_BYTES = 256 << 20
 
 Done = Callable[[OSError | None], None]
 
 
 class Checkpointer:
-    """At most one round is under way."""
+    """Writes the checkpoint of a store; at most one round is under way."""
 
     def __init__(self, parts: QueueParts, disk: Disk, dispatcher: LogDispatcher) -> None:
         self.checkpoint = Checkpoint()
-        """What is on the disk, or on its way there."""
+        """The checkpoint on the disk, or on its way there."""
         self.durable_end = LogOffset(0)
-        """Queue units of records before this are durable, and the checkpoint on the disk says so.
-        """
+        """Log offset before which queue units are durable, according to the checkpoint on the
+        disk."""
         self.durable_log_min = LogOffset(0)
-        """The checkpoint on the disk has the log begin there, and counts on nothing before it."""
+        """Beginning of the log in the checkpoint on the disk, which relies on no byte before it."""
         self.failed: OSError | None = None
         self.confirm: LogOffset | None = None
-        """Of a replicated store: confirmOffset, to be written down."""
+        """confirmOffset to be written, if the store is replicated."""
         self.dirty = DirtyFiles(parts, dispatcher)
-        """The queues that got units, and how many there are in all."""
+        """Queues with new units, and the number of units of all queues."""
         self._files, self._config = parts.files, parts.config
         self._log, self._index = parts.log, parts.index
         self._dispatcher = dispatcher
@@ -62,18 +62,18 @@ class Checkpointer:
         self._ready: list[Callable[[], None]] = []
 
     def load(self, saved: Checkpoint) -> None:
-        """Go on from the checkpoint the store is opened with."""
+        """Continue from the checkpoint with which the store is opened."""
         self.checkpoint = saved
         if saved.marks is not None:
             self.durable_end, self.durable_log_min = saved.marks.queues, saved.marks.log_min
 
     def start(self, steady_ms: int) -> None:
-        """The store is open: the first thorough round comes one interval from now."""
+        """Open the store: the first thorough round is due one interval from now."""
         self._last_thorough_ms = steady_ms
 
     def tick(self, steady_ms: int, log_timestamp_ms: int) -> None:
-        """Each second the log's position and full index files; queues in the thorough rhythm, or
-        when a recovery would have much to dispatch."""
+        """Each second save the log's position and full index files; save queues in the thorough
+        interval, or earlier if a recovery would have much to dispatch."""
         passed_ms, self._ticked_ms = steady_ms - self._ticked_ms, steady_ms
         if self._lane.busy and self.failed is None:
             late = self._watch.passed(passed_ms)
@@ -87,7 +87,7 @@ class Checkpointer:
             return
         thorough_ms = self._config.flush_consume_queue_thorough_interval_ms
         index_waits = self._index is not None and bool(self._index.rolled)
-        # A round is noted before the next one begins: what made it due is due until then.
+        # A round is noted before the next one begins: until then its reasons still hold.
         if self._waiting is None and (
             steady_ms - self._last_thorough_ms >= thorough_ms
             or self._requested
@@ -101,17 +101,17 @@ class Checkpointer:
             self._lane.submit(*self._save(log_timestamp_ms))
 
     def request(self) -> None:
-        """Have the next tick do a thorough round."""
+        """Let the next tick begin a thorough round."""
         self._requested = True
 
     def finish(self, log_timestamp_ms: int = 0, *, last: bool = False) -> None:
-        """Make all durable now and save the checkpoint; the log must be flushed already. With
-        `last` the index file that is written counts as done. Raises OSError."""
+        """Make all data durable now and save the checkpoint; the log must be flushed already. With
+        `last` the current index file counts as finished. Raises OSError."""
         self._lane.finish()
         at_once(self.finishing(log_timestamp_ms, last=last))
 
     def finishing(self, log_timestamp_ms: int = 0, *, last: bool = False) -> Steps:
-        """As `finish`, in steps; no round may be under way, nor begin."""
+        """Steps of `finish`; no round may be under way or begin."""
         assert not self._lane.busy, "a round is under way"
         if last and self._index is not None:
             self._index.finish()
@@ -129,9 +129,9 @@ class Checkpointer:
             raise self.failed
 
     def lower(self, index_files: int, cuts_queues: bool) -> None:
-        """Before the first byte is changed: of the index files that are kept the last one will be
-        written, and does not count as durable any more; nor, in RocketMQ's numbers, do the queues
-        where units are to be cut and written again. Raises OSError."""
+        """Lower the checkpoint before the first byte is changed: the last kept index file will be
+        written again and no longer counts as durable; nor do, in RocketMQ's numbers, queues whose
+        units are to be cut and written again. Raises OSError."""
         changed = old = self.checkpoint
         if self._index is not None:
             closed = max(0, index_files - 1)
@@ -149,8 +149,8 @@ class Checkpointer:
             checkpoints.save(self._files, self._config.root, changed)
 
     def hold(self, ready: Callable[[], None]) -> None:
-        """Begin no round before `release`, which is to follow once for each call; `ready` is called
-        when none is under way, nor the store reserved."""
+        """Begin no round before `release`, which must follow each call. `ready` is called when no
+        round is under way and the store is not reserved."""
         self._held += 1
         if self._lane.busy or self._reserved:
             self._ready.append(ready)
@@ -158,34 +158,35 @@ class Checkpointer:
             ready()
 
     def release(self) -> None:
-        """Queues were deleted: count anew."""
+        """End a `hold` after queues were deleted, and count queues in a new round."""
         self._held -= 1
         self._requested = True
 
     @property
     def held(self) -> bool:
-        """Whether something holds it that has begun."""
+        """Whether a holder has begun its work."""
         return self._held > (len(self._ready) if self._reserved else 0)
 
     @property
     def is_free(self) -> bool:
-        """Whether a cut that reserved it may begin."""
+        """Whether a cut that reserved the checkpointer may begin."""
         return not self._lane.busy and not self.held
 
     def reserve(self, reserved: bool) -> None:
-        """For a cut of the log: begin no round, and nothing that asks to `hold` it, until it is
-        given back."""
+        """Begin no round for a cut of the log, and call no `ready` of `hold`, until
+        `reserve(False)`."""
         self._reserved = reserved
         if not reserved and not self._lane.busy:
             self._ended()
 
     def uncount(self) -> None:
-        """Before queues are deleted: a recovery must not miss them. Raises OSError."""
+        """Record before queues are deleted that their number is unknown: a recovery must not miss
+        them. Raises OSError."""
         self._lane.finish()
         self.uncounting()()
 
     def uncounting(self) -> Callable[[], None]:
-        """As `uncount`, while no round is under way; what it gives is to be done on any thread."""
+        """Work of `uncount`, for any thread; no round may be under way."""
         if self._waiting is not None:
             self._waiting = self._waiting._replace(queue_count=-1)
         marks = self.checkpoint.marks
@@ -195,9 +196,8 @@ class Checkpointer:
         return lambda: checkpoints.save(self._files, self._config.root, new)
 
     def doubt_queues(self, start: LogOffset) -> None:
-        """Before queues are compared with the log from `start` on: a recovery that does not come to
-        the end of it leaves units that are not durable, and the next one must not count on them.
-        Raises OSError."""
+        """Before queues are compared with the log from `start` on: do not count later units as
+        durable, because an interrupted recovery leaves units that are not. Raises OSError."""
         marks = self.checkpoint.marks
         if marks is not None and marks.queues > start:
             marks = marks._replace(queues=start, queue_count=-1)
@@ -208,8 +208,8 @@ class Checkpointer:
             checkpoints.save(self._files, self._config.root, self.checkpoint)
 
     def cutting(self, log_end: LogOffset, log_timestamp_ms: int) -> Work:
-        """Before the log is cut at `log_end`: have the checkpoint say nothing of what is behind, in
-        RocketMQ's numbers too; what is given writes it. All that was dispatched is durable (see
+        """Before the log is cut at `log_end`: lower the checkpoint to the cut, in RocketMQ's
+        numbers, too; the returned work writes it. All dispatched units must be durable (see
         `finish`)."""
         self._waiting = None
         if self.confirm is not None:
@@ -250,7 +250,7 @@ class Checkpointer:
         return partial(checkpoints.save, self._files, self._config.root, self.checkpoint)
 
     def restart(self) -> None:
-        """All that the checkpoint speaks of is gone, the file too. What was dirty is forgotten."""
+        """Forget checkpoint and dirty queues, because all files are removed, the checkpoint too."""
         self._lane.finish()
         self._waiting = None
         self.dirty.clear()
@@ -260,11 +260,11 @@ class Checkpointer:
             self.confirm = LogOffset(0)
 
     def wait(self) -> None:
-        """Block until the round that is under way, if any, is over."""
+        """Block until no round is under way."""
         self._lane.finish()
 
     def _is_news(self) -> bool:
-        """Whether the checkpoint can say more than what is on the disk."""
+        """Whether a new checkpoint would cover more than the checkpoint on the disk."""
         if self._waiting is not None and self._waiting.queues <= self._log.flushed:
             return True
         if self.confirm is not None and self.confirm != self.checkpoint.confirm_offset:
@@ -273,18 +273,18 @@ class Checkpointer:
         return marks is not None and marks.log < self._log.mark(self._dispatcher.position)
 
     def _begin(self, last: bool = False) -> tuple[Work, Done]:
-        """A round: (what makes it durable, what takes how that went)."""
+        """Begin a round: (work that makes it durable, callback for the result)."""
         plan = self.dirty.plan(last)
         files = self._files
 
         def work() -> None:
-            # Files of a topic that is deleted meanwhile, or that expire, are passed over.
+            # Files that expire or belong to a topic deleted meanwhile are skipped.
             files.sync_all(plan.paths, list(plan.folders), self._watch.returned)
 
         def done(result: OSError | None) -> None:
             if result is not None:
                 self._fail(result)
-            elif self.failed is None:  # else it took too long, and nothing is made of it
+            elif self.failed is None:  # else the round took too long, and its result is ignored
                 self._note(plan)
             self._ended()
 
@@ -292,7 +292,7 @@ class Checkpointer:
         return work, done
 
     def _note(self, plan: SyncRound) -> None:
-        """The round is durable: remember how far, for the checkpoint that follows."""
+        """Remember how far the finished round is durable, for the checkpoint that follows."""
         for queue, offset in plan.reached:
             queue.flushed_offset = offset
         for batch, end in plan.batches_reached:
@@ -306,7 +306,7 @@ class Checkpointer:
         )
 
     def _save(self, log_timestamp_ms: int) -> tuple[Work, Done]:
-        """Write the checkpoint, as `_begin`: queues and log are durable up to what it says."""
+        """Write the checkpoint, as `_begin`: queues and log are durable up to its offsets."""
         waiting, old = self._waiting, self.checkpoint
         if waiting is None or waiting.queues > self._log.flushed:
             waiting = old.marks

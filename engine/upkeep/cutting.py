@@ -1,12 +1,14 @@
-"""A replica's log is cut, or begins anew, while its loop goes on: by steps that disk threads do.
+"""Cutting or restarting a replica's log while its loop runs, in steps on disk threads.
 
-Owns when such steps begin, what rests meanwhile, when a piece of them counts as failed, and what
-follows the log's own (truncation.py, restart.py): its epochs, the counts of its queues. It must
-never take bytes. Called by `replicated`, whose other durable steps wait until these are over.
+Owns when such steps begin, which other work rests meanwhile, when a step counts as failed, and the
+work after the log's own steps (truncation.py, restart.py): epochs and queue counts. It must never
+take bytes. Other durable steps of `replicated` wait until the steps end.
 
-Nothing else may be at work on the files: no sync of the log, no round of the checkpointer, no
-removal, no file made ahead, no change of the epoch list. What is under way is waited for, and none
-of it begins until the steps are over; of a deletion of a topic what was begun is done before.
+No other work may touch the files meanwhile: no sync of the log, no round of the checkpointer, no
+removal, no next file, no change of the epoch list. Work under way is waited for, and no new work
+begins until the steps end; a begun deletion of a topic is finished first.
+
+    idle --cut, restart, begin--> waiting --other work ended--> running --last step--> idle
 """
 
 from collections.abc import Callable
@@ -26,11 +28,11 @@ from turbopump.engine.upkeep.retention import Retention
 
 T = TypeVar("T")
 Ended = OSError | StoreError | None
-"""How it went."""
+"""Result of the steps: None, or the error."""
 
 
 class Cutting:
-    """Of one store, one at a time. Loop thread only."""
+    """The cuts of a store, one at a time. Loop thread only."""
 
     def __init__(
         self,
@@ -44,16 +46,16 @@ class Cutting:
         self._kept, self._counts = kept, counts
         self._told: Later[Ended] | None = None
         self._steps: Steps | None = None
-        """Those that have not begun yet."""
+        """Steps that have not begun yet."""
         self._size = 0
 
     @property
     def busy(self) -> bool:
-        """Whether steps are under way, or wait to be."""
+        """Whether steps are under way or waiting."""
         return self._told is not None
 
     def cut(self, log_end: LogOffset, now_ms: int, was_cut: Callable[[], None]) -> Later[Ended]:
-        """Cut the log at the start of a record, then its epochs; `was_cut` is called then."""
+        """Cut the log at the start of a record, then its epochs; then call `was_cut`."""
 
         def steps() -> Steps:
             yield from truncation.steps_of_cut(self._parts, self._commit, log_end, now_ms)
@@ -63,14 +65,14 @@ class Cutting:
         return self._run(steps(), self._parts.log.end - log_end)
 
     def restart(self, emptied: Callable[[], None]) -> Later[Ended]:
-        """Remove the log and all that is derived from it; `emptied` is called then."""
+        """Remove the log and all files derived from it; then call `emptied`."""
         return self._run(self._restarting(emptied), self._parts.log.end - self._parts.log.min)
 
     def begin(
         self, log_offset: LogOffset, emptied: Callable[[], None], began: Callable[[], None]
     ) -> Later[Ended]:
-        """Have an empty log begin there; its epochs are recorded by now, and label what comes.
-        `emptied`, if it had a file, and `began` are called."""
+        """Let an empty log begin at `log_offset`. Its epochs are already recorded, and label the
+        bytes to come. Calls `emptied` if the log had a file, then `began`."""
         parts, log, kept = self._parts, self._parts.log, self._kept
 
         def steps() -> Steps:
@@ -83,11 +85,11 @@ class Cutting:
                 if epochs.entries:
                     yield from kept.adopting(epochs)
             yield from self._counts.forgetting(wanted=True)
-            yield log.leave_unused()  # it would be followed by a hole
+            yield log.leave_unused()  # a hole would follow the unused file
             log.begin(log_offset)
             parts.dispatcher.start(log_offset, log_offset)
             began()
-            # Recovery has to know where queues begin, or a lost first file of one is not missed.
+            # Recovery must know where queues begin, or it would not notice a missing first file.
             yield from parts.checkpointer.finishing()
 
         return self._run(steps(), log.file_size)
@@ -100,11 +102,11 @@ class Cutting:
             yield from self._counts.forgetting(wanted=False)
         except OSError as error:
             self._commit.fail(error)
-            raise StoreError(f"the log cannot begin anew: {error}") from error
+            raise StoreError(f"the log cannot be restarted: {error}") from error
         emptied()
 
     def _run(self, steps: Steps, size: int) -> Later[Ended]:
-        """A piece writes so many bytes at most."""
+        """Run the steps; each step writes at most `size` bytes."""
         assert self._told is None, "two cuts at once"
         told = self._told = Later()
         self._steps, self._size = steps, size
@@ -114,14 +116,14 @@ class Cutting:
         return told
 
     def after(self, begin: Callable[[], Later[T]]) -> Later[T]:
-        """What is to wait until the steps that are under way are over."""
+        """Call `begin` after the steps under way, and pass on its result."""
         assert self._told is not None, "nothing is under way"
         told: Later[T] = Later()
         self._told.then(lambda _ended: begin().then(told.resolve))
         return told
 
     def tick(self) -> None:
-        """Every 100 ms: begin, once nothing else is under way."""
+        """Every 100 ms: begin waiting steps once no other work is under way."""
         log, checkpointer = self._parts.log, self._parts.checkpointer
         if (
             self._steps is not None
@@ -134,7 +136,7 @@ class Cutting:
             self._start(self._steps)
 
     def finish(self) -> None:
-        """Block until it is over."""
+        """Block until the steps end."""
         if self._steps is not None:
             self._kept.finish()
             self._commit.let_go()
@@ -159,7 +161,8 @@ class Cutting:
         self._parts.checkpointer.reserve(rests)
 
     def _watched(self, steps: Steps) -> Steps:
-        """A piece that does not return is the store's failure; what comes after that is nothing."""
+        """Run the steps with a time limit. A step that does not return fails the store, and the
+        result of later steps is ignored."""
         commit, failed = self._commit, None
         watch = _Watch(self._parts)
         commit.cut_watch = watch.passed
@@ -183,7 +186,8 @@ class Cutting:
 
 
 class _Watch:
-    """A piece may be several syncs: each of them has its time."""
+    """The time limit of a step, which may consist of several syncs: each sync has the full
+    limit."""
 
     def __init__(self, parts: StoreParts) -> None:
         self._files = parts.files

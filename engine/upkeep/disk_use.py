@@ -1,10 +1,10 @@
-"""How full the disk is, and how old the first log files are: asked by a disk's thread.
+"""Disk usage and the ages of the oldest log files, requested on a disk thread.
 
-Owns the last answer, and for how long none has come. It must never ask on the loop's thread once
-the store runs, nor decide what follows from an answer. Called by `retention`, on the loop.
+Owns the last answer, and the time since the last answer. It must never ask on the loop's thread
+once the store runs, nor decide the consequences.
 
-While no answer comes the last one holds, for a minute: by then a disk that does not answer, or
-answers that it cannot say, is `silent`, and has no room that is known of.
+While no answer comes the last one holds, for a minute: a disk that does not answer by then, or
+answers with an error, is `silent`, and counts as having no room.
 """
 
 import logging
@@ -19,24 +19,24 @@ from turbopump.engine.disk.sync_watch import TICK_MAX_MS
 
 logger = logging.getLogger(__name__)
 
-# Six intervals of asking, by RocketMQ's default. A disk that is slow says how full it is at once.
+# Six intervals of asking, by RocketMQ's default. A slow disk still reports its usage at once.
 SILENT_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a disk answered."""
+    """An answer of the disk."""
 
     used_percent: float
-    """Of the fuller one of the disks that hold log and queues."""
+    """Usage of the fuller of the two disks, which hold the log and the queues."""
     space: tuple[int, int]
-    """(all, free) bytes of the disk that holds the log."""
+    """(total, free) bytes of the disk that holds the log."""
     modified_ms: dict[str, int | None] = field(default_factory=dict)
-    """When each of the files that were asked for was changed, None of those that are gone."""
+    """Modification time of each requested file, None for a removed file."""
 
 
 def room_of(files: Files, config: StoreConfig, paths: Sequence[str] = ()) -> Room:
-    """Ask the disk; waits for it. Raises OSError."""
+    """Ask the disk, and wait for the answer. Raises OSError."""
     folders = {config.log_folder, config.root}
     used = [files.used_ratio(path) * 100 for path in folders if files.exists(path)]
     space = files.disk_space(config.log_folder) if files.exists(config.log_folder) else (0, 0)
@@ -44,7 +44,7 @@ def room_of(files: Files, config: StoreConfig, paths: Sequence[str] = ()) -> Roo
 
 
 def ages_of(files: Files, paths: Sequence[str]) -> dict[str, int | None]:
-    """When each file was changed last, None if it is gone; waits for the disk. Raises OSError."""
+    """Modification time of each file, None if it is removed; waits for the disk. Raises OSError."""
     found: dict[str, int | None] = {}
     for path in paths:
         try:
@@ -55,13 +55,13 @@ def ages_of(files: Files, paths: Sequence[str]) -> dict[str, int | None]:
 
 
 class DiskUse:
-    """Of one store. Loop thread only; a disk's thread asks."""
+    """The disk usage of a store. Loop thread only; a disk thread does the asking."""
 
     def __init__(self, files: Files, config: StoreConfig, disk: Disk, room: Room) -> None:
-        """`room` is what the disk answered when the store was opened."""
+        """`room` is the answer of the disk when the store was opened."""
         self.room = room
         self.failed = False
-        """Whether the last answer was that the disk cannot say it."""
+        """Whether the last answer was an error."""
         self._files = files
         self._config = config
         self._lane = DiskLane(disk)
@@ -72,30 +72,31 @@ class DiskUse:
 
     @property
     def silent(self) -> bool:
-        """Whether the disk has been asked for so long that its last answer holds no more."""
+        """Whether the disk has not answered for a minute, so that its last answer no longer
+        holds."""
         return self._silent_ms >= SILENT_MS
 
     def ask(self, paths: Sequence[str]) -> None:
-        """Have a disk's thread ask for the room, and for the times of these files; nothing while
-        the answer before is still to come."""
+        """Ask for the room and the times of these files on a disk thread; no-op while an answer is
+        outstanding."""
         if not self._lane.busy:
             self._owed, self._is_void = True, False
             ask = partial(room_of, self._files, self._config, paths)
             self._lane.submit(ask, self._answered)
 
     def passed(self, passed_ms: int) -> None:
-        """So much time passed since the last tick."""
+        """Count the time since the last tick while an answer is outstanding."""
         if self._owed:
             self._silent_ms += min(passed_ms, TICK_MAX_MS)
 
     def take(self) -> Room | None:
-        """The answer that came since the last call, if one did."""
+        """The answer that came since the last call; None if no answer came."""
         is_new, self._is_new = self._is_new, False
         return self.room if is_new else None
 
     def void_ages(self) -> None:
-        """Files are about to go whose names may be used again: what was said of their times, or is
-        about to be, is of no others."""
+        """Drop known and requested file times, because files are about to be removed and their
+        names may be used again."""
         self._is_void = True
         self.room = replace(self.room, modified_ms={})
 
@@ -103,7 +104,7 @@ class DiskUse:
         was_failed, self.failed = self.failed, isinstance(answer, OSError)
         if isinstance(answer, OSError):
             if not was_failed:
-                logger.warning("the disk does not say how much of it is used: %s", answer)
+                logger.warning("the usage of the disk is unknown: %s", answer)
             return
         self.room = replace(answer, modified_ms={}) if self._is_void else answer
         self._is_new, self._owed, self._silent_ms = True, False, 0

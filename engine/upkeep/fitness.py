@@ -1,13 +1,15 @@
-"""Whether a store takes messages, in a word for others.
+"""A store's verdict whether it takes messages.
 
-Owns the verdict and its sentence. It must never change a part, nor ask the disk: what the parts
-found by themselves is put together. Called by the store and by `Replicated`, several times a
-second, for the part that may have another broker lead (broker/ha/control/membership.py) and for
-metrics.
+Owns the verdict and its sentence, from the findings of the parts; metrics use it, and the broker
+part that may let another broker lead. It must never change a part, nor ask the disk, because it
+runs several times a second.
 
-A store that failed stays so until it is opened again: what the system did with the bytes of a sync
-that failed is unknown (group_commit.py). A full one takes messages again once there is room. A
-store with a slow disk takes messages all the time, so its senders get no sentence.
+After a failed sync a store stays failed until it is opened again: the fate of its bytes is unknown
+(group_commit.py). After damage it stays failed until the damaged records are repaired or given up
+by an operator. A full store takes messages again once there is room. A store with a slow disk
+takes messages all the time, so its senders get no sentence.
+
+    fit <--> full        fit, full --failed sync, damage--> failed
 """
 
 from turbopump.engine.log.group_commit import GroupCommit
@@ -17,12 +19,12 @@ from turbopump.engine.upkeep.retention import FULL_TEXT, Retention
 
 
 def failure(parts: StoreParts, commit: GroupCommit) -> OSError | None:
-    """The sync that failed, of the log or of what is derived from it."""
+    """The error of a failed sync, of the log or of derived files; None if no sync failed."""
     return commit.failed or parts.checkpointer.failed
 
 
 def fitness(parts: StoreParts, commit: GroupCommit, retention: Retention) -> Fitness:
-    """What this store can be used for."""
+    """Whether the store can take messages or lead."""
     if failure(parts, commit) is not None or parts.damage.first is not None:
         return Fitness.FAILED
     if retention.disk_full or parts.dispatcher.stalled is not None or parts.log.lacks_file:
@@ -31,7 +33,8 @@ def fitness(parts: StoreParts, commit: GroupCommit, retention: Retention) -> Fit
 
 
 def why_unfit(parts: StoreParts, commit: GroupCommit, retention: Retention) -> str:
-    """A sentence for the sender and the operator, "" of a store that takes messages."""
+    """Reason why the store takes no messages, one sentence for the sender and the operator; "" if it
+    takes them."""
     if parts.damage.first is not None:
         return str(parts.damage.first)
     error = failure(parts, commit) or parts.dispatcher.stalled

@@ -1,7 +1,7 @@
-"""What a store is made of.
+"""The parts of a store.
 
-Owns which part gets which. It must never do anything with them. Called by the store; recovery and
-truncation work on the parts before and beside it.
+Owns which part gets which other parts. It must never do anything with them. Recovery and truncation
+work on these parts beside the store.
 """
 
 import dataclasses
@@ -30,7 +30,8 @@ LOCK_CONTENT = b"lock"
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class StoreParts(QueueParts):
-    """With what keeps them in step and makes them durable."""
+    """The parts, with dispatcher and checkpointer, which keep them in step and make them
+    durable."""
 
     dispatcher: LogDispatcher
     checkpointer: Checkpointer
@@ -38,14 +39,14 @@ class StoreParts(QueueParts):
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class OpenedParts:
-    """What the opening of a store leaves to it: recovered parts, in a locked folder."""
+    """The result of opening a store: recovered parts, in a locked folder."""
 
     parts: StoreParts
     disk: Disk
     pool: MappingPool
     lock: FileLock
     room: Room
-    """What the disk answered last."""
+    """The last answer of the disk about its room."""
     now_ms: int
     steady_ms: int
 
@@ -58,8 +59,8 @@ def build_parts(
     is_batch_topic: Callable[[str], bool],
     delays_ms: list[int],
 ) -> StoreParts:
-    """The parts of a store that is not recovered yet. Where the size of log files is the default,
-    those that are there decide: they may have been begun with another."""
+    """The parts of a store that is not recovered yet. If the size of log files is the default, the
+    existing files determine it, because they may have been made with another size."""
     if config.mapped_file_size_commit_log == LOG_FILE_SIZE:
         size = file_size_in(files, config.log_folder)
         if size is not None and size >= MIN_COMMIT_LOG_FILE:

@@ -1,14 +1,14 @@
-"""Opening a store: the list of crash windows, top down, and what each leaves to be done.
+"""Opening a store: the crash windows from first to last, and the repair that each needs.
 
-Owns the order in which a store is looked at, planned and repaired. It must never serve a byte, and
-never guess: what cannot be derived from the log is a StoreError. Called once by Store.open, on the
-loop thread, before anything can be written or read.
+Owns the order in which a store is examined, planned and repaired. It must never serve a byte, and
+never guess: a state that cannot be derived from the log is a StoreError. `recover` runs once, on
+the loop thread, before any byte can be written or read.
 
-`recover` decides on what is there (`_survey`), then executes: every step can be interrupted and
-done again, because nothing that a later step needs to know is lost by an earlier one, and the
-checkpoint moves only behind what was synced. So a crash during recovery is no window of its own:
-the next one starts where the checkpoint says, which moves on file by file. The windows of a
-truncation are listed in truncation.py; recovery meets them as windows 6 to 11.
+`recover` first decides everything (`_survey`), then executes. Each step can be interrupted and
+repeated, because no step destroys information that a later step needs, and the checkpoint moves
+only after the data was synced. So a crash during recovery is not a window of its own: the next
+recovery starts at the checkpoint, which moves on file by file. truncation.py lists the windows of a
+truncation; recovery meets them as windows 6 to 11.
 """
 
 import logging
@@ -49,33 +49,33 @@ Watch = Callable[[Progress], None]
 
 @dataclass(slots=True, frozen=True)
 class RecoveryPlan:
-    """What has to be done: decided before the first byte is changed."""
+    """The steps of a recovery, decided before the first byte is changed."""
 
     clean: bool
     scan: LogScan
     queues_from: LogOffset
-    """Queues are complete and durable for records before this."""
+    """Log offset before which the queues are complete and durable."""
     cut_queues_at: LogOffset
-    """Units of records from here on are cut."""
+    """Log offset from which queue units are cut."""
     cut_before: bool
-    """A process did not come to the end of cutting queues: the cut may look durable and not be.
-    """
+    """Whether a process ended while it cut queues: its cut may look durable although it is not."""
     index_files: int
-    """So many index files are whole."""
+    """Number of whole index files, counted from the oldest."""
     damaged: tuple[tuple[LogOffset, str], ...] = ()
-    """Records of the walk that were durable once and are whole no more, and why they are not."""
+    """Records met by the scan that were durable once and are no longer whole, with the reasons."""
 
 
 def recover(parts: StoreParts, now_ms: int, watch: Watch) -> None:
-    """Bring a store into a state that can be written.
+    """Bring a store into a state in which it can be written.
 
-    `watch` receives the progress of what may take long, and may raise OpeningStopped: what was
-    filled up by then is kept. Raises StoreError (one sentence) where the store cannot be opened,
-    OSError from the disk.
+    `watch` receives the progress of long steps, and may raise OpeningStopped: finished work is
+    kept. Raises StoreError with one sentence if the store cannot be opened, and OSError from the
+    disk.
     """
     # Window 14: a process was emptying the store; see restart.py.
     restart.finish_pending(parts.files, parts.config)
-    # Window 1: the stop was not clean. RocketMQ's mark for it: `abort` exists while it runs.
+    # Window 1: the stop was not clean. As in RocketMQ, the file `abort` exists while a store is
+    # open.
     clean = not parts.files.exists(f"{parts.config.root}/{ABORT_FILE}")
     saved = checkpoints.load(parts.files, parts.config.root)
     parts.checkpointer.load(saved)
@@ -87,10 +87,11 @@ def recover(parts: StoreParts, now_ms: int, watch: Watch) -> None:
 
 
 def _mark_running(parts: StoreParts, plan: RecoveryPlan) -> None:
-    """From the first change on a crash is a crash (RocketMQ: `abort` holds the pid as text)."""
+    """Mark the store as open before the first change, so that a crash is recognized (RocketMQ:
+    `abort` holds the process id as text)."""
     files, root = parts.files, parts.config.root
     path = f"{root}/{ABORT_FILE}"
-    # Queues are cut next.
+    # The next step cuts queues.
     _write_abort(parts)
     files.sync(path)
     files.make_folders(parts.log.segments.folder)
@@ -111,34 +112,35 @@ def _was_cutting(parts: StoreParts) -> bool:
 
 
 def _load(parts: StoreParts) -> None:
-    """Find the files; whatever contradicts the configuration is refused here."""
-    # Window 2: a crash (or a copy) left a log file shorter than its place in the row demands.
+    """Find the files; files that contradict the configuration are refused here."""
+    # Window 2: a crash (or a copy) left a log file shorter than the files after it require.
     _extend_short_files(parts)
     log = parts.log
     behind = log.segments.load()
     if behind:
-        # Window 3: a log file is missing between others. The log cannot be derived from anything.
+        # Window 3: a log file is missing between others. The log cannot be derived from other
+        # files.
         raise StoreError(
             f"the commit log file {log.segments.path(log.segments.end)} is missing while "
             f"{log.segments.path(behind[0])} exists"
         )
     parts.batches.load()
-    # Window 4: a queue file is missing between others, or is cut short: what it had and the files
-    # behind it come from the log.
+    # Window 4: a queue file is missing between others, or is short: its units and the units of
+    # later files are rebuilt from the log.
     marks = parts.checkpointer.checkpoint.marks
     durable_end = LogOffset(log.segments.end)
     if marks is not None and marks.queues >= log.min:
         durable_end = marks.queues
     broken = parts.queues.load(parts.dispatcher.is_plain, log.min, durable_end)
     if broken:
-        # Names are removed next: should their sync fail, the next start has to do it again.
+        # The next step removes file names: if their sync fails, the next start must repeat it.
         _write_abort(parts)
     for queue, starts in broken:
         logger.warning("%s/%d lacks a file: rebuilt from the log", queue.topic, queue.queue_id)
         parts.queues.drop_files_from(queue, starts)
     if parts.extensions is not None:
         parts.extensions.load()
-    # Window 5: an index file whose header makes no sense is rebuilt, like one that is missing.
+    # Window 5: an index file with an invalid header is rebuilt, like a missing one.
     if parts.index is not None:
         parts.index.load()
         for path in parts.index.bad:
@@ -146,10 +148,10 @@ def _load(parts: StoreParts) -> None:
 
 
 def _extend_short_files(parts: StoreParts) -> None:
-    """The last file with records may be short: the names of the others prove what it should be.
+    """Extend a short last file with records to the size that the names of the other files prove.
 
-    A single file proves nothing (the configuration may be wrong), nor does a short file that is
-    followed by records.
+    A single file proves no size (the configuration may be wrong), nor does a short file with
+    records in a later file.
     """
     segments = parts.log.segments
     files = parts.files
@@ -183,13 +185,13 @@ def kernel_has_record(files: Files, path: str) -> bool:
 
 
 def _survey(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> RecoveryPlan:
-    """Decide where the log ends and from where queues have to be filled up."""
+    """Decide where the log ends and from which log offset queues must be filled."""
     log = parts.log
     was_cutting = _was_cutting(parts)
     parts.queues.recover_ends(log.min)
     dispatched = _dispatched(parts)
     if log.segments.count == 0:
-        # Window 3 again: nothing to derive queues from. Perhaps its disk is not there.
+        # Window 3 again: no log to derive queues from. Perhaps its disk is not mounted.
         if dispatched > 0:
             raise StoreError(
                 f"the queues point to records up to log offset {dispatched}, but "
@@ -199,17 +201,18 @@ def _survey(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> 
         return RecoveryPlan(clean, LogScan(zero, zero, 0, 0, ""), zero, zero, was_cutting, 0)
     marks = saved.marks
     if marks is not None and marks.log > log.segments.end:
-        # Window 3 at the end: what is gone there was acknowledged.
+        # Window 3 at the end: the missing part was acknowledged.
         raise StoreError(
             f"the commit log was durable up to {marks.log}, but its last file is "
             f"{log.segments.path(log.segments.last)}: later ones are missing. Without "
-            f"{parts.config.root}/{checkpoints.FILE_NAME} the store opens with what is left"
+            f"{parts.config.root}/{checkpoints.FILE_NAME} the store opens with the remaining files"
         )
     if marks is not None and marks.log < log.segments.first:
-        logger.warning("the checkpoint is older than the log: it is not used")
+        logger.warning("the checkpoint is ignored: it is older than the log")
         marks = None
     elif clean and marks is not None and marks.log_min < log.min:
-        # Not by age, which moves our mark with the files. Nothing brings them back.
+        # Not removed by age, because retention also moves `log_min` in the checkpoint. The records
+        # cannot be restored.
         logger.error(
             "%s begins at %d, but began at %d when the store was closed: files were removed since",
             log.segments.folder,
@@ -217,9 +220,10 @@ def _survey(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> 
             marks.log_min,
         )
     index_files = _whole_index_files(parts, saved, clean)
-    # Windows 6, 7: torn record, torn filler, a filler without its next file, zeroed pages in what
-    # was not durable yet. (A filler's size is put right: no walk needs it to go on.) All
-    # before our own mark was synced; without it RocketMQ's times tell the file to begin with.
+    # Windows 6 and 7: torn record, torn filler, a filler without its next file, zeroed pages in
+    # bytes that were not durable yet. (A filler's size is repaired; a walk does not need it.) All
+    # bytes before our own mark were synced; without our mark, RocketMQ's timestamps determine the
+    # first file of the scan.
     if marks is not None:
         start = marks.log
     elif clean:
@@ -230,13 +234,13 @@ def _survey(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> 
     if scan.reason:
         logger.warning("the log is cut at %d: %s", scan.end, scan.reason)
     if clean:
-        # Window 8: queues ahead of the log are cut, behind it filled up.
+        # Window 8: units after the log's end are cut, missing units are added.
         queues_from = marks.queues if marks is not None else LogOffset(dispatched)
         queues_from = LogOffset(min(queues_from, scan.end))
         return RecoveryPlan(clean, scan, queues_from, scan.end, was_cutting, index_files, damaged)
-    # Window 9: queue pages reach the disk in any order. Units of records behind the mark are cut
-    # and written again, because there may be holes among them. (What expired was durable, and does
-    # not come again: a checkpoint that speaks of less is an older one.)
+    # Window 9: queue pages reach the disk in any order. Units of records after the mark are cut and
+    # written again, because holes may be among them. (Expired units were durable and do not come
+    # back: a checkpoint with a smaller offset is older.)
     queues_from = LogOffset(min(marks.queues if marks is not None else start, scan.end))
     queues_from = max(queues_from, log.min)
     return RecoveryPlan(clean, scan, queues_from, queues_from, was_cutting, index_files, damaged)
@@ -250,7 +254,7 @@ def _scan(
     clean: bool,
     watch: Watch,
 ) -> tuple[LogScan, tuple[tuple[LogOffset, str], ...]]:
-    """Walk the log from `start` to its end, which is not where a durable record is damaged."""
+    """Walk the log from `start` to its end. A damaged record that was durable is not the end."""
     log = parts.log
     damaged = []
     torn_fillers: list[LogOffset] = []
@@ -274,15 +278,16 @@ def _scan(
 def _behind_damage(
     parts: StoreParts, scan: LogScan, saved: Checkpoint, dispatched: int, clean: bool
 ) -> LogOffset | None:
-    """Window 12: a record that was durable is whole no more, and must not be taken for a torn one:
-    with it all behind it would be cut, acknowledged or not. Where records go on behind it, or None
-    if nothing proves that it was durable.
+    """Log offset of the next record after a damaged record that was durable; None if nothing proves
+    that it was durable.
 
-    What lies before our own mark is not walked here; what lies behind it was not durable for all
-    that is known. Proofs are needed for what was found damaged before, and for stores without a
-    mark: a clean stop leaves neither queues nor files that go on behind the end of the log; and a
-    record behind may be one that RocketMQ's checkpoint calls durable. (Records of an older life of
-    the file, which RocketMQ leaves behind the end, are older than those before it.)
+    Window 12: such a record must not be taken for a torn one, because the cut would remove all
+    later records, acknowledged or not. Records before our own mark are not walked here. After it,
+    only a place already in the list of damaged places was surely durable. A store without our mark
+    has two other proofs. After a clean stop, neither queues nor files continue after the end of the
+    log, so a unit or a file there is a proof. After any other stop, RocketMQ's checkpoint may prove
+    that a later record is durable. (Records of an earlier use of the file, which RocketMQ leaves
+    after the end, are older than the records before them.)
     """
     log, marks = parts.log, saved.marks
     known = parts.damage.known_end(scan.end) is not None
@@ -302,7 +307,7 @@ def _behind_damage(
 
 
 def _dispatched(parts: StoreParts) -> int:
-    """End of the last record that has a unit."""
+    """End of the last record that has a queue unit."""
     table = parts.queues.table
     ends = [table.max_log_offset(queue.slot) for queue in parts.queues]
     return max([0, *ends, *(queue.max_log_offset for queue in parts.batches)])
@@ -312,16 +317,16 @@ def _execute(
     parts: StoreParts, plan: RecoveryPlan, saved: Checkpoint, now_ms: int, watch: Watch
 ) -> None:
     log, end = parts.log, plan.scan.end
-    # Window 15: the store is one of several copies.
+    # Window 15: the store is a copy in a group.
     confirm = confirmed_end(parts.files, log, plan.queues_from, end, saved)
     if confirm is not None:
         log.tail.refuse(NOT_MASTER, True)
         log.tail.limit = parts.checkpointer.confirm = confirm
-    # The log first, and durably: a byte that is cut now must not come back in the next recovery.
+    # Cut the log first, durably: a cut byte must not come back in the next recovery.
     if _known_clean(plan, saved):
         log.drop_files_behind(end)
     elif log.truncate(end):
-        logger.warning("bytes behind the end of the log at %d were cleared", end)
+        logger.warning("bytes after the end of the log at %d were zeroed", end)
     if not plan.clean:
         _sync_tail(log, plan.scan)
     # The last record may be of a delayed message, whose time is earlier (CommitLog.append).
@@ -343,11 +348,11 @@ def _execute(
 
 
 def settle_queues(parts: StoreParts) -> None:
-    """Log and queues end at the same record: each queue goes on counting from there. If they do not
-    an empty queue waits for its next record."""
+    """Let each queue continue from its last unit if log and queues end at the same record.
+    Otherwise an empty queue waits for its next record."""
     complete = parts.dispatcher.position == parts.log.end
-    # Window 13: of a queue that was made or deleted a power cut kept a later file alone, without
-    # units. What its name says counts only if age may have taken those before it.
+    # Window 13: of a queue that was made or deleted, a power cut kept only a later file, without
+    # units. The queue offset in its name counts only if age may have removed the files before it.
     for queue in list(parts.queues):
         if complete or not queue.emptied:
             parts.queues.settle(queue, parts.log.min)
@@ -357,12 +362,13 @@ def settle_queues(parts: StoreParts) -> None:
 
 
 def _known_clean(plan: RecoveryPlan, saved: Checkpoint) -> bool:
-    """Whether we closed this store ourselves: then there is nothing behind its end."""
+    """Whether this broker closed the store itself: then no bytes follow the log's end."""
     return plan.clean and saved.marks is not None and saved.marks.log == plan.scan.end
 
 
 def _sync_tail(log: CommitLog, scan: LogScan) -> None:
-    """What a killed process left in the page cache is durable before it is read (R36)."""
+    """Make bytes durable that a killed process left in the page cache, before they are read
+    (R36)."""
     for filler in scan.torn_fillers:
         start = log.segments.start_of(filler)
         kernel.append_filler(log.segments.region(start), filler - start, log.file_size)
@@ -370,35 +376,38 @@ def _sync_tail(log: CommitLog, scan: LogScan) -> None:
         first, last = max(scan.start - start, 0), min(log.file_size, scan.end - start)
         if first < last and first < log.file_size:
             mapped = log.segments.mapped(start)
-            # Had a sync of these bytes failed before the kill, they would count as written.
+            # If a sync of these bytes failed before the kill, the system would count them as
+            # written.
             mapped.touch(first, last)
             mapped.sync(first, last)
     if log.segments.holds(scan.end):
-        # Zeros behind the end may be those of a truncation that did not come to its sync.
+        # Zeros after the end may come from a truncation that was killed before its sync.
         start = log.segments.start_of(scan.end)
         mapped = log.segments.mapped(start)
         for first, last in mapped.data(scan.end - start):
             mapped.touch(first, last)
         mapped.sync(scan.end - start, log.file_size)
-    # And so may be names: of files that it removed.
+    # The removal of file names by that truncation may not be durable either.
     log.files.sync_folder(log.segments.folder)
 
 
 def _queues_from(parts: StoreParts, plan: RecoveryPlan, saved: Checkpoint) -> LogOffset:
-    """From where records are dispatched: from the oldest one if units are missing before that."""
+    """Log offset from which records are dispatched: the oldest record if earlier units are
+    missing."""
     marks = saved.marks
-    # Window 10: queues are missing. All that the log still has is dispatched again.
+    # Window 10: queues are missing. All records that the log still has are dispatched again.
     trusted = len(parts.queues) > 0
     if marks is not None and marks.queues == plan.queues_from and marks.queue_count >= 0:
         counts = parts.checkpointer.dirty.count_units()
         if plan.queues_from < plan.cut_queues_at:
-            # Closed well, but the checkpoint is an older one: units came after it.
+            # Closed cleanly, but the checkpoint is older: units were added after it.
             counts = parts.checkpointer.dirty.count_units_before(plan.queues_from)
         trusted = counts == (marks.queue_count, marks.unit_count)
-    # Without our marks nothing was counted, but a hole in a row of files was seen. A RocketMQ
-    # broker's queues are taken as they are; what lost its checkpoint may have lost more than that.
+    # Without our marks no units were counted, but a hole between queue files was seen. The queues
+    # of a RocketMQ broker are taken as they are; a store that lost its checkpoint may have lost
+    # more.
     trusted = trusted and not parts.queues.lacking and not saved.damaged
-    # Age takes the first files of queues only together with those of the log.
+    # Age removes the first files of queues only together with files of the log.
     log_min, removed = (marks.log_min, marks.first_units) if marks is not None else (0, 0)
     if parts.log.min <= log_min and parts.queues.first_units() > removed:
         trusted = False
@@ -407,9 +416,9 @@ def _queues_from(parts: StoreParts, plan: RecoveryPlan, saved: Checkpoint) -> Lo
             logger.warning("queues are missing: all are compared with the log")
         parts.checkpointer.doubt_queues(parts.log.min)
         for queue in parts.queues:
-            # It may have begun with the file that is missing: only age removes first files. What
-            # is older than the log cannot come from it: a queue with such units alone stays. One
-            # without any stays if nothing but its name knows what age removed.
+            # The queue may have begun with the missing file: only age removes first files. Units
+            # older than the log cannot be rebuilt from it, so a queue with only such units stays. A
+            # queue without units stays if nothing but its file name records what age removed.
             emptied = queue.emptied and marks is not None
             if queue.segments.first > 0 and (emptied or _reaches(parts, queue)):
                 parts.queues.reset(queue)
@@ -423,12 +432,13 @@ def _reaches(parts: StoreParts, queue: ConsumeQueue) -> bool:
 
 
 def _trim_index(parts: StoreParts, plan: RecoveryPlan, saved: Checkpoint) -> LogOffset:
-    """Drop index files that cannot be trusted; returns from where records need entries."""
+    """Drop index files that may be incomplete. Returns the log offset from which records need
+    entries."""
     index, log, end = parts.index, parts.log, plan.scan.end
     if index is None:
         return end
-    # Not before the checkpoint counts without them: if this start is killed, the next one sees
-    # nothing wrong but the count.
+    # Remove bad files only after the checkpoint's count excludes them: if this start is killed, the
+    # next one notices only the count.
     index.remove_bad()
     marks = saved.marks
     counted = marks is not None and index.entry_count(None, marks.log_min) == marks.entry_count
@@ -438,7 +448,8 @@ def _trim_index(parts: StoreParts, plan: RecoveryPlan, saved: Checkpoint) -> Log
         last, _timestamp_ms = index.end()
         known = last < log.min or (last < max(end, 1) and log.record(last) is not None)
         if known and len(index.parts) <= plan.index_files and index.parts[-1].count > 1:
-            # The last record may lack keys: it is dispatched again, which adds only those.
+            # The last record may lack keys: it is dispatched again, and only missing keys are
+            # added.
             return LogOffset(max(last, log.min))
         path = index.drop_last()
         logger.info("%s is rebuilt from the log", path)
@@ -448,28 +459,28 @@ def _trim_index(parts: StoreParts, plan: RecoveryPlan, saved: Checkpoint) -> Log
 
 
 def _whole_index_files(parts: StoreParts, saved: Checkpoint, clean: bool) -> int:
-    """How many index files were full and durable when the checkpoint was written.
+    """Number of index files that were full and durable when the checkpoint was written.
 
-    Window 11: slots and entries of a file that is written reach the disk in any order, its header
-    among them, so after a crash only those before it count; if one of these is missing, none.
+    Window 11: slots, entries and the header of the current file reach the disk in any order, so
+    after a crash only earlier files count; if one of those is missing, the result is 0.
     """
     index, marks = parts.index, saved.marks
     if index is None or index.bad:
-        # The records of a file that makes no sense may lie between those of others.
+        # The records of a file with an invalid header may lie between records of other files.
         return 0
     if marks is None and clean:
         return len(index.parts)
 
     def is_whole(part: IndexPart) -> bool:
         if marks is None:
-            # Records of a clock that was set back have the same time as those before them.
+            # Records written after the clock was set back have the same time as those before them.
             return part.end_timestamp_ms < saved.index_timestamp_ms
         return part.end_log_offset < marks.index
 
     whole = len(list(takewhile(is_whole, index.parts)))
     if marks is None:
         return whole
-    # (Age removes only files that the checkpoint does not count any more.)
+    # (Age removes only files that the checkpoint no longer counts.)
     if index.entry_count(whole, marks.log_min) != marks.entry_count:
         logger.warning("index files are missing: rebuilt from the log")
         return 0
@@ -484,12 +495,12 @@ def _fill_up(
     now_ms: int,
     watch: Watch,
 ) -> None:
-    """Dispatch what queues and index lack, saving progress file by file (R46)."""
+    """Dispatch the records that queues and index lack, saving progress file by file (R46)."""
     dispatcher, log = parts.dispatcher, parts.log
     end = LogOffset(min(scan.end, log.tail.limit))
     file_size = log.file_size
     index_until = LogOffset(min(queues_from, end))
-    # While the index is filled the checkpoint says of the queues what they are.
+    # While the index is filled, the checkpoint keeps the state of the queues.
     dispatcher.start(index_until, index_until)
     at = index_from
     for stop in _steps(parts, index_from, index_until, scan.start, "filling the index", watch):
@@ -512,7 +523,8 @@ def _fill_up(
             dispatcher.strict = False
             return
         except QueueGapError as error:
-            # Window 10 again, found late: a queue's folder is gone and nothing had counted it.
+            # Window 10 again, found late: a queue's folder is missing, and no checkpoint had
+            # counted it.
             logger.warning("%s: all queues are compared with the log", error)
             parts.checkpointer.doubt_queues(log.min)
             index_from = LogOffset(max(index_from, dispatcher.position))
@@ -521,8 +533,8 @@ def _fill_up(
 def _steps(
     parts: StoreParts, start: int, end: int, walked_from: int, phase: str, watch: Watch
 ) -> Iterator[LogOffset]:
-    """Where to pause on the way from `start` to `end`: behind some record, at each file's end.
-    Records before `walked_from` were not walked: what is damaged there is noted first."""
+    """Stops on the way from `start` to `end`: after some record, and at each file's end. The scan
+    did not walk records before `walked_from`, so damage there is noted first."""
     log, at = parts.log, start
     while at < end:
         stop = min(end, log.segments.start_of(at) + log.file_size)

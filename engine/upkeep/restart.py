@@ -1,12 +1,11 @@
-"""Removing all of a store but its configuration: a replica whose log is not its master's.
+"""Removing all of a store but its configuration, for a replica whose log is not its master's.
 
-Owns the mark that says that it began. It must never leave a part: a start that finds the mark
-removes the rest before it looks at anything. Called by `cutting` in steps that disk threads do
-(disk_steps.py), and by recovery.
+Owns the mark file of a removal under way. It must never leave a part: a start that finds the mark
+removes the rest before it examines any file.
 
-The mark is durable before the first file goes, and goes when all removals are durable. So a crash
-leaves the old store or, after the next start, an empty one. RocketMQ does not know the mark: after
-such a crash it finds a store with files missing.
+The mark is durable before the first file is removed, and is removed when all removals are durable.
+So a crash leaves the old store or, after the next start, an empty one. RocketMQ ignores the mark:
+after such a crash it finds a store with files missing.
 """
 
 import logging
@@ -33,21 +32,20 @@ _FOLDERS = ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index")
 
 
 def steps_of_restart(parts: StoreParts, commit: GroupCommit, retention: Retention) -> Steps:
-    """Remove a running store's log and all that is derived from it, while no other thread is at
-    work on it. The store is an empty one as soon as it is written down that it begins anew. Raises
-    OSError, StoreError."""
+    """Remove a running store's log and all files derived from it; no other thread may work on it.
+    The store counts as empty as soon as the mark is written. Raises OSError, StoreError."""
     files, config = parts.files, parts.config
     withdrawn = commit.withdraw(LogOffset(-1), PutStatus.SERVICE_NOT_AVAILABLE)
     try:
         if commit.failed is not None:
-            raise StoreError(f"the log cannot begin anew: {commit.failed}")
+            raise StoreError(f"the log cannot be restarted: {commit.failed}")
         yield partial(_mark, files, config)
         clamp = _forget(parts)
         retention.forget()
         yield clamp
         yield partial(finish, files, config)
         yield from parts.checkpointer.finishing()
-        logger.info("the log begins anew")
+        logger.info("the log was restarted: it is empty")
         commit.resume(0)
     finally:
         commit.pending.answer(withdrawn)
@@ -61,7 +59,7 @@ def _mark(files: Files, config: StoreConfig) -> None:
 
 
 def finish(files: Files, config: StoreConfig) -> None:
-    """Remove what is left of the files, durably, then the mark. Raises OSError."""
+    """Remove the remaining files, durably, then the mark. Raises OSError."""
     root = config.root
     for name in files.list_folder(config.log_folder):
         if is_file_name(name):
@@ -83,15 +81,15 @@ def finish(files: Files, config: StoreConfig) -> None:
 
 
 def finish_pending(files: Files, config: StoreConfig) -> None:
-    """At a start: come to the end of a restart that was interrupted. Raises OSError."""
+    """Finish an interrupted restart when the store is opened. Raises OSError."""
     if files.exists(f"{config.root}/{MARK_FILE}"):
         logger.warning("the store was being emptied: the rest is removed")
         finish(files, config)
 
 
 def _forget(parts: StoreParts) -> Work:
-    """Nothing is known any more of the files that are about to go; what is given makes durable what
-    stays. Raises StoreError."""
+    """Forget all files that are about to be removed. The returned work makes the remaining table
+    durable. Raises StoreError."""
     log, queues = parts.log, parts.queues
     queues.table.set_index(None)
     queues.table.take_arrivals()

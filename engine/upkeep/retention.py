@@ -1,11 +1,10 @@
-"""Which old files go, and when, and whether there is room for new ones.
+"""Removal of old files, and the check whether there is room for new ones.
 
-Owns the decision: by age, by the disk's use, by hand; and the order log, queues, index. It must
-never remove the last file of a row; what it removes and asks is for a disk's thread. Called by the
-store's tick.
+Owns the decision (by age, by the disk's usage, by hand) and the order log, queues, index. It must
+never remove the last file of a row; removals and questions run on a disk thread.
 
-A tick decides by what the disk answered last (disk_use.py). Where it has not answered for a
-minute it counts as full: room that is not known of is none.
+A tick decides by the last answer of the disk (disk_use.py). A disk that has not answered for a
+minute counts as full.
 """
 
 import errno
@@ -31,33 +30,35 @@ from turbopump.pyx import queue as queue_kernel
 logger = logging.getLogger(__name__)
 
 HOUR_MS = 3_600_000
-# Until a disk that could not say how full it is is asked again.
+# Time until a disk whose last answer was an error is asked again.
 ASK_AGAIN_MS = 1_000
-# Queues that follow in one tick: some 20 ms even where none of their files is mapped.
+# Number of queues that follow in one tick: some 20 ms even if none of their files is mapped.
 FOLLOW_MAX = 1000
 KEPT_FILES_MAX = 1000
-"""Files that are kept for waiting messages at most: the disk is asked for the age of each."""
+"""Maximum number of files kept for waiting messages: the disk is asked for the age of each."""
 FULL_TEXT = "the disk is too full"
 SILENT_TEXT = "the disk does not say how full it is"
-# RocketMQ bounds both ratios, so that neither can be switched off by a slip (store.md 20).
+# RocketMQ limits both ratios, so that a mistake cannot switch either off (store.md 20).
 WARNING_RANGE = (35, 90)
 FORCE_RANGE = (30, 85)
 
 
 class Retention:
-    """`disk_full` tells the store to refuse writes until cleaning has helped."""
+    """Removes expired files. While `disk_full` the store refuses writes."""
 
     def __init__(
         self, parts: QueueParts, checkpointer: Checkpointer, disk: Disk, room: Room
     ) -> None:
-        """`room` is what the disk answered last."""
+        """`room` is the last answer of the disk."""
         self.disk_full = False
         self.held: dict[object, LogOffset] = {}
-        """Log offsets from which readers still go on: age leaves them, a full disk does not."""
+        """Log offsets from which readers still continue: removal by age spares them, a full disk
+        does not."""
         self.waiting_from: LogOffset | None = None
-        """Where the first message lies that waits for its time; None: no broker reports it."""
+        """Log offset of the first message that waits for its delivery time; None: no broker reports
+        it."""
         self.kept_bytes = 0
-        """Of log files that are older than fileReservedTime and hold such messages."""
+        """Bytes of log files that are older than fileReservedTime and kept for such messages."""
         self._files, self._config = parts.files, parts.config
         self._log = parts.log
         self._queues, self._batches = parts.queues, parts.batches
@@ -69,26 +70,26 @@ class Retention:
         self._following: deque[ConsumeQueue] = deque()
         self._stuck = False
         self.turn = InTurn(disk)
-        """Removals, one after the other: also those of topics."""
+        """Removals, one after the other, including removals of topics."""
 
     @property
     def room(self) -> Room:
-        """What the disk answered last."""
+        """The last answer of the disk."""
         return self._use.room
 
     @property
     def why_full(self) -> str:
-        """Why writes are refused, "" while they are not."""
+        """Reason why writes are refused, "" while they are not."""
         if not self.disk_full:
             return ""
         return SILENT_TEXT if self._use.silent else FULL_TEXT
 
     def start(self, steady_ms: int) -> None:
-        """The first check comes one interval after the start."""
+        """Start the clock: the first check comes one interval after the start."""
         self._asked_ms = self._ticked_ms = steady_ms
 
     def tick(self, now_ms: int, steady_ms: int) -> None:
-        """Every cleanResourceInterval: look at the disk and the clock."""
+        """Every cleanResourceInterval: check the disk's usage and the clock."""
         if self._following and not self.turn.busy:
             self._follow()
             self._remove()
@@ -111,7 +112,7 @@ class Retention:
             self._remove()
 
     def _ask(self, steady_ms: int) -> None:
-        """Have the disk asked, if it is time; not while the log is being cut."""
+        """Ask the disk if it is time; not while the log is being cut."""
         interval_ms = self._config.clean_resource_interval_ms
         if self._use.failed:
             interval_ms = min(interval_ms, ASK_AGAIN_MS)
@@ -120,8 +121,8 @@ class Retention:
             self._use.ask(self._oldest())
 
     def _oldest(self) -> list[str]:
-        """The log files that may go next, without the last one. Where files are kept for waiting
-        messages, all that count for their bound."""
+        """Paths of the log files that may be removed next, without the last one. If files are kept
+        for waiting messages, all files that count for their limit."""
         count = self._config.delete_file_batch_max
         if self.kept_bytes:
             count = max(count, min(self._kept_files_max() + 1, KEPT_FILES_MAX))
@@ -129,7 +130,7 @@ class Retention:
         return [self._log.segments.path(start) for start in starts]
 
     def _refuse_if_full(self) -> None:
-        """Writes go on where the disk has room that is known of."""
+        """Refuse writes if the disk is full or silent, and allow them otherwise."""
         used = self._use.room.used_percent
         was_full, self.disk_full = (
             self.disk_full,
@@ -145,8 +146,9 @@ class Retention:
             )
 
     def cleaning(self, now_ms: int) -> Later[int | OSError]:
-        """Take expired log files out, and what only spoke of them; how many log files went, or what
-        failed. A disk's thread asks how old they are, and unlinks them."""
+        """Remove expired log files, and queue and index files that only refer to them. Returns the
+        number of removed log files, or the error. A disk thread asks for their ages and unlinks
+        them."""
         told: Later[int | OSError] = Later()
         ages: dict[str, int | None] = {}
 
@@ -157,15 +159,15 @@ class Retention:
         def asked(error: OSError | None) -> None:
             try:
                 told.resolve(error or self._clean(now_ms, ages, at_once=False))
-            except OSError as failed:  # of a queue's file, which is looked into
+            except OSError as failed:  # error of a queue's file, which is read for the removal
                 told.resolve(failed)
 
         self.turn.submit(begin, asked)
         return told
 
     def _clean(self, now_ms: int, ages: Mapping[str, int | None], *, at_once: bool) -> int:
-        """As `cleaning`, by what a disk's thread said of the files' times; with `at_once` young
-        ones go, too."""
+        """Work of `cleaning`, with the ages that a disk thread found; with `at_once` young files
+        go, too."""
         paths = self._expired_log_files(now_ms, ages, at_once)
         self._count_kept(now_ms, ages)
         if paths:
@@ -179,27 +181,29 @@ class Retention:
         return len(paths)
 
     def forget(self) -> None:
-        """All files are gone. Nothing may be under way."""
+        """Forget all files, because they are removed. No removal may be under way."""
         self._left, self._following = [], deque()
         self.held.clear()
         self._keep_all()
 
     def void_ages(self) -> None:
-        """The log is about to be cut, and makes files of the same names anew."""
+        """Forget file ages, because the log is about to be cut and will make files of the same
+        names again."""
         self._use.void_ages()
         self._keep_all()
 
     def _keep_all(self) -> None:
-        """Until the next report of waiting messages: the report before is about a longer log."""
+        """Keep all files for waiting messages until the next report: the last report is about a
+        longer log."""
         if self.waiting_from is not None:
             self.waiting_from = LogOffset(0)
 
     def pass_over(self, folders: Collection[str]) -> None:
-        """These folders go as a whole, each by its own removal."""
+        """Skip files below these folders, which are removed as a whole."""
         self._left = [path for path in self._left if not path.startswith(tuple(folders))]
 
     def wait(self) -> None:
-        """Block until the removals that are under way are over, also those of topics: their names
+        """Block until the removals under way are done, including removals of topics: their names
         may be used again."""
         while self.turn.busy or self._checkpointer.held:
             self._checkpointer.wait()
@@ -208,17 +212,18 @@ class Retention:
     def _expired_log_files(
         self, now_ms: int, ages: Mapping[str, int | None], at_once: bool
     ) -> list[str]:
-        """Oldest first, stopping at the first survivor; the last file stays, and files whose queue
-        units are not durable: a queue must not forget how far it had counted."""
+        """Take expired log files, oldest first, up to the first that must stay. The last file
+        stays, and so do files whose queue units are not durable: a queue must not forget how far it
+        had counted."""
         log = self._log
         reserved_ms = self._config.file_reserved_time_hours * HOUR_MS
         paths: list[str] = []
         while len(paths) < self._config.delete_file_batch_max and log.segments.count > 1:
             oldest = log.segments.path(log.segments.first)
             if not at_once and oldest not in ages:
-                break  # it became one of the oldest meanwhile
+                break  # the file became one of the oldest after the question
             age = ages.get(oldest)
-            # One that is already gone is expired: forgetting it is all that is left to do.
+            # A file that is already removed is expired: the log only has to forget it.
             expired = age is None or age + reserved_ms <= now_ms
             if not expired and not at_once:
                 break
@@ -236,7 +241,7 @@ class Retention:
     def _is_kept(
         self, file_end: int, age: int | None, now_ms: int, ages: Mapping[str, int | None]
     ) -> bool:
-        """Whether the oldest file, which is expired, is kept for messages that wait in it."""
+        """Whether the oldest file, which is expired, is kept for waiting messages in it."""
         config = self._config
         if age is None or not config.keep_waiting_messages or not self._waits_before(file_end):
             return False
@@ -252,7 +257,7 @@ class Retention:
         return (self._config.keep_waiting_mbytes_max << 20) // self._log.file_size
 
     def _expired_files(self, now_ms: int, ages: Mapping[str, int | None]) -> int:
-        """How many of the oldest files are over fileReservedTime."""
+        """Number of the oldest files that are older than fileReservedTime."""
         segments, count = self._log.segments, 0
         reserved_ms = self._config.file_reserved_time_hours * HOUR_MS
         for start in segments.starts()[:-1]:
@@ -263,7 +268,8 @@ class Retention:
         return count
 
     def _count_kept(self, now_ms: int, ages: Mapping[str, int | None]) -> None:
-        """One warning when files begin to be kept for waiting messages, one line at the end."""
+        """Log a warning when files begin to be kept for waiting messages, and one line when that
+        ends."""
         log, before = self._log, self.kept_bytes
         keeps = self._config.keep_waiting_messages
         keeps = keeps and self._waits_before(log.segments.first + log.file_size)
@@ -280,8 +286,8 @@ class Retention:
             logger.info("no log file is kept for waiting messages")
 
     def _report_taken(self) -> None:
-        """Files went although messages waited in them: a full disk, a bound, or by configuration.
-        Their number is reported when they are due."""
+        """Log that files with waiting messages were removed, by a full disk, a limit or the
+        configuration. The broker reports the number of lost messages when they are due."""
         if self._waits_before(self._log.min):
             logger.error(
                 "log files before %d are removed, messages waited in them from %d on",
@@ -290,8 +296,8 @@ class Retention:
             )
 
     def _follow(self) -> None:
-        """Queues and index give up what pointed into the removed files, some queues at a time. A
-        reader that comes before its queue's turn learns that its message is being removed."""
+        """Remove units and entries that pointed into removed files, some queues per call. A reader
+        of a queue that has not followed yet learns that its message is being removed."""
         minimum, paths = self._log.min, self._left
         for _ in range(min(FOLLOW_MAX, len(self._following))):
             queue = self._following.popleft()
@@ -317,9 +323,9 @@ class Retention:
             paths += self._extensions.delete_before(queue.topic, queue.queue_id, address)
 
     def _remove(self) -> None:
-        """Unlink what was taken out, in that order: a log file that stays keeps all that follow,
-        for a hole in the log would keep the next start from opening it. Index files follow when the
-        checkpoint does not count them any more, or a start would miss them."""
+        """Unlink the taken files, in order: a log file that cannot be removed keeps all later ones,
+        because a hole in the log would prevent the next start. Index files are removed once the
+        checkpoint does not count them, or a start would miss them."""
         if self._index is not None:
             self._left += self._index.expired(self._checkpointer.durable_log_min)
         if not self._left or self.turn.busy:
@@ -334,7 +340,7 @@ class Retention:
                 try:
                     self._files.remove(path)
                 except FileNotFoundError:
-                    pass  # an attempt before this one, or another process
+                    pass  # removed by an earlier attempt or another process
                 if self._is_log(path):
                     self._sync_removal()
                 todo.popleft()
@@ -342,10 +348,10 @@ class Retention:
         def done(result: OSError | None) -> None:
             if result is not None:
                 logger.warning("an expired file could not be removed: %s", result)
-                # Of the others each may be wanted anew meanwhile; the next start removes them.
+                # The other files may be in use again meanwhile; the next start removes them.
                 self._left = [*filter(self._is_log, todo), *self._left]
             elif self._left and not self._following:
-                self._remove()  # more went meanwhile
+                self._remove()  # more files were taken meanwhile
 
         self.turn.submit(lambda: work, done)
 
@@ -353,24 +359,24 @@ class Retention:
         return path.startswith(f"{self._config.log_folder}/")
 
     def _sync_removal(self) -> None:
-        """One after the other: a power cut must not leave a hole in the log."""
+        """Sync the folder after each log file: a power cut must not leave a hole in the log."""
         try:
             self._files.sync_folder(self._config.log_folder)
         except OSError:
-            # A second attempt would report success whatever became of the first.
+            # A second attempt would report success even if the first one failed.
             self._stuck = True
             raise
 
 
 def full_percent(config: StoreConfig) -> int:
-    """Above this writes are refused (diskSpaceWarningLevelRatio)."""
+    """Disk usage in percent above which writes are refused (diskSpaceWarningLevelRatio)."""
     return _clamp(config.disk_space_warning_level_ratio, *WARNING_RANGE)
 
 
 def make_room(files: Files, config: StoreConfig, log: CommitLog) -> Room:
-    """A file for the next message; returns how full the disk is. A store that holds messages is
-    served without, too; an empty one on a full disk is good for nothing. After recovery, which
-    needs the room more. Raises StoreError."""
+    """Make a file for the next message; returns the disk's room. A store with messages is served
+    even without such a file; an empty store on a full disk is refused. Must run after recovery,
+    which needs the room more. Raises StoreError."""
     is_empty = log.segments.count == 0
     try:
         log.make_first()

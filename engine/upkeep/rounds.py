@@ -1,7 +1,7 @@
-"""What of the derived files is not durable yet, and what one pass over it has to sync.
+"""Derived files that are not durable yet, and the plan of a pass that syncs them.
 
-Owns the dirty queues. It must never sync, nor write a checkpoint: what a pass will have made
-durable is returned. Called by the checkpointer only, on the loop's thread.
+Owns the dirty queues. It must never sync, nor write a checkpoint: it returns a plan with the marks
+that hold after the sync. Loop thread only.
 """
 
 from dataclasses import dataclass, field
@@ -20,10 +20,11 @@ PAGE_SIZE = 4096
 
 @dataclass(slots=True)
 class SyncRound:
-    """One pass over what is dirty: decided on the loop, synced elsewhere, noted on the loop."""
+    """A pass over the dirty files: planned on the loop, synced on a disk thread, noted on the
+    loop."""
 
     marks: DurableMarks
-    """What a checkpoint may say once it is done."""
+    """Marks for the checkpoint once the pass is done."""
     index_ms: int
     timestamp_ms: int
     paths: list[str] = field(default_factory=list)
@@ -33,11 +34,11 @@ class SyncRound:
     rolled: list[IndexPart] = field(default_factory=list)
     last_unit_log_offset: int = 0
     size: int = 0
-    """Bytes that are to be synced, about."""
+    """Approximate number of bytes to sync."""
 
 
 class DirtyFiles:
-    """Of one store."""
+    """The dirty queues of a store."""
 
     def __init__(self, parts: QueueParts, dispatcher: LogDispatcher) -> None:
         self._parts = parts
@@ -46,36 +47,36 @@ class DirtyFiles:
         self._batches: set[tuple[str, int]] = set()
 
     def arrived(self, slots: list[int], batches: list[tuple[str, int]]) -> None:
-        """These queues got units."""
+        """Add queues that got units."""
         self._queues.update(slots)
         self._batches.update(batches)
 
     def forget(self, slot: int) -> None:
-        """A queue was deleted."""
+        """Drop a queue that was deleted."""
         self._queues.discard(slot)
 
     def clear(self) -> None:
-        """All that was dirty is on its way to the disk, or gone."""
+        """Clear the dirty queues, because they are on their way to the disk, or removed."""
         self._queues.clear()
         self._batches.clear()
 
     def count_units(self) -> tuple[int, int]:
-        """How many queues have units, and how many units they had in all."""
+        """(number of queues with units, number of units they had in all)."""
         queues = self._parts.queues
         counts = [queues.max_offset(queue) for queue in queues]
         counts += [batch.max_offset for batch in self._parts.batches]
         return sum(count > 0 for count in counts), sum(counts)
 
     def count_units_before(self, log_end: LogOffset) -> tuple[int, int]:
-        """What `count_units` says once the queues are cut at `log_end`."""
+        """Result of `count_units` after the queues are cut at `log_end`."""
         queues, batches = self._parts.queues, self._parts.batches
         counts = [queues.end_before(queue, log_end) // QUEUE_UNIT_SIZE for queue in queues]
         counts += [batches.max_offset_before(batch, log_end) for batch in batches]
         return sum(count > 0 for count in counts), sum(counts)
 
     def plan(self, last: bool) -> SyncRound:
-        """What is to be synced now; nothing is dirty any more. With `last` the index file that is
-        written counts as done."""
+        """Plan the sync of all dirty files, and clear the dirty queues. With `last` the current
+        index file counts as finished."""
         index = self._parts.index
         rolled: list[IndexPart] = []
         if index is not None:
@@ -100,7 +101,7 @@ class DirtyFiles:
         for slot in self._queues:
             queue = queues.by_slot(slot)
             paths, folders, offset = queues.dirty_paths(queue)
-            # Now, not when the round is over: a file made meanwhile is one for the next round.
+            # Set now, not after the round: a file made meanwhile belongs to the next round.
             queue.names_synced = True
             plan.paths += paths
             plan.folders.update(dict.fromkeys(folders))
@@ -121,14 +122,15 @@ class DirtyFiles:
                 plan.batches_reached.append((batch, end))
 
     def _marks(self, last: bool) -> tuple[DurableMarks, int]:
-        """How far all is once the round is durable, and the index's time in RocketMQ's numbers."""
+        """(marks that hold once the round is durable, the index's time in RocketMQ's numbers)."""
         log, index = self._parts.log, self._parts.index
         index_end, index_ms, entries = LogOffset(0), 0, 0
         position = self._dispatcher.position
         if self._dispatcher.stalled is None:
             count, units = self.count_units()
         else:
-            # The record that waits may have its unit: a recovery cuts that before it counts.
+            # The record that dispatch waits for may have its unit: a recovery cuts that unit before
+            # it counts.
             count, units = self.count_units_before(position)
         if index is not None:
             closed = len(index.parts) if last else index.closed()

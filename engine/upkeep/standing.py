@@ -1,7 +1,7 @@
-"""How a replicated store stands: where its log ends, what is confirmed, whether it may lead.
+"""State of a replicated store: the end of its log, its confirmOffset, whether it may lead.
 
-Owns those answers. It must never change the log: engine/replicated.py does, through which drivers
-and machines ask (net.ha.primary.MasterLog).
+Owns those answers, for the drivers and machines of replication (net.ha.primary.MasterLog). It must
+never change the log: engine/replicated.py does.
 """
 
 from turbopump.engine.log.boundary import whole_before
@@ -21,7 +21,7 @@ from turbopump.pyx.tail import UNLIMITED
 
 
 class LogStanding:
-    """Of one store."""
+    """The state of a store."""
 
     def __init__(
         self, parts: StoreParts, commit: GroupCommit, retention: Retention, plain: bool
@@ -37,43 +37,44 @@ class LogStanding:
 
     @property
     def min(self) -> LogOffset:
-        """The first byte of the log that is still there."""
+        """Log offset of the first byte that retention has not removed."""
         return self._log.min
 
     @property
     def end(self) -> LogOffset:
-        """Behind the last byte of the log."""
+        """Log offset after the last byte of the log."""
         return self._log.end
 
     @property
     def flushed(self) -> LogOffset:
-        """All before this is durable."""
+        """Log offset before which all bytes are durable."""
         return self._log.flushed
 
     @property
     def confirm(self) -> LogOffset:
-        """Records before this may be read; where a record ends."""
+        """Log offset before which records may be read, a record boundary."""
         limit = self._log.tail.limit
         return self._parts.dispatcher.position if limit == UNLIMITED else LogOffset(limit)
 
     @property
     def file_size(self) -> int:
-        """Bytes of a log file."""
+        """Size of a log file in bytes."""
         return self._log.file_size
 
     @property
     def epochs(self) -> Epochs:
-        """Which master wrote which bytes."""
+        """The epoch list: which master wrote which bytes."""
         return self._kept.epochs
 
     @property
     def believed_end(self) -> LogOffset:
-        """Up to where `epochs` is believed: the end, unless the file was damaged or lost."""
+        """End of the part of the log that `epochs` covers reliably; less than the log's end after
+        damage or loss of the epoch file."""
         return self._kept.file.believed_end(self._log.end)
 
     @property
     def may_lead(self) -> bool:
-        """Whether a master may be made of this store: neither log nor epochs are damaged."""
+        """Whether this store may become a master's: neither log nor epochs are damaged."""
         return (self.plain or self._kept.file.may_lead) and self.damage is None
 
     @property
@@ -90,14 +91,14 @@ class LogStanding:
 
     @property
     def why_unfit(self) -> str:
-        """One sentence, "" of a store that takes messages."""
+        """Reason why the store takes no messages, one sentence; "" if it takes them."""
         if not (self.plain or self._kept.file.may_lead):
             return self._kept.file.reason
         return why_unfit(self._parts, self._commit, self._retention)
 
     @property
     def failed(self) -> OSError | None:
-        """The sync that failed: nothing is changed any more until it is opened anew."""
+        """The error of a failed sync; the store takes no changes until it is opened again."""
         return failure(self._parts, self._commit)
 
     @property
@@ -107,17 +108,17 @@ class LogStanding:
 
     @property
     def is_slow(self) -> bool:
-        """Whether the disk is so far behind that no more bytes should be taken for now."""
+        """Whether the disk lags too far for the store to take further bytes now."""
         return self.is_blocked or self._commit.is_slow()
 
     @property
     def is_blocked(self) -> bool:
-        """Whether bytes wait for a log file: nothing behind them may be done before `go_on`."""
+        """Whether bytes wait for a log file: no later step may be done before `go_on`."""
         return self._incoming.blocked
 
     @property
     def is_being_cut(self) -> bool:
-        """Whether the log is being cut, or begins anew: nothing is appended, and where it ends is
+        """Whether the log is being cut or restarted: no bytes are appended, and the log's end is
         not durable yet."""
         return self._cutting.busy
 
@@ -130,8 +131,8 @@ class LogStanding:
     # The master's side
 
     def view(self, log_offset: LogOffset, size: int) -> list[memoryview]:
-        """The bytes of [log_offset, log_offset + size), a piece for each file. They stay valid when
-        retention removes the file. Raises StoreError where the log does not have them."""
+        """The bytes of [log_offset, log_offset + size), one piece per file. The pieces stay valid
+        when retention removes the file. Raises StoreError if the log lacks some of the bytes."""
         log, end = self._log, LogOffset(log_offset + size)
         if not log.min <= log_offset <= end <= log.end:
             raise StoreError(f"the log has {log.min} to {log.end}, not {log_offset} to {end}")
@@ -152,7 +153,7 @@ class LogStanding:
             raise StoreError(f"the store takes no changes: {self.failed}")
 
     def _whole_end(self) -> LogOffset:
-        """Where the log's last whole record ends. Raises StoreError where there is no record."""
+        """End of the last whole record. Raises StoreError where no record begins."""
         self._incoming.forget(sure=self._incoming.sure)
         end, why = whole_before(self._log, self.confirm, self._log.end)
         if why == kernel.BAD_RECORD:
@@ -160,8 +161,8 @@ class LogStanding:
         return end
 
     def _whole(self, start: LogOffset, until: LogOffset) -> LogOffset:
-        """As `whole_before`; what is no record is noted as damage, and passed over as dispatch
-        does."""
+        """Result of `whole_before`, but bytes that are not a record are noted as damage and passed
+        over, as dispatch does."""
         at, why = whole_before(self._log, start, until)
         while why == kernel.BAD_RECORD and at < until:
             behind = self._parts.damage.skip(at, until)

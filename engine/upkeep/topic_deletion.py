@@ -1,17 +1,21 @@
 """Removing a topic's queues; its records stay in the log (store.md 20).
 
-Owns the order of a deletion, and how a replica deletes what its master deleted earlier. It must
-never decide that a topic goes. Called by the store, by the broker's handlers, and by a replica's
-tables.
+Owns the order of a deletion, and the way a replica repeats an earlier deletion of its master. It
+must never decide that a topic is deleted.
 
-What is done durably is done by a disk's thread, in turn with the removals of retention:
+A disk thread does the durable steps, in turn with the removals of retention:
 
-1. The checkpoint does not count the topic's queues any more, and the deletion is on record. After
-   a crash from here on, recovery removes what is left of their files.
-2. Some queues are forgotten on the loop, then their files go; so on until none is left.
+1. The checkpoint stops counting the topic's queues, and the deletion is recorded. After a crash
+from this step on, recovery removes the remaining files.
 
-The log gets no record of the topic meanwhile: a put is refused. A broker that becomes a replica
-meanwhile is sent some; those wait to be dispatched until the last file has gone.
+2. Some queues are forgotten on the loop, then their files are removed; this repeats until no queue
+is left.
+
+    waiting --turn--> recording --recorded--> removing, step by step --> done, or failed
+
+Meanwhile a put to the topic is refused, so the log gets no record of it. A broker that becomes a
+replica meanwhile may receive such records from its master; their dispatch waits until the last file
+is removed.
 """
 
 from collections import deque
@@ -27,27 +31,28 @@ from turbopump.engine.upkeep.parts import StoreParts
 from turbopump.engine.upkeep.retention import Retention
 
 QUEUES_OF_STEP: Final = 100
-"""Queues that are forgotten at once: each takes some 30 us, more where its files are mapped."""
+"""Number of queues forgotten in one step: each takes some 30 us, more if its files are mapped."""
 _ALL: Final = 1 << 31
 
 
 @dataclass(slots=True)
 class _Deletion:
-    """One that was asked for. `log_end`: records of the topic from there on are not concerned."""
+    """A requested deletion. Records of the topic at `log_end` or later are not affected."""
 
     topic: str
     now_ms: int
     log_end: LogOffset
     is_past: bool
-    """Whether it was asked for as of a former end of the log."""
+    """Whether it was requested as of an earlier end of the log."""
     deleted_ms: int = 0
-    """When the topic was deleted first, in epoch ms: by the master, where a replica deletes."""
+    """Time of the topic's first deletion, in epoch ms: on a replica, of the master's deletion."""
     kept: dict[str, int] | None = None
     told: Later[StoreError | None] = field(default_factory=Later)
 
 
 class TopicDeletions:
-    """One after the other. Loop thread only; a disk's thread does the work."""
+    """The deletions of a store, one after the other. Loop thread only; a disk thread does the
+    work."""
 
     def __init__(self, parts: StoreParts, retention: Retention) -> None:
         self._parts = parts
@@ -55,36 +60,36 @@ class TopicDeletions:
         self._waiting: deque[_Deletion] = deque()
         self._current: _Deletion | None = None
         self.going: set[str] = set()
-        """Topics that are being deleted, or could not be: nothing is appended to them."""
+        """Topics that are being deleted, or whose deletion failed: no message is appended to
+        them."""
 
     def ends(self) -> dict[str, int]:
-        """Topic to where the log ended when it was deleted, the last deletion at the end."""
+        """Topic to the end of the log at its last deletion, the latest deletion last."""
         return self._parts.queues.deleted.ends()
 
     def times(self) -> dict[str, int]:
-        """Topic to the time of its last deletion in epoch ms, 0 where it is not known."""
+        """Topic to the time of its last deletion in epoch ms, 0 if unknown."""
         return self._parts.queues.deleted.times()
 
     def deleted_ms(self, topic: str) -> int:
-        """When the topic was last deleted, in epoch ms; 0: never, or the time is not known.
-
-        A record, note or handle of an earlier pop names queue offsets of a former life."""
+        """Time of the topic's last deletion, in epoch ms; 0: never, or unknown. A record, note or
+        handle of an earlier pop names queue offsets of an earlier life."""
         return self._parts.queues.deleted.deleted_ms(topic)
 
     def delete(
         self, topic: str, now_ms: int, at: int | None = None, deleted_ms: int | None = None
     ) -> Later[StoreError | None]:
-        """Remove a topic's queues; resolves when that is durable, or with why it is not: then it is
-        to be asked for again, as the topic takes no message. Raises StoreError for a name that no
+        """Remove a topic's queues. Resolves with None when that is durable, or with the error: then
+        call it again, because the topic takes no message. Raises StoreError for a name that no
         folder can have.
 
-        `at`: as they were when the log ended there, which was dispatched; None: now. Records from
-        there on are of the topic's next life. Their queue units, which were passed over while the
-        former queue was in their way, are made again. Nothing is done if the log is cut before.
-        `deleted_ms`: when the master deleted it, in epoch ms; None: now.
+        `at`: delete the queues as of this end of the log, which was dispatched; None: now. Later
+        records belong to the topic's next life. Their queue units, which were skipped because the
+        earlier queue was in their way, are made again. If the log is cut before `at`, nothing is
+        done. `deleted_ms`: time of the master's deletion, in epoch ms; None: now.
         """
         parts = self._parts
-        topic_folder(parts.queues.folder, topic)  # before anything is forgotten or begun
+        topic_folder(parts.queues.folder, topic)  # before any queue is forgotten or any step begun
         log = parts.log
         log_end = log.end if at is None else LogOffset(max(at, log.min))
         if log_end < parts.dispatcher.position:
@@ -93,7 +98,7 @@ class TopicDeletions:
                 raise StoreError(f"{topic} cannot be deleted at {log_end}: no record begins there")
         for one in (*self._waiting, *([self._current] if self._current else [])):
             if at is not None and one.is_past and (one.topic, one.log_end) == (topic, log_end):
-                return one.told  # a replica hears of it with each answer of its master
+                return one.told  # each answer of a replica's master repeats the deletion
         time_ms = now_ms if deleted_ms is None else deleted_ms
         one = _Deletion(topic, now_ms, log_end, is_past=at is not None, deleted_ms=time_ms)
         self.going.add(topic)
@@ -102,7 +107,7 @@ class TopicDeletions:
         return one.told
 
     def delete_now(self, topic: str, at: int | None, now_ms: int) -> None:
-        """As `delete`, and wait for the disk: for tools. Raises StoreError."""
+        """Delete a topic as `delete` does, and wait for the disk: for tools. Raises StoreError."""
         told = self.delete(topic, now_ms, at)
         self._retention.wait()
         if told.value is not None:
@@ -155,7 +160,7 @@ class TopicDeletions:
             for folder in folders:
                 files.remove_folder(folder)
             if is_last:
-                # If the log is cut its new records have the offsets of the former life's.
+                # If the log is cut, its new records have the offsets of the earlier life's records.
                 files.sync_all([], [queues.folder])
 
         self._retention.turn.submit(lambda: work, partial(self._stepped, one, is_last))
@@ -180,7 +185,7 @@ class TopicDeletions:
 
 
 def _forget_rest(parts: StoreParts, topic: str) -> list[str]:
-    """Forget what else than plain queues a topic has; returns all folders of its files."""
+    """Forget the topic's batch queues and extensions; returns all folders of its files."""
     folders = [topic_folder(parts.queues.folder, topic), parts.batches.forget_topic(topic)]
     if parts.extensions is not None:
         folders.append(parts.extensions.forget_topic(topic))
@@ -188,11 +193,11 @@ def _forget_rest(parts: StoreParts, topic: str) -> list[str]:
 
 
 def _dispatch_from(parts: StoreParts, log_end: LogOffset, now_ms: int) -> None:
-    """Make the units of records of the topic's next life, which begins there."""
+    """Make the units of records of the topic's next life, which begins at `log_end`."""
     dispatcher = parts.dispatcher
     position = dispatcher.position
     if log_end < position:
-        # Dispatching does nothing twice: of the others' queues and the index all is there.
+        # A record is never dispatched twice: other queues and the index have all their units.
         dispatcher.start(log_end, position)
         dispatcher.run(position, now_ms)
 

@@ -1,28 +1,32 @@
-"""Cutting the end of a store off while it runs: law 6, a truncated byte never comes back.
+"""Cutting the end of a running store off. Law 6: a truncated byte never comes back.
 
-Owns the order of the steps. It must never cut anywhere but where a record begins, nor report it
-before all is done. Called by Store.truncate, which waits, and by `cutting` in steps that disk
-threads do (disk_steps.py). The log has one writer: it has nothing to write before it knows where.
+Owns the order of the steps. It must never cut anywhere but where a record begins, nor report a cut
+before all steps are done. `Store.truncate` runs the steps and waits; `cutting` runs them on disk
+threads (disk_steps.py). Nothing is appended meanwhile.
 
-Between two steps the loop serves reads. So the queues end before what is cut before the end of the
-log moves: a reader would look for records that are gone. Extensions and index follow their queues;
-what they still have is of records that are there, or that a search finds to be gone. A replica
-hardly ever has units of what it cuts: readers, and dispatch with them, stop at confirmOffset, and
-no master lacks what is before that but after an unclean election.
+Between two steps the loop serves reads. So the queues shrink before the end of the log moves:
+otherwise a reader would look for removed records. Extensions and index follow their queues; their
+remaining entries point to records that exist, or that a search finds missing. A replica rarely has
+units of cut records: dispatch, and so readers, stop at confirmOffset, and only after an unclean
+election does a master lack bytes before it.
 
 A crash leaves the old log or the cut one, never a third, because recovery walks the log from the
-checkpoint's mark to the first record that is none. The windows:
+checkpoint's mark to the first bytes that are not a record. The windows:
 
-1. The checkpoint may speak of bytes behind the cut. It is lowered first and synced, and recovery
-   then begins to look before the cut: it finds the old end, and dispatches the tail again.
-2. Queues, extensions and index that speak of what goes are cut, if any does. A crash leaves some of
-   them so and the old log: recovery cuts queues at the checkpoint's mark, which is the cut now,
-   rebuilds index files that were not closed before it, and dispatches the tail again.
+1. The checkpoint may cover bytes after the cut. It is lowered first and synced, and recovery then
+starts its scan before the cut: it finds the old end, and dispatches the tail again.
+
+2. Queues, extensions and index entries of cut records are cut, if there are any. A crash leaves
+some of them cut and the old log: recovery cuts queues at the checkpoint's mark, which is the cut
+now, rebuilds index files that were not closed before it, and dispatches the tail again.
+
 3. The head of the record at the cut (its size and magic) becomes zeros and is synced. Before that
-   sync recovery finds one or the other; behind it the cut, whatever else there is.
-4. Log files behind the cut go, the last one first and each name durably, so that no hole is left;
-   the rest of the cut file becomes zeros and is synced. Recovery does the same again.
-5. The checkpoint is written anew: log, queues and index agree, and it says so.
+sync recovery finds either state; after it, recovery finds the cut, whatever bytes follow.
+
+4. Log files after the cut are removed, the last one first and each name durably, so that no hole is
+left; the rest of the cut file becomes zeros and is synced. Recovery repeats this.
+
+5. The checkpoint is written again: log, queues and index agree, and it records that.
 """
 
 import logging
@@ -60,7 +64,7 @@ def cut(
 
 
 def steps_of_cut(parts: StoreParts, commit: GroupCommit, log_end: LogOffset, now_ms: int) -> Steps:
-    """As `cut`, while no other thread is at work on the store."""
+    """Steps of `cut`; no other thread may work on the store."""
     if commit.failed or parts.checkpointer.failed:
         raise StoreError("the log cannot be cut: the store does not take changes now")
     timestamp_ms = last_timestamp_before(parts.log, parts.damage, log_end)
@@ -78,10 +82,10 @@ def steps_of_cut(parts: StoreParts, commit: GroupCommit, log_end: LogOffset, now
 
 
 def last_timestamp_before(log: CommitLog, damage: LogDamage, log_offset: LogOffset) -> int:
-    """Store time of the last record before a position, 0 if there is none.
+    """Store time of the last record before `log_offset`, 0 if there is no such record.
 
-    Raises StoreError unless records end there. The file is walked from its beginning: bytes of a
-    body may look like a record.
+    Raises StoreError unless a record boundary is there. The file is walked from its beginning,
+    because bytes of a body may look like a record.
     """
     if not log.min <= log_offset <= log.end:
         raise StoreError(
@@ -93,12 +97,12 @@ def last_timestamp_before(log: CommitLog, damage: LogDamage, log_offset: LogOffs
 
 
 def timestamp_before(log: CommitLog, damage: LogDamage, log_offset: LogOffset) -> int:
-    """Store time of the last record before a record's end, 0 if there is none; StoreError if none
-    ends there."""
+    """Store time of the last record that ends at `log_offset` or before, 0 without such a record.
+    Raises StoreError if `log_offset` is not a record boundary."""
     start, known_ms = log.segments.start_of(log_offset), 0
     tail = log.tail
     if start < tail.dispatched <= log_offset and tail.dispatched_timestamp_ms > 0:
-        # A replica is cut near its end, while others wait for it: the file need not be read.
+        # A replica is cut near its end while others wait for it: do not read the whole file.
         known_ms = tail.dispatched_timestamp_ms
         at, timestamp_ms = _walk(log, damage, tail.dispatched, log_offset)
     else:
@@ -112,7 +116,8 @@ def timestamp_before(log: CommitLog, damage: LogDamage, log_offset: LogOffset) -
 
 
 def _walk(log: CommitLog, damage: LogDamage, start: int, until: int) -> tuple[int, int]:
-    """Over the records of one file: (where that ended, store time of the last one or 0)."""
+    """Walk the records of a file. Returns (log offset where the walk ended, store time of the
+    last record or 0)."""
     at, timestamp_ms = start, 0
     if start >= until:
         return at, timestamp_ms
@@ -128,17 +133,16 @@ def _walk(log: CommitLog, damage: LogDamage, start: int, until: int) -> tuple[in
 
 
 def _truncate(parts: StoreParts, log_end: LogOffset, last_timestamp_ms: int, now_ms: int) -> Steps:
-    """Cut at `log_end`, where the record before was stored at `last_timestamp_ms`. No sync of the
-    log may be under way. Raises OSError; StoreError while nothing was changed yet.
-    """
+    """Cut at `log_end`; the record before was stored at `last_timestamp_ms`. No sync of the log may
+    be under way. Raises OSError, or StoreError before any change."""
     log, dispatcher = parts.log, parts.dispatcher
     cut_bytes = log.end - log_end
     yield from _catch_up(parts, log_end, now_ms)
     if cut_bytes == 0:
         return
     yield parts.checkpointer.cutting(log_end, last_timestamp_ms)
-    # Queues that are cut begin where former lives of their topics end; written behind the cut, for
-    # with the old log those ends are where they were.
+    # Cut queues begin where earlier lives of their topics end. Those ends are written after the
+    # cut, because with the old log they would be unchanged.
     write_ends = parts.queues.deleted.clamping(log_end)
     if has_units_from(parts, log_end):
         yield from _cut_derived(parts, log_end)
@@ -146,7 +150,7 @@ def _truncate(parts: StoreParts, log_end: LogOffset, last_timestamp_ms: int, now
         dispatcher.last_store_timestamp_ms = last_timestamp_ms
     dispatcher.cut(log_end)
     if log.tail.limit != UNLIMITED:
-        log.tail.limit = min(log.tail.limit, log_end)  # behind the queues' ends, see above
+        log.tail.limit = min(log.tail.limit, log_end)  # after the queues' ends, see above
     yield from cut_log(log, log_end, last_timestamp_ms)
     parts.damage.forget_from(log_end)
     yield write_ends
@@ -157,7 +161,7 @@ def _truncate(parts: StoreParts, log_end: LogOffset, last_timestamp_ms: int, now
 
 
 def _cut_derived(parts: StoreParts, log_end: LogOffset) -> Steps:
-    """No queue nor the index speaks of what is cut any more."""
+    """Remove the units and index entries of cut records."""
     log, index = parts.log, parts.index
     yield from cut_units(parts, log_end, every=False)
     if index is not None:
@@ -166,11 +170,11 @@ def _cut_derived(parts: StoreParts, log_end: LogOffset) -> Steps:
 
 
 def cut_log(log: CommitLog, log_end: LogOffset, last_timestamp_ms: int) -> Steps:
-    """The log's own files: a crash leaves either all or what is before `log_end`, for the first
-    sync takes the head of the record there away, and no walk gets past that. All before `log_end`
-    is durable."""
+    """Cut the log's own files. A crash leaves either all bytes or those before `log_end`: the first
+    sync removes the head of the record there, and no walk gets past that. All bytes before
+    `log_end` must be durable."""
     log.stop_at(log_end)
-    yield log.leave_unused()  # before its neighbours, or it would be behind a hole
+    yield log.leave_unused()  # before its neighbours, or a hole would precede it
     start = log.segments.start_of(log_end)
     mapped, position = log.mapped(start), log_end - start
     head = min(kernel.FILLER_SIZE, log.file_size - position)
@@ -182,7 +186,8 @@ def cut_log(log: CommitLog, log_end: LogOffset, last_timestamp_ms: int) -> Steps
 
 
 def _catch_up(parts: StoreParts, log_end: LogOffset, now_ms: int) -> Steps:
-    """What stays is made durable and dispatched, so that each queue knows where it goes on."""
+    """Make the remaining bytes durable and dispatch them, so that each queue knows its next
+    offset."""
     log, dispatcher, checkpointer = parts.log, parts.dispatcher, parts.checkpointer
     for mapped, start, stop in log.unflushed(log_end):
         yield partial(mapped.sync, start, stop)

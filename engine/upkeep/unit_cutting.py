@@ -1,9 +1,9 @@
-"""Cutting units off queues, their extensions and the index: those of records that go.
+"""Cutting units of removed records off queues, extensions and the index.
 
-Owns the order in which that is done, in steps. It must never touch the log. Called by recovery,
-which finds a mark where a process before did not come to the end of it, and by truncation,
-between whose steps the loop serves readers: each queue ends before what is cut before its files
-change, and the records are there until all queues do.
+Owns the order of that work, in steps. It must never touch the log. Recovery repeats the work if it
+finds the mark of a process that did not finish. During a truncation the loop serves readers between
+the steps: each queue shrinks before its files change, and the log keeps the records until all
+queues are cut.
 """
 
 import logging
@@ -22,13 +22,15 @@ logger = logging.getLogger(__name__)
 
 ABORT_FILE: Final = "abort"
 CUTTING: Final = b"-"
-"""In the place of the first digit of the process id: one store, which needs no space."""
+"""Replaces the first digit of the process id in `abort`: a single store, which needs no disk
+space."""
 QUEUES_OF_STEP: Final = 100
-"""Queues that are looked at before the loop has its turn."""
+"""Number of queues examined before the loop gets a turn."""
 
 
 def has_units_from(parts: StoreParts, log_end: LogOffset) -> bool:
-    """Whether queues or index speak of records from there on, or extensions of no queue."""
+    """Whether queues or the index have units of records from `log_end` on, or extensions lack their
+    queue."""
     queues, table = parts.queues, parts.queues.table
     if any(table.max_log_offset(queue.slot) > log_end for queue in queues):
         return True
@@ -41,12 +43,13 @@ def has_units_from(parts: StoreParts, log_end: LogOffset) -> bool:
 
 
 def cut_units(parts: StoreParts, log_end: LogOffset, *, every: bool, again: bool = False) -> Steps:
-    """Cut units of records from `log_end` on: of `every` queue, or those that end behind it. What
-    is cut is durable at the end: one sync for all, as 100,000 take minutes.
+    """Cut units of records from `log_end` on: of `every` queue, or of the queues that end after it.
+    At the end the cuts are durable: one sync for all, because syncing 100,000 queues singly takes
+    minutes.
 
-    With `every` zeros that are there already are synced, too: they may be those of a process that
-    was killed before, and what they hide must not return. If a sync may have failed before, it is
-    all done `again`: the system takes such zeros for written, and removed names may be left.
+    With `every`, zeros already there are synced, too: they may come from a killed process, and the
+    units below them must not return. If an earlier sync may have failed, all work is done `again`:
+    the system takes such zeros for written, and removed names may still exist.
     """
     table, left = parts.queues.table, Unsynced()
     yield partial(_mark, parts, True)
@@ -86,7 +89,8 @@ def _cut_queue(parts: StoreParts, queue: ConsumeQueue, log_end: LogOffset, left:
 
 
 def _last_address(parts: StoreParts, queue: ConsumeQueue) -> int | None:
-    """Of the last extension unit that a queue unit points to: those behind it go."""
+    """Address of the last extension unit that a queue unit points to; later extension units are
+    cut. None if no unit points to an extension."""
     for offset in range(parts.queues.max_offset(queue) - 1, queue.min_offset - 1, -1):
         at = offset * QUEUE_UNIT_SIZE
         start = queue.segments.start_of(at)
@@ -97,8 +101,8 @@ def _last_address(parts: StoreParts, queue: ConsumeQueue) -> int | None:
 
 
 def _mark(parts: StoreParts, cutting: bool) -> None:
-    """Write down whether queues are being cut: for the next process, unless the power goes. After
-    that what can be read is durable. Raises OSError."""
+    """Record for the next process whether queues are being cut. The mark is not synced: a power cut
+    may lose it, but then all readable data is durable. Raises OSError."""
     digit = str(parts.files.process_id())[:1].encode()
     mark = CUTTING if cutting else digit
     parts.files.write(f"{parts.config.root}/{ABORT_FILE}", mark, 0)

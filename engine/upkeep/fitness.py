@@ -33,8 +33,8 @@ def fitness(parts: StoreParts, commit: GroupCommit, retention: Retention) -> Fit
 
 
 def why_unfit(parts: StoreParts, commit: GroupCommit, retention: Retention) -> str:
-    """Reason why the store takes no messages, one sentence for the sender and the operator; "" if it
-    takes them."""
+    """Reason why the store takes no messages, one sentence for the sender and the operator; "" if
+    the store takes messages."""
     if parts.damage.first is not None:
         return str(parts.damage.first)
     error = failure(parts, commit) or parts.dispatcher.stalled

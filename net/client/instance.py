@@ -430,7 +430,7 @@ class Instance:
             try:
                 await self.refresh(topic)
             except (ClientError, RemotingError, ValueError) as error:
-                logger.warning("no new route of %s: %s", topic, error)
+                logger.warning("the route of %s was not refreshed: %s", topic, error)
         self.brokers.keep(
             name for topic in self._topics.values() if topic.route for name in topic.route.brokers
         )

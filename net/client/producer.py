@@ -351,7 +351,7 @@ class Producer(ClientLifetime):
         try:
             route = await self._instance.refresh(topic, for_sending=True)
         except (ClientError, RemotingError) as second:
-            logger.info("no new route of %s: %s", topic, second)
+            logger.info("the route of %s was not refreshed: %s", topic, second)
             route = None
         names = {queue.broker_name for queue in route.publish} if route is not None else set()
         return 0 if names - tried and not is_fixed else backoff.send_wait_ms(failures)

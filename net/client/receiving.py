@@ -58,7 +58,9 @@ def received_each(body: Buffer, broker_name: str, group: str) -> Received:
     except BadBody as error:
         if end is None:
             raise
-        logger.warning("an answer of %s is read up to offset %d: %s", broker_name, end, error)
+        logger.warning(
+            "an answer of broker %s can be read only up to offset %d: %s", broker_name, end, error
+        )
         received.end = end
     return received
 

@@ -55,4 +55,4 @@ class TaskSet:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             error = task.exception()
-            logger.error("task %s ended: %s", task.get_name(), error, exc_info=error)
+            logger.error("task %s failed: %s", task.get_name(), error, exc_info=error)

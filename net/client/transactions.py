@@ -184,7 +184,7 @@ class TransactionProducer(ClientLifetime):
         try:
             log_offset = decode_message_id(sent.offset_message_id)[1]
         except ValueError as error:
-            logger.warning("the end of transaction %s has no place: %s", sent.message_id, error)
+            logger.warning("the end of transaction %s was not sent: %s", sent.message_id, error)
             return False
         header = EndTransactionRequest(
             producer_group=self.group,
@@ -208,7 +208,9 @@ class TransactionProducer(ClientLifetime):
                 timeout_ms=self._options.timeout_ms,
             )
         except (BrokerError, ClientError, RemotingError) as error:
-            logger.warning("the end of transaction %s is not known: %s", sent.message_id, error)
+            logger.warning(
+                "the end of transaction %s was not acknowledged: %s", sent.message_id, error
+            )
             return False
         return True
 
@@ -218,7 +220,11 @@ class TransactionProducer(ClientLifetime):
         asked = read_header(CheckTransactionStateRequest, request.fields)
         message = received_alone(view, asked.broker_name or "")
         if self._checks >= MAX_CHECKS:
-            logger.warning("a check of %s is dropped: %d wait", message.message_id, self._checks)
+            logger.warning(
+                "a check of transaction %s is dropped: %d checks wait",
+                message.message_id,
+                self._checks,
+            )
             return
         self._checks += 1
         work = self._answer(asked, message, peer)

@@ -411,7 +411,7 @@ class _Connection(asyncio.Protocol):
             transport.close()
 
     def _break(self, text: str) -> None:
-        logger.info("the connection to %s is given up: %s", self._address, text)
+        logger.info("closed the connection to %s: %s", self._address, text)
         self._why = text
         self._leaves = True
         if self._transport is not None:

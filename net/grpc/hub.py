@@ -144,6 +144,8 @@ class GrpcHub:
             self.complain(f"{worst.address} closed: {worst.unsent} of too many bytes are unsent")
             worst.abort()
         if self._complaints > COMPLAINTS_MAX:
-            logger.warning("%d more complaints about peers", self._complaints - COMPLAINTS_MAX)
+            logger.warning(
+                "%d more problems with peers were not logged", self._complaints - COMPLAINTS_MAX
+            )
         self._complaints = 0
         self.start_sweeping()

@@ -99,7 +99,7 @@ class Balancer:
             except (ClientError, RemotingError, ValueError) as error:
                 self._failures += 1
                 if self._failures % LOG_EVERY == 1:
-                    logger.warning("no rebalance of %s: %s", topic, error)
+                    logger.warning("topic %s cannot be rebalanced yet: %s", topic, error)
                 balanced = False
         if balanced:
             self._failures = 0
@@ -139,7 +139,7 @@ class Balancer:
             async with asyncio.timeout(timeout_ms / 1000):
                 await asyncio.gather(*(runner.ready() for runner in self._runners.values()))
         except TimeoutError:
-            logger.warning("some queues do not know yet where they begin")
+            logger.warning("the start offset of some queues is not known yet")
 
     def restart(self, queue: MessageQueue, queue_offset: QueueOffset) -> None:
         """Consume a queue from another offset (RESET_CONSUMER_CLIENT_OFFSET)."""
@@ -157,7 +157,9 @@ class Balancer:
             async with asyncio.timeout(timeout_ms / 1000):
                 await asyncio.gather(*(runner.drained() for runner in busy))
         except TimeoutError:
-            logger.info("%d queues have messages without an outcome: they come again", len(busy))
+            logger.info(
+                "%d queues have messages without an outcome, which are delivered again", len(busy)
+            )
         await self._membership.persist(confirmed=True)
         if self._membership.locks_queues:
             await self._locks.unlock(self._runners)

@@ -53,7 +53,7 @@ class MemberLocks:
                 answer = await self._request(broker_name, wanted, RequestCode.LOCK_BATCH_MQ)
                 given = set(items(load_object(answer), "lockOKMQSet", MessageQueue.from_json))
             except (ClientError, RemotingError, ValueError) as error:
-                logger.warning("no locks from broker %s: %s", broker_name, error)
+                logger.warning("broker %s granted no locks: %s", broker_name, error)
                 return
             granted.update(wanted & given)
             refused.update(wanted - given)

@@ -153,7 +153,7 @@ class PopConsumer(SimpleConsumer):
                     self._has_room.clear()
                     await self._has_room.wait()
         except TimeoutError:
-            logger.info("%d messages without an outcome come again", len(self._handling))
+            logger.info("%d messages have no outcome and are delivered again", len(self._handling))
         await self._handling.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
         await super().close()
@@ -297,7 +297,7 @@ class PopConsumer(SimpleConsumer):
                 return True
             except FAILURES as error:
                 failure = error
-        logger.warning("message %s comes again: %s", message.message_id, failure)
+        logger.warning("message %s is delivered again: %s", message.message_id, failure)
         return False
 
     def _gave_back(self, place: PopPlace, count: int) -> None:

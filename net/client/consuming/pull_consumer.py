@@ -367,4 +367,4 @@ class PullConsumer(ClientLifetime):
         try:
             await self._instance.refresh(topic)
         except FAILURES as error:
-            logger.info("no new route of %s: %s", topic, error)
+            logger.info("the route of %s was not refreshed: %s", topic, error)

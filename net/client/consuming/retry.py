@@ -125,7 +125,7 @@ class Retries:
 def retry_request(
     message: ReceivedMessage, queue: MessageQueue, limit: int, now_ms: int
 ) -> Command:
-    """Build the message again for the group's retry topic (messages.md 6.3).
+    """Build a new message for the group's retry topic from a failed one (messages.md 6.3).
 
     The broker takes the number of retries and their limit from the header, not the properties.
     """

@@ -321,7 +321,7 @@ class SimpleConsumer(ClientLifetime):
             try:
                 await self._instance.refresh(topic)
             except FAILURES as error:
-                logger.info("no new route of %s: %s", topic, error)
+                logger.info("the route of %s was not refreshed: %s", topic, error)
 
     async def _pop(
         self, place: PopPlace, max_count: int, invisible_ms: int, poll_ms: int
@@ -376,7 +376,9 @@ class SimpleConsumer(ClientLifetime):
             try:
                 await self.ack(message)
             except FAILURES as error:
-                logger.info("message %s of another tag: %s", message.message_id, error)
+                logger.info(
+                    "message %s of another tag was not acknowledged: %s", message.message_id, error
+                )
         return wanted
 
     def _give_handle(

@@ -131,7 +131,7 @@ class EndpointSession:
         try:
             await self.sync()
         except (ClientError, RemotingError) as error:
-            logger.info("%s did not take new settings: %s", self.address, error)
+            logger.info("%s did not accept new settings: %s", self.address, error)
 
     async def _say(self) -> None:
         channel = self._opened()

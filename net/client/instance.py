@@ -228,7 +228,7 @@ class Instance:
             if probe.code == ResponseCode.SUCCESS and kind != asked:
                 return f"this is {kind}, not {asked}"
             if probe.code == ResponseCode.SUCCESS:
-                break  # the right kind of server, but an older version without this request
+                break  # the right kind of server, which does not support this request
         return answer.remark
 
     async def notify(self, address: str, request: Command) -> None:

@@ -1,8 +1,7 @@
 """Descriptors of the services that every gRPC server here has, made of tables.
 
 Owns the descriptors of health and reflection, and the way in which a file of descriptors is made.
-It must never know the purpose of a message. The module is loaded when a client first asks for
-descriptors.
+It must never know the purpose of a message.
 """
 
 from collections.abc import Mapping, Sequence

@@ -35,7 +35,7 @@ class SweptPeer(Protocol):
         """Close the connection if the peer exceeded a timeout."""
 
     def go_away(self) -> None:
-        """Refuse new calls from now."""
+        """Refuse new calls; calls in progress continue."""
 
     def finish(self) -> None:
         """End the calls in progress, and close."""

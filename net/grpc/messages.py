@@ -1,7 +1,7 @@
 """Messages of `apache.rocketmq.v2` as classes of protobuf, made of a table of their fields.
 
 Owns the table: its names, types and numbers are RocketMQ's. It must never know the purpose of a
-message. The module is loaded only if gRPC is served.
+message. The module is loaded only if gRPC is served or used by a client.
 
 Each line of the table is a message; its fields have the numbers 1, 2, ... in their order. `name` is
 a text, other types follow a colon; `?` is optional (it is known whether it was set), `*` repeated,

@@ -29,7 +29,7 @@ SWEEP_MS_MAX: Final = 1_000
 """Longest interval between two sweeps; ten thousand connections take some ms each time."""
 
 SWEEPS_PER_TIMEOUT: Final = 4
-"""Number of sweeps in a timeout, so that it is exact to a quarter of itself."""
+"""Number of sweeps in the shortest timeout, so that a timeout is exact to a quarter of itself."""
 
 COMPLAINTS_MAX: Final = 10
 """Maximum number of log lines about bad peers between two sweeps; further ones are counted, so that

@@ -27,7 +27,7 @@ from turbopump.net.client.tasks import TaskSet
 logger = logging.getLogger(__name__)
 
 TURN: Final = 64
-"""Messages a worker handles before it yields to the loop: a handler may never await anything."""
+"""Messages a worker handles before it yields to the loop: some handlers never await anything."""
 
 RESEND_FAILED_MS: Final = 5000
 """Pause of a queue whose failed message could not be sent back

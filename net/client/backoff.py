@@ -1,7 +1,6 @@
-"""How long to wait after a failure.
+"""Waits between the tries of pulls and sends after a failure.
 
-Owns the waiting rules of pulls and sends. It must never wait itself. Called by the pull loops and
-the producer.
+Owns the lengths of the waits. It must never wait itself.
 """
 
 from turbopump.net.client.errors import BrokerError
@@ -34,11 +33,11 @@ def needs_heartbeat(error: Exception) -> bool:
 
 
 def wait_ms(error: Exception, failures: int) -> int:
-    """Wait before the next try after `failures` (1 or more) failures in a row.
+    """Return the wait before the next try after `failures` (1 or more) consecutive failures.
 
-    Doubles from FIRST_MS to LONGEST_MS, except for answers that say what is wrong: a missing
-    subscription is cured by the heartbeat sent in between, flow control passes at once, and
-    other refusals (permission, unknown topic) do not pass within a second.
+    The wait doubles from FIRST_MS to LONGEST_MS, with two exceptions: flow control passes within
+    FLOW_CONTROL_MS, and other refusals (permission, unknown topic) do not pass within a second. A
+    missing subscription doubles, too: the heartbeat sent in between cures it.
     """
     assert failures > 0, "a wait without a failure"
     if isinstance(error, BrokerError):
@@ -50,9 +49,11 @@ def wait_ms(error: Exception, failures: int) -> int:
 
 
 def send_wait_ms(failures: int) -> int:
-    """Wait before the same broker is sent to again after `failures` (1 or more) failures.
+    """Return the wait before the next send to the same broker after `failures` (1 or more)
+    failures.
 
-    Whatever the answer was: a caller waits, and the send's own time-out bounds the whole.
+    The kind of failure does not matter: a caller waits, and the send's own timeout bounds all
+    tries.
     """
     return _doubling_ms(failures)
 

@@ -1,19 +1,19 @@
-"""What can go wrong in the client, as exceptions a program can tell apart.
+"""The client's exceptions, one class for each case that a program may handle differently.
 
 Owns the exception classes above the transport's RemotingError. It must never import the shells.
-Called by every module of net/client.
 """
 
 from turbopump.engine.types import TurbopumpError
 
 
 class ClientError(TurbopumpError):
-    """The request cannot be made, or what was asked for does not exist."""
+    """The request cannot be made, or its object does not exist;
+    base of this module's exceptions."""
 
 
 class InvalidArgument(ClientError):
-    """What was given can never be used: a name, an address, an expression or a message that every
-    broker would refuse. No broker was asked."""
+    """An argument that can never be used: a name, an address, an expression or a message that every
+    broker would refuse. No request was sent."""
 
 
 def expect(value: object, kinds: type | tuple[type, ...], what: str, wanted: str) -> None:
@@ -39,7 +39,7 @@ class BrokerError(ClientError):
     """A broker or name server answered with an error code.
 
     `code` is RocketMQ's response code (remoting/protocol/ResponseCode), `remark` its text,
-    `address` who said so.
+    `address` the server that answered.
     """
 
     def __init__(self, code: int, remark: str | None, address: str) -> None:

@@ -1,9 +1,8 @@
-"""One client of a cluster: connections, routes, heartbeats, and the requests brokers send us.
+"""A client of a cluster: connections, routes, heartbeats, and requests that brokers send to it.
 
-Owns the one transport Client, the route cache, the client id and the background tasks that
-producers and consumers share. It must never know how messages are sent or consumed. Called by
-Producer, Consumer, PullConsumer and Admin, each of which makes one of its own unless it is given
-one to share.
+Owns the single transport Client, the route cache, the client id and the background tasks that
+producers and consumers share. It must never know how messages are sent or consumed. Each Producer,
+Consumer, PullConsumer and Admin makes an own Instance unless it is given an Instance to share.
 """
 
 import asyncio
@@ -48,17 +47,18 @@ from turbopump.net.wire.route import TopicRouteData
 logger = logging.getLogger(__name__)
 
 TOPICS_MAX: Final = 10_000
-"""Topics whose routes are kept and refreshed; beyond it the least recently used goes."""
+"""Maximum number of topics whose routes are kept and refreshed; beyond it the least recently used
+topic is forgotten."""
 
 ROUTE_AGE_MIN_MS: Final = 100
-"""A route younger than this is not asked for again: many senders fail at once in a failover."""
+"""A younger route is not requested again: in a failover many senders fail at once."""
 
 UNREGISTER_TIMEOUT_MS: Final = 1000
 """Leaving is a courtesy: a broker that does not answer must not hold up `close`."""
 
 NEXT_NAME_SERVER_MS: Final = 1_000
-"""A name server that has not answered for so long is not waited for alone: the next one is asked,
-too. It answers in some ms, and a send that needs a route has 3 s in all."""
+"""After this wait for one name server the next one is queried at the same time. A name server
+answers in a few ms, and a send that needs a route has 3 s in all."""
 
 A_BROKER: Final = "a broker"
 KINDS: Final = {
@@ -84,8 +84,9 @@ KINDS: Final = {
         RequestCode.REMOVE_BROKER,
     ),
 }
-"""Kinds of servers and what each is asked; the first request of a kind is one that changes nothing
-and that all of the kind answer, and none of those before it. All other requests are for brokers."""
+"""Kinds of servers, each with the requests that only this kind answers; all other requests are for
+brokers. The first request of each kind is a probe: it changes nothing, every server of the kind
+answers it, and no earlier kind does."""
 
 _serial = itertools.count()
 
@@ -96,13 +97,13 @@ class GroupMember(Protocol):
     group: str
 
     def heartbeat_data(self) -> ConsumerData:
-        """What heartbeats say about the group."""
+        """The group's part of a heartbeat."""
 
     def topics(self) -> Collection[str]:
         """The topics whose routes the member needs."""
 
     def wake(self) -> None:
-        """The members of the group, or a route, changed: share the queues out anew."""
+        """The members of the group, or a route, changed: divide the queues again."""
 
     def answer(self, request: Command, now_ms: int) -> Answer:
         """Answer 220, 221, 307 or 309 from a broker."""
@@ -115,8 +116,8 @@ Checker = Callable[[Command, MessageView, Peer], None]
 class _Topic:
     """A cached route; the lock lets one request at a time ask for it.
 
-    `answers` counts the requests that ended, `failure` is how the last one failed: what waited
-    for the lock meanwhile takes its outcome instead of asking, and waiting, once more.
+    `answers` counts the finished requests, `failure` is the error of the last one: a caller that
+    waited for the lock takes that outcome and does not send, and wait for, a request of its own.
     """
 
     __slots__ = ("answers", "asked_ms", "failure", "lock", "route")
@@ -130,15 +131,14 @@ class _Topic:
 
 
 class Instance:
-    """A client of one cluster of name servers, shared by any number of producers and consumers.
+    """A client of a cluster of name servers, shared by any number of producers and consumers.
 
     Args:
         namesrv: addresses "host:port", or one text with ";" between them; the first that answers
             is used until it fails, or needs more than a second.
         options: intervals and timeouts.
 
-    Raises InvalidArgument for a malformed address, and TlsError for TLS files that cannot be
-    used.
+    Raises InvalidArgument for a malformed address, and TlsError for TLS files that cannot be used.
     """
 
     def __init__(self, namesrv: str | Sequence[str], options: ClientOptions | None = None) -> None:
@@ -147,7 +147,7 @@ class Instance:
         expect(self.options, ClientOptions, "client_options", "a turbopump.ClientOptions")
         tls = self.options.remoting.tls
         if tls is not None:
-            client_context(tls)  # a file that is missing is an error here, not at the first call
+            client_context(tls)  # a missing file raises here, not at the first call
         self.brokers = BrokerTable()
         self.tasks = TaskSet()
         self.client_id = ""
@@ -160,7 +160,7 @@ class Instance:
         self._producers: dict[str, int] = {}
         self._members: dict[str, GroupMember] = {}
         self.checkers: dict[str, Checker] = {}
-        """By producer group: what answers brokers that ask how a transaction ended."""
+        """Functions, by producer group, that answer a broker's check of a transaction."""
 
     def now_ms(self) -> int:
         """Epoch milliseconds of the client's clock."""
@@ -189,9 +189,9 @@ class Instance:
                 await client.close()
 
     async def call(self, address: str, request: Command, timeout_ms: int = 0) -> Command:
-        """Send a request and wait for its answer, whatever its code.
+        """Send a request and return its response, also one with an error code.
 
-        Raises RemotingError when there is none within `timeout_ms` (0: the option's value).
+        Raises RemotingError when no response arrives within `timeout_ms` (0: the option's value).
         """
         if self._client is None:
             raise ClientClosed("the client is not started, or is closed")
@@ -217,7 +217,8 @@ class Instance:
         return answer
 
     async def _mistaken(self, address: str, code: int, answer: Command) -> str | None:
-        """What to say of a server that does not know a request: it may be one of another kind."""
+        """The error text for a server that does not support a
+        request: it may be of another kind."""
         asked = next((kind for kind, codes in KINDS.items() if code in codes), A_BROKER)
         for kind, codes in KINDS.items():
             try:
@@ -227,7 +228,7 @@ class Instance:
             if probe.code == ResponseCode.SUCCESS and kind != asked:
                 return f"this is {kind}, not {asked}"
             if probe.code == ResponseCode.SUCCESS:
-                break  # the right one, which does not know this request
+                break  # the right kind of server, which does not support this request
         return answer.remark
 
     async def notify(self, address: str, request: Command) -> None:
@@ -241,7 +242,8 @@ class Instance:
     ) -> Command:
         """Ask the name servers in turn until one answers; raises BrokerError, RemotingError.
 
-        The next one is asked when one fails, and after NEXT_NAME_SERVER_MS beside it.
+        If a name server fails, or does not answer within NEXT_NAME_SERVER_MS, the next one is
+        queried; the slow one may still answer first.
         """
         failure: RemotingError | None = None
         left = list(self.namesrv)
@@ -272,15 +274,15 @@ class Instance:
         raise failure
 
     def _put_last(self, address: str) -> None:
-        """The next request begins with another one; all stay in the list."""
+        """Let later requests begin with another name server; the list keeps all of them."""
         if self.namesrv[0] == address:
             self.namesrv.append(self.namesrv.pop(0))
 
     async def route(self, topic: str, *, for_sending: bool = False) -> TopicRoute | None:
         """The route of a topic, from the cache if it is there; None if no name server knows it.
 
-        `for_sending` falls back to the route of TBW102: the first message creates the topic.
-        Raises RemotingError when no name server answers.
+        `for_sending` falls back to the route of TBW102: the first message creates the topic. Raises
+        RemotingError when no name server answers.
         """
         known = self._topics.get(topic)
         cached = known.route if known is not None else None
@@ -290,10 +292,10 @@ class Instance:
         return await self.refresh(topic, for_sending=for_sending)
 
     async def refresh(self, topic: str, *, for_sending: bool = False) -> TopicRoute | None:
-        """The route of a topic, asked for anew unless that was done a moment ago.
+        """Request the route of a topic again, unless the last request was a moment ago.
 
-        An answer "no route" leaves a route known earlier in place: after a failover brokers come
-        back one by one.
+        An answer "no route" leaves an earlier route in place: after a failover brokers come back
+        one by one.
         """
         known = self._topics.get(topic)
         if known is None:
@@ -318,35 +320,35 @@ class Instance:
             return known.route
 
     def add_producer(self, group: str) -> None:
-        """Name the group in heartbeats from now on."""
+        """Add the producer group to heartbeats."""
         self._producers[group] = self._producers.get(group, 0) + 1
 
     async def remove_producer(self, group: str) -> None:
-        """The opposite of `add_producer`; tells the brokers after the last one of the group."""
+        """Undo `add_producer`; after the group's last producer the brokers are notified."""
         self._producers[group] -= 1
         if not self._producers[group]:
             del self._producers[group]
             await self._unregister(UnregisterClientRequest(self.client_id, producer_group=group))
 
     def add_member(self, member: GroupMember) -> None:
-        """Name the consumer in heartbeats and pass brokers' requests to it.
+        """Add the consumer to heartbeats and pass brokers' requests to it.
 
-        Raises ClientError for a second consumer of one group: the broker could not tell them
-        apart by client id.
+        Raises ClientError for a second consumer of the same group: brokers distinguish consumers by
+        client id, and both would have the same id.
         """
         if member.group in self._members:
             raise ClientError(f"group {member.group} has a consumer in this instance already")
         self._members[member.group] = member
 
     async def remove_member(self, member: GroupMember) -> None:
-        """The opposite of `add_member`; tells the brokers."""
+        """Undo `add_member` and notify the brokers."""
         if self._members.pop(member.group, None) is not None:
             await self._unregister(
                 UnregisterClientRequest(self.client_id, consumer_group=member.group)
             )
 
     async def heartbeat(self, addresses: Collection[str] | None = None) -> None:
-        """Tell the brokers (all known ones, or those given) who we are; failures are logged."""
+        """Send a heartbeat to the brokers (all known ones, or those given); failures are logged."""
         if not self._producers and not self._members:
             return
         async with self._heartbeats:
@@ -378,7 +380,7 @@ class Instance:
         self.tasks.every(self.options.heartbeat_ms, self.heartbeat, "heartbeat")
 
     async def _own_ip(self) -> str:
-        """The address of this machine that faces the name server."""
+        """The address of this machine from which the name server is reached."""
         host, port = hosts.split(self.namesrv[0])
         try:
             transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
@@ -428,7 +430,7 @@ class Instance:
             try:
                 await self.refresh(topic)
             except (ClientError, RemotingError, ValueError) as error:
-                logger.warning("no new route of %s: %s", topic, error)
+                logger.warning("the route of %s was not refreshed: %s", topic, error)
         self.brokers.keep(
             name for topic in self._topics.values() if topic.route for name in topic.route.brokers
         )
@@ -460,7 +462,8 @@ class Instance:
             member.wake()
 
     def _on_check(self, request: Command, peer: Peer, _now_ms: int) -> None:
-        """39: the producer of the message's group is to say how its transaction ended."""
+        """Handle 39 (CHECK_TRANSACTION_STATE): ask the producer of
+        each message how the transaction ended."""
         for view in decode_messages(_flat(request)):
             checker = self.checkers.get(view.properties.get(names.PGROUP, ""))
             if checker is not None:

@@ -1,7 +1,7 @@
-"""What is started before it is used, and closed behind it.
+"""A base class for clients that are started before use and closed after it.
 
-Owns that `async with` does both, the same for all clients. It must never know what starting means.
-Base of what the other modules of this room offer.
+Owns that `async with` does both, in the same way for all clients. It must never know what starting
+means.
 """
 
 from abc import ABC, abstractmethod
@@ -9,11 +9,11 @@ from typing import Self
 
 
 class ClientLifetime(ABC):
-    """`async with` starts it and closes it, whatever happens inside."""
+    """A client for `async with`, which starts it and closes it even if the block raises."""
 
     @abstractmethod
     async def start(self) -> None:
-        """Make it ready."""
+        """Make the client ready for use."""
 
     @abstractmethod
     async def close(self) -> None:

@@ -1,7 +1,6 @@
-"""The messages of the public API: what a program sends and what it receives.
+"""The messages of the public API, sent and received.
 
-Owns Message, ReceivedMessage, SendStatus, SendResult. It must never talk to a broker. Called by
-programs, the producer, the consumers and the admin client.
+Owns Message, ReceivedMessage, SendStatus, SendResult. It must never talk to a broker.
 """
 
 import base64
@@ -22,17 +21,18 @@ class Message:
     """A message to send.
 
     Args:
-        topic: where it goes.
+        topic: the topic that the message is sent to.
         body: its content, at most MAX_BODY_SIZE bytes.
-        tags: one tag, what consumers filter by; empty for none.
-        keys: business keys, indexed by the broker for queries; none may contain a blank.
+        tags: one tag, by which consumers filter; empty for no tag.
+        keys: business keys, indexed by the broker for queries; no key may contain a blank.
         properties: further user properties; RocketMQ's own names are refused.
         delay_level: 0 for none, else 1..18 of the broker's messageDelayLevel.
-        delay_ms: deliver that many milliseconds after the broker has it; 0 for at once.
-        deliver_at_ms: deliver at that time, in milliseconds since 1970; 0 for at once. A broker
-            takes up to three days ahead (timerMaxDelaySec).
-        flag: a number of the program's own, carried along.
-        sharding_key: messages of one key go to one queue (property __SHARDINGKEY); empty for none.
+        delay_ms: milliseconds from storing to delivery; 0 for immediate delivery.
+        deliver_at_ms: time of delivery, in milliseconds since 1970; 0 for immediate delivery. A
+            broker accepts up to three days ahead (timerMaxDelaySec).
+        flag: a number of the program's own; consumers receive it.
+        sharding_key: messages with one key go to one queue (property __SHARDINGKEY); empty for no
+            key.
     """
 
     topic: str
@@ -50,7 +50,7 @@ class Message:
         self.check_types()
 
     def check_types(self) -> None:
-        """Raises InvalidArgument for a member of another type, the usual slips."""
+        """Raises InvalidArgument for a member of another type, the usual mistakes."""
         body: object = self.body
         if not isinstance(body, bytes | bytearray | memoryview):
             hint = ": text.encode() makes them of a text" if isinstance(body, str) else ""
@@ -68,7 +68,7 @@ class Message:
 
 
 class SendStatus(Enum):
-    """How safe a stored message is (RocketMQ: client/producer/SendStatus)."""
+    """The durability of a stored message (RocketMQ: client/producer/SendStatus)."""
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -78,11 +78,12 @@ class SendStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """Where a message went.
+    """The place where a message was stored, and its ids.
 
     `message_id` is the client's own id (UNIQ_KEY; comma-joined for a batch), `offset_message_id`
-    the broker's (store address and log offset), `queue_offset` the n-th message of the queue (the
-    first one of a batch). `recall_handle` is what `Producer.recall` takes, of a timer; else "".
+    the broker's (store address and log offset), `queue_offset` the message's number in its queue
+    (of a batch: the first message's). `recall_handle` is for `Producer.recall` and empty unless the
+    message is a timer.
     """
 
     status: SendStatus
@@ -110,8 +111,8 @@ class SendResult:
 class ReceivedMessage:
     """A message as a consumer sees it: every field of the stored record, decoded.
 
-    `topic` is the topic it was sent to, also when it comes from a retry topic. Hosts are
-    "ip:port". `properties` holds all properties, RocketMQ's own included. Compared by identity.
+    `topic` is the topic it was sent to, also when it comes from a retry topic. Hosts are "ip:port".
+    `properties` holds all properties, RocketMQ's own included. Compared by identity.
     """
 
     topic: str
@@ -139,7 +140,8 @@ class ReceivedMessage:
 
     @property
     def queue(self) -> MessageQueue:
-        """The queue it was read from (of the retry topic, if it comes from there)."""
+        """The queue that the message was read from: for a retried
+        message a queue of the retry topic."""
         return MessageQueue(self.stored_topic, self.broker_name, self.queue_id)
 
     @property

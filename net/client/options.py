@@ -1,7 +1,6 @@
-"""How a client behaves: intervals, limits and choices, each with RocketMQ's default.
+"""A client's settings: intervals, limits and choices, each with RocketMQ's default.
 
 Owns the option types shared by producer, consumers and admin client. It must never hold state.
-Called by programs and by every shell of net/client.
 """
 
 import time
@@ -17,32 +16,32 @@ from turbopump.net.wire.queues import MessageQueue
 
 
 def wall_clock_ms() -> int:
-    """Epoch milliseconds."""
+    """Milliseconds since 1970 of the system clock."""
     return time.time_ns() // 1_000_000
 
 
 def steady_clock_ms() -> int:
-    """Milliseconds that go on whatever the wall clock is set to."""
+    """Milliseconds of the monotonic clock, which no change of the wall clock moves."""
     return time.monotonic_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """Intervals and timeouts of one client instance (client/ClientConfig).
+    """Intervals and timeouts of a client instance (client/ClientConfig).
 
     Args:
         instance_name: last part of the client id; empty for a name unique on this machine.
-        timeout_ms: bound of one request that has no bound of its own.
-        route_refresh_ms: how often every known route is asked for again.
-        heartbeat_ms: how often brokers get a heartbeat.
+        timeout_ms: bound of a request that has no other bound.
+        route_refresh_ms: interval at which every known route is requested again.
+        heartbeat_ms: interval of heartbeats to brokers.
         tls: connect by TLS. True trusts any server, as RocketMQ's clients do; the path of a file
-            with certificates trusts those that they signed; ClientTlsSettings has the rest, such as
-            a certificate of the client's own.
+            with certificates trusts the servers that they signed; ClientTlsSettings has further
+            settings, such as a certificate of the client's own.
         connect_timeout_ms: bound of a connect and its TLS handshake.
-        idle_timeout_ms: a connection without a byte in or out for so long is closed.
-        max_in_flight: calls to one server that wait for their answers, at most.
+        idle_timeout_ms: a connection without traffic in either direction for this time is closed.
+        max_in_flight: maximum number of unanswered calls to one server.
         now_ms: the clock, epoch milliseconds.
-        steady_ms: what waits and leases are measured by, milliseconds of the monotonic clock.
+        steady_ms: the clock for waits and leases, milliseconds of the monotonic clock.
     """
 
     instance_name: str = ""
@@ -58,7 +57,7 @@ class ClientOptions:
 
     @property
     def remoting(self) -> RemotingOptions:
-        """What of it is the connections'."""
+        """The settings of the connections."""
         tls: ClientTlsSettings | None
         if isinstance(self.tls, ClientTlsSettings):
             tls = self.tls
@@ -76,22 +75,23 @@ class ClientOptions:
 
 
 class MessageModel(Enum):
-    """Who gets a message (protocol/heartbeat/MessageModel)."""
+    """The members of a group that receive a message (protocol/heartbeat/MessageModel)."""
 
     CLUSTERING = "CLUSTERING"
-    """One member of the group; offsets are kept by the broker, failures are retried."""
+    """Each message goes to a single member; the broker keeps offsets; failures are retried."""
 
     BROADCASTING = "BROADCASTING"
-    """Every member; offsets are kept by the client, failures are not retried."""
+    """Every member receives every message; the client keeps offsets; failures are not retried."""
 
 
 class ConsumeFrom(Enum):
-    """Where a group without a stored offset begins (common/consumer/ConsumeFromWhere).
+    """The position at which a group without a stored offset begins
+    (common/consumer/ConsumeFromWhere).
 
-    A RocketMQ broker lets a new group begin at 0 whatever is asked for, as long as nothing of the
-    queue was deleted yet and its first message is still in memory: a queue that was created a
-    moment ago must not lose what arrived before the consumer saw it. ConsumerOptions can ask for
-    the rule to be left out.
+    A RocketMQ broker lets a new group begin at 0, whatever position it requests, while nothing of
+    the queue was deleted yet and its first message is still in memory: messages that arrive in a
+    new queue before the consumer sees the queue must not be lost. ConsumerOptions can ask brokers
+    to leave this rule out.
     """
 
     LAST = "CONSUME_FROM_LAST_OFFSET"
@@ -100,7 +100,7 @@ class ConsumeFrom(Enum):
 
 
 class Outcome(Enum):
-    """What a message handler may return; None means ACK."""
+    """The result of a message handler; None means ACK."""
 
     ACK = "ACK"
     RETRY = "RETRY"
@@ -108,31 +108,32 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOptions:
-    """How a push consumer works (client/consumer/DefaultMQPushConsumer).
+    """Settings of a push consumer (client/consumer/DefaultMQPushConsumer).
 
     Args:
         model: cluster or broadcast.
         ordered: one message of a queue at a time, under the broker's queue lock.
-        consume_from: where a group without offsets begins.
+        consume_from: start position of a group without offsets.
         consume_from_ms: the time for ConsumeFrom.TIMESTAMP, epoch milliseconds.
-        young_from_start: the broker's rule of ConsumeFrom for young queues; without it what came
-            into a new queue before this consumer saw the queue is not consumed.
+        young_from_start: the broker's rule of ConsumeFrom for young queues; without it messages
+            that arrive in a new queue before this consumer sees the queue are not consumed.
         concurrency: handlers running at the same time, of different queues or, unless ordered,
             of the same one.
-        pull_batch: messages asked for by one pull.
+        pull_batch: messages requested by one pull.
         max_reconsume_times: retries before a message becomes a dead letter; -1 is 16, and
-            without end for an ordered consumer.
+            unlimited for an ordered consumer.
         consume_timeout_ms: a message in a handler for longer is sent back for retry.
-        suspend_ms: how long an ordered queue pauses after a failure.
-        auto_ack: the iterator acknowledges a message when the next one is asked for; otherwise
+        suspend_ms: pause of an ordered queue after a failure.
+        auto_ack: the iterator acknowledges a message when the next one is requested; otherwise
             the program calls `ack` or `retry`.
-        close_timeout_ms: how long `close` waits for running handlers.
-        rebalance_ms: how often the shares are computed anew without a notice.
-        persist_ms: how often offsets are committed.
+        close_timeout_ms: longest time that `close` waits for running handlers.
+        rebalance_ms: interval at which the shares are computed again without a notice.
+        persist_ms: interval at which offsets are committed.
         strategy: how members share the queues: RocketMQ's AVG, AVG_BY_CIRCLE, CONSISTENT_HASH,
-            MACHINE_ROOM, MACHINE_ROOM_NEARBY (or that, `-` and another one), CONFIG, or STICKY, by
-            which each keeps what balance allows. All members of a group must have the same.
-        fixed_queues: those of this member, for CONFIG.
+            MACHINE_ROOM, MACHINE_ROOM_NEARBY (optionally followed by `-` and another strategy),
+            CONFIG, or STICKY, by which each member keeps the queues that balance allows. All
+            members of a group must have the same.
+        fixed_queues: this member's queues, for CONFIG.
         machine_rooms: the room of each member, for MACHINE_ROOM and MACHINE_ROOM_NEARBY.
     """
 

@@ -1,7 +1,7 @@
 """The producer: sends messages to the queues of their topics.
 
 Owns the choice of a queue, the tries after failures and the client's message ids. It must never
-encode a header; sending.py does. Called by programs and the CLI.
+encode a header; sending.py does.
 """
 
 import asyncio
@@ -59,16 +59,17 @@ Choose = Callable[[Sequence[MessageQueue]], MessageQueue]
 
 @dataclass(frozen=True, slots=True)
 class ProducerOptions:
-    """How a producer works (client/producer/DefaultMQProducer).
+    """Settings of a producer (client/producer/DefaultMQProducer).
 
     Args:
-        timeout_ms: bound of one send, all its tries together.
+        timeout_ms: bound of a send, all its tries together.
         retries: further tries after the first one failed, on another broker if there is one.
         compress_over: bodies of this size or larger are compressed; 0 for never.
-        retries_to_queue: `retries` where the queue is fixed; for callers that send a queue's
-            messages one behind the other, and may have one twice.
-        try_timeout_ms: bound of one try (sendMsgMaxTimeoutPerRequest): a broker that hangs costs no
-            more of `timeout_ms`, and the next try goes to its successor; 0 for no other bound.
+        retries_to_queue: like `retries`, for sends to a fixed queue. It suits callers that send
+            the messages of a queue one after the other and accept duplicates.
+        try_timeout_ms: bound of each try (sendMsgMaxTimeoutPerRequest): a broker that hangs uses
+            up only this part of `timeout_ms`, and the next try goes to another broker; 0 for no
+            bound but `timeout_ms`.
     """
 
     timeout_ms: int = 3000
@@ -81,15 +82,15 @@ class ProducerOptions:
 class Producer(ClientLifetime):
     """Sends messages; use as `async with Producer("group", ["127.0.0.1:9876"]) as producer`.
 
-    With `endpoints` it speaks gRPC, to RocketMQ's proxy, ours, or a broker of ours, and needs no
-    name server: `Producer(endpoints="127.0.0.1:8081")`. Topics have to be there, with the type of
-    what is sent; servers choose the queues, and results do not name them.
+    With `endpoints` the producer speaks gRPC, to RocketMQ's proxy, Turbopump's proxy or a Turbopump
+    broker, and needs no name server: `Producer(endpoints="127.0.0.1:8081")`. Topics must exist and
+    have the type of the messages; servers choose the queues, and results do not name them.
 
     Args:
-        group: the producer group, which brokers list; by gRPC there is none.
+        group: the producer group, which brokers list; unused by gRPC.
         namesrv: addresses "host:port", or one text with ";" between; not needed with `instance`.
         endpoints: "host:port" where gRPC is served.
-        options: time-out, tries, compression.
+        options: timeout, tries, compression.
         instance: a client to share with other producers and consumers.
         client_options: intervals and timeouts of an own client.
         seed: makes the queue at which a topic's round begins repeatable.
@@ -153,21 +154,21 @@ class Producer(ClientLifetime):
     ) -> SendResult:
         """Send one message and wait until it is stored.
 
-        Without more, the topic's queues are taken in turn, and after a failure another broker is
+        By default the topic's queues are taken in turn, and after a failure another broker is
         tried. With `queue`, `choose` or a sharding key in the message the queue is fixed and there
         is one try (unless `retries_to_queue`), so that the order of its messages is not changed.
 
         Args:
-            message: what to send.
+            message: the message to send.
             queue: the queue to send to.
             choose: chooses the queue, for ordered messages.
             timeout_ms: bound of all tries; 0 for the option's value.
 
-        Raises InvalidArgument for what is no message, RouteNotFound without a route,
-        BrokerError for the broker's refusal, RemotingError without an answer: the message may have
-        been stored then.
+        Raises InvalidArgument for an invalid message, RouteNotFound without a route, BrokerError
+        for the broker's refusal, and RemotingError without an answer: in that case the message may
+        have been stored.
         """
-        expect(message, Message, "what is sent", "a turbopump.Message")
+        expect(message, Message, "the message", "a turbopump.Message")
         if self._far is not None:
             if queue is not None or choose is not None:
                 self._not_far("a sharding key is what fixes the queue")
@@ -186,8 +187,8 @@ class Producer(ClientLifetime):
     async def send_half(
         self, message: Message, half: Mapping[str, str], *, timeout_ms: int = 0
     ) -> SendResult:
-        """As `send`, with the properties that make the message the first half of a transaction: no
-        consumer gets it (transactions.py)."""
+        """Send the first half of a transaction: as `send`, with the properties `half`, by which no
+        consumer receives the message (transactions.py)."""
         self._not_far("transactions are not supported")
         unique_id = self._next_id()
         choose = partial(choose_by_key, key=message.sharding_key) if message.sharding_key else None
@@ -204,11 +205,12 @@ class Producer(ClientLifetime):
         queue: MessageQueue | None = None,
         timeout_ms: int = 0,
     ) -> SendResult:
-        """Send messages of one topic as one: all are stored, in one queue, or none.
+        """Send messages of the same topic as one batch: all of them are stored, in one queue, or no
+        message.
 
-        The result's ids are comma-joined, its queue offset is that of the first. Raises as `send`
-        does, and InvalidArgument for messages that may not be one batch (delay, other topics, more
-        than 4 MiB together).
+        The result's ids are comma-joined; its queue offset is the first message's. Raises as `send`
+        does, and InvalidArgument for messages that may not form a batch (a delay, different topics,
+        more than 4 MiB together).
         """
         if self._far is not None:
             if queue is not None:
@@ -225,9 +227,9 @@ class Producer(ClientLifetime):
         return await self._send(messages[0].topic, queue, request, ",".join(ids), timeout_ms)
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> str:
-        """Send without waiting for an answer; returns the message id. It may get lost.
+        """Send without waiting for an answer; returns the message id. The message may be lost.
 
-        Raises as `send` does where nothing could be written.
+        Raises as `send` does if the request could not be written.
         """
         self._not_far("every message is answered")
         check_message(message)
@@ -241,11 +243,11 @@ class Producer(ClientLifetime):
         return unique_id
 
     async def recall(self, handle: str, *, timeout_ms: int = 0) -> str:
-        """Recall a timer that is not due yet by the `recall_handle` of its result; gives its
+        """Recall a timer that is not due yet, by the `recall_handle` of its result; returns its
         message id. The broker must have recallMessageEnable.
 
-        Raises InvalidArgument for what is no handle, BrokerError for the broker's refusal (also of
-        what is due by then), RemotingError without an answer.
+        Raises InvalidArgument for a malformed handle, BrokerError for the broker's refusal (also
+        when the timer is due by then), RemotingError without an answer.
         """
         if self._far is not None:
             return await self._far.recall(handle, timeout_ms)
@@ -287,12 +289,13 @@ class Producer(ClientLifetime):
         message_id: str,
         timeout_ms: int,
     ) -> SendResult:
-        """Try until it is stored, the tries or the time are used up, or no try can help.
+        """Try until the message is stored, the tries or the time are used up, or no try can help.
 
-        A broker that cannot be reached got nothing, so such a try does not count: in a failover
-        the time alone decides. The same holds for a broker that may not serve for the moment (its
-        lease is over, or another is the master), unless the queue is fixed: what it was sent may
-        be in its log. A queue that was chosen stays the same for all tries.
+        A broker that cannot be reached received nothing, so such a try does not count: in a
+        failover only the time decides. The same holds for a broker that may not serve for the
+        moment (its lease ended, or another broker is the master), unless the queue is fixed: an
+        earlier try may be in that broker's log. A queue that was chosen stays the same for all
+        tries.
         """
         deadline_ms = self._instance.steady_ms() + (timeout_ms or self._options.timeout_ms)
         options = self._options
@@ -344,11 +347,11 @@ class Producer(ClientLifetime):
         return result
 
     async def _pause_ms(self, topic: str, tried: set[str], failures: int, is_fixed: bool) -> int:
-        """Ask for the route anew; no pause if it has a broker that may be tried, and was not."""
+        """Request the route again; return 0 if it has a broker that may be tried and was not."""
         try:
             route = await self._instance.refresh(topic, for_sending=True)
         except (ClientError, RemotingError) as second:
-            logger.info("no new route of %s: %s", topic, second)
+            logger.info("the route of %s was not refreshed: %s", topic, second)
             route = None
         names = {queue.broker_name for queue in route.publish} if route is not None else set()
         return 0 if names - tried and not is_fixed else backoff.send_wait_ms(failures)
@@ -388,11 +391,11 @@ def _far(
 
 @asynccontextmanager
 async def _deadline(left_ms: int) -> AsyncIterator[None]:
-    """CallTimeout when the time is over: name servers have time-outs of their own."""
+    """Raise CallTimeout at the deadline: requests to name servers have their own timeouts."""
     try:
         async with asyncio.timeout(max(1, left_ms) / 1000):
             yield
-    except CallTimeout:  # one call's, not the deadline's
+    except CallTimeout:  # the timeout of a call, not the deadline
         raise
     except TimeoutError:
         raise CallTimeout("the message was not stored in time") from None

@@ -1,7 +1,6 @@
-"""What a member has to give up and to take when its share changes, as a pure function.
+"""The changes of a member's share of queues, as a pure function.
 
-It must never ask a node anything; the shares are net/allocation's. Called by the push consumer's
-rebalance.
+It must never send a request; net/allocation computes the shares.
 """
 
 from collections.abc import Collection

@@ -1,7 +1,6 @@
-"""Stored records as the messages a program sees.
+"""Conversion of stored records into the messages that a program receives.
 
 Owns the reading of a record's properties into ReceivedMessage. It must never filter or call.
-Called by the pull loops and the admin client.
 """
 
 import logging
@@ -32,8 +31,8 @@ def received_messages(body: Buffer, broker_name: str, group: str = "") -> list[R
 class Received:
     """The body of a pull's answer, message by message.
 
-    `unreadable` are messages whose body cannot be read, and why; `end` is set where something that
-    is no record cuts the answer short: the queue offset to go on at.
+    `unreadable` are messages whose body cannot be read, each with the error. `end` is set if bytes
+    that are not a record cut the answer short: the queue offset at which to continue.
     """
 
     messages: list[ReceivedMessage] = field(default_factory=list)
@@ -42,7 +41,8 @@ class Received:
 
 
 def received_each(body: Buffer, broker_name: str, group: str) -> Received:
-    """As `received_messages`; raises BadBody only where not even one record is there."""
+    """Decode like `received_messages`, record by record; raises BadBody only if the first record is
+    not readable."""
     retry_topic = f"%RETRY%{group}"
     received = Received()
     end: QueueOffset | None = None
@@ -58,13 +58,15 @@ def received_each(body: Buffer, broker_name: str, group: str) -> Received:
     except BadBody as error:
         if end is None:
             raise
-        logger.warning("an answer of %s is read up to offset %d: %s", broker_name, end, error)
+        logger.warning(
+            "an answer of broker %s can be read only up to offset %d: %s", broker_name, end, error
+        )
         received.end = end
     return received
 
 
 def received_alone(view: MessageView, broker_name: str) -> ReceivedMessage:
-    """A message that no pull brought."""
+    """A message that came without a pull, such as that of a transaction check."""
     return _received(view, broker_name, "")
 
 

@@ -1,8 +1,8 @@
-"""What a route means to a client: the queues to send to, the queues to read, the addresses.
+"""A route as a client uses it: the queues to send to, the queues to read, the addresses.
 
-Owns the reading of TopicRouteData (MQClientInstance.topicRouteData2TopicPublishInfo and its
-sibling) and the table of broker addresses. It must never ask a name server. Called by the
-instance.
+Owns the reading of TopicRouteData (MQClientInstance.topicRouteData2TopicPublishInfo and
+topicRouteData2TopicSubscribeInfo) and the table of broker addresses. It must never ask a name
+server.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,9 +21,10 @@ MASTER_ID: Final = 0
 class TopicRoute:
     """The route of a topic.
 
-    `publish` are the queues that can be sent to (writable, with a master), `subscribe` those that
-    can be read, both sorted; `brokers` the address of each broker id. A `provisional` route is
-    that of TBW102 for a topic that does not exist yet: sending creates it, nothing can be read.
+    `publish` are the queues that can be sent to (writable, with a master), `subscribe` the queues
+    that can be read, both sorted; `brokers` has the address of each broker id. A `provisional`
+    route is that of TBW102 for a topic that does not exist yet: sending creates it, nothing can be
+    read.
     """
 
     topic: str
@@ -35,7 +36,7 @@ class TopicRoute:
 
 
 def interpret(topic: str, data: TopicRouteData) -> TopicRoute:
-    """The route of `topic` out of a name server's answer."""
+    """Extract the route of `topic` from a name server's answer."""
     brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas}
     subscribe = queues_of(topic, readable_counts(data))
     ordered = bool(data.order_topic_conf)
@@ -54,7 +55,8 @@ def interpret(topic: str, data: TopicRouteData) -> TopicRoute:
 
 
 def provisional(topic: str, template: TopicRoute, queues_max: int) -> TopicRoute:
-    """A route for a topic that the first message will create: the template's, fewer queues."""
+    """A route for a topic that the first message will create: the template's, with at most
+    `queues_max` queues per broker."""
     publish = tuple(
         MessageQueue(topic, queue.broker_name, queue.queue_id)
         for queue in template.publish
@@ -76,13 +78,13 @@ class BrokerTable:
                 self._brokers[name] = addresses
 
     def keep(self, names: Iterable[str]) -> None:
-        """Forget every broker group that is not in `names` (those of the known routes)."""
+        """Forget every broker group that is not in `names`, the groups of the known routes."""
         known = set(names)
         for name in [name for name in self._brokers if name not in known]:
             del self._brokers[name]
 
     def master(self, broker_name: str) -> str | None:
-        """The address to send to and to commit at."""
+        """The address for sends and commits."""
         return self._brokers.get(broker_name, {}).get(MASTER_ID)
 
     def reader(self, broker_name: str, broker_id: int = MASTER_ID) -> tuple[int, str] | None:
@@ -106,7 +108,7 @@ class BrokerTable:
 
 
 def _ordered_queues(text: str) -> list[tuple[str, int]]:
-    """`broker:queues;broker:queues`; what cannot be read is left out."""
+    """Parse `broker:queues;broker:queues`; items that cannot be parsed are left out."""
     pairs = []
     for item in text.split(";"):
         name, colon, count = item.strip().rpartition(":")

@@ -1,7 +1,6 @@
-"""Which queue a message is sent to: round robin around brokers that failed, or by key.
+"""The choice of a message's queue: round robin around brokers that failed, or by key.
 
-Owns the counters and the memory of failures. It must never send or read a clock. Called by the
-producer.
+Owns the counters and the memory of failures. It must never send or read a clock.
 """
 
 from collections.abc import Collection, Sequence
@@ -11,18 +10,19 @@ from turbopump.net.wire.queues import MessageQueue
 from turbopump.pyx.index import java_hash
 
 AVOID_MS = 3000
-"""How long a broker that failed is passed over while another one is there: about as long as a
-failover takes, short enough that a broker that is back gets its share."""
+"""Time for which a failed broker is avoided while there is another: about as long as a failover
+takes, and short enough that a recovered broker gets its share."""
 
 COUNTERS_MAX = 10_000
-"""Topics whose round-robin position is remembered; beyond it the oldest starts anew."""
+"""Maximum number of topics whose round-robin position is remembered; beyond it the oldest position
+is forgotten."""
 
 
 class QueueSelector:
-    """Round robin for each topic, brokers that failed last.
+    """Round robin for each topic; brokers that failed come last.
 
-    It begins anywhere (RocketMQ: ThreadLocalIndex): many producers of few messages each would
-    otherwise all send to the first queue.
+    The first queue is random (RocketMQ: ThreadLocalIndex): otherwise many producers that send a few
+    messages each would all send to the first queue.
     """
 
     def __init__(self, random: Random) -> None:
@@ -36,7 +36,7 @@ class QueueSelector:
         """The next queue of `queues` (one topic, not empty).
 
         Brokers in `tried` (this send failed there already) and brokers that failed lately are
-        taken only when there is no other.
+        chosen only when there is no other.
         """
         assert queues, "a route without queues cannot be sent to"
         topic = queues[0].topic
@@ -57,15 +57,15 @@ class QueueSelector:
         return queues[at % len(queues)]
 
     def failed(self, broker_name: str, now_ms: int) -> None:
-        """A send to the broker failed."""
+        """Avoid the broker for AVOID_MS: a send to it failed."""
         self._avoid_until_ms[broker_name] = now_ms + AVOID_MS
 
     def succeeded(self, broker_name: str) -> None:
-        """A send to the broker succeeded."""
+        """Stop avoiding the broker: a send to it succeeded."""
         self._avoid_until_ms.pop(broker_name, None)
 
 
 def choose_by_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
-    """The queue of a sharding key: that of SelectMessageQueueByHash, so a Java producer with the
-    same key and route sends to the same queue."""
+    """The queue of a sharding key, by the hash of SelectMessageQueueByHash: a Java producer with
+    the same key and route sends to the same queue."""
     return queues[abs(java_hash(key.encode())) % len(queues)]

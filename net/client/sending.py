@@ -1,8 +1,7 @@
 """A message as a send request, and the answer as a result: no connection, no clock.
 
 Owns the checks of a message, its properties, compression, the request headers, and which answers
-are worth another try. It must never send. Called by the producer and by the retry path of the
-consumer.
+are worth another try. It must never send.
 """
 
 import re
@@ -32,19 +31,20 @@ DEFAULT_TOPIC: Final = "TBW102"
 """The topic whose configuration a broker copies when it creates a topic by itself."""
 
 DEFAULT_TOPIC_QUEUES: Final = 4
-"""Queues asked for such a topic (DefaultMQProducer.defaultTopicQueueNums)."""
+"""Queues requested for such a topic (DefaultMQProducer.defaultTopicQueueNums)."""
 
 COMPRESS_OVER: Final = 4096
 """Bodies of this size or larger are compressed (DefaultMQProducer.compressMsgBodyOverHowmuch)."""
 
 COMPRESSION_LEVEL: Final = 5
-"""RocketMQ's default level."""
+"""Zlib level of message bodies, RocketMQ's default."""
 
 TOPIC_SIZE_MAX: Final = 127
 GROUP_SIZE_MAX: Final = 120
 PROPERTIES_SIZE_MAX: Final = 32767
 BATCH_MAX: Final = 4096
-"""Messages of one batch: each is a record, and the broker appends them without a pause."""
+"""Maximum number of messages in a batch: each is a record, and the broker appends all of them
+without a pause."""
 
 _COMPRESSED_ZLIB: Final = 0x301
 """MessageSysFlag: compressed, by zlib."""
@@ -91,17 +91,17 @@ def check_group(group: str) -> None:
 
 def check_message(message: Message) -> None:
     """Raises InvalidArgument for a message that a broker would refuse or could not give back."""
-    expect(message, Message, "what is sent", "a turbopump.Message")
+    expect(message, Message, "the message", "a turbopump.Message")
     check_topic(message.topic)
-    message.check_types()  # it may have been changed
+    message.check_types()  # the program may have changed it
     if not message.body:
         raise InvalidArgument("a message needs a body")
     if len(message.body) > MAX_BODY_SIZE:
-        raise InvalidArgument(f"a body of {len(message.body)} bytes is over {MAX_BODY_SIZE}")
+        raise InvalidArgument(f"a body of {len(message.body)} bytes exceeds {MAX_BODY_SIZE}")
     if min(message.delay_level, message.delay_ms, message.deliver_at_ms) < 0:
         raise InvalidArgument("a message is not delivered before now")
     if sum(map(bool, (message.delay_level, message.delay_ms, message.deliver_at_ms))) > 1:
-        raise InvalidArgument("one of delay_level, delay_ms and deliver_at_ms says when")
+        raise InvalidArgument("only one of delay_level, delay_ms and deliver_at_ms may be set")
     if any(not key or " " in key for key in message.keys):
         raise InvalidArgument("keys are texts without blanks")
     for name, value in message.properties.items():
@@ -137,7 +137,7 @@ def encoded_properties(properties: dict[str, str]) -> bytes:
     except ValueError as error:
         raise InvalidArgument(str(error)) from None
     if len(encoded) > PROPERTIES_SIZE_MAX:
-        raise InvalidArgument(f"properties of {len(encoded)} bytes are over {PROPERTIES_SIZE_MAX}")
+        raise InvalidArgument(f"properties of {len(encoded)} bytes exceed {PROPERTIES_SIZE_MAX}")
     return encoded
 
 
@@ -153,7 +153,7 @@ def send_request(
     half: Mapping[str, str] | None = None,
 ) -> Command:
     """SEND_MESSAGE_V2 for one message. `compress_over` 0 never compresses; `half` are the
-    properties that make it the first half of a transaction."""
+    properties that make the message the first half of a transaction."""
     body, sys_flag = bytes(message.body), 0
     if 0 < compress_over <= len(body):
         body, sys_flag = zlib.compress(body, COMPRESSION_LEVEL), _COMPRESSED_ZLIB
@@ -180,7 +180,8 @@ def send_request(
 
 
 def check_batch(messages: Sequence[Message]) -> None:
-    """Raises InvalidArgument for what is no batch (MessageBatch.generateFromList)."""
+    """Raises InvalidArgument for messages that cannot form a
+    batch (MessageBatch.generateFromList)."""
     expect(messages, (list, tuple), "a batch", "a list of messages")
     if not 0 < len(messages) <= BATCH_MAX:
         raise InvalidArgument(f"a batch has 1 to {BATCH_MAX} messages, not {len(messages)}")
@@ -202,7 +203,7 @@ def batch_request(
     batch_id: str,
     now_ms: int,
 ) -> Command:
-    """SEND_BATCH_MESSAGE; raises InvalidArgument if the encoded batch is over MAX_BODY_SIZE."""
+    """SEND_BATCH_MESSAGE; raises InvalidArgument if the encoded batch exceeds MAX_BODY_SIZE."""
     body = encode_batch(
         [
             (message.flag, message.body, encoded_properties(properties_of(message, unique_id)))
@@ -210,7 +211,7 @@ def batch_request(
         ]
     )
     if len(body) > MAX_BODY_SIZE:
-        raise InvalidArgument(f"a batch of {len(body)} bytes is over {MAX_BODY_SIZE}")
+        raise InvalidArgument(f"a batch of {len(body)} bytes exceeds {MAX_BODY_SIZE}")
     header = SendMessageRequestV2(
         producer_group=group,
         topic=queue.topic,
@@ -231,10 +232,10 @@ def batch_request(
 
 
 def send_result(answer: Command, queue: MessageQueue, message_id: str, address: str) -> SendResult:
-    """The result in an answer to a send; raises BrokerError for an error code.
+    """Return the result in a response to a send; raises BrokerError for an error code.
 
-    FLUSH_DISK_TIMEOUT and its kind are successes: the message is stored, less safely than asked
-    for (MQClientAPIImpl.processSendResponse).
+    FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE are successes: the message is
+    stored, but less safely than requested (MQClientAPIImpl.processSendResponse).
     """
     status = _STATUS.get(answer.code)
     if status is None:
@@ -251,8 +252,8 @@ def send_result(answer: Command, queue: MessageQueue, message_id: str, address: 
 
 
 def recall_request(handle: str, group: str) -> tuple[Command, MessageQueue]:
-    """RECALL_MESSAGE, and a queue of the timer's topic at the broker that has it: a handle names
-    both. Raises InvalidArgument."""
+    """RECALL_MESSAGE, and a queue of the timer's topic at the timer's broker: a handle names both.
+    Raises InvalidArgument."""
     expect(handle, str, "a recall handle", "a text")
     try:
         said = decode_handle(handle)
@@ -271,15 +272,16 @@ def recall_result(answer: Command, address: str) -> str:
 
 
 def costs_no_try(error: Exception, is_fixed: bool) -> bool:
-    """Whether a failed try is not one of those that are counted; `is_fixed`: the caller chose the
-    queue, so that one broker alone can be tried."""
+    """Whether a failed try leaves the number of tries unchanged: the broker stored nothing.
+    `is_fixed`: the caller chose the queue, so only one broker can be tried."""
     if isinstance(error, BrokerError):
         return error.code == ResponseCode.SERVICE_NOT_AVAILABLE and not is_fixed
     return isinstance(error, ConnectError | NoWritableQueue)
 
 
 def worth_another_try(error: Exception) -> bool:
-    """Whether a failed send may succeed elsewhere or later: no answer, RETRIED_CODES."""
+    """Whether a failed send may succeed elsewhere or later: no
+    answer, or a code of RETRIED_CODES."""
     if isinstance(error, BrokerError):
         return error.code in RETRIED_CODES
     return isinstance(error, RemotingError | NoWritableQueue)

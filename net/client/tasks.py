@@ -1,7 +1,6 @@
-"""The background tasks of a client: all known, all ended at close, no failure unseen.
+"""The background tasks of a client: every failure is logged, and all tasks end at close.
 
-Owns the set of running tasks. It must never end a task that it did not start. Called by the
-instance, the consumers and the producer.
+Owns the set of running tasks. It must never end a task that it did not start.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ class TaskSet:
         return len(self._tasks)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
-        """Start `work`; what it raises is logged under `name`."""
+        """Start `work`; an exception of it is logged under `name`."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -31,7 +30,8 @@ class TaskSet:
     def every(
         self, interval_ms: int, work: Callable[[], Awaitable[None]], name: str
     ) -> "asyncio.Task[None]":
-        """Run `work` every `interval_ms`, the first time after one interval; it may fail."""
+        """Run `work` every `interval_ms`, first after one interval; a failure is logged and the
+        next run takes place."""
 
         async def repeat() -> None:
             while True:
@@ -44,7 +44,7 @@ class TaskSet:
         return self.spawn(repeat(), name)
 
     async def cancel(self) -> None:
-        """Cancel all tasks and wait until they are gone."""
+        """Cancel all tasks and wait until they have ended."""
         current = asyncio.current_task()
         tasks = [task for task in self._tasks if task is not current]
         for task in tasks:
@@ -55,4 +55,4 @@ class TaskSet:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             error = task.exception()
-            logger.error("task %s ended: %s", task.get_name(), error, exc_info=error)
+            logger.error("task %s failed: %s", task.get_name(), error, exc_info=error)

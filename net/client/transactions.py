@@ -1,10 +1,10 @@
-"""The producer of transactions: messages that are shown once a local transaction has ended.
+"""The producer of transactions: messages that consumers see once a local transaction has ended.
 
-Owns the order half message, local transaction, end, and the answers to brokers that ask how it
-ended. It must never guess: what it does not know it leaves to the next check. Called by programs.
+Owns the order half message, local transaction, end, and the answers to brokers that check how a
+transaction ended. It must never guess: an unknown end is left to the broker's next check.
 
     send_in_transaction: half message -> execute(message, id) -> commit or roll back
-    a broker that did not hear of the end asks (39) -> check(message) -> commit or roll back
+    a broker that did not receive the end checks (39) -> check(message) -> commit or roll back
 """
 
 import asyncio
@@ -43,30 +43,30 @@ from turbopump.net.wire.message_id import decode_message_id
 logger = logging.getLogger(__name__)
 
 MAX_CHECKS: Final = 2_000
-"""Checks that are under way, or wait (TransactionMQProducer.checkRequestHoldMax); a broker asks
-again what is dropped beyond it."""
+"""Maximum number of running and waiting checks (TransactionMQProducer.checkRequestHoldMax); a check
+beyond it is dropped, and the broker repeats it."""
 CONCURRENT_CHECKS: Final = 20
 
 
 class TransactionEnd(Enum):
-    """How a local transaction ended (client/producer/LocalTransactionState)."""
+    """The end of a local transaction (client/producer/LocalTransactionState)."""
 
     COMMIT = TRANSACTION_COMMIT
     ROLL_BACK = TRANSACTION_ROLLBACK
     UNKNOWN = 0
-    """It has not ended, or that is not known: the broker asks later."""
+    """The transaction has not ended, or its end is not known: the broker asks later."""
 
 
 Execute = Callable[[Message, str], Awaitable[TransactionEnd]]
-"""The local transaction: (message, message id) -> how it ended."""
+"""The local transaction: (message, message id) -> its end."""
 Check = Callable[[ReceivedMessage], Awaitable[TransactionEnd]]
-"""How the local transaction of a message ended, which may be another process's."""
+"""The end of a message's local transaction, which another process may have run."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionResult:
-    """`sent` is where the half message went, `end` how the local transaction ended. `is_told`:
-    whether the broker has acknowledged the end; else it asks."""
+    """`sent` is the result of the half message, `end` the end of the local transaction. `is_told`:
+    whether the broker has acknowledged the end; otherwise it sends a check."""
 
     sent: SendResult
     end: TransactionEnd
@@ -79,13 +79,13 @@ class TransactionProducer(ClientLifetime):
     message of the group.
 
     Args:
-        group: the producer group, which brokers ask.
+        group: the producer group, to which brokers send checks.
         namesrv: addresses "host:port", or one text with ";" between; not needed with `instance`.
-        check: says how the local transaction of a message ended.
-        options: time-out, tries, compression.
+        check: returns the end of a message's local transaction.
+        options: timeout, tries, compression.
         instance: a client to share with other producers and consumers.
         client_options: intervals and timeouts of an own client.
-        immunity_s: seconds after a message's birth in which brokers do not ask
+        immunity_s: seconds after a message's birth in which brokers do not check
             (CHECK_IMMUNITY_TIME_IN_SECONDS); 0 for the broker's transactionTimeOut.
     """
 
@@ -110,13 +110,13 @@ class TransactionProducer(ClientLifetime):
         if immunity_s:
             self._half[names.CHECK_IMMUNITY_TIME] = str(immunity_s)
         self._known: set[str] = set()
-        """Brokers that have heard of the group."""
+        """Addresses of the brokers that received a heartbeat with the group."""
         self._checks = 0
         self._turns = asyncio.Semaphore(CONCURRENT_CHECKS)
 
     @property
     def group(self) -> str:
-        """The producer group."""
+        """The producer group, to which brokers send checks."""
         return self._producer.group
 
     async def start(self) -> None:
@@ -125,19 +125,19 @@ class TransactionProducer(ClientLifetime):
         self._instance.checkers[self.group] = self._asked
 
     async def close(self) -> None:
-        """Leave the brokers and close the connections. Closing twice does nothing. What has not
-        ended is asked of other producers of the group."""
+        """Leave the brokers and close the connections. Closing twice does nothing. Brokers send the
+        checks of unfinished transactions to other producers of the group."""
         self._instance.checkers.pop(self.group, None)
         await self._producer.close()
 
     async def send_in_transaction(
         self, message: Message, execute: Execute, *, timeout_ms: int = 0
     ) -> TransactionResult:
-        """Store a message that no consumer gets yet, run the local transaction, and end it.
+        """Store a message that no consumer receives yet, run the local transaction, and end it.
 
-        Where the message was stored less safely than asked for it is rolled back and `execute` is
-        not called, as in RocketMQ. What `execute` raises is raised; the end is unknown then, and
-        the broker asks. Raises as `Producer.send` does where nothing was stored.
+        If the message was stored less safely than requested, it is rolled back and `execute` is not
+        called, as in RocketMQ. An exception of `execute` is raised again; the end is unknown then,
+        and the broker checks. Raises as `Producer.send` does if the half message was not stored.
         """
         sent = await self._send_half(message, timeout_ms)
         end = TransactionEnd.ROLL_BACK
@@ -149,10 +149,10 @@ class TransactionProducer(ClientLifetime):
     async def transaction(
         self, message: Message, *, timeout_ms: int = 0
     ) -> AsyncIterator[SendResult]:
-        """`async with producer.transaction(message): ...`: the block is the local transaction; the
-        message is committed behind it, and rolled back where it raises.
+        """Use as `async with producer.transaction(message): ...`: the block is the local
+        transaction. The message is committed after the block, or rolled back if the block raises.
 
-        Raises ClientError if the half message was stored less safely than asked for.
+        Raises ClientError if the half message was stored less safely than requested.
         """
         sent = await self._send_half(message, timeout_ms)
         if sent.status is not SendStatus.SEND_OK:
@@ -173,17 +173,18 @@ class TransactionProducer(ClientLifetime):
         address = self._instance.brokers.master(sent.queue.broker_name)
         if address is not None and address not in self._known:
             self._known.add(address)
-            await self._instance.heartbeat([address])  # else it learns of the group in 30 s
+            await self._instance.heartbeat([address])  # else the broker learns of the group in 30 s
         return sent
 
     async def _end(self, sent: SendResult, end: TransactionEnd) -> bool:
-        """Whether the broker has acknowledged it. A failure is logged: the broker asks."""
+        """Whether the broker acknowledged the end. A failure is
+        logged: the broker sends a check."""
         if end is TransactionEnd.UNKNOWN:
             return False
         try:
             log_offset = decode_message_id(sent.offset_message_id)[1]
         except ValueError as error:
-            logger.warning("the end of transaction %s has no place: %s", sent.message_id, error)
+            logger.warning("the end of transaction %s was not sent: %s", sent.message_id, error)
             return False
         header = EndTransactionRequest(
             producer_group=self.group,
@@ -207,17 +208,23 @@ class TransactionProducer(ClientLifetime):
                 timeout_ms=self._options.timeout_ms,
             )
         except (BrokerError, ClientError, RemotingError) as error:
-            logger.warning("the end of transaction %s is not known: %s", sent.message_id, error)
+            logger.warning(
+                "the end of transaction %s was not acknowledged: %s", sent.message_id, error
+            )
             return False
         return True
 
-    # What brokers ask.
+    # Checks of transactions by brokers.
 
     def _asked(self, request: Command, view: MessageView, peer: Peer) -> None:
         asked = read_header(CheckTransactionStateRequest, request.fields)
         message = received_alone(view, asked.broker_name or "")
         if self._checks >= MAX_CHECKS:
-            logger.warning("a check of %s is dropped: %d wait", message.message_id, self._checks)
+            logger.warning(
+                "a check of transaction %s is dropped: %d checks wait",
+                message.message_id,
+                self._checks,
+            )
             return
         self._checks += 1
         work = self._answer(asked, message, peer)

@@ -1,1 +1,1 @@
-"""gRPC over HTTP/2: the transport, and what every server of it has."""
+"""gRPC over HTTP/2: the transport, and the services common to all servers (health, reflection)."""

@@ -1,7 +1,8 @@
-"""What a server's answer comes to: how a call ended, and why a server is none of gRPC.
+"""The result of a call from a server's headers and trailers, and the reason if it is no gRPC
+server.
 
-Owns the way from headers and trailers to an error that says one thing in one sentence. It must
-never do I/O nor trust a text: what a server says is cut, and made printable. Called by channel.py.
+Owns the conversion of headers and trailers to an error with a one-sentence text. It must never do
+I/O nor trust a text: a server's texts are cut, and made printable.
 """
 
 from collections.abc import Mapping
@@ -10,9 +11,9 @@ from typing import Final
 from turbopump.net.grpc.status import TEXT_MAX, GrpcCode, GrpcError
 
 FIRST_BYTES: Final = 64
-"""Of a connection, which say what kind of server it is."""
+"""Number of a connection's first bytes that are kept to recognize other kinds of servers."""
 STATUS_DIGITS_MAX: Final = 9
-"""Codes have two; int() refuses thousands of them."""
+"""Maximum digits of a status; codes have two, and int() refuses thousands."""
 _HEAD: Final = 4
 _SETTINGS: Final = 4
 _CODES: Final = frozenset(int(code) for code in GrpcCode)
@@ -26,12 +27,12 @@ _OF_HTTP: Final = {
     503: GrpcCode.UNAVAILABLE,
     504: GrpcCode.UNAVAILABLE,
 }
-"""gRPC's own mapping of what is answered ahead of a server of gRPC."""
+"""gRPC's own mapping of HTTP statuses that other servers, such as load balancers, answer."""
 
 
 def why_not_http2(first: bytes) -> str | None:
-    """One sentence about a server whose first bytes are not those of HTTP/2 (RFC 9113, section 3.4:
-    SETTINGS); None where they are, or are too few to say."""
+    """A sentence about a server whose first bytes are not HTTP/2's (RFC 9113, section 3.4:
+    SETTINGS); None if they are, or are too few to decide."""
     if len(first) < _HEAD or (first[0] == 0 and first[3] == _SETTINGS):
         return None
     if first.startswith(b"HTTP/1"):
@@ -43,8 +44,8 @@ def why_not_http2(first: bytes) -> str | None:
 
 
 def check_head(metadata: Mapping[bytes, bytes]) -> None:
-    """Raises GrpcError for headers that are not those of an answer of gRPC (gRPC over HTTP/2,
-    section Responses)."""
+    """Raises GrpcError for headers that do not begin an answer of gRPC (gRPC over HTTP/2, section
+    Responses)."""
     status = metadata.get(b":status", b"")
     if status != b"200":
         number = int(status) if status.isdigit() and len(status) <= STATUS_DIGITS_MAX else 0
@@ -57,8 +58,8 @@ def check_head(metadata: Mapping[bytes, bytes]) -> None:
 
 
 def outcome(metadata: Mapping[bytes, bytes], held: int, error: int) -> GrpcError | None:
-    """How a call ended, None for OK. `held`: bytes of a message that is not whole; `error`: what
-    HTTP/2 said of the end, 0 for nothing."""
+    """The error of an ended call, None for OK. `held`: bytes of an incomplete message; `error`: the
+    error code of the HTTP/2 stream, 0 without one."""
     said = metadata.get(b"grpc-status", b"")
     if not said.isdigit() or len(said) > STATUS_DIGITS_MAX:
         text = f"the server ended the call without a status ({error})"
@@ -76,7 +77,7 @@ def _name(code: GrpcCode, said: bytes) -> str:
 
 
 def plain(quoted: bytes) -> str:
-    """The text of `grpc-message`: %XX is a byte of UTF-8. At most TEXT_MAX characters."""
+    """Decode the text of `grpc-message`: %XX is a byte of UTF-8. At most TEXT_MAX characters."""
     parts = quoted[: 4 * TEXT_MAX].split(b"%")
     found = [parts[0]]
     for part in parts[1:]:
@@ -88,6 +89,6 @@ def plain(quoted: bytes) -> str:
 
 
 def readable(text: bytes) -> str:
-    """A peer's text for a person: one line without control characters, at most TEXT_MAX long."""
+    """A peer's text made readable: one line without control characters, at most TEXT_MAX long."""
     decoded = text.decode(errors="replace")[:TEXT_MAX]
     return "".join(one if one.isprintable() else " " for one in decoded).strip()

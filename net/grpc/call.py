@@ -1,7 +1,10 @@
-"""One call, as a service sees it: what the client said of it, its messages, its answer.
+"""A server's call, as a service sees it: the client's metadata, its messages, the answer.
 
-Owns the life of a call: an answer is ended once, and nothing is said after it. It must never touch
-a session or a socket: a Carrier does. Made by connection.py; given to the method that is called.
+Owns the life of a call: an answer ends once, and nothing is sent after it. It must never touch a
+session or a socket: a Carrier does.
+
+    begun -> message ... -> end of the client's half -> answered or failed -> over
+      a cancellation, the deadline or a lost connection ends it from any state
 """
 
 from collections.abc import Callable, Mapping
@@ -20,18 +23,18 @@ class Carrier(Protocol):
 
     @property
     def is_clogged(self) -> bool:
-        """Whether the peer does not take what is written to it."""
+        """Whether the peer does not read the bytes written to it."""
 
     def say(self, call: "GrpcCall", body: bytes, end: tuple[GrpcCode, str] | None) -> None:
         """Write messages of an answer, and its end."""
 
 
 class GrpcCall:
-    """A call that was begun. `metadata` has names in small letters; one that is there twice has
-    both values with a comma between. `deadline` is of the loop's clock, None: there is none.
+    """A call that has begun. `metadata` has names in small letters; values of a repeated name are
+    joined by commas. `deadline` is of the loop's clock; None: the call has no deadline.
 
-    A method of streams sets `on_message`, and `on_end` for when the client has sent all;
-    `on_over` runs once when the call is over, however it ended: answered, cancelled, out of time.
+    A method with streams sets `on_message`, and `on_end` for the end of the client's half.
+    `on_over` runs once when the call ends, for any reason: answered, cancelled, out of time.
     """
 
     __slots__ = (
@@ -70,47 +73,47 @@ class GrpcCall:
 
     @property
     def address(self) -> str:
-        """`ip:port` of the client."""
+        """The client's address as `ip:port`."""
         return self._carrier.address
 
     @property
     def host(self) -> bytes:
-        """The same packed, as records hold it."""
+        """The client's address packed, as records hold it."""
         return self._carrier.host
 
     @property
     def is_clogged(self) -> bool:
-        """Whether the client does not take what was written to it: it is given nothing more that
-        would be lost with the connection."""
+        """Whether the client does not read the bytes written to it: nothing more should be sent
+        that would be lost with the connection."""
         return self._carrier.is_clogged
 
     def text(self, name: bytes) -> str:
-        """A value of the metadata, "" where there is none."""
+        """A value of the metadata, "" if it is missing."""
         return self.metadata.get(name, b"").decode("ascii", "replace")
 
     def send(self, message: bytes) -> None:
-        """One message more of the answer; nothing happens to a call that is over."""
+        """Send a further message of the answer; no-op for a call that has ended."""
         if not self.is_over:
             self._carrier.say(self, framed(message), None)
 
     def answer(self, *messages: bytes) -> None:
-        """The messages that are left of the answer, and its end."""
+        """Send the remaining messages of the answer, and its end."""
         self.answer_framed(b"".join(map(framed, messages)))
 
     def answer_framed(self, messages: bytes) -> None:
-        """As `answer`, of messages that are framed already."""
+        """Send the rest of an answer whose messages are framed already, and its end."""
         if not self.is_over:
             self._carrier.say(self, messages, (GrpcCode.OK, ""))
             self.over()
 
     def fail(self, error: GrpcError) -> None:
-        """End the call with a code."""
+        """End the call with an error code."""
         if not self.is_over:
             self._carrier.say(self, b"", (error.code, error.text))
             self.over()
 
     def over(self) -> None:
-        """The call has ended."""
+        """Note that the call has ended, and run `on_over`."""
         if self.is_over:
             return
         self.is_over = True
@@ -125,12 +128,12 @@ class GrpcCall:
 Method = Callable[[GrpcCall], None]
 """Begins to serve a call whose headers were read."""
 Unary = Callable[[GrpcCall, bytes], None]
-"""Serves a call with its one message."""
+"""Serves a unary call with its message."""
 
 
 def unary(serve: Unary) -> Method:
-    """A method that is called with one message, not as soon as it came but when it is known to be
-    the only one."""
+    """A method with a single message. `serve` is not called when the message arrives, but when the
+    client's half has ended, so that there is no second message."""
 
     def begin(call: GrpcCall) -> None:
         given: list[bytes] = []

@@ -1,9 +1,8 @@
-"""The client's side of gRPC: calls to one address over one connection.
+"""The client's side of gRPC: calls to an address over a connection.
 
-Owns the connection, opened when a call needs it, and the calls under way. It must never know a
-method. Called by net/client/proxied.
+Owns the connection, opened when a call needs it, and its calls. It must never know a method.
 
-What a peer sends is bounded: messages by `message_max`, what is ahead of them by windows.
+The data that a peer can send is bounded: messages by `message_max`, other bytes by windows.
 """
 
 import asyncio
@@ -23,17 +22,17 @@ from turbopump.pyx.h2 import HEADERS as BLOCK
 logger = logging.getLogger(__name__)
 
 MESSAGE_MAX: Final = 16 << 20
-"""Bytes of one message of an answer: a body of 4 MiB, and all else that it has."""
+"""Maximum bytes of an answer's message: a body of 4 MiB, and everything besides it."""
 STREAM_WINDOW: Final = 1 << 20
 WINDOW: Final = 32 << 20
 HEADERS_MAX: Final = 16 << 10
 STREAMS_MAX: Final = 100
 PING_S: Final = 30.0
-"""A connection is asked for a sign of life so often; without one until the next time it is over."""
+"""Interval of PINGs; a connection from which nothing arrives in an interval is closed."""
 CLOSE_S: Final = 1.0
-"""For a server to take the end of a connection."""
+"""Longest wait for the server to close after the end of a connection."""
 ANSWER_MAX: Final = 192 << 20
-"""Bytes of all messages of one answer: a receive brings 32 of the largest."""
+"""Maximum bytes of all messages of an answer: a receive returns 32 messages of the largest size."""
 CANCEL: Final = 8
 NO_ERROR: Final = 0
 _BROKE: Final = "it broke the rules of HTTP/2"
@@ -43,8 +42,8 @@ _Pairs = list[tuple[bytes, bytes]]
 
 
 class OutgoingCall:
-    """A call of ours. `on_message` gets each message of the answer, `on_over` once how it ended:
-    None for OK."""
+    """A call of this client. `on_message` receives each message of the answer, `on_over` the error
+    at the end, None for OK."""
 
     __slots__ = (
         "_connection",
@@ -71,23 +70,23 @@ class OutgoingCall:
         self.is_over = False
 
     def send(self, message: bytes) -> None:
-        """One message more of a stream."""
+        """Send a further message of a stream."""
         if not self.is_over:
             self._connection.more(self.stream_id, framed(message), ends=False)
 
     def end(self) -> None:
-        """There is no more to say."""
+        """End this client's half of the stream."""
         if not self.is_over:
             self._connection.more(self.stream_id, b"", ends=True)
 
     def cancel(self) -> None:
-        """The answer is of no use any more; `on_over` is not called."""
+        """Cancel the call: its answer is no longer needed, and `on_over` is not called."""
         if not self.is_over:
             self.is_over = True
             self._connection.reset(self.stream_id)
 
     def over(self, error: Exception | None) -> None:
-        """It has ended."""
+        """Note that the call has ended, and run `on_over`."""
         if not self.is_over:
             self.is_over = True
             self.on_over(error)
@@ -96,7 +95,7 @@ class OutgoingCall:
 class GrpcChannel:
     """Calls to `host:port`. `tls` None: without TLS. Loop thread only; `pyx.h2.library` was loaded.
 
-    A connection that is lost ends the calls on it; the next call opens another one.
+    A lost connection ends its calls; the next call opens a new connection.
     """
 
     def __init__(
@@ -112,8 +111,8 @@ class GrpcChannel:
     async def call(
         self, path: str, request: bytes, metadata: Metadata, timeout_ms: int
     ) -> list[bytes]:
-        """The messages of an answer to one message. Raises GrpcError for an end that is not OK, a
-        RemotingError where there is none in time."""
+        """Send a message and return the messages of the answer. Raises GrpcError for an end that is
+        not OK, a RemotingError without an end in time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1_000
         try:
@@ -160,7 +159,7 @@ class GrpcChannel:
         on_message: Callable[[bytes], None],
         on_over: Callable[[Exception | None], None],
     ) -> OutgoingCall:
-        """Open a stream both ways. Raises ConnectError, ConnectionClosed."""
+        """Open a stream in both directions. Raises ConnectError, ConnectionClosed."""
         connection = await self._connected()
         return connection.begin(path, metadata, b"", False, on_message, on_over)
 
@@ -199,7 +198,7 @@ class GrpcChannel:
 
 
 class _Connection(asyncio.Protocol):
-    """One HTTP/2 connection."""
+    """An HTTP/2 connection to a server."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -229,7 +228,7 @@ class _Connection(asyncio.Protocol):
         on_message: Callable[[bytes], None],
         on_over: Callable[[Exception | None], None],
     ) -> OutgoingCall:
-        """Ask. Raises ConnectionClosed."""
+        """Begin a call. Raises ConnectionClosed."""
         if not self.takes_calls:
             raise ConnectionClosed(f"{self._address} closed the connection")
         head = [
@@ -245,24 +244,24 @@ class _Connection(asyncio.Protocol):
         try:
             call.stream_id = self._session.request(pairs(head), body, ends)
         except ValueError as error:
-            raise ConnectionClosed(f"{self._address} takes no more calls: {error}") from None
+            raise ConnectionClosed(f"{self._address} accepts no further calls: {error}") from None
         self._calls[call.stream_id] = call
         self._write()
         return call
 
     def more(self, stream_id: int, body: bytes, *, ends: bool) -> None:
-        """Go on with a stream."""
+        """Send further bytes, or the end, of a stream."""
         self._session.more(stream_id, body, b"", ends)
         self._write()
 
     def reset(self, stream_id: int) -> None:
-        """End a stream."""
+        """Reset a stream, which cancels its call."""
         if self._calls.pop(stream_id, None) is not None and self._transport is not None:
             self._session.reset(stream_id, CANCEL)
             self._write()
 
     async def close(self) -> None:
-        """Say that it ends, and close."""
+        """Send GOAWAY, and close."""
         for call in list(self._calls.values()):
             call.over(ConnectionClosed("the client is closed"))
         self._calls.clear()
@@ -283,17 +282,17 @@ class _Connection(asyncio.Protocol):
         transport = self._transport
         return transport is not None and transport.get_extra_info("ssl_object") is not None
 
-    # What the loop calls.
+    # Callbacks of the loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is open."""
+        """The connection is open: start the PINGs."""
         self._transport = cast(asyncio.Transport, transport)
         self._was_tls = self._is_tls
         self._timer = asyncio.get_running_loop().call_later(PING_S, self._ping)
         self._write()
 
     def data_received(self, data: bytes) -> None:
-        """The server says something."""
+        """Handle bytes from the server."""
         self._heard = True
         if len(self._first) < FIRST_BYTES:
             self._first += data[: FIRST_BYTES - len(self._first)]
@@ -316,22 +315,22 @@ class _Connection(asyncio.Protocol):
         self._write()
 
     def pause_writing(self) -> None:
-        """The socket is full."""
+        """Stop writing: the socket's buffer is full."""
         self._blocked = True
 
     def resume_writing(self) -> None:
-        """There is room again."""
+        """Write again: the socket's buffer has room."""
         self._blocked = False
         self._write()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """All calls are over."""
+        """End all calls: the connection was closed."""
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()
         text = f"{self._address} closed the connection before it answered"
         if self._why:
-            text = f"the connection to {self._address} is over: {self._why}"
+            text = f"the connection to {self._address} ended: {self._why}"
         elif error is not None:
             text = f"{text}: {error}"
         elif not self._first and not self._was_tls:
@@ -365,7 +364,7 @@ class _Connection(asyncio.Protocol):
             raise GrpcError(GrpcCode.INTERNAL, "the headers of the answer are too large")
         said = dict(headers)
         if said.get(b":status", b"").startswith(b"1"):
-            return  # the answer is still to come
+            return  # an informational response (1xx): the final headers follow
         call.metadata.update(said)
         check_head(call.metadata)
         if call.reader is None:
@@ -379,7 +378,7 @@ class _Connection(asyncio.Protocol):
             call.on_message(message)
 
     def _on_end(self, call: OutgoingCall, error: int | None) -> None:
-        """Trailers came before, or none will come."""
+        """End the call; its trailers came before, or do not come."""
         self._calls.pop(call.stream_id, None)
         held = 0 if call.reader is None else call.reader.held
         call.over(outcome(call.metadata, held, error or 0))
@@ -412,7 +411,7 @@ class _Connection(asyncio.Protocol):
             transport.close()
 
     def _break(self, text: str) -> None:
-        logger.info("the connection to %s is given up: %s", self._address, text)
+        logger.info("closed the connection to %s: %s", self._address, text)
         self._why = text
         self._leaves = True
         if self._transport is not None:

@@ -1,14 +1,13 @@
-"""Numbers of `apache.rocketmq.v2`: what a status says, and the enumerations of other fields.
+"""Numbers of `apache.rocketmq.v2`: the codes of a status, and the enumerations of other fields.
 
-Owns their names and values, which are those of RocketMQ's interface. It must never know a message.
-Called by messages.py, which makes descriptors of them, and by services.
+Owns their names and values, which are RocketMQ's. It must never know a message.
 """
 
 from enum import IntEnum
 
 
 class Code(IntEnum):
-    """Of a Status."""
+    """The codes of a Status."""
 
     CODE_UNSPECIFIED = 0
     OK = 20000
@@ -67,7 +66,7 @@ class Code(IntEnum):
 
 
 class TransactionResolution(IntEnum):
-    """What a producer decides."""
+    """A producer's decision about a transaction."""
 
     TRANSACTION_RESOLUTION_UNSPECIFIED = 0
     COMMIT = 1
@@ -75,7 +74,7 @@ class TransactionResolution(IntEnum):
 
 
 class TransactionSource(IntEnum):
-    """Why it says so: of itself, or because it was asked."""
+    """The reason of a decision: the producer's own step, or a check by the server."""
 
     SOURCE_UNSPECIFIED = 0
     SOURCE_CLIENT = 1
@@ -83,7 +82,7 @@ class TransactionSource(IntEnum):
 
 
 class Permission(IntEnum):
-    """Of a queue."""
+    """A client's rights on a queue."""
 
     PERMISSION_UNSPECIFIED = 0
     NONE = 1
@@ -93,7 +92,7 @@ class Permission(IntEnum):
 
 
 class FilterType(IntEnum):
-    """What an expression is written in."""
+    """The language of a filter expression."""
 
     FILTER_TYPE_UNSPECIFIED = 0
     TAG = 1
@@ -101,7 +100,7 @@ class FilterType(IntEnum):
 
 
 class AddressScheme(IntEnum):
-    """Of the hosts of an Endpoints."""
+    """The kind of the hosts in an Endpoints."""
 
     ADDRESS_SCHEME_UNSPECIFIED = 0
     IPv4 = 1
@@ -110,7 +109,7 @@ class AddressScheme(IntEnum):
 
 
 class MessageType(IntEnum):
-    """What a topic takes, and what a message is."""
+    """The type of a message, and the types that a topic accepts."""
 
     MESSAGE_TYPE_UNSPECIFIED = 0
     NORMAL = 1
@@ -122,7 +121,7 @@ class MessageType(IntEnum):
 
 
 class DigestType(IntEnum):
-    """Of a body."""
+    """The algorithm of a body's digest."""
 
     DIGEST_TYPE_UNSPECIFIED = 0
     CRC32 = 1
@@ -131,7 +130,7 @@ class DigestType(IntEnum):
 
 
 class ClientType(IntEnum):
-    """Of Settings."""
+    """The kind of client in Settings."""
 
     CLIENT_TYPE_UNSPECIFIED = 0
     PRODUCER = 1
@@ -143,7 +142,7 @@ class ClientType(IntEnum):
 
 
 class Encoding(IntEnum):
-    """Of a body."""
+    """The compression of a body."""
 
     ENCODING_UNSPECIFIED = 0
     IDENTITY = 1
@@ -151,7 +150,7 @@ class Encoding(IntEnum):
 
 
 class Language(IntEnum):
-    """Of a client."""
+    """The programming language of a client."""
 
     LANGUAGE_UNSPECIFIED = 0
     JAVA = 1

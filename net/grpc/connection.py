@@ -1,8 +1,10 @@
-"""One gRPC connection on the loop: bytes in, calls begun, answers out.
+"""A gRPC connection on the server's loop: bytes in, calls begun, answers out.
 
-Owns the protocol of uvloop, the calls under way, and one write for all that a turn of the loop had
-to say. It must never know a service, nor what a frame is: H2Session does. Called by the loop; made
-by GrpcServer, whose GrpcHub it shares.
+Owns the protocol of uvloop, the connection's calls, and a single write for all answers of a turn of
+the loop. It must never know a service, nor the format of frames: H2Session does. Connections of a
+GrpcServer share its GrpcHub.
+
+    open -> (GOAWAY: no new calls) -> closing: bytes that the peer still sends are dropped -> lost
 """
 
 import asyncio
@@ -28,9 +30,10 @@ logger = logging.getLogger(__name__)
 NO_ERROR: Final = 0
 ENHANCE_YOUR_CALM: Final = 11
 CLOGGED_OVER: Final = 1 << 20
-"""Unsent bytes of a peer that is given nothing that would be lost with it."""
+"""Unsent bytes from which a peer counts as clogged, and is sent
+nothing that would be lost with it."""
 DRAIN_MAX: Final = 1 << 18
-"""Bytes that a peer may still send before it closes, when all was said."""
+"""Maximum bytes that a peer may still send before it closes, after everything was written."""
 
 _NOT_TAKEN: Final = "earlier answers were not taken yet"
 _NOT_GRPC: Final = pairs([(b":status", b"415")])
@@ -69,7 +72,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
     )
 
     def __init__(self, hub: GrpcHub, tls: TlsSession | None = None) -> None:
-        """`tls` is a session whose handshake is done."""
+        """`tls` is a session whose handshake has finished."""
         options = hub.options
         self._hub = hub
         self._tls = tls
@@ -87,10 +90,10 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._breaks_at = self.active_at = self.called_at = self.wrote_at = hub.clock()
         self.pinged_at = 0.0
 
-    # What the loop calls.
+    # Callbacks of the loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Join the hub."""
+        """Note the peer's address, and join the hub."""
         self._transport = cast(asyncio.Transport, transport)
         name = self._transport.get_extra_info("peername") or ("0.0.0.0", 0)
         self.address, self.host = join(name[0], name[1]), pack_ip(name[0], name[1])
@@ -102,19 +105,20 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self.abort()
 
     def begin(self, transport: asyncio.Transport, data: memoryview) -> None:
-        """Take over a socket whose first bytes were read already; what of them is TLS is in the
-        session."""
+        """Take over a socket whose first bytes were read already;
+        their TLS part is in the session."""
         transport.set_write_buffer_limits()
         transport.set_protocol(self)
         self.connection_made(transport)
         self._hear(data)
 
     def get_buffer(self, _hint: int) -> memoryview:
-        """Where the next read goes: one room for all, it is handled to the end at once."""
+        """The buffer for the next read: all connections share it,
+        because each read is handled completely."""
         return self._hub.room
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Handle what was read, then write all that there is to say."""
+        """Handle the bytes that were read, then write all answers."""
         self._hear(self._hub.room[:nbytes])
 
     def _hear(self, data: memoryview) -> None:
@@ -136,7 +140,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._flush()
 
     def _on_records(self, tls: TlsSession, data: memoryview) -> None:
-        """What was encrypted is handled in pieces of the room, which is free once it is fed."""
+        """Decrypt and handle bytes in pieces that fit into the room, which is free after `feed`."""
         if data:
             tls.feed(data)
         size = 1
@@ -164,23 +168,23 @@ class GrpcConnection(asyncio.BufferedProtocol):
                 break
 
     def eof_received(self) -> bool:
-        """A half-closed connection is closed."""
+        """Close a connection that the peer closed halfway."""
         return False
 
     def pause_writing(self) -> None:
-        """The socket is full: nothing is read either, so that answers do not pile up."""
+        """Stop reading, too, when the socket is full, so that answers do not pile up."""
         self._blocked = True
         self._read_on_or_not()
 
     def resume_writing(self) -> None:
-        """There is room again."""
+        """Write and read again: the socket's buffer has room."""
         self._blocked = False
         self._read_on_or_not()
         if self._transport is not None and not self._closing:
             self._flush()
 
     def connection_lost(self, _exc: Exception | None) -> None:
-        """All calls are over."""
+        """End all calls: the connection was closed."""
         self._transport = self._tls = None
         self._closing = True
         self._session.let_go()
@@ -189,20 +193,20 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._hub.unsent -= self._noted
         self._noted = 0
 
-    # What GrpcCall calls (this is its Carrier).
+    # Methods for GrpcCall (this is its Carrier).
 
     @property
     def unsent(self) -> int:
-        """Bytes of answers that the peer does not take."""
+        """Bytes of answers that the peer has not read."""
         return self._session.unsent
 
     @property
     def is_clogged(self) -> bool:
-        """Whether the peer does not take what is written."""
+        """Whether the peer does not read the bytes written to it."""
         return self._closing or self._blocked or self._session.unsent > CLOGGED_OVER
 
     def say(self, call: GrpcCall, body: bytes, end: tuple[GrpcCode, str] | None) -> None:
-        """Messages, an end, or both."""
+        """Write messages of an answer, its end, or both."""
         if self._transport is None:
             return
         ending = b"" if end is None else trailers(*end)
@@ -217,10 +221,10 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._forget(call)
         self._flush_soon()
 
-    # What Turns calls.
+    # Methods for Turns.
 
     def continue_turn(self) -> None:
-        """Serve more of the calls that wait."""
+        """Serve more of the calls that wait for a turn."""
         turns = self._hub.turns
         while self._ready and turns.begin():
             self._ready.popleft()()
@@ -230,15 +234,15 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._rests = False
             self._read_on_or_not()
 
-    # What GrpcHub and GrpcServer call.
+    # Methods for GrpcHub and GrpcServer.
 
     def sweep(self, now: float) -> None:
-        """Close a peer that is idle, dead, or does not take what it asked for."""
+        """Close a peer that is idle, does not answer a PING, or does not read its answers."""
         options, session = self._hub.options, self._session
         if self._hub.lane is not None and not self._closing:
             self._on_events(session.let_go())
         if session.unsent and now - self.wrote_at > options.stall_timeout_ms / 1_000:
-            self._hub.complain(f"{self.address} closed: it does not take what it asked for")
+            self._hub.complain(f"{self.address} closed: it does not read its answers")
             self.abort()
         elif self.pinged_at and now - self.pinged_at > options.ping_timeout_ms / 1_000:
             self._hub.complain(f"{self.address} closed: it does not answer a PING")
@@ -254,13 +258,13 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._flush_soon()
 
     def go_away(self) -> None:
-        """No new calls; those under way go on."""
+        """Refuse new calls; calls in progress continue."""
         if not self._closing:
             self._session.shutdown()
             self._flush_soon()
 
     def finish(self) -> None:
-        """End what is under way, say good-bye and close."""
+        """End the calls in progress, send GOAWAY and close."""
         for call in list(self._calls.values()):
             call.fail(GrpcError(GrpcCode.UNAVAILABLE, "the server stops"))
         if not self._closing:
@@ -269,7 +273,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Close without a word."""
+        """Close without sending anything."""
         self._closing = True
         if self._transport is not None:
             self._transport.abort()
@@ -330,7 +334,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         method(call)
 
     def _is_in_arrears(self) -> bool:
-        """Whether the peer takes too little of what it asked for: it gets no new calls."""
+        """Whether the peer reads too few of its answers: it may begin no new calls."""
         hub = self._hub
         unsent = self._session.unsent
         return unsent > hub.options.unsent_max or (hub.is_full and self.is_clogged)
@@ -346,7 +350,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def _on_data(self, call: GrpcCall, data: bytes) -> None:
         reader = call.reader
-        assert reader is not None, "a call that is over gets no data"
+        assert reader is not None, "an ended call gets no data"
         before = reader.held
         messages = reader.feed(data)
         if before or reader.held:
@@ -355,7 +359,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._on_messages(call, messages)
 
     def _on_messages(self, call: GrpcCall, messages: list[bytes]) -> None:
-        """All but the first of a call take turns: a few bytes may be thousands of them."""
+        """Handle messages of a call; all but the first wait for turns, because a few bytes may
+        contain thousands of messages."""
         for at, message in enumerate(messages):
             if self._ready or (call.has_heard and not self._hub.turns.begin()):
                 self._rest(partial(self._go_on_with, call, messages[at:]))
@@ -363,7 +368,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._on_message(call, message)
 
     def _go_on_with(self, call: GrpcCall, messages: list[bytes]) -> None:
-        """The turn has come of messages that had to wait."""
+        """Handle messages that waited for their turn."""
         self._on_message(call, messages[0])
         for at, message in enumerate(messages[1:], 1):
             if not self._hub.turns.begin():
@@ -391,7 +396,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._end(call)
 
     def _rest(self, work: Callable[[], None]) -> None:
-        """Let others have their turn; nothing is read meanwhile."""
+        """Wait for a turn, so that other connections are served; nothing is read meanwhile."""
         self._ready.append(work)
         if not self._rests:
             self._rests = True
@@ -399,7 +404,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._hub.turns.rest(self, fresh=True)
 
     def _read_on_or_not(self) -> None:
-        """As there is room for answers, and nothing waits for its turn."""
+        """Read only if there is room for answers and no work waits for its turn."""
         if self._transport is None or self._closing or self._transport.is_closing():
             return
         reads = not (self._blocked or self._rests)
@@ -408,7 +413,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             (self._transport.resume_reading if reads else self._transport.pause_reading)()
 
     def _end(self, call: GrpcCall) -> None:
-        """The client has sent all: a unary call is served now."""
+        """Note the end of the client's half: a unary call is served now."""
         if call.on_end is not None:
             self._serve(call, call.on_end)
         if call.deadline is not None and not call.is_over:
@@ -416,7 +421,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             call.timer = self._hub.loop.call_later(left_s, self._expire, call)
 
     def _serve(self, call: GrpcCall, work: Callable[[], None]) -> None:
-        """A service's failure is the call's, not the connection's."""
+        """Run a service's work: its failure ends the call, not the connection."""
         try:
             work()
         except GrpcError as error:
@@ -426,7 +431,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             call.fail(GrpcError(GrpcCode.INTERNAL, "the call failed, see the server's log"))
 
     def _expire(self, call: GrpcCall) -> None:
-        call.fail(GrpcError(GrpcCode.DEADLINE_EXCEEDED, "the time of the call is over"))
+        call.fail(GrpcError(GrpcCode.DEADLINE_EXCEEDED, "the deadline of the call has passed"))
 
     def _on_closed(self, stream_id: int, error: int) -> None:
         call = self._calls.get(stream_id)
@@ -463,7 +468,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._hub.loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        """One write for what was said in this turn."""
+        """Write all answers of this turn at once."""
         self._flush_due = False
         if self._transport is None or self._closing:
             return
@@ -491,8 +496,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._noted = unsent
 
     def _say_goodbye(self, error: int) -> None:
-        """Write what was said, then that it was the last, and close. Behind the last word of a
-        session nothing more is written."""
+        """Write the answers, then GOAWAY, and close. Nothing can be
+        written after a session's GOAWAY."""
         self._closing = True
         try:
             self._write()
@@ -504,25 +509,28 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._close()
 
     def _break(self, error: Exception) -> None:
-        """What the peer sent, or is sent, is broken: say what can be said, and close."""
+        """Handle a protocol error of either side: write the
+        remaining answers if possible, and close."""
         self._hub.complain(f"{self.address} closed: {one_line(error)}")
         try:
             self._write()
         except _BROKEN:
-            pass  # the same is in the way
+            pass  # the same error prevents the write
         self._close_with_peer()
 
     def _close(self) -> None:
-        """Write out what the transport has, and close; the sweep aborts if it is not taken."""
+        """Write out the transport's buffer, and close; the sweep
+        aborts if the peer does not read it."""
         self._end_words()
         if self._transport is not None:
             self._transport.close()
 
     def _close_with_peer(self) -> None:
-        """Write out what the transport has, and leave it to the peer to close.
+        """Write out the transport's buffer, and let the peer close the connection.
 
-        What the peer sends meanwhile is read and dropped: to close before it is read resets the
-        connection, and takes what was just written from the peer (RFC 9112, section 9.6)."""
+        Bytes that the peer sends meanwhile are read and dropped. Closing with unread bytes would
+        reset the connection, and the peer might lose the last answers (RFC 9112, section 9.6).
+        """
         self._end_words()
         transport = self._transport
         if transport is None or transport.is_closing() or self._may_drain:
@@ -544,7 +552,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             transport.write(self._tls.outgoing())
 
     def _drain(self, size: int) -> None:
-        """Drop what a peer still sends that is to close; too much of it resets the connection."""
+        """Drop bytes of a peer that should close; too many of them reset the connection."""
         if self._may_drain:
             self._may_drain = max(self._may_drain - size, 0)
             if not self._may_drain:

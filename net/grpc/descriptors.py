@@ -1,7 +1,7 @@
 """Descriptors of the services that every gRPC server here has, made of tables.
 
-Owns those of health and reflection, and how a file of descriptors is made. It must never know what
-a message is for. Called by reflection.py; nothing loads this until a client asks for descriptors.
+Owns the descriptors of health and reflection, and the way in which a file of descriptors is made.
+It must never know the purpose of a message.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,8 @@ from google.protobuf import descriptor_pb2
 HEALTH: Final = "grpc.health.v1"
 
 Messages = Mapping[str, Sequence[str]]
-"""Fields by message: `NUMBER name:TYPE`; `*` behind it is repeated, `|` one of those that exclude
-each other."""
+"""Fields by message: `NUMBER name:TYPE`, followed by `*` for a repeated field, or `|` for a member
+of the message's oneof."""
 
 _Field = descriptor_pb2.FieldDescriptorProto
 _TYPES: Final = {
@@ -53,7 +53,7 @@ _REFLECTION: Final[Messages] = {
 
 
 def health_file() -> Any:
-    """`grpc.health.v1`."""
+    """The descriptor file of `grpc.health.v1`."""
     made = _file("grpc/health/v1/health.proto", HEALTH, _HEALTH, enums=("ServingStatus",))
     answer = made.message_type[1]
     states = answer.enum_type.add(name="ServingStatus")
@@ -68,7 +68,7 @@ def health_file() -> Any:
 
 
 def reflection_file(package: str) -> Any:
-    """`grpc.reflection.v1`, or that of its alpha: they have the same messages."""
+    """The descriptor file of `grpc.reflection.v1`, or of its alpha: they have the same messages."""
     made = _file(f"{package.replace('.', '/')}/reflection.proto", package, _REFLECTION)
     service = made.service.add(name="ServerReflection")
     names = "ServerReflectionRequest", "ServerReflectionResponse"
@@ -86,7 +86,8 @@ def add_method(
     asks: bool = False,
     answers: bool = False,
 ) -> None:
-    """A method of a service; `asks` and `answers` say that these are streams."""
+    """Add a method to a service; `asks` and `answers` make its
+    request and its response a stream."""
     made = service.method.add(
         name=name, input_type=f".{package}.{asked}", output_type=f".{package}.{answered}"
     )

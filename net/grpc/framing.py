@@ -1,7 +1,7 @@
 """Messages in a stream of bytes, and the few headers of gRPC.
 
-Owns the prefix of a message (a byte that says whether it is compressed, four of its length), gzip
-and the deadline. It must never do I/O nor know a message. Called by connection.py.
+Owns the prefix of a message (a byte for compression, four for its length), gzip and the deadline.
+It must never do I/O nor know a message.
 """
 
 import zlib
@@ -20,16 +20,16 @@ _UNITS_MS: Final = {
     "n": 0.000_001,
 }
 TIMEOUT_MAX_MS: Final = 365 * 24 * 3_600_000
-"""A longer one is none: clients ask for sixty years where they mean for ever."""
+"""A longer timeout counts as no timeout: some clients send sixty years for "forever"."""
 
 
 def framed(message: bytes) -> bytes:
-    """A message with its prefix; it is not compressed."""
+    """An uncompressed message with its prefix."""
     return b"\0" + len(message).to_bytes(4, "big") + message
 
 
 def timeout_ms(text: bytes | None) -> float | None:
-    """`grpc-timeout` in ms, None without one. Raises GrpcError for what is none."""
+    """`grpc-timeout` in ms, None without one. Raises GrpcError for a malformed value."""
     if text is None:
         return None
     unit = _UNITS_MS.get(chr(text[-1])) if text else None
@@ -41,7 +41,7 @@ def timeout_ms(text: bytes | None) -> float | None:
 
 
 def encoding_of(metadata: Mapping[bytes, bytes]) -> bool:
-    """Whether messages that say so are compressed by gzip. Raises GrpcError for another way."""
+    """Whether messages with the compressed flag use gzip. Raises GrpcError for another encoding."""
     encoding = metadata.get(b"grpc-encoding", b"identity")
     if encoding not in {b"identity", b"gzip"}:
         text = f"grpc-encoding {encoding[:40].decode(errors='replace')} is not supported"
@@ -50,8 +50,8 @@ def encoding_of(metadata: Mapping[bytes, bytes]) -> bool:
 
 
 class MessageReader:
-    """Cuts the bytes of one stream into messages of at most `message_max` bytes each, also where
-    they are unpacked."""
+    """Cuts the bytes of a stream into messages of at most
+    `message_max` bytes each, also when decompressed."""
 
     __slots__ = ("_gzip", "_held", "_max")
 
@@ -62,12 +62,12 @@ class MessageReader:
 
     @property
     def held(self) -> int:
-        """Bytes of a message that is not complete."""
+        """Bytes of an incomplete message."""
         return len(self._held)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The messages that are complete now. Raises GrpcError where there can be none, and holds
-        what it held."""
+        """Return the messages that are complete now. Raises GrpcError for malformed bytes, and
+        keeps the bytes that it held before."""
         before = len(self._held)
         try:
             return self._cut(data)
@@ -77,7 +77,7 @@ class MessageReader:
 
     def _cut(self, data: bytes) -> list[bytes]:
         if self._held:
-            # Bytes may come one by one: what is held is not copied for each.
+            # Bytes may arrive in tiny pieces, so the held bytes are not copied for each piece.
             self._held += data
             if not self._is_whole(self._held):
                 return []
@@ -97,7 +97,7 @@ class MessageReader:
         return len(held) >= PREFIX and len(held) >= self._size_of(held, 0)
 
     def _size_of(self, data: bytes | bytearray, at: int) -> int:
-        """Bytes of the message there with its prefix; raises GrpcError for too many."""
+        """Bytes of the message at `at`, with its prefix; raises GrpcError for too many."""
         size = int.from_bytes(data[at + 1 : at + PREFIX], "big")
         if size > self._max:
             raise _too_large(size, self._max)

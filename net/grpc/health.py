@@ -1,7 +1,7 @@
 """`grpc.health.v1.Health`: whether this server serves, for load balancers and probes.
 
-Owns the two messages of that interface, which are too small for a library: a request's one text,
-an answer's one number. It must never know a service but by its name. Made by nodes.
+Owns the two messages of that interface, which are too small for a library: a request's single text,
+an answer's single number. It must never know a service but by its name.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ _NAME_MAX: Final = 127
 
 
 class Health:
-    """Answers Check at once, and Watch with the state of now and with each that comes."""
+    """Answers Check at once, and Watch with the current state and each later one."""
 
     def __init__(self, services: Iterable[str], serves: Callable[[], bool]) -> None:
         self._services = {"", *services}
@@ -28,11 +28,11 @@ class Health:
 
     @property
     def methods(self) -> dict[str, Method]:
-        """By path."""
+        """The methods of the service, by path."""
         return {f"{PATH}Check": unary(self._check), f"{PATH}Watch": unary(self._watch)}
 
     def changed(self) -> None:
-        """Those that watch hear of a change, if it is one."""
+        """Send the state to the calls of Watch, if it changed."""
         state = self._state()
         for call, told in self._watching.items():
             if told != state:
@@ -58,7 +58,7 @@ class Health:
 
 
 def service_of(message: bytes) -> str:
-    """Field 1 of HealthCheckRequest. Raises GrpcError for other bytes."""
+    """The name in a HealthCheckRequest (field 1). Raises GrpcError for other bytes."""
     if not message:
         return ""
     size = message[1] if len(message) > 1 else 0

@@ -1,7 +1,7 @@
-"""What all connections of one gRPC server share, and the timer that sweeps them.
+"""The shared state of a gRPC server's connections, and the timer that sweeps them.
 
-Owns the set of connections, what they hold together, and whose time is over. It must never read or
-write a socket. Called by connections; GrpcServer makes one.
+Owns the set of connections, their common totals, and the messages that do not end in time. It must
+never read or write a socket. Each GrpcServer has one.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 READ_MAX: Final = 64 << 10
 COMPLAINTS_MAX: Final = 10
-"""Lines of the log about bad peers between two sweeps."""
+"""Maximum number of log lines about bad peers between two sweeps."""
 
 
 class SweptPeer(Protocol):
@@ -29,33 +29,33 @@ class SweptPeer(Protocol):
 
     @property
     def unsent(self) -> int:
-        """Bytes of answers that the peer does not take."""
+        """Bytes of answers that the peer has not read."""
 
     def sweep(self, now: float) -> None:
-        """Look whether the peer's time is over."""
+        """Close the connection if the peer exceeded a timeout."""
 
     def go_away(self) -> None:
-        """Take no new calls."""
+        """Refuse new calls; calls in progress continue."""
 
     def finish(self) -> None:
-        """End what is under way, and close."""
+        """End the calls in progress, and close."""
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close without sending anything."""
 
 
 class _NoRooms:
-    """Reads are as long as they are."""
+    """A stand-in for the buffers that Turns shortens while it is busy: it has no buffers."""
 
     def shorten(self) -> None:
-        """Nothing to shorten."""
+        """No-op: there is no buffer to shorten."""
 
     def lengthen(self) -> None:
-        """Nothing to lengthen."""
+        """No-op: there is no buffer to lengthen."""
 
 
 class GrpcHub:
-    """Connections of one server. Loop thread only."""
+    """The connections of a server. Loop thread only."""
 
     def __init__(
         self,
@@ -83,11 +83,11 @@ class GrpcHub:
 
     @property
     def is_full(self) -> bool:
-        """Whether peers together do not take too much."""
+        """Whether the unsent answers of all connections exceed `unsent_total_max`."""
         return self.unsent > self.options.unsent_total_max
 
     def admit(self, connection: SweptPeer) -> bool:
-        """A connection begins; False to close it at once."""
+        """Add a new connection; False if it has to be closed at once."""
         if len(self.connections) >= self.options.connections_max or self.stopping:
             self.complain(f"{connection.address} refused: {len(self.connections)} connections")
             return False
@@ -95,7 +95,7 @@ class GrpcHub:
         return True
 
     def refuses(self) -> GrpcError | None:
-        """Why no new call is taken."""
+        """The error for a new call if the server takes no calls now, else None."""
         if self.stopping:
             return GrpcError(GrpcCode.UNAVAILABLE, "the server stops")
         if self.calls >= self.options.calls_max:
@@ -103,8 +103,8 @@ class GrpcHub:
         return None
 
     def hold(self, call: GrpcCall, before: int, after: int) -> None:
-        """A message of a call that is not complete has grown; raises GrpcError if all of them are
-        too much."""
+        """Count the bytes of a call's incomplete message; raises GrpcError if all of them together
+        exceed `held_max`."""
         self.held += after - before
         if after and call not in self._partial:
             self._partial[call] = self.clock()
@@ -114,17 +114,17 @@ class GrpcHub:
             raise GrpcError(GrpcCode.RESOURCE_EXHAUSTED, "too many large messages at once")
 
     def complain(self, text: str) -> None:
-        """Log what is wrong with a peer, within COMPLAINTS_MAX."""
+        """Log a problem with a peer, at most COMPLAINTS_MAX times between two sweeps."""
         self._complaints += 1
         if self._complaints <= COMPLAINTS_MAX:
             logger.warning("%s", text)
 
     def start_sweeping(self) -> None:
-        """Begin; `stop_sweeping` ends it."""
+        """Begin to sweep every `sweep_ms`, until `stop_sweeping`."""
         self._sweeper = self.loop.call_later(self.options.sweep_ms / 1_000, self._sweep)
 
     def stop_sweeping(self) -> None:
-        """End the sweeps."""
+        """Stop the periodic sweeps."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
@@ -144,6 +144,8 @@ class GrpcHub:
             self.complain(f"{worst.address} closed: {worst.unsent} of too many bytes are unsent")
             worst.abort()
         if self._complaints > COMPLAINTS_MAX:
-            logger.warning("%d more complaints about peers", self._complaints - COMPLAINTS_MAX)
+            logger.warning(
+                "%d more problems with peers were not logged", self._complaints - COMPLAINTS_MAX
+            )
         self._complaints = 0
         self.start_sweeping()

@@ -1,11 +1,12 @@
-"""Messages of `apache.rocketmq.v2` as classes of protobuf, made of one table of their fields.
+"""Messages of `apache.rocketmq.v2` as classes of protobuf, made of a table of their fields.
 
-Owns the table: the names, types and numbers are those of RocketMQ's interface. It must never know
-what a message is for. Called by services; nothing loads this where no gRPC is served.
+Owns the table: its names, types and numbers are RocketMQ's. It must never know the purpose of a
+message. The module is loaded only if gRPC is served or used by a client.
 
-A line is a message; its fields have the numbers 1, 2, ... in their order. `name` is a text, other
-types follow a colon; `?` is optional (it is known whether it was set), `*` repeated, `|` one of
-those that exclude each other, `{}` a map of texts. A line that begins with a blank goes on.
+Each line of the table is a message; its fields have the numbers 1, 2, ... in their order. `name` is
+a text, other types follow a colon; `?` is optional (it is known whether it was set), `*` repeated,
+`|` a member of the message's oneof, `{}` a map of texts. A line that begins with a blank continues
+the previous line.
 """
 
 from collections.abc import Iterable
@@ -113,12 +114,12 @@ _MARKS: Final = "?*|"
 
 
 def _lines() -> list[list[str]]:
-    """The words of each message."""
+    """The words of each message's line."""
     return [line.split() for line in _TABLE.replace("\n ", " ").strip().splitlines()]
 
 
 def _known_file(name: str) -> Any:
-    """google/protobuf's own file of one message of seconds and nanos."""
+    """google/protobuf's own file with the message Duration or Timestamp."""
     proto = descriptor_pb2.FileDescriptorProto(
         name=f"google/protobuf/{name.lower()}.proto", package="google.protobuf", syntax="proto3"
     )
@@ -167,7 +168,7 @@ def _add_field(made: Any, word: str, number: int, enums: frozenset[str]) -> None
 
 
 def _mark_optional(made: Any, words: list[str]) -> None:
-    """What is optional is alone in a choice of its own, behind the others."""
+    """Put each optional field into a oneof of its own, after the other oneofs."""
     for field, word in zip(made.field, words, strict=True):
         if word.endswith("?"):
             field.proto3_optional = True
@@ -195,7 +196,8 @@ def _file() -> Any:
 
 
 def _made() -> dict[str, Any]:
-    # A pool of its own: a program may have RocketMQ's client, which has the same names, loaded.
+    # A separate pool: a program may have loaded RocketMQ's client, whose messages have the same
+    # names.
     pool = descriptor_pool.DescriptorPool()
     for name in _KNOWN:
         pool.Add(_known_file(name))
@@ -210,7 +212,7 @@ _CLASSES: Final = _made()
 
 
 def files(methods: Iterable[str]) -> list[Any]:
-    """Descriptors of the service with these methods, behind those that they need."""
+    """Descriptors of the service with these methods, after the files that they need."""
     made = _file()
     service = made.service.add(name=SERVICE.rpartition(".")[2])
     for name in methods:

@@ -1,9 +1,12 @@
-"""A connection of a gRPC port until it is known how the peer speaks: plain, or by TLS.
+"""A connection of a gRPC port until its first bytes show whether it is plain or TLS.
 
-Owns the first byte and the handshake. It must never begin a session of HTTP/2: GrpcConnection does,
-to which the socket is handed on. Called by the loop and by the turns of its hub; made by
-GrpcServer. Peers of remoting's port that speak HTTP/2 do not come this way: its own connection has
-done both already.
+Owns the first byte and the handshake. It must never begin a session of HTTP/2: GrpcConnection,
+which takes over the socket, does. Peers of remoting's port that speak HTTP/2 do not use this class:
+the connection of that port has done both already.
+
+    first byte -> plain ----------------------------------------> GrpcConnection
+               -> TLS -> (certificate is read) -> handshake ----> GrpcConnection
+      a failed handshake or a timeout closes the connection
 """
 
 import asyncio
@@ -47,10 +50,10 @@ class GrpcOpening(asyncio.BufferedProtocol):
         self._rests = self._paused = False
         self.address = ""
 
-    # What the loop calls.
+    # Callbacks of the loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Join the hub."""
+        """Note the peer's address, and join the hub."""
         self._transport = cast(asyncio.Transport, transport)
         name = self._transport.get_extra_info("peername") or ("0.0.0.0", 0)
         self.address = join(name[0], name[1])
@@ -58,53 +61,53 @@ class GrpcOpening(asyncio.BufferedProtocol):
             self.abort()
 
     def get_buffer(self, _hint: int) -> memoryview:
-        """Where the next read goes: what came is handled or copied at once."""
+        """The buffer for the next read: its bytes are handled or copied at once."""
         return self._hub.room
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Begin, or go on with the handshake."""
+        """Handle the first bytes, or further bytes of the handshake."""
         self._guarded(self._hub.room[:nbytes])
 
     def eof_received(self) -> bool:
-        """A half-closed connection is closed."""
+        """Close a connection that the peer closed halfway."""
         return False
 
     def connection_lost(self, _exc: Exception | None) -> None:
-        """It ended before it began."""
+        """The connection was lost before it became a GrpcConnection: leave the hub."""
         self._transport = self._session = self._context = None
         self._hub.connections.discard(self)
 
-    # What Turns calls.
+    # Methods for Turns.
 
     def continue_turn(self) -> None:
-        """Take the step of the handshake that had to wait."""
+        """Take the step of the handshake that waited for a turn."""
         self._rests = False
         if self._transport is not None:
             self._guarded(None)
 
-    # What GrpcHub and GrpcServer call.
+    # Methods for GrpcHub and GrpcServer.
 
     @property
     def unsent(self) -> int:
-        """Nothing was given to it to send."""
+        """Always 0: no answer exists yet."""
         return 0
 
     def sweep(self, now: float) -> None:
-        """A handshake, and the wait for the first byte, have as long as a message has."""
+        """Abort if the first byte and the handshake take longer than `message_timeout_ms`."""
         if now - self._since > self._hub.options.message_timeout_ms / 1_000:
             self._hub.complain(f"{self.address} closed: it did not begin in time")
             self.abort()
 
     def go_away(self) -> None:
-        """There is nothing to go on with."""
+        """Abort: no call is in progress yet."""
         self.abort()
 
     def finish(self) -> None:
-        """Nor to end."""
+        """Abort: no call is in progress yet."""
         self.abort()
 
     def abort(self) -> None:
-        """Close without a word."""
+        """Close without sending anything."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -129,7 +132,8 @@ class GrpcOpening(asyncio.BufferedProtocol):
             self._begin(data)
 
     def _begin(self, data: memoryview) -> None:
-        """By the first byte. Nothing more is read until there is a certificate, or a turn."""
+        """Choose plain or TLS by the first byte. Reading pauses until the certificate is loaded and
+        the handshake has its turn."""
         context = self._tls.context(data[0] == HANDSHAKE_BYTE)
         if context is None:
             self._become(None, data)
@@ -160,7 +164,7 @@ class GrpcOpening(asyncio.BufferedProtocol):
         try:
             done = session.handshake()
         finally:
-            # An alert of a failed handshake goes out too.
+            # An alert of a failed handshake is sent, too.
             if self._transport is not None:
                 self._transport.write(session.outgoing())
         if done:

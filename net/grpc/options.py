@@ -1,7 +1,6 @@
 """Limits of a gRPC server, each with its reason.
 
-Owns the numbers alone. Called by server.py and connection.py; nodes change what their
-configuration says.
+Owns the numbers alone; nodes override those in their configuration.
 """
 
 from dataclasses import dataclass
@@ -11,24 +10,26 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class GrpcOptions:
-    """What peers may make a server keep.
+    """Limits on the data that a server keeps for its peers.
 
-    message_max: bytes of one message, also unpacked (RocketMQ: bodies of 4 MiB; its proxy takes
-        130 MiB, which no broker stores).
+    message_max: bytes of a message, also decompressed (RocketMQ: bodies of 4 MiB; its proxy
+        accepts 130 MiB, which no broker stores).
     metadata_max: bytes of a call's headers as SETTINGS counts them (gRPC's and netty's 8 KiB).
-    streams_max: calls of one connection at once; calls_max: of all.
-    stream_window, window: what a peer may send ahead, of one stream and of a connection.
-    held_max: bytes of messages that are not complete, of all peers.
+    streams_max: concurrent calls of a connection; calls_max: of all connections.
+    stream_window, window: bytes that a peer may send ahead, for a stream and for a connection.
+    held_max: bytes of incomplete messages, of all peers.
     message_timeout_ms: from a message's first byte to its last.
-    unsent_max: bytes of answers to one peer that it does not take; beyond it its calls are refused.
-    unsent_total_max: of all peers.
-    stall_timeout_ms: without taking anything of what is unsent.
-    breaks_burst, breaks_per_s: streams that may end broken, at once and for ever (nghttp2's own
-        figures since 1.57): more is the attack that resets what it asked for.
-    idle_timeout_ms: without a call (RocketMQ: grpcClientIdleTimeMills).
-    ping_after_ms, ping_timeout_ms: silence before a PING, and until its answer must be there.
+    unsent_max: bytes of answers that a peer has not read; beyond it its new calls are refused.
+    unsent_total_max: the same for all peers together.
+    stall_timeout_ms: longest time in which a peer reads nothing of its unsent bytes.
+    breaks_burst, breaks_per_s: streams that may end with an error, at once and permanently
+        (nghttp2's own figures since 1.57); a higher rate is the attack that resets its own
+        requests.
+    idle_timeout_ms: time without a call before a connection is closed (RocketMQ:
+        grpcClientIdleTimeMills).
+    ping_after_ms, ping_timeout_ms: silence before a PING, and the longest wait for its answer.
     connections_max, backlog: of the port.
-    stop_grace_ms: for calls that are under way at a clean stop.
+    stop_grace_ms: time for calls in progress at a clean stop.
     """
 
     message_max: int = 8 * MIB

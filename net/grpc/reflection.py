@@ -1,7 +1,7 @@
-"""`grpc.reflection.v1.ServerReflection`, and its alpha: what services there are, what they take.
+"""`grpc.reflection.v1.ServerReflection`, and its alpha: the services and their message types.
 
-Owns the answers. It must never know a service but by its descriptors, which it is given when the
-first client asks. Made by nodes.
+Owns the answers. It must never know a service but by its descriptors, which `files` returns when
+the first client asks.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,16 +14,16 @@ from turbopump.net.grpc.status import GrpcCode, GrpcError
 VERSIONS: Final = ("grpc.reflection.v1", "grpc.reflection.v1alpha")
 NAMES: Final = tuple(f"{version}.ServerReflection" for version in VERSIONS)
 HEALTH: Final = "grpc.health.v1.Health"
-"""It is described by every server."""
+"""The health service, which every server describes."""
 ASKED_MAX: Final = 1_024
-"""Bytes of a request: a name is shorter."""
+"""Maximum bytes of a request: a name is shorter."""
 
 Files = Callable[[], Iterable[Any]]
-"""Makes the FileDescriptorProtos of services, those that others depend on first."""
+"""Makes the FileDescriptorProtos of services; a file follows the files that it depends on."""
 
 
 class Reflection:
-    """Answers by the descriptors of `files`; `services` are the names that are listed."""
+    """Answers from the descriptors of `files`; `services` are the names that are listed."""
 
     def __init__(self, services: Iterable[str], files: Files) -> None:
         self._services = sorted({*services, *NAMES})
@@ -32,7 +32,7 @@ class Reflection:
 
     @property
     def methods(self) -> dict[str, Method]:
-        """By path."""
+        """The methods of both versions of the service, by path."""
         return {
             f"/{name}/ServerReflectionInfo": partial(self._begin, version)
             for name, version in zip(NAMES, VERSIONS, strict=True)
@@ -48,7 +48,7 @@ class Reflection:
         if len(message) > ASKED_MAX:
             raise GrpcError(GrpcCode.INVALID_ARGUMENT, f"a request of {len(message)} bytes")
         if self._known is None:
-            # Descriptors take memory that few servers need.
+            # Descriptors take memory that few servers need, so they are made on the first request.
             self._known = _Known(self._files())
         call.send(self._known.answer(version, message, self._services))
 
@@ -76,7 +76,7 @@ class _Known:
         self._classes = {version: _classes(self._pool, version) for version in VERSIONS}
 
     def answer(self, version: str, message: bytes, services: list[str]) -> bytes:
-        """To one request. Raises GrpcError for bytes that are none."""
+        """Answer a request. Raises GrpcError for malformed bytes."""
         from google.protobuf.message import DecodeError
 
         try:
@@ -95,7 +95,7 @@ class _Known:
         return bytes(answer.SerializeToString())
 
     def _fill(self, answer: Any, kind: str | None, asked: Any, services: list[str]) -> None:
-        """Raises KeyError where there is nothing."""
+        """Fill in the answer; raises KeyError for an unknown name."""
         if kind == "list_services":
             for name in services:
                 answer.list_services_response.service.add(name=name)
@@ -107,7 +107,7 @@ class _Known:
             name = self._pool.FindMessageTypeByName(asked.all_extension_numbers_of_type).full_name
             answer.all_extension_numbers_response.base_type_name = name
         elif kind == "file_containing_extension":
-            raise KeyError(kind)  # there are none
+            raise KeyError(kind)  # no message has extensions
         else:
             answer.error_response.error_code = GrpcCode.INVALID_ARGUMENT
             answer.error_response.error_message = "the request asks for nothing"
@@ -116,13 +116,13 @@ class _Known:
         try:
             return self._pool.FindFileContainingSymbol(symbol)
         except KeyError:
-            # The pool knows no methods by their names.
+            # The pool does not find methods by their names.
             service, _, method = symbol.rpartition(".")
             found = self._pool.FindServiceByName(service).methods_by_name[method]
             return found.containing_service.file
 
     def _add_files(self, answer: Any, file: Any) -> None:
-        """A file and those that it depends on."""
+        """Add a file and all files that it depends on."""
         added: dict[str, bytes] = {}
         waiting = [file]
         while waiting:

@@ -1,7 +1,8 @@
-"""The listening side of gRPC: a port, what another port hands on, and a clean stop.
+"""The listening side of gRPC: its own port, connections handed over by another port, a clean stop.
 
 Owns whether gRPC can be served here at all, and the order of the stop. It must never know a method.
-Called by nodes.
+
+    made -> begin (connections can be handed over) -> start (own port) -> stop: GOAWAY, grace, close
 """
 
 import asyncio
@@ -24,11 +25,11 @@ from turbopump.pyx.h2 import library
 logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.02
-"""Between two looks whether all calls have ended."""
+"""Interval in which `stop` checks whether all calls have ended."""
 
 
 def why_no_grpc() -> str | None:
-    """None where gRPC can be served, else the sentence for an operator."""
+    """Return None if gRPC can be served, else a sentence for an operator."""
     try:
         library()
     except OSError as error:
@@ -37,8 +38,8 @@ def why_no_grpc() -> str | None:
 
 
 class GrpcServer:
-    """Serves methods on the port that `start` opens, and to connections that another server hands
-    on (it is its Upgrade). Loop thread only; `why_no_grpc` was asked."""
+    """Serves methods on the port that `start` opens, and on connections that another server hands
+    over (it is that server's Upgrade). Loop thread only; `why_no_grpc` must have returned None."""
 
     def __init__(
         self,
@@ -47,8 +48,8 @@ class GrpcServer:
         tls: TlsSettings | None = None,
         lane: GrpcLane | None = None,
     ) -> None:
-        """`tls` is for the port that `start` opens; None: peers are plain there. `lane` serves
-        plain calls natively."""
+        """`tls` is for the port that `start` opens; None: that port is plain. `lane` serves plain
+        calls natively."""
         self._lane = lane
         self._methods = methods
         self._options = options or GrpcOptions()
@@ -57,13 +58,13 @@ class GrpcServer:
         self._listener: asyncio.Server | None = None
 
     def begin(self) -> None:
-        """Serve what is handed on."""
+        """Begin to accept connections that are handed over."""
         self._hub = GrpcHub(self._methods, self._options, asyncio.get_running_loop(), self._lane)
         self._hub.start_sweeping()
 
     async def start(self, host: str, port: int) -> int:
-        """Listen (0: on a free port); returns the port. Raises OSError if it is in use, TlsError
-        if the certificate files cannot be used."""
+        """Listen (0: on a free port); returns the port. Raises OSError if it is in use, TlsError if
+        the certificate files cannot be used."""
         self._tls.load()
         if self._hub is None:
             self.begin()
@@ -81,7 +82,7 @@ class GrpcServer:
 
     @property
     def open(self) -> int:
-        """Connections."""
+        """Number of open connections."""
         return len(self._hub.connections) if self._hub is not None else 0
 
     def take(self, transport: asyncio.Transport, tls: TlsSession | None, data: memoryview) -> None:
@@ -92,8 +93,8 @@ class GrpcServer:
             GrpcConnection(self._hub, tls).begin(transport, data)
 
     async def stop(self) -> None:
-        """Take no new connections and calls, say so (GOAWAY), give those under way stop_grace_ms,
-        then end and close."""
+        """Refuse new connections and calls and announce that (GOAWAY), give calls in progress
+        stop_grace_ms, then end them and close."""
         if self._listener is not None:
             self._listener.close()
         self._tls.stop_looking()

@@ -1,7 +1,6 @@
-"""How a call ended: gRPC's codes, and their place in trailers.
+"""The status of a call: gRPC's codes, and their place in trailers.
 
-Owns the spelling of `grpc-status` and `grpc-message`. It must never know a service. Called by the
-rest of net/grpc, and by services that refuse a call.
+Owns the spelling of `grpc-status` and `grpc-message`. It must never know a service.
 """
 
 from enum import IntEnum
@@ -10,11 +9,11 @@ from typing import Final
 from turbopump.pyx.h2 import pairs
 
 TEXT_MAX: Final = 1_024
-"""Characters of a message: one line for an operator, not a dump."""
+"""Maximum characters of a message: one line for an operator, not a dump."""
 
 
 class GrpcCode(IntEnum):
-    """The codes of gRPC."""
+    """The status codes of gRPC."""
 
     OK = 0
     CANCELLED = 1
@@ -46,13 +45,13 @@ class GrpcError(Exception):
 
 HEAD: Final = ((b":status", b"200"), (b"content-type", b"application/grpc"))
 HEADERS: Final = pairs(list(HEAD))
-"""Of every answer that has messages."""
+"""Headers of every answer that has messages."""
 
 _OK: Final = pairs([(b"grpc-status", b"0")])
 
 
 def trailers(code: GrpcCode, text: str) -> bytes:
-    """What ends an answer."""
+    """The trailers that end an answer."""
     if code is GrpcCode.OK:
         return _OK
     return pairs(_status(code, text))
@@ -68,7 +67,7 @@ def _status(code: GrpcCode, text: str) -> list[tuple[bytes, bytes]]:
 
 
 def quoted(text: str) -> bytes:
-    """`text` as `grpc-message` has it: what is not a printable ASCII character is %XX."""
+    """`text` as `grpc-message` encodes it: bytes other than printable ASCII, and %, become %XX."""
     raw = text[:TEXT_MAX].encode(errors="replace")
     return b"".join(
         bytes((one,)) if 0x20 <= one <= 0x7E and one != 0x25 else b"%%%02X" % one for one in raw

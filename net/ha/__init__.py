@@ -1,1 +1,1 @@
-"""Replication: the frames of both HA protocols and the two machines of each, without a socket."""
+"""Replication without a socket: frames and state machines of AutoSwitch HA and default HA."""

@@ -1,8 +1,8 @@
-"""How many copies of a message a send needs, and up to where the log has so many.
+"""The number of copies that a send needs, and the end of the log that has enough copies.
 
 Owns RocketMQ's rules of inSyncReplicas, minInSyncReplicas and allAckInSyncStateSet (RIP-34). It
-must never know a connection, nor a send. Called by the reign (broker/ha/leader.py), which pushes
-both to the sends that wait.
+must never know a connection, nor a send. The reign (broker/ha/leader.py) pushes both values to
+pending sends.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from turbopump.engine.types import LogOffset
 
 
 class Mode(Enum):
-    """Who says how many replicas there are."""
+    """The source of the set of replicas: a controller, or the connections of default HA."""
 
     CONTROLLER = "CONTROLLER"
     PLAIN = "PLAIN"
@@ -21,7 +21,7 @@ class Mode(Enum):
 
 @dataclass(slots=True, frozen=True)
 class AckRules:
-    """Names are RocketMQ's keys."""
+    """Rules for acknowledging sends; names are RocketMQ's keys."""
 
     mode: Mode
     in_sync_replicas: int = 1
@@ -34,10 +34,10 @@ ALL = -1
 
 
 def needed(rules: AckRules, in_sync: int) -> int | None:
-    """How many copies a message needs that is about to be written, the master's included, or ALL.
+    """The number of copies, the master's included, that a message to be written needs, or ALL.
 
-    `in_sync` is how many replicas are in sync, the master included. None: not enough, nothing may
-    be written (IN_SYNC_REPLICAS_NOT_ENOUGH); without a controller that is never so.
+    `in_sync` is the number of replicas in sync, the master included. None: too few, and no message
+    may be written (IN_SYNC_REPLICAS_NOT_ENOUGH); without a controller that never happens.
     """
     if rules.mode is Mode.CONTROLLER:
         if in_sync < rules.min_in_sync_replicas:
@@ -47,18 +47,20 @@ def needed(rules: AckRules, in_sync: int) -> int | None:
 
 
 class Copies(Protocol):
-    """Who has how much of the log: a SyncState or a PlainGroup."""
+    """The positions of the replicas in the log: a SyncState or a PlainGroup."""
 
     def all_end(self) -> LogOffset:
         """Log offset that every required replica has acknowledged; -1 while unknown."""
 
     def copies_end(self, count: int) -> LogOffset:
-        """Up to where that many have the log, the master included; -1 if there are not as many."""
+        """Log offset up to which `count` copies have the log, the master included; -1 if there are
+        fewer copies."""
 
 
 def safe_end(copies: Copies, need: int, min_in_sync_replicas: int) -> LogOffset:
-    """Up to where so many copies have the log; -1 if there are not as many. The minimum holds when
-    a send is answered, too: the set may have shrunk since it was written."""
+    """Log offset up to which `need` copies have the log; -1 if there are fewer copies. The minimum
+    is checked for the answer of a send, too: the set may have shrunk since the message was
+    written."""
     if need == ALL:
         return min(copies.all_end(), copies.copies_end(min_in_sync_replicas))
     return copies.copies_end(need)

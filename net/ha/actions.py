@@ -1,8 +1,7 @@
-"""What the machines of replication ask of the shell around them.
+"""Actions that the replication state machines return; the I/O layer executes them in order.
 
-Owns nothing but the data. A shell does the actions of one answer in order, and stops at the first
-that fails: it then closes the connection and tells the machine. So what must be durable before a
-word is said stands before the word.
+Owns only the data. If an action fails, the I/O layer skips the rest, closes the connection and
+notifies the machine. So an action that must be durable precedes the bytes that promise it.
 """
 
 from dataclasses import dataclass
@@ -20,14 +19,14 @@ class Connect:
 
 @dataclass(slots=True, frozen=True)
 class Send:
-    """Bytes for the other side."""
+    """Send bytes to the other side."""
 
     data: bytes
 
 
 @dataclass(slots=True, frozen=True)
 class SendLog:
-    """A header, and behind it `size` bytes of the log, which lie in one file."""
+    """Send a header, followed by `size` bytes of the log, which are in a single file."""
 
     header: bytes
     log_offset: LogOffset
@@ -43,20 +42,20 @@ class Truncate:
 
 @dataclass(slots=True, frozen=True)
 class Restart:
-    """Remove the whole log: the master has other bytes, or none, where this one lies. It begins
-    anew where the next bytes of the master lie. `on_truncated` or `on_failed` follows."""
+    """Remove the whole log: the master has other bytes, or no bytes, at its place. The log begins
+    again where the next bytes of the master begin. `on_truncated` or `on_failed` follows."""
 
 
 @dataclass(slots=True, frozen=True)
 class RecordEpochs:
-    """This is now the list of the log's epochs; durable before the next action."""
+    """Replace the list of the log's epochs; durable before the next action."""
 
     epochs: Epochs
 
 
 @dataclass(slots=True, frozen=True)
 class Append:
-    """Bytes of the log, which ends at `log_offset` or, being empty, begins there."""
+    """Append bytes to the log, which ends at `log_offset` or, if empty, begins there."""
 
     log_offset: LogOffset
     data: Buffer
@@ -64,14 +63,15 @@ class Append:
 
 @dataclass(slots=True, frozen=True)
 class Confirm:
-    """Readers may read the records that end up to here. It may lie inside a record."""
+    """Let readers read the records that end up to `log_offset`, which may lie inside a record."""
 
     log_offset: LogOffset
 
 
 @dataclass(slots=True, frozen=True)
 class Acked:
-    """A replica has the log up to here, and said so to the master of this epoch."""
+    """Report that a replica has acknowledged the log up to
+    `log_offset` to the master of this epoch."""
 
     broker_id: int
     log_offset: LogOffset
@@ -80,7 +80,7 @@ class Acked:
 
 @dataclass(slots=True, frozen=True)
 class Close:
-    """Close the connection."""
+    """Close the connection to the other side."""
 
     reason: str
 

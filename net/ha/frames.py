@@ -1,7 +1,7 @@
 """The frames of replication, both protocols, as data.
 
-Owns sizes, bounds and how a stream is cut into frames. It must never keep more of a stream than one
-frame, nor know what follows from one. Called by the machines. Everything is big-endian and signed.
+Owns sizes, bounds and the cutting of a stream into frames. It must never keep more of a stream than
+one frame, nor know the effect of a frame. All numbers are big-endian and signed.
 
 AutoSwitch, replica to master:
     handshake       0 state 1 (4)   4 syncFromLastFile (2)   6 asyncLearner (2)   8 brokerId (8)
@@ -25,16 +25,16 @@ from turbopump.engine.types import Buffer, LogOffset
 
 HANDSHAKE = 1
 TRANSFER = 2
-# A Java replica reads into a buffer of 4 MiB and waits for ever for a frame that does not fit.
+# A Java replica reads into a buffer of 4 MiB and waits forever for a frame that does not fit.
 BODY_MAX = (4 << 20) - 36
-# haTransferBatchSize where it is not set (RocketMQ's is 32 KiB): both sides work for each frame.
+# haTransferBatchSize if it is not set (RocketMQ's is 32 KiB): both sides work for each frame.
 TRANSFER_BATCH_SIZE = 256 << 10
-# Of silence on a connection: then its end sends something, and then it is closed.
+# Silence on a connection after which its end sends something, and after which it is closed.
 HEARTBEAT_INTERVAL_MS = 5_000
 HOUSEKEEPING_INTERVAL_MS = 20_000
 # A master waits for the replica's position before it sends the log.
 HELD_MAX = 1 << 20
-# A Java master fits 1,000 entries into a reply and dies of the next one; we send the newest.
+# A Java master fits 1,000 entries into a reply and fails on the next; the newest are sent.
 ENTRIES_SENT_MAX = 1000
 ENTRIES_READ_MAX = 10_000
 
@@ -51,43 +51,43 @@ _PLAIN = struct.Struct(">qi")
 
 
 class BadFrame(ValueError):
-    """Bytes that are no frame; the connection is closed."""
+    """Bytes that are not a frame; the connection is closed."""
 
 
 @dataclass(slots=True, frozen=True)
 class Handshake:
-    """What a replica says first. `broker_id` is the id the controller gave it."""
+    """The first frame of a replica. `broker_id` is the id that the controller assigned."""
 
     broker_id: int
     sync_from_last_file: bool = False
     async_learner: bool = False
 
     def encode(self) -> bytes:
-        """The 16 bytes."""
+        """Encode the 16 bytes of the frame."""
         flags = int(self.sync_from_last_file), int(self.async_learner)
         return _HANDSHAKE.pack(HANDSHAKE, *flags, self.broker_id)
 
 
 @dataclass(slots=True, frozen=True)
 class Ack:
-    """Up to where a replica has the log; repeated as a sign of life."""
+    """The end of a replica's log; repeated as a sign of life."""
 
     log_offset: LogOffset
 
     def encode(self) -> bytes:
-        """The 12 bytes."""
+        """Encode the 12 bytes of the frame."""
         return _ACK.pack(TRANSFER, self.log_offset)
 
 
 @dataclass(slots=True, frozen=True)
 class HandshakeReply:
-    """The master's epochs and where its log ended when it answered."""
+    """The master's epochs and the end of its log at the time of the answer."""
 
     log_end: LogOffset
     epochs: Epochs
 
     def encode(self) -> bytes:
-        """The reply, with the newest ENTRIES_SENT_MAX entries."""
+        """Encode the reply, with the newest ENTRIES_SENT_MAX entries."""
         entries = self.epochs.entries[-ENTRIES_SENT_MAX:]
         body = b"".join(_ENTRY.pack(entry.epoch, entry.start) for entry in entries)
         return _REPLY.pack(HANDSHAKE, len(body), self.log_end, self.epochs.last_epoch) + body
@@ -95,9 +95,9 @@ class HandshakeReply:
 
 @dataclass(slots=True, frozen=True)
 class Transfer:
-    """A piece of the log, or without a body a heartbeat. `log_offset` may be -1 in a heartbeat of
-    a master without a log; `epoch_start` may lie behind `log_offset`: RocketMQ labels the last
-    bytes of an epoch with the next one."""
+    """A piece of the log, or without a body a heartbeat. `log_offset` may be -1 in a heartbeat of a
+    master without a log. `epoch_start` may be greater than `log_offset`: RocketMQ labels the last
+    bytes of an epoch with the next epoch."""
 
     log_offset: LogOffset
     epoch: int
@@ -114,12 +114,12 @@ class Transfer:
 
 @dataclass(slots=True, frozen=True)
 class Report:
-    """Default HA: up to where a replica has the log."""
+    """Default HA: the end of a replica's log."""
 
     log_offset: LogOffset
 
     def encode(self) -> bytes:
-        """The 8 bytes."""
+        """Encode the 8 bytes of the frame."""
         return _REPORT.pack(self.log_offset)
 
 
@@ -136,8 +136,8 @@ class PlainTransfer:
 
 
 class _Framer:
-    """The bytes of a stream that are not yet a whole frame: those held, and behind them those just
-    read. A frame that lies whole in the latter is not copied."""
+    """The bytes of a stream that are not yet a whole frame: first the held bytes, then the bytes
+    just read. A frame that lies completely in the latter is not copied."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -145,7 +145,7 @@ class _Framer:
 
     @property
     def is_inside(self) -> bool:
-        """Whether a frame has begun and not ended: more is on its way."""
+        """Whether a frame has begun and not ended: further bytes are on their way."""
         return bool(self._held)
 
     def _keep(self) -> None:
@@ -153,7 +153,7 @@ class _Framer:
         self._read = NOTHING
 
     def _has(self, size: int) -> bool:
-        """Whether the next `size` bytes are there; then they are in one place."""
+        """Whether the next `size` bytes are there; if so, they are contiguous."""
         if not self._held:
             return len(self._read) >= size
         lacking = size - len(self._held)
@@ -163,14 +163,14 @@ class _Framer:
         return lacking <= 0 or len(self._held) >= size
 
     def _number(self, at: int) -> int | None:
-        """The 4-byte number there, None as long as it is not there."""
+        """The 4-byte number at `at`, None until it has arrived."""
         if not self._has(at + _STATE.size):
             return None
         number: int = _STATE.unpack_from(self._held or self._read, at)[0]
         return number
 
     def _taken(self, size: int) -> Buffer | None:
-        """The next `size` bytes, None as long as they are not there."""
+        """The next `size` bytes, None until they have arrived."""
         if not self._has(size):
             return None
         if not self._held:
@@ -185,10 +185,10 @@ class _Framer:
 
 
 class ReplicaFramer(_Framer):
-    """What a master reads."""
+    """The frames that a master reads."""
 
     def feed(self, data: Buffer) -> Iterator[Handshake | Ack]:
-        """The frames that end in these bytes. Raises BadFrame behind the last good one."""
+        """Yield the frames that end in these bytes. Raises BadFrame after the last good frame."""
         self._held += data
         while (state := self._number(0)) is not None:
             if state not in (HANDSHAKE, TRANSFER):
@@ -204,11 +204,11 @@ class ReplicaFramer(_Framer):
 
 
 class MasterFramer(_Framer):
-    """What a replica reads."""
+    """The frames that a replica reads."""
 
     def feed(self, data: Buffer, *, hold: bool = False) -> Iterator[HandshakeReply | Transfer]:
-        """The frames that end in these bytes, or with `hold` only keep the bytes: their time is not
-        yet. A body may be a view of `data`. Raises BadFrame behind the last good frame."""
+        """Yield the frames that end in these bytes; with `hold` only keep the bytes for later. A
+        body may be a view of `data`. Raises BadFrame after the last good frame."""
         if hold:
             self._held += data
             if len(self._held) > HELD_MAX:
@@ -245,21 +245,21 @@ class MasterFramer(_Framer):
 
 
 class ReportFramer(_Framer):
-    """What a master of default HA reads."""
+    """The frames that a master of default HA reads."""
 
     def feed(self, data: Buffer) -> Iterator[Report]:
-        """The reports that end in these bytes; any 8 bytes are one."""
+        """Yield the reports that end in these bytes; any 8 bytes are a report."""
         self._held += data
         while (frame := self._taken(_REPORT.size)) is not None:
             yield Report(LogOffset(_REPORT.unpack(frame)[0]))
 
 
 class PlainFramer(_Framer):
-    """What a replica of default HA reads."""
+    """The frames that a replica of default HA reads."""
 
     def feed(self, data: Buffer) -> Iterator[PlainTransfer]:
-        """The frames that end in these bytes. A body may be a view of `data`. Raises BadFrame
-        behind the last good frame."""
+        """Yield the frames that end in these bytes. A body may be a view of `data`. Raises BadFrame
+        after the last good frame."""
         self._read = memoryview(data)
         try:
             yield from self._frames()

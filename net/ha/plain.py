@@ -1,12 +1,16 @@
-"""Default HA, for groups without a controller: the master's connection, the replica, and who counts
-as in sync.
+"""Default HA, for groups without a controller: the master's connection, the replica, and the count
+of replicas in sync.
 
-Owns the same as `primary`, `replica` and `sync_state` do for AutoSwitch HA, in a protocol without
-handshake, ids and epochs: nothing says that two logs hold the same bytes, only that one ends where
-the next bytes begin. It must never touch a log, a socket or a clock.
+Owns for default HA the parts that `primary`, `replica` and `sync_state` own for AutoSwitch HA. The
+protocol has no handshake, ids or epochs: it does not show that two logs hold the same bytes, only
+that one log ends where the next bytes begin. It must never touch a log, a socket or a clock.
 
-A replica with nothing begins with the master's last file, as in RocketMQ. An empty report is not
-sent there before a heartbeat is due; ours reports at once.
+    READY      no connection; the next try follows after a wait that doubles from 100 ms to 5 s
+    TRANSFER   the log is received, reports are sent
+    SHUTDOWN
+
+A replica with an empty log begins with the master's last file, as in RocketMQ. RocketMQ's replica
+sends an empty report only when a heartbeat is due; this one reports at once.
 """
 
 from dataclasses import dataclass
@@ -27,11 +31,12 @@ from turbopump.net.ha.primary import FRAMES_AT_ONCE_MAX, MasterLog, MasterSide, 
 from turbopump.net.ha.replica import RETRY_MAX_MS, RETRY_MIN_MS, State, may_wait
 
 GAP_NOT_IN_SYNC = 268_435_456
-"""RocketMQ's haMaxGapNotInSync."""
+"""Default of RocketMQ's haMaxGapNotInSync."""
 
 
 class PlainPrimary(MasterSide):
-    """A replica's connection at the master. `number` stands for it: its address says nothing."""
+    """A replica's connection at the master. `number` identifies
+    the replica: its address does not."""
 
     def __init__(self, options: PrimaryOptions, log: MasterLog, number: int, now_ms: int) -> None:
         super().__init__(options, log, State.TRANSFER, now_ms)
@@ -39,7 +44,7 @@ class PlainPrimary(MasterSide):
         self._framer = ReportFramer()
 
     def on_bytes(self, data: Buffer, now_ms: int) -> list[Action]:
-        """Bytes of the replica; of several reports the last one counts."""
+        """Handle bytes of the replica; of several reports the last counts."""
         if self.state is State.SHUTDOWN:
             return []
         self.last_read_ms = now_ms
@@ -56,7 +61,7 @@ class PlainPrimary(MasterSide):
         return actions + self.pump(now_ms)
 
     def pump(self, now_ms: int) -> list[Action]:
-        """What may be sent now: to be called when the log grew."""
+        """Send everything that may be sent now: to be called when the log grew."""
         if self.state is State.SHUTDOWN or self.next < 0 or not self._writable:
             return []
         log, options = self._log, self.options
@@ -91,16 +96,16 @@ class PlainPrimary(MasterSide):
 
 @dataclass(slots=True, frozen=True)
 class PlainOptions:
-    """Names are RocketMQ's keys."""
+    """Options of the replica; names are RocketMQ's keys."""
 
     heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS
     housekeeping_interval_ms: int = HOUSEKEEPING_INTERVAL_MS
     ack_durable: bool = False
-    """Report what `on_durable` gave, not what was appended."""
+    """Report the end from `on_durable`, not the end of the appended bytes."""
 
 
 class PlainReplica:
-    """The replica. An empty log ends at 0 and takes what comes first."""
+    """The replica. An empty log ends at 0 and accepts bytes of any offset."""
 
     def __init__(self, options: PlainOptions) -> None:
         self.options = options
@@ -117,7 +122,7 @@ class PlainReplica:
         self._due_ms = LONG_AGO_MS
 
     def follow(self, address: str, now_ms: int) -> list[Action]:
-        """Follow the master at that address; "" follows none."""
+        """Follow the master at `address`; "" follows no master."""
         if self.state is State.SHUTDOWN or address == self.address:
             return []
         actions = self._leave("another master")
@@ -126,14 +131,14 @@ class PlainReplica:
         return actions + self.on_tick(now_ms)
 
     def shutdown(self) -> list[Action]:
-        """The last word."""
+        """Close the connection and stop permanently."""
         actions = self._leave("shut down")
         self.state = State.SHUTDOWN
         return actions
 
     def on_connected(self, log_end: LogOffset, now_ms: int) -> list[Action]:
-        """A new connection; nothing is being written to the log, which ends at `log_end`, and with
-        `ack_durable` all of it is durable."""
+        """Handle a new connection. Nothing is being written to the log, which ends at `log_end`;
+        with `ack_durable` all of it is durable."""
         if not self._connecting or self.state is not State.READY:
             return [Close("not asked for")]
         self._connecting = False
@@ -144,13 +149,13 @@ class PlainReplica:
         return self._report(now_ms)
 
     def on_closed(self, reason: str, now_ms: int) -> list[Action]:
-        """The connection is gone, or there never was one."""
+        """Handle the end of the connection, or of a failed try to connect."""
         if self._connecting or self.state is State.TRANSFER:
             self._retry(reason, now_ms)
         return []
 
     def on_bytes(self, data: Buffer, now_ms: int) -> list[Action]:
-        """Bytes of the master."""
+        """Handle bytes of the master."""
         actions: list[Action] = []
         if self.state is not State.TRANSFER:
             return actions
@@ -173,19 +178,19 @@ class PlainReplica:
         return actions if self._may_wait(len(data), now_ms) else actions + self._report_more(now_ms)
 
     def on_durable(self, log_end: LogOffset, now_ms: int) -> list[Action]:
-        """The log is durable up to there."""
+        """Note that the log is durable up to `log_end`."""
         self._durable_end = max(self._durable_end, log_end)
         return self._report_more(now_ms) if self.state is State.TRANSFER else []
 
     def on_failed(self, reason: str, now_ms: int) -> list[Action]:
-        """An action failed: the log could not be written."""
+        """Handle the failure of an action: the log could not be written."""
         if self.state is not State.TRANSFER:
             return []
         self._retry(reason, now_ms)
         return [Close(reason)]
 
     def on_tick(self, now_ms: int) -> list[Action]:
-        """Time passes; to be called several times a second."""
+        """Advance the clock; to be called several times a second."""
         if self.state is State.READY:
             if not self.address or self._connecting or now_ms < self._due_ms:
                 return []
@@ -227,41 +232,43 @@ class PlainReplica:
 
 
 class PlainGroup:
-    """Where the replicas of a plain master are."""
+    """The positions of a plain master's replicas."""
 
     def __init__(self, gap_max: int = GAP_NOT_IN_SYNC) -> None:
         self.gap_max = gap_max
         self._acked: dict[int, LogOffset] = {}
         self.highest_acked = LogOffset(0)
-        """What some replica has, or had; RocketMQ's push2SlaveMaxOffset."""
+        """The highest position that a replica has, or had; RocketMQ's push2SlaveMaxOffset."""
 
     def on_ack(self, number: int, log_offset: LogOffset) -> None:
-        """A connection's replica has the log up to there."""
+        """Note that a connection's replica has the log up to `log_offset`."""
         self._acked[number] = log_offset
         self.highest_acked = max(self.highest_acked, log_offset)
 
     def on_closed(self, number: int) -> None:
-        """The connection is gone."""
+        """Forget a closed connection."""
         self._acked.pop(number, None)
 
     def in_sync_count(self, log_end: LogOffset) -> int:
-        """Replicas less than the gap behind, and the master."""
+        """The number of replicas with a lag below the gap, plus the master."""
         return 1 + sum(log_end - acked < self.gap_max for acked in self._acked.values())
 
     def all_end(self) -> LogOffset:
-        """No replica must have anything: there is no set (RocketMQ answers such sends at once)."""
+        """Always the maximum: default HA has no set of required replicas (RocketMQ answers such
+        sends at once)."""
         return LOG_OFFSET_MAX
 
     def copies_end(self, count: int) -> LogOffset:
-        """Up to where that many have the log, the master included; -1 if there are not as many."""
+        """Log offset up to which `count` copies have the log, the master included; -1 if there are
+        fewer copies."""
         if count <= 1:
             return LOG_OFFSET_MAX
         acks = sorted(self._acked.values(), reverse=True)
         return acks[count - 2] if len(acks) >= count - 1 else LogOffset(-1)
 
     def have(self, log_end: LogOffset, need: int) -> bool:
-        """Whether `need` copies reach that end, the master's included: for up to one any replica's
-        that ever was, as RocketMQ has it."""
+        """Whether `need` copies reach `log_end`, the master's included. Up to one copy, the
+        position of any present or former replica counts, as in RocketMQ."""
         if need <= 1:
             return self.highest_acked >= log_end
         return 1 + sum(acked >= log_end for acked in self._acked.values()) >= need

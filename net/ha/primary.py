@@ -1,21 +1,21 @@
-"""One replica's connection at the master of AutoSwitch HA as a machine: bytes and ticks in, actions
+"""A replica's connection at the master of AutoSwitch HA as a machine: bytes and ticks in, actions
 out.
 
-Owns where the stream to that replica is, what it acknowledged, and how much may be on its way. It
-must never touch the log, a socket or a clock, nor decide who is in sync (`sync_state`). Run by a
-shell, one of these a connection; a slow one costs the others nothing.
+Owns the replica's place in the stream, its acknowledgements, and the number of bytes in flight. It
+must never touch the log, a socket or a clock, nor decide which replicas are in sync (`sync_state`).
+Each connection has a machine of its own, so that a slow replica does not delay the others.
 
-    HANDSHAKE  until the replica's first acknowledgement, which says where to start
-    TRANSFER   the log goes out, acknowledgements come in
+    HANDSHAKE  until the replica's first acknowledgement, which has the start offset
+    TRANSFER   the log is sent, acknowledgements are received
     SHUTDOWN
 
-An acknowledgement carries no epoch. So a connection lives in one epoch only: when the master's
-changes it closes, and whatever is acknowledged belongs to the handshake of the epoch in force.
+An acknowledgement carries no epoch. So a connection lives in one epoch only: it closes when the
+master's epoch changes, and every acknowledgement belongs to the handshake of the current epoch.
 
-Differences to RocketMQ's, which keep the wire: one answer to a handshake that is repeated because
-the answer was late; the last bytes of an epoch have its own label; an acknowledgement of bytes that
-were not sent closes the connection (R18); a replica that stands before the log's beginning is sent
-the beginning, so that it can start anew (R19).
+Differences from RocketMQ's master, which keep the wire format: a repeated handshake, sent because
+the answer was late, is answered once; the last bytes of an epoch have its own label; an
+acknowledgement of bytes that were not sent closes the connection (R18); a replica before the log's
+beginning receives the beginning, so that it can start again (R19).
 """
 
 from abc import ABC, abstractmethod
@@ -39,15 +39,15 @@ from turbopump.net.ha.frames import (
 )
 from turbopump.net.ha.replica import State
 
-# Bytes on their way to one replica: what 10 Gbit/s hold for 25 ms, and what a master forgets when
+# Bytes in flight to a replica: the data of 10 Gbit/s in 25 ms, and the amount to send again when
 # the connection breaks.
 IN_FLIGHT_MAX = 32 << 20
-# Frames of one call, so that a replica far behind does not keep the loop from the others.
+# Maximum number of frames in a call, so that a replica with a large lag does not block the loop.
 FRAMES_AT_ONCE_MAX = 64
 
 
 class MasterLog(Protocol):
-    """The log as it is now: [min, end), in files of `file_size`."""
+    """The current log: [min, end), in files of `file_size`."""
 
     @property
     def min(self) -> LogOffset: ...
@@ -63,7 +63,7 @@ class MasterLog(Protocol):
 
 @dataclass(slots=True, frozen=True)
 class PrimaryOptions:
-    """Names are RocketMQ's keys where it has one."""
+    """Options of the master's side; names are RocketMQ's keys if it has one."""
 
     transfer_batch_size: int = TRANSFER_BATCH_SIZE
     heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS
@@ -72,33 +72,34 @@ class PrimaryOptions:
 
 
 class MasterSide(ABC):
-    """What a replica's connection is at its master, in either protocol. Times are of the monotonic
-    clock."""
+    """The master's side of a replica's connection, in either
+    protocol. Times are of the monotonic clock."""
 
     def __init__(self, options: PrimaryOptions, log: MasterLog, state: State, now_ms: int) -> None:
         self.options = options
         self.state = state
         self.acked = LogOffset(-1)
-        """What the replica has; -1 until it says so."""
+        """The end of the replica's log; -1 until its first report."""
         self.next = LogOffset(-1)
         """The first byte not sent."""
         self.last_read_ms = self.last_write_ms = now_ms
         self.quota: int | None = None
-        """Bytes of the log that may be sent until it is raised; None: any number."""
+        """Bytes of the log that may be sent until the quota is raised; None: unlimited."""
         self._log = log
         self._writable = True
         self._started = LogOffset(0)
 
     @abstractmethod
     def on_bytes(self, data: Buffer, now_ms: int) -> list[Action]:
-        """Bytes of the replica."""
+        """Handle bytes of the replica."""
 
     @abstractmethod
     def pump(self, now_ms: int) -> list[Action]:
-        """What may be sent now: to be called when the log grew or confirmOffset moved."""
+        """Send everything that may be sent now: to be called when
+        the log grew or confirmOffset moved."""
 
     def on_tick(self, now_ms: int) -> list[Action]:
-        """Time passes; to be called several times a second."""
+        """Advance the clock; to be called several times a second."""
         if self.state is State.SHUTDOWN:
             return []
         if now_ms - self.last_read_ms > self.options.housekeeping_interval_ms:
@@ -106,12 +107,12 @@ class MasterSide(ABC):
         return self.pump(now_ms)
 
     def on_writable(self, writable: bool, now_ms: int) -> list[Action]:
-        """The socket takes no more for now, or does again."""
+        """Note that the socket's buffer is full, or has room again."""
         self._writable = writable
         return self.pump(now_ms)
 
     def close(self, reason: str) -> list[Action]:
-        """The end, from this side."""
+        """Close the connection from this side."""
         if self.state is State.SHUTDOWN:
             return []
         self.state = State.SHUTDOWN
@@ -142,7 +143,7 @@ class PrimaryConnection(MasterSide):
         self._confirm_told = LogOffset(-1)
 
     def on_bytes(self, data: Buffer, now_ms: int) -> list[Action]:
-        """Bytes of the replica."""
+        """Handle bytes of the replica."""
         actions: list[Action] = []
         if self.state is State.SHUTDOWN:
             return actions
@@ -159,7 +160,8 @@ class PrimaryConnection(MasterSide):
         return actions + self.pump(now_ms)
 
     def pump(self, now_ms: int) -> list[Action]:
-        """What may be sent now: to be called when the log grew or confirmOffset moved."""
+        """Send everything that may be sent now: to be called when
+        the log grew or confirmOffset moved."""
         if self.state is State.SHUTDOWN:
             return []
         try:
@@ -175,7 +177,7 @@ class PrimaryConnection(MasterSide):
             actions += self._heartbeat(now_ms)
         actions += self._pieces(now_ms)
         if self.next == self._log.end and self._confirm_told < self._log.confirm:
-            actions += self._heartbeat(now_ms)  # readers of the replica need not wait for it
+            actions += self._heartbeat(now_ms)  # so that readers there need not wait
         return actions
 
     def _check_epoch(self) -> None:
@@ -211,10 +213,11 @@ class PrimaryConnection(MasterSide):
         actions.append(Acked(replica.broker_id, log_offset, replica.async_learner))
 
     def _first(self, log_offset: LogOffset) -> LogOffset:
-        """Where to start for a replica that has the log up to `log_offset`."""
+        """The start of the transfer for a replica that has the log up to `log_offset`."""
         log = self._log
         if log_offset == 0 and self.replica is not None and self.replica.sync_from_last_file:
-            # What is not confirmed it must have, or it would count as a copy of what it has not.
+            # Start at or before confirmOffset: the replica must have the unconfirmed bytes, or it
+            # would count as a copy of bytes that it lacks.
             last = min(log.end, log.confirm)
             return LogOffset(max(log.min, last - last % log.file_size))
         return max(log_offset, log.min)
@@ -242,7 +245,7 @@ class PrimaryConnection(MasterSide):
         return [Send(self._frame(self.next).header(0))]
 
     def _frame(self, log_offset: LogOffset) -> Transfer:
-        """Bytes below the first entry are labelled with it: they are of before epochs were kept."""
+        """Label bytes below the first entry with it: they were written before epochs were kept."""
         epochs = self._log.epochs
         entry = epochs.entries[epochs.at(log_offset) or 0]
         self._confirm_told = self._log.confirm

@@ -1,20 +1,21 @@
 """A replica of AutoSwitch HA as a machine: bytes and ticks in, actions out.
 
-Owns the states of the connection to the master, where the log has to be cut before it follows, and
-which epochs are recorded when. It must never touch a log, a file, a socket or a clock. Run by a
-shell that does its actions in order.
+Owns the states of the connection to the master, the decision where to cut the log before it
+follows, and the time at which epochs are recorded. It must never touch a log, a file, a socket or a
+clock. The I/O layer executes its actions in order.
 
-    READY      no connection: one is asked for when it is due
-    HANDSHAKE  the handshake is out, or the log is being cut
-    TRANSFER   the log follows
+    READY      no connection: a Connect is returned when the next try is due
+    HANDSHAKE  the handshake was sent, or the log is being cut
+    TRANSFER   the log follows the master's
     SUSPEND    this log must not follow that master; tried again later, the reason is shown
     SHUTDOWN
 
-Differences to RocketMQ's client, which all keep the wire: one handshake a connection (its repeated
-ones end in a livelock); the position is reported at once after it, not with the next heartbeat; the
-master's list of epochs is taken over as far as the log is known to be its prefix, so epochs without
-writes reach replicas; a log with bytes but no believable epochs is not taken for empty (S1); what
-was confirmed is not cut unless the operator allows it (I12).
+Differences from RocketMQ's client, which all keep the wire format: a connection has a single
+handshake (RocketMQ's repeated ones end in a livelock). The position is reported immediately after
+it, not with the next heartbeat. The master's list of epochs is adopted as far as the log is known
+to be a prefix of the master's, so epochs without writes reach replicas. A log with bytes but
+without reliable epochs does not count as empty (S1). Confirmed bytes are not cut unless the
+operator allows it (I12).
 """
 
 from dataclasses import dataclass, replace
@@ -50,31 +51,33 @@ from turbopump.net.ha.frames import (
     Transfer,
 )
 
-# From one try to the next: soon, because most losses are restarts and elections, which take some
-# hundred milliseconds; RocketMQ always waits the longer time.
+# Wait between tries: short at first, because most losses are restarts and elections, which take a
+# few hundred milliseconds; RocketMQ always waits the longer time.
 RETRY_MIN_MS = 100
 RETRY_MAX_MS = 5000
 SUSPEND_MS = 5000
-# Inside a frame, whose rest is on its way, what came is acknowledged after so many bytes, or so
-# long: in a catch-up, where every read ends inside of one, each would cost the master a turn.
+# Inside a frame, whose rest is on its way, received bytes are acknowledged after this many bytes or
+# this time: during a catch-up every read ends inside a frame, and each acknowledgement would cost
+# the master a turn of the loop.
 ACK_BYTES = 1 << 20
 ACK_MS = 1
-# A read this large was the first part of what waited: a replica that has so much to catch up with
-# delays no send that would not wait anyway, and each acknowledgement costs it 100 us.
+# A read of this size shows a backlog: a replica that lags delays no send that would not wait
+# anyway, and each acknowledgement costs it 100 us.
 LARGE_READ = 512 << 10
 CATCH_UP_ACK_BYTES = 4 << 20
 CATCH_UP_ACK_MS = 4
 
 
 def may_wait(size: int, passed_ms: int, read_size: int) -> bool:
-    """Whether that many bytes may be acknowledged later, so long after the last time."""
+    """Whether `size` bytes may be acknowledged later,
+    `passed_ms` after the last acknowledgement."""
     if read_size >= LARGE_READ:
         return size < CATCH_UP_ACK_BYTES and passed_ms <= CATCH_UP_ACK_MS
     return size < ACK_BYTES and passed_ms <= ACK_MS
 
 
 class State(IntEnum):
-    """RocketMQ's HAConnectionState."""
+    """The states of RocketMQ's HAConnectionState."""
 
     READY = 0
     HANDSHAKE = 1
@@ -85,7 +88,7 @@ class State(IntEnum):
 
 @dataclass(slots=True, frozen=True)
 class ReplicaOptions:
-    """Names are RocketMQ's keys where it has one."""
+    """Options of the replica; names are RocketMQ's keys if it has one."""
 
     broker_id: int
     sync_from_last_file: bool = False
@@ -93,37 +96,39 @@ class ReplicaOptions:
     heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS
     housekeeping_interval_ms: int = HOUSEKEEPING_INTERVAL_MS
     ack_durable: bool = False
-    """Acknowledge what `on_durable` gave, not what was appended."""
+    """Acknowledge the end from `on_durable`, not the end of the appended bytes."""
     cut_confirmed: bool = False
-    """Follow a master that lacks confirmed bytes: after an unclean election, or where
-    confirmOffset promises nothing (allAckInSyncStateSet=false)."""
+    """Follow a master that lacks confirmed bytes: after an unclean election, or if confirmOffset
+    promises nothing (allAckInSyncStateSet=false)."""
     fenced: bool = True
-    """Follow only a master that has recorded the epoch it was elected in. RocketMQ's master does
-    not if nothing was written in the epoch before; behind such a one this must be off."""
+    """Follow only a master that has recorded the epoch in which it was elected. RocketMQ's master
+    does not record it if nothing was written in the epoch before; to follow such a master, this
+    must be off."""
 
 
 @dataclass(slots=True, frozen=True)
 class LogState:
-    """The log as it lies when the machine begins to reckon with it: [min, end)."""
+    """The log at the time when the machine begins to use it: [min, end)."""
 
     min: LogOffset
     end: LogOffset
     confirm: LogOffset
     epochs: Epochs
     believed_end: LogOffset
-    """Up to where the epochs are believed: the end, unless their file was damaged."""
+    """End of the part of the log that `epochs` covers reliably:
+    `end`, unless the epoch file was damaged."""
     counted: bool = True
-    """Whether it is known how far queues had counted of which it has no message."""
+    """Whether the counters of idle queues, whose messages are no longer in the log, are known."""
 
 
 class Replica:
-    """One replica; it has at most one connection. Times are of the monotonic clock."""
+    """The replica's machine; it has at most one connection. Times are of the monotonic clock."""
 
     def __init__(self, options: ReplicaOptions) -> None:
         self.options = options
         self.state = State.READY
         self.reason = ""
-        """Why it is not following."""
+        """The reason why it is not following; empty while it follows."""
         self.address = ""
         self.log_end = LogOffset(0)
         self.confirm_offset = LogOffset(0)
@@ -139,14 +144,14 @@ class Replica:
         self._first_frame = False
         self._counted = True
         self._apart = False
-        """Whether it connected as a learner, because queues are not counted."""
+        """Whether it connected as a learner, because the counters of idle queues are not known."""
         self._durable_end = LogOffset(0)
         self._reported = LogOffset(-1)
         self._wait_ms = RETRY_MIN_MS
         self._due_ms = LONG_AGO_MS
 
     def follow(self, address: str, epoch: int, now_ms: int) -> list[Action]:
-        """Follow the master at that address, of that epoch; "" follows none."""
+        """Follow the master of `epoch` at `address`; "" follows no master."""
         same = address == self.address and epoch == self._master_epoch
         if self.state is State.SHUTDOWN or same:
             return []
@@ -157,19 +162,19 @@ class Replica:
         return actions + self.on_tick(now_ms)
 
     def fence(self, fenced: bool) -> None:
-        """ReplicaOptions.fenced of the master that is followed from now on."""
+        """Set ReplicaOptions.fenced for the master that is followed now."""
         if fenced != self.options.fenced:
             self.options = replace(self.options, fenced=fenced)
 
     def shutdown(self) -> list[Action]:
-        """The last word."""
+        """Close the connection and stop permanently."""
         actions = self._leave("shut down")
         self.state = State.SHUTDOWN
         return actions
 
     def on_connected(self, log: LogState, now_ms: int) -> list[Action]:
-        """A new connection. Nothing is being written to the log; with `ack_durable` all of it is
-        durable."""
+        """Handle a new connection. Nothing is being written to the log; with `ack_durable` all of
+        it is durable."""
         if not self._connecting or self.state is not State.READY:
             return [Close("not asked for")]
         self._connecting = False
@@ -186,14 +191,14 @@ class Replica:
         return [Send(first.encode())]
 
     def on_closed(self, reason: str, now_ms: int) -> list[Action]:
-        """The connection is gone, or there never was one."""
+        """Handle the end of the connection, or of a failed try to connect."""
         if self._connecting or self._attached:
             self._connecting = False
             self._retry(reason, now_ms)
         return []
 
     def on_bytes(self, data: Buffer, now_ms: int) -> list[Action]:
-        """Bytes of the master."""
+        """Handle bytes of the master."""
         actions: list[Action] = []
         if not self._attached:
             return actions
@@ -215,9 +220,9 @@ class Replica:
         return actions
 
     def on_truncated(self, log: LogState, now_ms: int) -> list[Action]:
-        """What Truncate or Restart asked for is done, durably."""
+        """Handle the durable end of a Truncate or Restart; the transfer begins."""
         actions: list[Action] = []
-        if self._adopting is None:  # the connection was left meanwhile
+        if self._adopting is None:  # the connection was closed meanwhile
             return actions
         self._reckon_with(log)
         self._start(self._adopting, actions)
@@ -225,21 +230,26 @@ class Replica:
         return actions + self.on_bytes(b"", now_ms)
 
     def on_failed(self, reason: str, now_ms: int) -> list[Action]:
-        """An action failed: the log could not be cut, written, or its epochs not be recorded."""
+        """Handle the failure of an action: the log could not be cut or
+        written, or its epochs not recorded."""
         return self._suspend(reason, now_ms) if self._attached else []
 
     def on_durable(self, log_end: LogOffset, now_ms: int) -> list[Action]:
-        """The log is durable up to there."""
+        """Note that the log is durable up to `log_end`."""
         self._durable_end = max(self._durable_end, log_end)
         actions: list[Action] = []
         self._report(actions, now_ms)
         return actions
 
     def on_counted(self, now_ms: int) -> list[Action]:
-        """How far the queues had counted of which the log has no message is known, durably, or the
-        master cannot say it. Before that, a log that began behind its master's first byte is no
-        member's: one may have to lead, and would count them from 0 (I9). So a connection in which
-        it begins reports nothing, and a later one is a learner's, whose first word is its end."""
+        """Note that the counters of idle queues are known durably, or that the master cannot report
+        them.
+
+        Before that, a log that began after its master's first byte is no member's: a member may
+        have to lead, and would count these queues from 0 (I9). So a connection in which the log
+        begins reports nothing, and a later connection is a learner's, whose first acknowledgement
+        is the end of its log.
+        """
         actions: list[Action] = []
         self._counted = True
         if self._apart and self._attached:
@@ -250,7 +260,7 @@ class Replica:
         return actions
 
     def on_tick(self, now_ms: int) -> list[Action]:
-        """Time passes; to be called several times a second."""
+        """Advance the clock; to be called several times a second."""
         options = self.options
         if self.state in (State.READY, State.SUSPEND):
             if not self.address or self._connecting or now_ms < self._due_ms:
@@ -303,7 +313,8 @@ class Replica:
         self._meet(reply, actions, now_ms)
 
     def _meet(self, reply: HandshakeReply, actions: list[Action], now_ms: int) -> None:
-        """Cut the log where it parts from the master's, and take over the labels before that."""
+        """Cut the log at the point where it differs from the
+        master's, and adopt the epochs before it."""
         log = self._log
         assert log is not None, "no connection yet"
         if self._empty:
@@ -320,7 +331,8 @@ class Replica:
             else:
                 self._start(reply.epochs, actions)
             return
-        # Retention took what the master knew of bytes before its first epoch: those may go.
+        # Retention removed the master's epochs of the oldest bytes, so bytes before its first epoch
+        # may be removed.
         if refusal := self._lacks_confirmed(log, reply.epochs.entries[0].start):
             actions += self._suspend(refusal, now_ms)
             return
@@ -328,14 +340,14 @@ class Replica:
         actions.append(Restart())
 
     def _lacks_confirmed(self, log: LogState, point: LogOffset) -> str:
-        """Why the log may not be cut at `point`, "" if it may."""
+        """The reason why the log may not be cut at `point`, "" if it may."""
         confirmed = min(log.confirm, log.believed_end)
         if point >= confirmed or confirmed <= log.min or self.options.cut_confirmed:
             return ""
         return f"the master's log parts from this one at {point}, before confirmed {confirmed}"
 
     def _start(self, theirs: Epochs, actions: list[Action]) -> None:
-        """The log is a prefix of the master's: from here on it follows."""
+        """Begin the transfer: the log is a prefix of the master's."""
         self.state, self._adopting, self._first_frame = State.TRANSFER, None, True
         own = Epochs() if self._empty else self._epochs
         if not self._empty:
@@ -374,7 +386,7 @@ class Replica:
             actions.append(Confirm(self.confirm_offset))
 
     def _label(self, frame: Transfer) -> None:
-        """Check the header's epoch, and remember it if it is a new one."""
+        """Check the header's epoch, and remember it if it is new."""
         entry = EpochEntry(Epoch(frame.epoch), frame.epoch_start)
         coming_at = self._coming[0].start if self._coming else LOG_OFFSET_MAX
         if self._epochs.entries[-1:] == (entry,) and frame.log_offset < coming_at:
@@ -384,7 +396,7 @@ class Replica:
             newest = self._epochs.entries[-1]
         if newest is None or frame.epoch > newest.epoch:
             if newest is not None and frame.epoch_start < newest.start:
-                raise BadFrame(f"epoch {frame.epoch} from {frame.epoch_start} on is none")
+                raise BadFrame(f"epoch {frame.epoch} from {frame.epoch_start} on begins too early")
             if len(self._coming) >= ENTRIES_MAX:
                 raise BadFrame("epochs without end")
             if frame.epoch >= 0 and frame.epoch_start >= 0:
@@ -396,8 +408,8 @@ class Replica:
                 raise BadFrame(f"epoch {frame.epoch} does not own {frame.log_offset}")
 
     def _record_up_to(self, log_end: LogOffset, actions: list[Action]) -> None:
-        """Record the epochs that begin in bytes to come, or at their end, before the bytes: after a
-        crash between the two an entry behind the log's end is none."""
+        """Record the epochs that begin in the next bytes, or at their end, before the bytes: after
+        a crash in between, an entry beyond the log's end is ignored."""
         due = [entry for entry in self._coming if entry.start <= log_end]
         if due:
             del self._coming[: len(due)]
@@ -433,7 +445,7 @@ class Replica:
         return [Close(reason)]
 
     def _leave(self, reason: str) -> list[Action]:
-        """Close what there is, a connection or the try to make one."""
+        """Close the connection, or stop the try to connect."""
         actions: list[Action] = [Close(reason)] if self._attached or self._connecting else []
         self._adopting, self._connecting, self.reason = None, False, reason
         return actions

@@ -1,24 +1,33 @@
-"""The SyncStateSet as its master keeps it: who must have a message before it is acknowledged.
+"""The SyncStateSet as its master keeps it: the members that must have a message before it is
+acknowledged.
 
-Owns the set in force, the sets proposed to the controller, and where each replica is. It must never
-send anything: a proposal is returned, its fate comes back by `on_agreed`, `on_refused`, `on_lost`.
-One of these lives as long as a master's epoch; its connections say what was acknowledged in it.
+Owns the set in force, the sets proposed to the controller, and each replica's position. It must
+never send anything: a proposal is returned, and its outcome comes back by `on_agreed`, `on_refused`
+or `on_lost`. A SyncState lives as long as a master's epoch and counts only acknowledgements of its
+connections.
 
-What must have a message is the union of the set in force and of every set that the controller may
-have agreed to without our knowing (R01). A proposal is dead only when the controller refused that
-very one, or has moved on to a newer set. A set is taken as the controller says it, never reckoned
-(R02). Who is in a lost proposal and gone since would hold up all sends for ever: then the set in
-force is proposed as it is, so that its epoch is raised (`fence`). confirmOffset stands still while
-one of the union has no connection or has not yet said where it is (R05, R06), and never goes back.
+The required members of a message are the union of the set in force and of every set that the
+controller may have accepted without this master's knowledge (R01). A proposal is dead only if the
+controller refused it, or has moved on to a newer set. A set is taken from the controller, never
+computed (R02). A replica that is in a lost proposal and has disconnected would block all sends for
+ever; in that case the set in force is proposed unchanged, to raise its epoch (`fence`).
+confirmOffset stands still while a required member has no connection or has not reported its
+position (R05, R06), and it never decreases.
 
-A replica joins when it has all that is confirmed and the first byte of this epoch (KIP-320). With
-one member everything is confirmed at once, and under load a replica is always a moment behind: so
-one that is close is waited for, like a member, until it has caught up or its time is over.
+    a proposal: proposed -> agreed: the set in force
+                         -> refused: dead; the next one after PROPOSE_AGAIN_MS
+                         -> lost: its members stay required until a newer set is agreed
+    a replica:  outside -> close to the end: waited for like a member -> member -> too slow: outside
 
-A member that is slow holds up every send. Where sends have waited for one for nearly
-haMaxTimeSendsWait it is proposed to leave, as long as minInSyncReplicas of them stay; the sends go
-on once the controller agreed. It comes back when it has kept up for as long, and each time that it
-did not help for twice as long.
+A replica joins when it has all confirmed bytes and the first byte of this epoch (KIP-320). With a
+single member everything is confirmed at once, and under load a replica is always slightly late. So
+a replica that is close is waited for, like a member, until it has caught up or JOIN_WAIT_MS has
+passed.
+
+A slow member delays every send. When sends have waited for a member for nearly haMaxTimeSendsWait,
+the master proposes to remove it, if at least minInSyncReplicas members stay; the sends continue
+when the controller has agreed. The replica returns when it has kept up for the same time, and after
+each further removal for twice the time.
 """
 
 from dataclasses import dataclass, field
@@ -26,48 +35,51 @@ from dataclasses import dataclass, field
 from turbopump.engine.log.epochs import LOG_OFFSET_MAX
 from turbopump.engine.types import LogOffset
 
-# Of a member that lacks something: so long until it leaves, and so long sends wait for it at most.
+# A member that lacks bytes leaves after the first time; sends wait for it at most the second.
 NOT_CAUGHT_UP_MS = 15_000
 SENDS_WAIT_MS = 3_000
-# How long a member may need to connect to a new master before it is proposed to be left out. Ours
-# try every 100 ms at first; it comes back into the set as soon as it has caught up.
+# Time for a member to connect to a new master before its removal is proposed. Replicas try every
+# 100 ms at first, and return to the set as soon as they have caught up.
 CONNECT_GRACE_MS = 1000
-# From a refused or lost proposal to the next.
+# Wait after a refused or lost proposal before the next.
 PROPOSE_AGAIN_MS = 1000
-# A replica that is this close is waited for: some milliseconds of a fast network.
+# A replica with at most this lag is waited for: a few milliseconds of a fast network.
 JOIN_GAP_MAX = 4 << 20
-# As long as sends wait for it; then others' sends must not pay for a replica that does not make it.
+# Time for which sends wait for such a replica; the next wait for it comes after JOIN_AGAIN_MS, so
+# that sends do not pay for a replica that does not catch up.
 JOIN_WAIT_MS = 500
 JOIN_AGAIN_MS = 5000
-# A member is proposed to leave behind this part of haMaxTimeSendsWait: the rest is for the look and
-# for the controllers' entry, so that the sends that wait are answered within that time, and within
-# slaveTimeout, which is as long by default.
+# Fraction of haMaxTimeSendsWait after which a member's removal is proposed. The rest is for the
+# next tick and the controllers' entry, so that the pending sends are answered within that time, and
+# within slaveTimeout, which is equal by default.
 LEAVE_PART = 0.9
-# Who left because sends waited for it has kept up while none had to wait longer than this part of
-# what they may.
+# A replica removed for slowness has caught up once no send waited longer than this fraction of its
+# limit.
 KEPT_UP_PART = 1 / 3
-# The longest time it has to keep up. Who stays ten times as long as it last had to begins anew.
+# Maximum time for which it has to keep up. A replica that stays ten times its last such time begins
+# with the shortest time again.
 KEPT_UP_MAX_MS = 60_000
 KEPT_UP_FORGET = 10
-# What counts of the time from one look to the next: a master that stood still longer has answers
-# waiting in its sockets, and must not take its own time for a replica's.
+# Maximum time that counts between two ticks: a master that stood still for longer has
+# acknowledgements in its sockets, and must not count its own pause as a replica's.
 LOOK_MAX_MS = 500
 
 
 @dataclass(slots=True, frozen=True)
 class SyncOptions:
-    """Names are RocketMQ's keys where it has one."""
+    """Options of the set; names are RocketMQ's keys if it has one."""
 
     own_id: int
     max_time_not_caught_up_ms: int = NOT_CAUGHT_UP_MS
     all_ack: bool = True
-    """allAckInSyncStateSet; without it everything counts as confirmed that the master has."""
+    """allAckInSyncStateSet; without it the master's whole log counts as confirmed."""
     fixed: bool = False
-    """The set is written in a file: nothing is proposed."""
+    """The set comes from a file: the master proposes nothing."""
     check_period_ms: int = 0
-    """checkSyncStateSetPeriod: how often it is asked who has to leave; 0: at every look."""
+    """checkSyncStateSetPeriod: interval of the checks which
+    members have to leave; 0: at every tick."""
     max_time_sends_wait_ms: int = SENDS_WAIT_MS
-    """haMaxTimeSendsWait, ours; 0: as long as max_time_not_caught_up_ms."""
+    """haMaxTimeSendsWait, a Turbopump key; 0: as long as max_time_not_caught_up_ms."""
     min_in_sync_replicas: int = 1
 
 
@@ -79,14 +91,15 @@ class Proposal:
     members: frozenset[int]
     set_epoch: int
     fence: bool = False
-    """The set is the one in force; only its epoch is to be raised, so that earlier proposals whose
-    answers were lost cannot come true any more."""
+    """The set is the current one; only its epoch is to be raised, so that earlier proposals whose
+    answers were lost can no longer be accepted."""
 
 
 @dataclass(slots=True)
 class _Replica:
     """A connected replica. `seen` is (log end, time, awake time) at its last acknowledgement; the
-    awake time is what the master has looked at, see LOOK_MAX_MS."""
+    awake time counts only the master's own running time, see LOOK_MAX_MS.
+    """
 
     connection: int
     learner: bool
@@ -100,16 +113,16 @@ class _Replica:
 
 @dataclass(slots=True)
 class _Slow:
-    """A replica that left because sends waited for it, and has kept up since then."""
+    """A replica that left because sends waited for it, and its record since then."""
 
     left_ms: int
     kept_up_ms: int
     wait_ms: int
-    """So long it has to."""
+    """Time for which it has to keep up before it returns."""
 
 
 class SyncState:
-    """See the module. Times are of the monotonic clock."""
+    """The state of the SyncStateSet; see the module. Times are of the monotonic clock."""
 
     def __init__(
         self,
@@ -126,7 +139,8 @@ class SyncState:
         self.epoch_start = epoch_start
         self.confirm_offset = confirm
         self.log_end = confirm
-        """Up to where the log counts; of what was there before this epoch, too, `on_log` tells."""
+        """End of the log that counts as replicated; `on_log` also
+        reports bytes from before this epoch."""
         self.proposed: Proposal | None = None
         self._lost: frozenset[int] = frozenset()
         self._numbers = 0
@@ -135,25 +149,25 @@ class SyncState:
         self._awake_ms, self._looked_ms = 0, now_ms
         self._slow: dict[int, _Slow] = {}
         self._too_slow: frozenset[int] = frozenset()
-        """Who was proposed to leave because sends waited for it."""
+        """Members whose removal was proposed because sends waited for them."""
         self._missing_since = dict.fromkeys(self.members - {options.own_id}, now_ms)
 
-    # --- what counts
+    # --- required members and positions
 
     @property
     def required(self) -> frozenset[int]:
-        """All that an acknowledgement waits for, the master included."""
+        """All members for which an acknowledgement waits, the master included."""
         proposed = self.proposed.members if self.proposed else frozenset()
         joining = {n for n, r in self._replicas.items() if r.join_until_ms is not None}
         return self.members | proposed | self._lost | joining
 
     @property
     def in_sync_count(self) -> int:
-        """What minInSyncReplicas is held against before a message is written."""
+        """The number to compare with minInSyncReplicas before a message is written."""
         return max(len(self.members), len(self.proposed.members) if self.proposed else 0)
 
     def acked(self, broker_id: int) -> LogOffset | None:
-        """What a connected replica said it has, None if it said nothing in this epoch."""
+        """The position that a connected replica acknowledged in this epoch, or None."""
         replica = self._replicas.get(broker_id)
         return replica.acked if replica else None
 
@@ -163,37 +177,38 @@ class SyncState:
         return replica is not None and replica.learner
 
     def behind_ms(self, broker_id: int, now_ms: int) -> int:
-        """For how long a connected replica has not had all of the log."""
+        """Time for which a connected replica has lacked a part of the log."""
         replica = self._replicas.get(broker_id)
         if replica is None or (replica.acked is not None and replica.acked >= self.log_end):
             return 0
         return now_ms - replica.caught_up_ms
 
     def all_end(self) -> LogOffset:
-        """Log offset that all required members have, the master included: what it does not count
-        yet may be needed by one more when it does. -1 while one of them has not said."""
+        """Log offset that all required members have, the master included; -1 while the position of
+        one is unknown. Bytes that the master does not count yet may be required of a further member
+        later."""
         others = self.required - {self.options.own_id}
         acks = [self.acked(other) for other in others]
         return min([self.log_end, *(LogOffset(-1) if at is None else at for at in acks)])
 
     def copies_end(self, count: int) -> LogOffset:
-        """Up to where that many have the log, the master included, learners apart (RocketMQ counts
-        them, though none of them may be elected); -1 if there are not as many."""
+        """Log offset up to which `count` copies have the log, the master included; -1 if there are
+        fewer. Learners do not count (in RocketMQ they do, though a learner cannot be elected)."""
         if count <= 1:
             return LOG_OFFSET_MAX
         replicas = [r for r in self._replicas.values() if not r.learner]
         acks = sorted((r.acked for r in replicas if r.acked is not None), reverse=True)
         return acks[count - 2] if len(acks) >= count - 1 else LogOffset(-1)
 
-    # --- what happens
+    # --- events
 
     def on_log(self, log_end: LogOffset) -> bool:
-        """The master's log, as far as it may count, ends there. True if confirmOffset moved."""
+        """Note the end of the master's log, as far as it may count. True if confirmOffset moved."""
         self.log_end = max(self.log_end, log_end)
         return self._confirm()
 
     def on_connected(self, broker_id: int, connection: int, learner: bool, now_ms: int) -> None:
-        """A handshake was answered. A newer connection of a replica takes the older one's place."""
+        """Note an answered handshake. A replica's newer connection replaces its older one."""
         assert broker_id != self.options.own_id, "a master is no replica of its own"
         old = self._replicas.get(broker_id)
         awake_ms = self._awake(now_ms)
@@ -206,7 +221,7 @@ class SyncState:
         self._missing_since.pop(broker_id, None)
 
     def on_disconnected(self, broker_id: int, connection: int, now_ms: int) -> Proposal | None:
-        """The connection is gone: its replica is out of the set at once."""
+        """Handle the end of a connection: its replica leaves the set at once."""
         replica = self._replicas.get(broker_id)
         if replica is None or replica.connection != connection:
             return None
@@ -218,7 +233,7 @@ class SyncState:
     def on_ack(
         self, broker_id: int, connection: int, log_offset: LogOffset, now_ms: int
     ) -> Proposal | None:
-        """A replica has the log up to there, as it said on that connection."""
+        """Note that a replica acknowledged the log up to `log_offset` on that connection."""
         replica = self._replicas.get(broker_id)
         if replica is None or replica.connection != connection:
             return None
@@ -236,7 +251,7 @@ class SyncState:
         return self._propose(now_ms)
 
     def on_tick(self, now_ms: int) -> Proposal | None:
-        """Time passes; to be called several times a second."""
+        """Advance the clock; to be called several times a second."""
         self._awake_ms, self._looked_ms = self._awake(now_ms), now_ms
         for replica in self._replicas.values():
             if replica.acked is not None and replica.acked >= self.log_end:
@@ -251,8 +266,8 @@ class SyncState:
         return self._propose(now_ms)
 
     def on_agreed(self, members: frozenset[int], set_epoch: int, now_ms: int) -> bool:
-        """The controller's set, from an answer, a notice or a look: False if it is not newer. All
-        proposals made before it are dead: they named an older set epoch."""
+        """Take over the controller's set, from an answer, a notice or a query; False if it is not
+        newer. All earlier proposals are dead: they named an older set epoch."""
         if set_epoch <= self.set_epoch:
             return False
         self.members, self.set_epoch = members | {self.options.own_id}, set_epoch
@@ -269,37 +284,38 @@ class SyncState:
         return True
 
     def on_refused(self, number: int, now_ms: int) -> None:
-        """The controller said no to that proposal: it will never be the set."""
+        """Note that the controller refused a proposal: it will never be the set."""
         if self.proposed is not None and self.proposed.number == number:
             self.proposed = None
             self._not_before_ms = now_ms + PROPOSE_AGAIN_MS
             self._confirm()
 
     def on_lost(self, number: int, now_ms: int) -> None:
-        """Nothing was heard of that proposal: it may be the set by now."""
+        """Note that a proposal was not answered: it may be the set by now."""
         if self.proposed is not None and self.proposed.number == number:
             self._lost |= self.proposed.members
             self.proposed = None
             self._not_before_ms = now_ms + PROPOSE_AGAIN_MS
 
-    # --- how it is reckoned
+    # --- calculations
 
     @property
     def _wait_max_ms(self) -> int:
-        """So long sends may wait for one member."""
+        """Longest time that sends may wait for a member."""
         options = self.options
-        # Without allAckInSyncStateSet no send waits for the slowest.
+        # Without allAckInSyncStateSet no send waits for the slowest member.
         asked_ms = options.max_time_sends_wait_ms if options.all_ack else 0
         return asked_ms or options.max_time_not_caught_up_ms
 
     @property
     def _leave_ms(self) -> int:
-        """Behind so long a member for which they wait is proposed to leave."""
+        """Time of waiting sends after which a member's removal is proposed."""
         has_own_time = self.options.all_ack and self.options.max_time_sends_wait_ms > 0
         return int(self._wait_max_ms * LEAVE_PART) if has_own_time else self._wait_max_ms
 
     def _holds_up_ms(self, broker_id: int, now_ms: int) -> int:
-        """For how long a send has waited for it, or would have; endless for one that is away."""
+        """Time for which a send has waited for a member, or would
+        have; the maximum if it is disconnected."""
         replica = self._replicas.get(broker_id)
         if replica is None:
             return self._wait_max_ms
@@ -365,8 +381,8 @@ class SyncState:
         return self.proposed
 
     def _slow_ones(self, staying: set[int], now_ms: int) -> frozenset[int]:
-        """Those of them for which sends have waited too long: the slowest ones, where as many must
-        stay."""
+        """The members for which sends have waited too long; only the slowest if minInSyncReplicas
+        must stay."""
         held_up = {one: self._holds_up_ms(one, now_ms) for one in staying & self._replicas.keys()}
         slow = [one for one, held_ms in held_up.items() if held_ms > self._leave_ms]
         slow.sort(key=lambda one: (-held_up[one], one))

@@ -1,1 +1,2 @@
-"""`apache.rocketmq.v2.MessagingService`, whatever executes it: a broker, or a proxy of many."""
+"""`apache.rocketmq.v2.MessagingService`, independent of its
+backend: a broker, or a proxy for many."""

@@ -1,11 +1,13 @@
-"""The clients of gRPC: who they are by their settings, and as what the broker's tables know them.
+"""The gRPC clients: their settings, and their Peers for the broker's tables.
 
-Owns one Peer for each client id, its settings and its life: Heartbeat, NotifyClientTermination, the
-end. It must never write to a stream: link.py does. Called by telemetry.py, messaging.py and, each
-tick, by front.py.
+Owns a Peer for each client id, its settings and its life: Heartbeat, NotifyClientTermination, the
+end. It must never write to a stream: link.py does.
 
-A client is made by its first settings. It stays as long as it calls, or has a Telemetry stream; a
-stream that is open says as much as a heartbeat.
+The first settings create a client. It stays as long as it calls, or has a Telemetry stream; an open
+stream counts like heartbeats.
+
+    settings on a stream -> present, with or without a stream -> dropped: termination, settings of
+                            another group, 30 s of silence without a stream, or the broker's close
 """
 
 from collections.abc import Callable
@@ -32,42 +34,43 @@ from turbopump.net.wire.heartbeat import ConsumerData, HeartbeatData, ProducerDa
 from turbopump.net.wire.names import kept_size
 
 CLIENTS_SIZE_MAX: Final = 128 << 20
-"""Bytes of all clients: over 10,000 with a handful of topics."""
+"""Maximum bytes of all clients: enough for over 10,000 clients with a handful of topics."""
 CLIENT_SIZE: Final = 4_000
-"""Bytes of one besides its settings."""
+"""Bytes of a client besides its settings."""
 SILENCE_MAX_MS: Final = 30_000
-"""A client without a stream that has not called for so long is gone: three heartbeats."""
+"""Time without a call after which a client without a stream is dropped: three heartbeats."""
 CLIENTS_OF_STEP: Final = 8
-"""Heartbeats or ends of clients in one step of a look at all."""
+"""Heartbeats or ends of clients in each step of a tick."""
 BEAT_MS: Final = 30_000
-"""How often an open stream counts as a heartbeat."""
+"""Interval at which an open stream counts as a heartbeat."""
 _CONSUMERS: Final = frozenset({ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER})
 _UNKNOWN: Final = "cannot find client settings for this client"
 
 
 class NoLink:
-    """The link of one who only asks, and cannot be asked."""
+    """The link of a client without a stream: it sends requests,
+    and the server cannot send to it."""
 
     def __init__(self, ground: GrpcGround) -> None:
         self._ground = ground
 
     def send(self, command: Command) -> None:
-        """There is no way back."""
+        """Drop the command: no stream leads to the client."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """No-op: no stream is open."""
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        """As Peer wants it."""
+        """Have `callback` called after `delay_ms` (see Link)."""
         return self._ground.call_later(delay_ms, callback)
 
     def after_answers(self, callback: Callable[[], None]) -> None:
-        """As Peer wants it."""
+        """Have `callback` called after the current turn of the loop (see Link)."""
         self._ground.soon(callback)
 
 
 def peer_of(call: GrpcCall, link: TelemetryLink | NoLink) -> Peer:
-    """Who calls, as handlers see it."""
+    """Make the caller's Peer, as handlers receive it."""
     peer = Peer(call.address, call.host, link)
     peer.language, peer.version = language_of(call), VERSION
     return peer
@@ -75,8 +78,9 @@ def peer_of(call: GrpcCall, link: TelemetryLink | NoLink) -> Peer:
 
 @dataclass(slots=True)
 class GrpcClient:
-    """One client id. `settings` is the newest, merged; `consumer` what it consumes; `topics` are
-    the topics that it produces to, each of which is a producer group of remoting."""
+    """A client id with its state. `settings` are the newest, merged with the server's; `consumer`
+    is the entry in heartbeats; `topics` are the topics that it produces to, each of which is a
+    producer group of remoting."""
 
     client_id: str
     peer: Peer
@@ -90,11 +94,11 @@ class GrpcClient:
 
     @property
     def group(self) -> str:
-        """The group that it consumes for, empty for a producer."""
+        """The client's consumer group, empty for a producer."""
         return "" if self.consumer is None else self.consumer.group_name
 
     def heartbeat(self) -> HeartbeatData:
-        """What a heartbeat of remoting says of it."""
+        """The client as a heartbeat of remoting."""
         return HeartbeatData(
             self.client_id,
             [ProducerData(topic) for topic in self.topics],
@@ -103,7 +107,7 @@ class GrpcClient:
 
 
 class GrpcClients:
-    """All clients by their ids. Loop thread only. `on_gone` is called with each that is no more."""
+    """All clients by their ids. Loop thread only. `on_gone` is called with each dropped client."""
 
     def __init__(self, ground: GrpcGround) -> None:
         self._ground = ground
@@ -116,22 +120,22 @@ class GrpcClients:
         return len(self._clients)
 
     def get(self, client_id: str) -> GrpcClient | None:
-        """A client that has settings; it has been heard of now."""
+        """Return a client that has settings, and note the call as a sign of life."""
         client = self._clients.get(client_id)
         if client is not None:
             client.seen_ms = self._ground.steady_ms()
         return client
 
     def peer(self, rpc: Rpc) -> Peer:
-        """Who calls, as handlers see it: also one without settings."""
+        """The caller's Peer, as handlers receive it; also for a caller without settings."""
         client = self.get(rpc.client_id)
         return client.peer if client is not None else peer_of(rpc.call, NoLink(self._ground))
 
     def take(
         self, call: GrpcCall, client_id: str, settings: Any, done: Callable[[Command | None], None]
     ) -> GrpcClient:
-        """Settings of a client on its stream; they are merged in place, and `done` gets the answer
-        to the heartbeat that they are. Raises RpcRefused, and keeps what was before."""
+        """Register a client's settings from its stream. They are merged in place and count as a
+        heartbeat, whose answer `done` receives. Raises RpcRefused, and keeps the earlier state."""
         ground, now_ms = self._ground, self._ground.now_ms()
         consumer, topics = None, dict[str, None]()
         if settings.WhichOneof("kind") == "publishing":
@@ -161,18 +165,18 @@ class GrpcClients:
         return client
 
     def heartbeat(self, rpc: Rpc) -> None:
-        """Heartbeat."""
+        """Serve Heartbeat: register the client again."""
         client = self._known(rpc)
         self._beat(client, lambda answer: rpc.guarded(partial(_accepted, rpc, answer)))
 
     def terminate(self, rpc: Rpc) -> None:
-        """NotifyClientTermination."""
+        """Serve NotifyClientTermination: drop the client."""
         self.drop(self._known(rpc))
         rpc.answer()
 
     def produces(self, client_id: str, topic: str) -> None:
-        """A client sends transactions to a topic, which its settings may not have named yet: it can
-        be asked what became of them."""
+        """Add a topic of transactions to a client, whose settings may not name it yet: brokers can
+        then send it checks of these transactions."""
         client = self._clients.get(client_id)
         if client is None or client.consumer is not None or topic in client.topics:
             return
@@ -182,13 +186,13 @@ class GrpcClients:
         self._beat(client, lambda answer: None)
 
     def lost(self, client: GrpcClient, call: GrpcCall) -> None:
-        """A stream has ended; the client may open another one."""
+        """Note that a stream has ended; the client may open another."""
         if client.link.stream is call:
             client.link.stream = None
             client.seen_ms = self._ground.steady_ms()
 
     def drop(self, client: GrpcClient) -> None:
-        """A client is gone."""
+        """Remove a client from this table and from the broker's tables."""
         if self._clients.get(client.client_id) is not client:
             return
         del self._clients[client.client_id]
@@ -199,7 +203,7 @@ class GrpcClients:
 
     def tick(self) -> None:
         """Drop silent clients; an open stream is a sign of life. In steps, because thousands may
-        have come at one time."""
+        have connected at the same time."""
         if not self._is_ticking:
             self._is_ticking = True
             self._ground.work(b"", self._look())
@@ -208,7 +212,7 @@ class GrpcClients:
         try:
             yield from self._look_at_all()
         finally:
-            self._is_ticking = False  # also where one of them failed
+            self._is_ticking = False  # also if a step failed
 
     def _look_at_all(self) -> Steps[None]:
         handled = 0
@@ -236,7 +240,8 @@ class GrpcClients:
         return client
 
     def _room(self, known: GrpcClient | None, size: int, topics: dict[str, None]) -> int:
-        """The bytes of a client with its topics; raises RpcRefused where it has no room."""
+        """The bytes of a client with its topics; raises RpcRefused if
+        the limit of all clients is reached."""
         if len(topics) > TOPICS_MAX:
             raise RpcRefused(Code.BAD_REQUEST, f"one client produces to over {TOPICS_MAX} topics")
         size += kept_size(*topics)

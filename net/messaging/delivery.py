@@ -1,10 +1,10 @@
-"""A stored message as consumers and checked producers of gRPC get it.
+"""Conversion of a stored message to the gRPC Message for consumers and checked producers.
 
-Owns which property becomes which field (RocketMQ: GrpcConverter). It must never decide who gets a
-message. Called by receiving.py and link.py.
+Owns which property becomes which field (RocketMQ: GrpcConverter). It must never decide which client
+receives a message.
 
-Bodies go out as they were before any compression: of the kinds that producers of remoting use, some
-clients of gRPC know none.
+Bodies are sent uncompressed: some gRPC clients cannot decompress the formats that remoting's
+producers use.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _DIGITS_MAX: Final = 15
 
 
 def message_of(view: MessageView, receipt_handle: str = "", attempt: int = 1) -> Any:
-    """The message of a record. Without a handle it is one that is only shown."""
+    """Convert a record. Without a receipt handle the message is for display only."""
     properties = view.properties
     made = _Message(
         topic={"name": view.topic},
@@ -64,7 +64,7 @@ def message_of(view: MessageView, receipt_handle: str = "", attempt: int = 1) ->
 
 
 def set_ms(timestamp: Any, at_ms: int) -> None:
-    """Epoch milliseconds into a Timestamp or a Duration."""
+    """Write epoch milliseconds into a Timestamp or a Duration."""
     timestamp.seconds, left_ms = divmod(at_ms, 1_000)
     timestamp.nanos = left_ms * 1_000_000
 

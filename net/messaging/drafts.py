@@ -1,7 +1,7 @@
-"""A message of a SendMessage as the fields of a send by remoting, and all that it is checked for.
+"""A message of SendMessage as the fields of a send by remoting, and the checks of it.
 
 Owns the checks of RocketMQ's proxy in its order (GrpcValidator, SendMessageActivity) and the names
-of properties. It must never send. Called by sending.py.
+of properties. It must never send.
 """
 
 import re
@@ -115,7 +115,7 @@ def _check_type(system: Any, topic: TopicConfig) -> None:
 
 
 def kind_of(system: Any) -> MessageType:
-    """What a message is by what it has: its own word counts for transactions alone."""
+    """The type of a message by its fields; the client's own type counts for transactions alone."""
     if system.message_type == MessageType.TRANSACTION:
         return MessageType.TRANSACTION
     if system.HasField("delivery_timestamp"):
@@ -124,13 +124,13 @@ def kind_of(system: Any) -> MessageType:
 
 
 def queue_of_group(message_group: str, queues: int) -> int:
-    """The one of so many queues that a message group has, by whatever it is sent, as it is with
-    RocketMQ's proxy."""
+    """The number of the queue, below `queues`, for a message group: the same for every client and
+    server, RocketMQ's proxy included."""
     return consistent_hash(java_hash(message_group.encode()), queues)
 
 
 def send_fields(message: Any, queue_id: int, address: str, now_ms: int) -> dict[str, str]:
-    """The header of SEND_MESSAGE_V2, which calls its members by one letter."""
+    """The header of SEND_MESSAGE_V2, whose members have names of a single letter."""
     topic, system = message.topic.name, message.system_properties
     born_ms = _ms(system.born_timestamp)
     if not 0 < born_ms < TIME_MAX_MS:
@@ -150,8 +150,8 @@ def send_fields(message: Any, queue_id: int, address: str, now_ms: int) -> dict[
 
 
 def plain(message: Any, body_max: int) -> bytes:
-    """The body as it is stored: what came by gzip is unpacked, since remoting's consumers do not
-    know that way. Raises RpcRefused."""
+    """The body as it is stored: a gzip body is decompressed, because remoting's consumers do not
+    support that format here. Raises RpcRefused."""
     body: bytes = message.body
     if message.system_properties.body_encoding != Encoding.GZIP:
         return body
@@ -200,8 +200,8 @@ def _ms(timestamp: Any) -> int:
 
 
 def consistent_hash(number: int, buckets: int) -> int:
-    """A bucket that changes for few numbers when buckets are added: the algorithm of Lamping and
-    Veach, with the generator that RocketMQ's library has."""
+    """The bucket of a number; an added bucket moves few numbers. The algorithm is Lamping and
+    Veach's, with the generator of RocketMQ's library."""
     state, candidate = number & _WORD, 0
     while True:
         state = (2_862_933_555_777_941_757 * state + 1) & _WORD

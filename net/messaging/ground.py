@@ -1,8 +1,8 @@
-"""What the clients' service stands on: the port between it and what executes its requests.
+"""The port between the clients' service and the backend that executes its requests.
 
-Owns the shape of that port, and what both sides of it have in common. It must never know who
-executes: the handlers of the broker it runs in (`broker/grpc/ground.py`), or brokers that a proxy
-asks (`src/turbopump/proxy/ground.py`). Used by everything in this folder.
+Owns the shape of that port, and the types that both sides share. It must never know the backend:
+the handlers of the broker in this process (`broker/grpc/ground.py`), or brokers that a proxy asks
+(`src/turbopump/proxy/ground.py`).
 """
 
 import logging
@@ -21,21 +21,21 @@ from turbopump.net.wire.topics import TopicConfig
 logger = logging.getLogger(__name__)
 
 TICK_MS: Final = 5_000
-"""Between two looks at clients and handles (RocketMQ renews handles at this pace)."""
+"""Interval of ticks for clients and receipts (RocketMQ renews handles at this pace)."""
 ANY_QUEUE: Final = -1
-"""A queue is chosen by the broker."""
+"""Queue id that lets the broker choose the queue."""
 
 ATTEMPTS_MAX: Final = (1 << 31) - 1
-"""Deliveries of a message are counted in records as an int32."""
+"""Maximum number of deliveries: records count them as an int32."""
 
 Done = Callable[[Command | None], None]
-"""Gets the answer to a request, None where there is none."""
+"""Receives the response to a request, or None without a response."""
 
 
 @dataclass(slots=True, frozen=True)
 class Take:
-    """A receive of any queue: whose it is, how many messages it gets, for how long they are hidden
-    from others, and whether what is to be known of each is asked for."""
+    """A receive from any queue: topic, group, filter, number of messages, and the time for which
+    they are hidden from others. `with_rows` asks for the rows of Given, too."""
 
     topic: str
     group: SubscriptionGroupConfig
@@ -46,14 +46,14 @@ class Take:
 
     @property
     def attempts_max(self) -> int:
-        """Deliveries of a message before it is a dead letter; at least one, because retryMaxTimes
+        """Deliveries before a message becomes a dead letter; at least one, because retryMaxTimes
         may be negative."""
         return max(0, min(self.group.retry_max_times, ATTEMPTS_MAX - 1)) + 1
 
 
 @dataclass(slots=True, frozen=True)
 class Given:
-    """What was popped, as framed ReceiveMessageResponses. `rows` have of each message its id, the
+    """Popped messages, as framed ReceiveMessageResponses. Each of `rows` has a message's id, the
     queue offset of its check point, its queue, its queue offset and its log offset."""
 
     framed: bytes
@@ -63,26 +63,26 @@ class Given:
 
 
 class GrpcGround(Protocol):
-    """What executes requests, the clock and the loop. Loop thread only."""
+    """The executor of requests, the clock and the loop. Loop thread only."""
 
     @property
     def body_max(self) -> int:
-        """Bytes of a message's body."""
+        """Maximum bytes of a message's body."""
 
     def now_ms(self) -> int:
-        """The wall clock."""
+        """Epoch milliseconds of the wall clock."""
 
     def steady_ms(self) -> int:
-        """The loop's clock, which deadlines of calls are of."""
+        """Milliseconds of the loop's clock, which deadlines of calls use."""
 
     def soon(self, work: Callable[[], None]) -> object:
-        """Have work done behind the turn of the loop that is under way."""
+        """Have `work` called after the current turn of the loop."""
 
     def call_later(self, delay_ms: int, work: Callable[[], None]) -> Timer:
-        """Have work done after so many ms."""
+        """Have `work` called after `delay_ms`."""
 
     def work(self, host: bytes, steps: Steps[None]) -> None:
-        """Go through steps, each some milliseconds; those of one host follow one another."""
+        """Execute steps of a few milliseconds each; the steps of a host run one after the other."""
 
     def know(
         self,
@@ -91,59 +91,59 @@ class GrpcGround(Protocol):
         then: Callable[[], None],
         size: int = 0,
     ) -> None:
-        """Call `then`, now or later, when `topics_of` and `group` can say what there is of these
-        names. It is called in any case. `size`: bytes that are kept for it meanwhile."""
+        """Call `then`, now or later, when `topics_of` and `group` can answer for these names. It is
+        always called, even if a name cannot be resolved. `size` is the bytes that wait with it."""
 
     def topics_of(self, name: str) -> Mapping[str, TopicConfig]:
-        """A topic by the names of the brokers that serve it, at least one; raises RpcRefused."""
+        """The configurations of a topic by broker name, at least one; raises RpcRefused."""
 
     def group(self, name: str) -> SubscriptionGroupConfig | None:
-        """A consumer group, made where groups make themselves; None: there is none. Raises
-        RpcRefused where that is not known."""
+        """A consumer group, which is created if groups are created automatically; None: it does not
+        exist. Raises RpcRefused if its existence is not known."""
 
     def is_system(self, topic: str) -> bool:
-        """Whether a topic is the brokers' own."""
+        """Whether a topic is a system topic of brokers."""
 
     def serves(self, broker_name: str) -> bool:
         """Whether requests for a broker can be executed."""
 
     def choose(self, topic: str, message_group: str | None) -> tuple[str, int]:
-        """The broker and the queue that a message is sent to; those of one message group have one
-        queue. Raises RpcRefused where none is writable."""
+        """The broker and the queue for a message; a message group always has the same queue. Raises
+        RpcRefused if no queue is writable."""
 
     def choose_readable(self, topic: str) -> str:
-        """A broker to receive messages from, for a client that does not say which."""
+        """A broker to receive messages from, for a client that names none."""
 
     def ask(
         self, broker_name: str, request: Command, peer: Peer, done: Done, wait_ms: int = 0
     ) -> None:
-        """Have a request executed as if `peer` had sent it, by a broker that is served; `done` gets
-        the answer, perhaps before this returns. `wait_ms`: so long the request may wait for
-        messages."""
+        """Have a request executed as if `peer` had sent it, by a broker that is served; `done`
+        receives the response, perhaps before this returns. `wait_ms`: longest time that the request
+        may wait for messages."""
 
     def take(self, take: Take) -> Given | None:
-        """Messages that are there now, if the ground can give them without an object for each;
-        None: they are to be asked for, and nothing was done."""
+        """Pop the available messages, if the ground can do so without an object for each; None:
+        nothing was done, and the caller has to send a pop request."""
 
     def beat(self, data: HeartbeatData, peer: Peer, done: Done) -> None:
-        """A client lives: it is, or stays, a member of its groups."""
+        """Register a client's heartbeat: it becomes, or stays, a member of its groups."""
 
     def leave(self, client_id: str, group: str, peer: Peer) -> None:
-        """A client is gone; `group` is what it consumed for, or empty."""
+        """Unregister a client; `group` is its consumer group, or empty."""
 
 
 class NoRooms:
-    """For Turns: reads are as long as they are."""
+    """A stand-in for the buffers that Turns shortens while it is busy: it has no buffers."""
 
     def shorten(self) -> None:
-        """Nothing to shorten."""
+        """No-op: there is no buffer to shorten."""
 
     def lengthen(self) -> None:
-        """Nothing to lengthen."""
+        """No-op: there is no buffer to lengthen."""
 
 
 def without_failing(steps: Steps[None]) -> Steps[None]:
-    """What fails is over, and not in the way of others."""
+    """Run steps and log a failure, so that it does not stop the steps of others."""
     try:
         yield from steps
     except Exception:

@@ -1,8 +1,8 @@
-"""AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue: what becomes of a message.
+"""AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue: settling a message.
 
-Owns receipt handles: pop's handle with the record's log offset behind it, and the requests of
-remoting that settle what they name. It must never pop, nor know when something is renewed:
-renewals.py does. Called by messaging.py, receiving.py and renewals.py.
+Owns receipt handles (pop's handle, followed by the record's log offset), and the requests of
+remoting that settle a handle's message. It must never pop, nor know when a handle is renewed:
+renewals.py does.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ from turbopump.net.wire.pop_handles import BadHandle, PopHandle
 
 INVISIBLE_MAX_MS: Final = 12 * 3_600_000
 ENTRIES_MAX: Final = 512
-"""Acknowledgements of one request; a receive brings 32 messages."""
+"""Maximum number of acknowledgements in a request; a receive returns 32 messages."""
 ACKS_OF_STEP: Final = 16
 _DIGITS_MAX: Final = 18
 
@@ -45,14 +45,14 @@ _AckEntry: Final = message_class("AckMessageResultEntry")
 _NO_MORE: Final = frozenset(
     {ResponseCode.MESSAGE_ILLEGAL, ResponseCode.NO_MESSAGE, ResponseCode.TOPIC_NOT_EXIST}
 )
-"""What a handle names is not there any more. Of all that a client hears it stops to ask for
-INVALID_RECEIPT_HANDLE alone."""
+"""Response codes for a handle whose message no longer exists. Clients stop retrying only for
+INVALID_RECEIPT_HANDLE."""
 Done = Callable[[Code, str], None]
 
 
 @dataclass(slots=True, frozen=True)
 class Receipt:
-    """A message that a group popped: where it lies, and the handle that settles it."""
+    """A message that a group popped: its place in the log, and the handle that settles it."""
 
     group: str
     topic: str
@@ -61,12 +61,12 @@ class Receipt:
 
     @property
     def text(self) -> str:
-        """The handle as clients keep it."""
+        """The handle's text as clients keep it."""
         return f"{self.handle.text()} {self.log_offset}"
 
     @property
     def until_ms(self) -> int:
-        """When the message comes again."""
+        """Epoch milliseconds at which the message is delivered again."""
         return self.handle.pop_time_ms + self.handle.invisible_ms
 
     def changed(self, answer: Command) -> "Receipt":
@@ -87,7 +87,7 @@ class Receipt:
 
 
 def read_receipt(group: str, topic: str, text: str) -> Receipt:
-    """A receipt of its text; raises RpcRefused for one that this broker cannot have given."""
+    """Parse a receipt's text; raises RpcRefused for a text that no broker can have issued."""
     try:
         handle = PopHandle.parse(text)
     except BadHandle as error:
@@ -100,21 +100,20 @@ def read_receipt(group: str, topic: str, text: str) -> Receipt:
 
 
 class ReceiptSettling:
-    """The requests that settle a receipt. `done` gets what came of each."""
+    """The requests that settle a receipt. `done` receives the result of each."""
 
     def __init__(self, ground: GrpcGround) -> None:
         self._ground = ground
 
     def check(self, receipt: Receipt) -> None:
-        """Raises RpcRefused for a receipt whose time is over, or a broker's
-        that is not served."""
+        """Raises RpcRefused for an expired receipt, or if its broker is not served here."""
         if not self._ground.serves(receipt.handle.broker_name):
             raise invalid_handle("the handle is another broker's")
         if receipt.until_ms <= self._ground.now_ms():
             raise invalid_handle("receipt handle is expired")
 
     def ack(self, receipt: Receipt, peer: Peer, done: Done) -> None:
-        """The message is handled."""
+        """Acknowledge the message of a receipt."""
         handle = receipt.handle
         assert handle.queue_offset is not None, "a receipt names one message"
         header = AckMessageRequest(
@@ -136,8 +135,8 @@ class ReceiptSettling:
         *,
         suspend: bool = False,
     ) -> None:
-        """The message comes again after so long from now on; `done` gets the new receipt, the old
-        one where nothing was changed. `suspend`: the delivery that ends does not count."""
+        """Hide the message for `invisible_ms` from now. `done` receives the new receipt, or the old
+        one if the request failed. `suspend`: the delivery that ends does not count."""
         handle = receipt.handle
         assert handle.queue_offset is not None, "a receipt names one message"
         header = ChangeInvisibleTimeRequest(
@@ -159,7 +158,7 @@ class ReceiptSettling:
         self._ground.ask(handle.broker_name, request, peer, hidden)
 
     def bury(self, receipt: Receipt, message_id: str, peer: Peer, done: Done) -> None:
-        """The message becomes a dead letter, and is handled."""
+        """Make the message a dead letter and acknowledge it."""
         header = ConsumerSendMsgBackRequest(
             offset=receipt.log_offset,
             group=receipt.group,
@@ -174,7 +173,8 @@ class ReceiptSettling:
             if code is not Code.OK:
                 done(code, text)
                 return
-            # An acknowledgement that fails leaves the message; the dead letter is there.
+            # If the acknowledgement fails, the message is delivered again, but the dead letter is
+            # stored.
             self.ack(receipt, peer, lambda _code, _text: done(code, text))
 
         request = new_request(RequestCode.CONSUMER_SEND_MSG_BACK, header)
@@ -182,8 +182,8 @@ class ReceiptSettling:
 
 
 def invalid_handle(text: str) -> RpcRefused:
-    """The refusal of a handle. Clients see the text alone and look for the code's name in it, as
-    RocketMQ's proxy answers it (AckMessageActivity)."""
+    """The refusal of a handle. Clients see only the text and look for the code's name in it, as
+    RocketMQ's proxy sends it (AckMessageActivity)."""
     code = Code.INVALID_RECEIPT_HANDLE
     return RpcRefused(code, f"{code.name}: {text}")
 
@@ -211,19 +211,19 @@ def _settled(answer: Command | None) -> tuple[Code, str]:
 
 @dataclass(slots=True, frozen=True)
 class HeldReceipt:
-    """What a client says of a message: its receipt, and what to call when it is settled."""
+    """A message's newest receipt, and a callback for its settlement."""
 
     receipt: Receipt
     settled: Callable[[], None]
 
 
 Lookup = Callable[[str, str, Receipt, Callable[[HeldReceipt], None]], None]
-"""(client id, message id, the receipt that the client has, what to do with the newest of it)."""
+"""Arguments: client id, message id, the client's receipt, and a callback for the newest receipt."""
 
 
 class Handles:
-    """Serves consumers' calls about messages. `newest` finds the receipt that a renewed one has
-    become."""
+    """Serves consumers' calls about messages. `newest` returns
+    the current receipt of a renewed one."""
 
     def __init__(
         self,
@@ -238,7 +238,7 @@ class Handles:
         self._newest = newest
 
     def ack(self, rpc: Rpc) -> None:
-        """AckMessage."""
+        """Serve AckMessage: acknowledge each entry."""
         request = rpc.request
         group, topic, asked = group_of(request.group), topic_of(request.topic), request.entries
         if not asked:
@@ -304,7 +304,8 @@ class Handles:
         self._newest(rpc.client_id, asked.message_id, receipt, settle)
 
     def change(self, rpc: Rpc) -> None:
-        """ChangeInvisibleDuration: the answer has the handle that counts from now on."""
+        """Serve ChangeInvisibleDuration: the answer has the new
+        handle, which replaces the old one."""
         request = rpc.request
         duration = request.invisible_duration
         invisible_ms = duration.seconds * 1_000 + duration.nanos // 1_000_000
@@ -325,7 +326,7 @@ class Handles:
         self._with_newest(rpc, change)
 
     def forward(self, rpc: Rpc) -> None:
-        """ForwardMessageToDeadLetterQueue."""
+        """Serve ForwardMessageToDeadLetterQueue: forward the message and acknowledge it."""
 
         def bury(held: HeldReceipt) -> None:
             self._settling.check(held.receipt)

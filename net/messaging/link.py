@@ -1,11 +1,10 @@
-"""The way back to a client of gRPC: what is sent to its Peer goes out on its Telemetry stream.
+"""The way back to a gRPC client: commands for its Peer are sent on its Telemetry stream.
 
-Owns which request of remoting becomes which command, and the answers that clients give to commands
-(RocketMQ: GrpcClientChannel). It must never know settings. Made by clients.py; called by handlers
-through Peer, and by telemetry.py with what clients say.
+Owns the conversion of remoting's requests to Telemetry commands, and the clients' answers to
+commands (RocketMQ: GrpcClientChannel). It must never know settings.
 
-A client that has no stream, or does not take what it was sent, is sent nothing: a check of a
-transaction comes again, what an operator asks is answered with an error.
+A client without a stream, or that does not read its commands, is sent nothing: a check of a
+transaction is repeated later, and an operator's request is answered with an error.
 """
 
 from collections.abc import Callable
@@ -28,7 +27,8 @@ from turbopump.net.wire.message import decode_messages
 
 NONCE_DIGITS_MAX: Final = 10
 ASKED_MAX: Final = 64
-"""Commands to a client that wait for its answers; of more, the oldest is given up."""
+"""Maximum number of commands to a client that wait for its
+answers; beyond it the oldest is dropped."""
 
 _TelemetryCommand: Final = message_class("TelemetryCommand")
 _RESULTS: Final = {
@@ -39,7 +39,7 @@ _RESULTS: Final = {
 
 
 class TelemetryLink:
-    """The link of one client's Peer; `stream` is its newest Telemetry call."""
+    """The link of a client's Peer; `stream` is its newest Telemetry call."""
 
     __slots__ = ("_asked", "_ground", "_on_close", "peer", "stream")
 
@@ -50,11 +50,11 @@ class TelemetryLink:
         self.stream: GrpcCall | None = None
         self.peer: Peer | None = None
 
-    # What Peer calls.
+    # Methods for Peer.
 
     def send(self, command: Command) -> None:
-        """Put a request of remoting into the words of gRPC; others than those below mean nothing to
-        a client of gRPC."""
+        """Convert a request of remoting to a Telemetry command and send it. Requests other than
+        those in _COMMANDS have no meaning for a gRPC client."""
         ask = _COMMANDS.get(command.code)
         said = None if ask is None else ask(command)
         is_said = said is not None and self._say(said)
@@ -69,21 +69,21 @@ class TelemetryLink:
             del self._asked[next(iter(self._asked))]
 
     def close(self) -> None:
-        """The broker has no more use for the client."""
+        """Drop the client: the broker closes the connection to it."""
         self._on_close()
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        """As Peer wants it."""
+        """Have `callback` called after `delay_ms` (see Link)."""
         return self._ground.call_later(delay_ms, callback)
 
     def after_answers(self, callback: Callable[[], None]) -> None:
-        """As Peer wants it."""
+        """Have `callback` called after the current turn of the loop (see Link)."""
         self._ground.soon(callback)
 
-    # What telemetry.py calls.
+    # Methods for telemetry.py.
 
     def answered(self, said: Any) -> None:
-        """A client's answer to a command, if one is waited for."""
+        """Pass on a client's answer to a command, if the command still waits for it."""
         kind = said.WhichOneof("kind")
         nonce = getattr(said, kind).nonce
         is_number = nonce.isascii() and nonce.isdigit() and len(nonce) <= NONCE_DIGITS_MAX
@@ -154,7 +154,7 @@ _COMMANDS: Final[dict[int, Callable[[Command], Any]]] = {
 
 
 def _running_info(asked: Command, said: Any) -> Command:
-    """A client of gRPC says of itself its threads alone."""
+    """The running info of a gRPC client has its threads alone: it reports nothing else."""
     info = {
         "jstack": said.thread_stack_trace.thread_stack_trace,
         "mqTable": {},

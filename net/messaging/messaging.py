@@ -1,7 +1,6 @@
-"""`apache.rocketmq.v2.MessagingService`: which method is served by what.
+"""`apache.rocketmq.v2.MessagingService`: the table of its methods.
 
-Owns the table of methods and the parts behind it. It must never serve a call itself. Made by
-what serves gRPC: `broker/grpc/front.py`, and the node of a proxy.
+Owns that table and the objects that serve the methods. It must never serve a call itself.
 """
 
 from collections.abc import Callable
@@ -24,8 +23,8 @@ PATH: Final = f"/{SERVICE}/"
 
 
 class Messaging:
-    """The service of one server; `endpoints` says to a request for a route where clients find the
-    server, as the message Endpoints."""
+    """The service of a server. `endpoints` takes the request for a route and returns the addresses
+    at which clients find the server, as the message Endpoints."""
 
     def __init__(self, ground: GrpcGround, endpoints: Callable[[Any], Any]) -> None:
         self._ground = ground
@@ -55,15 +54,15 @@ class Messaging:
             ),
             f"{PATH}Telemetry": Telemetry(ground, self.clients).begin,
         }
-        """By path."""
+        """The methods of the service, by path."""
         self._timer: Timer | None = None
 
     def start(self) -> None:
-        """Begin to look after clients; `stop` ends it."""
+        """Begin to check clients and receipts every TICK_MS, until `stop`."""
         self._timer = self._ground.call_later(TICK_MS, self._tick)
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the periodic checks."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,11 +1,11 @@
-"""ReceiveMessage: a pop, its wait, and the stream that it is answered with.
+"""ReceiveMessage: a pop, its wait, and the stream of its answer.
 
-Owns the limits of a receive and which of the messages are delivered (RocketMQ:
-ReceiveMessageActivity, PopMessageResultFilterImpl). It must never pop itself: what is there at once
-the ground may give as it is written to the client; else the handler of remoting pops, for a Peer of
-each call's own, so that a call that is over waits for nothing. Called by messaging.py.
+Owns the limits of a receive and the choice of the messages to deliver (RocketMQ:
+ReceiveMessageActivity, PopMessageResultFilterImpl). It must never pop itself. The ground may return
+available messages already encoded; otherwise remoting's handler pops, for a Peer made for this
+call, so that an ended call waits for nothing.
 
-What was popped for a call that was over before the answer was written comes again at once.
+If the call ends before its answer is written, its popped messages are made visible again at once.
 """
 
 import logging
@@ -55,11 +55,11 @@ logger = logging.getLogger(__name__)
 
 POLL_MIN_MS: Final = 5_000
 RESERVE_MS: Final = 300
-"""An answer leaves so much before the deadline of its call: waits end by a tick of 100 ms, and the
-client must get it in time (longPollingReserveTimeInMillis, which is 100)."""
+"""Time by which an answer precedes its call's deadline: waits end by a tick of 100 ms, and the
+client must receive the answer in time (longPollingReserveTimeInMillis, which is 100)."""
 INVISIBLE_MIN_MS: Final = 10_000
 RENEWED_MS: Final = 60_000
-"""What is renewed is hidden for so long at first (defaultInvisibleTimeMills)."""
+"""First invisible time of messages that are renewed (defaultInvisibleTimeMills)."""
 _FROM_END: Final = 1
 
 _Request: Final = message_class("ReceiveMessageRequest")
@@ -70,7 +70,7 @@ _NOTHING: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_T
 
 @dataclass(slots=True, frozen=True)
 class _Receive:
-    """One call: its client, and what it asks for."""
+    """A call: its client, and the receive that it requests."""
 
     call: GrpcCall
     client_id: str
@@ -80,7 +80,7 @@ class _Receive:
 
 
 class Receiving:
-    """Serves receives."""
+    """Serves ReceiveMessage for all clients."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Receiving:
 
     @property
     def method(self) -> Method:
-        """ReceiveMessage."""
+        """The method ReceiveMessage, for the service's table."""
         return unary(self._serve)
 
     def _serve(self, call: GrpcCall, data: bytes) -> None:
@@ -141,7 +141,7 @@ class Receiving:
             self._pop(receive, request, poll_ms, now_ms)
 
     def _take(self, call: GrpcCall, client_id: str, take: Take, broker_name: str) -> bool:
-        """Answer with what is there, if that can be done at once."""
+        """Answer with the available messages, if the ground can return them at once."""
         taken = None if call.is_clogged else self._ground.take(take)
         if taken is None:
             return False
@@ -165,7 +165,7 @@ class Receiving:
     def _pop(self, receive: _Receive, request: Any, poll_ms: int, now_ms: int) -> None:
         take = receive.wish
         in_order = take.group.consume_message_orderly
-        # Members in order ask for each queue; others, and simple consumers, get of any.
+        # Ordered push consumers ask for a queue; other consumers receive from any queue.
         of_queue = in_order and request.auto_renew and request.message_queue.id >= 0
         header = PopMessageRequest(
             consumer_group=take.group.group_name,
@@ -186,7 +186,7 @@ class Receiving:
         self._ground.ask(receive.broker_name, asked, receive.peer, done, poll_ms)
 
     def _poll_ms(self, call: GrpcCall, client_id: str, request: Any) -> int:
-        """For how long messages are waited for; raises RpcRefused where there is no time."""
+        """Time to wait for messages, in ms; raises RpcRefused if the deadline leaves none."""
         left_ms = None
         if call.deadline is not None:
             left_ms = round(call.deadline * 1_000) - self._ground.steady_ms()
@@ -270,14 +270,14 @@ def _invisible_ms(request: Any) -> int:
 
 
 def _each(receive: _Receive, answer: Command) -> Iterator[tuple[MessageView, Receipt, int]]:
-    """What was popped: the message, its receipt, the number of its delivery."""
+    """The popped messages: each with its receipt and the number of its delivery."""
     reply = read_header(PopMessageResponse, answer.fields)
     starts = read_start_offsets(reply.start_offset_info or "")
     counts = read_order_counts(reply.order_count_info or "")
     body = answer.body if not isinstance(answer.body, list) else b"".join(answer.body)
     for found in decode_each(body):
         if isinstance(found, Unreadable):
-            # It comes again, and is a dead letter in the end.
+            # The message is delivered again, and in the end becomes a dead letter.
             logger.error("message %s cannot be read: %s", found.message.message_id, found.error)
             continue
         handle = _handle_of(found, reply, starts, receive.broker_name)
@@ -294,11 +294,12 @@ def _handle_of(
     starts: dict[tuple[RetryKind, int], QueueOffset],
     broker_name: str,
 ) -> PopHandle:
-    """Those of a retry topic bring theirs; the others' are made here, as remoting's clients do."""
+    """The handle of a message. Messages of a retry topic have one; the others' are made here, as
+    remoting's clients do."""
     try:
         brought = PopHandle.parse(view.properties.get(names.POP_CK, ""))
     except BadHandle:
-        brought = None  # no pop has put it there
+        brought = None  # missing, or not written by a pop
     if brought is not None and brought.kind is not RetryKind.NORMAL:
         return brought
     return PopHandle(
@@ -314,14 +315,14 @@ def _handle_of(
 
 
 def _is_wanted(subscription: SubscriptionData, view: MessageView) -> bool:
-    """Whether it has one of the tags that were asked for: pops compare their hashes."""
+    """Whether the message has a subscribed tag: pops compare only the tags' hashes."""
     tag = view.properties.get(names.TAGS, "")
     return not subscription.is_tag_type or subscription.wants_tag(tag)
 
 
 def _nothing(_code: Code, _text: str, _receipt: Receipt) -> None:
-    """What fails comes again by itself."""
+    """No-op: a message that could not be hidden is delivered again."""
 
 
 def _done(_code: Code, _text: str) -> None:
-    """What fails comes again by itself."""
+    """No-op: a message that could not be acknowledged or forwarded is delivered again."""

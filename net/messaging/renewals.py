@@ -1,11 +1,13 @@
-"""The renewal of receipts: what a push consumer works on stays hidden until it is done with it.
+"""The renewal of receipts: a push consumer's message stays hidden until the consumer settles it.
 
-Owns which receipts are renewed, when, and what they have become (RocketMQ:
-DefaultReceiptHandleManager). It must never answer a client. Called by receiving.py with what was
-delivered, by handles.py, which settles it, and each tick.
+Owns the renewed receipts, their times, and their newest handles (RocketMQ:
+DefaultReceiptHandleManager). It must never answer a client.
 
-A client keeps the handle that it was given first. While a renewal is under way its message is not
-settled: what a client says of it waits for the handle that comes.
+A client keeps the handle that it received first. While a renewal is in progress, the message is not
+settled: a client's request for it waits for the new handle.
+
+    add -> renewed when its time ends soon -> settled by the client, given up (too old, too many
+           failures, expired), or made visible again because the client was dropped
 """
 
 import heapq
@@ -27,19 +29,19 @@ from turbopump.net.wire.names import kept_size
 logger = logging.getLogger(__name__)
 
 AHEAD_MS: Final = 10_000
-"""What comes again so soon is renewed (renewAheadTimeMillis)."""
+"""A receipt is renewed when its remaining time is below this (renewAheadTimeMillis)."""
 STEPS_MS: Final = (60_000, 180_000, 300_000, 600_000, 1_800_000, 3_600_000)
-"""For how long, by how often it was (RenewStrategyPolicy)."""
+"""Invisible times of renewals, by the number of earlier renewals (RenewStrategyPolicy)."""
 TOTAL_MAX_MS: Final = 3 * 3_600_000
-"""A message that is worked on for longer is left (renewMaxTimeMillis)."""
+"""A message in work for longer is not renewed again (renewMaxTimeMillis)."""
 FAILURES_MAX: Final = 3
 RENEWED_SIZE_MAX: Final = 64 << 20
-"""Bytes of all receipts that are renewed, some 80,000; the messages of more come again when their
-time is over."""
+"""Maximum bytes of all renewed receipts, about 80,000 receipts; further messages are not renewed
+and are delivered again when their time ends."""
 RENEWED_SIZE: Final = 500
-"""Bytes of one besides its texts."""
+"""Bytes of a receipt besides its texts."""
 BACK_MS: Final = 1_000
-"""What a client had that is gone comes again after that time."""
+"""Time after which a dropped client's messages are delivered again."""
 OF_STEP: Final = 16
 
 
@@ -56,7 +58,7 @@ class _Renewed:
     failures: int = 0
     is_settled: bool = False
     waiting: list[Callable[[], None]] | None = None
-    """What waits for a renewal that is under way."""
+    """Requests that wait for the renewal in progress; None if no renewal is in progress."""
 
 
 @dataclass(slots=True)
@@ -77,7 +79,7 @@ class Renewals:
         self.count = self._size = 0
 
     def add(self, client_id: str, message_id: str, receipt: Receipt) -> None:
-        """A message was delivered to a push consumer."""
+        """Renew a message that was delivered to a push consumer."""
         first = receipt.text
         size = RENEWED_SIZE + kept_size(message_id, first, first)
         if self._size + size > RENEWED_SIZE_MAX:
@@ -102,7 +104,7 @@ class Renewals:
         receipt: Receipt,
         found: Callable[[HeldReceipt], None],
     ) -> None:
-        """What a client's receipt has become, perhaps later."""
+        """Pass the newest form of a client's receipt to `found`, after a renewal in progress."""
         of_client = self._clients.get(client_id)
         one = of_client and of_client.entries.get((message_id, receipt.text))
         if not one:
@@ -119,7 +121,7 @@ class Renewals:
             renewed.waiting.append(hand_out)
 
     def gone(self, client: GrpcClient) -> None:
-        """A client is no more: others get what it had."""
+        """Make a dropped client's messages visible to other clients."""
         of_client = self._clients.pop(client.client_id, None)
         if of_client is None:
             return
@@ -131,7 +133,7 @@ class Renewals:
         self._ground.work(self._peer.host, self._give_back([one.receipt for one in left]))
 
     def tick(self) -> None:
-        """Renew what would come again soon."""
+        """Renew the receipts whose time ends soon."""
         limit_ms, due = self._ground.now_ms() + AHEAD_MS, []
         while self._due and self._due[0][0] < limit_ms:
             one = heapq.heappop(self._due)[2]
@@ -150,7 +152,7 @@ class Renewals:
     def _renew(self, one: _Renewed) -> None:
         now_ms = self._ground.now_ms()
         if one.receipt.until_ms <= now_ms:
-            self._forget(one)  # too late: it may be another consumer's
+            self._forget(one)  # too late: another consumer may have it
             return
         if now_ms - one.since_ms > TOTAL_MAX_MS:
             self._leave(one)
@@ -177,11 +179,11 @@ class Renewals:
         self._settling.hide(one.receipt, step_ms, self._peer, renewed, suspend=True)
 
     def _leave(self, one: _Renewed) -> None:
-        """It comes again as one that failed does."""
+        """Stop renewing; the message is delivered again after the group's retry delay."""
         try:
             group = self._ground.group(one.receipt.group)
         except RpcRefused:
-            group = None  # no broker can be asked what it is
+            group = None  # no broker returned its configuration
         delay_ms = BACK_MS if group is None else retry_delay_ms(group, 1)
         self._forget(one)
         self._settling.hide(one.receipt, delay_ms, self._peer, _nothing)
@@ -214,4 +216,4 @@ class Renewals:
 
 
 def _nothing(_code: Code, _text: str, _receipt: Receipt) -> None:
-    """What fails comes again by itself."""
+    """No-op: if it failed, the message is delivered again when its time ends."""

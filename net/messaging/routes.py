@@ -1,11 +1,10 @@
-"""QueryRoute and QueryAssignment: where a client finds the queues of a topic.
+"""QueryRoute and QueryAssignment: the queues of a topic and their servers.
 
-Owns the shape of the answers (RocketMQ: RouteActivity). It must never decide about a topic. Called
-by messaging.py.
+Owns the shape of the answers (RocketMQ: RouteActivity). It must never decide about a topic.
 
-The queues are those of all brokers that the ground serves, one or many, and the address of each is
-that of the server that was asked. RocketMQ's proxy numbers the queues by their permission; here
-a queue has its own number, because a consumer in order asks for queues by it.
+An answer has the queues of all brokers that the ground serves, each with the address of the server
+that received the request. RocketMQ's proxy numbers the queues by their permission; here a queue
+keeps its own number, because an ordered consumer asks for queues by it.
 """
 
 import ipaddress
@@ -37,14 +36,15 @@ _OF_MIXED: Final = (
 
 
 class Routes:
-    """Answers of one server; `endpoints` says to a request where clients find it."""
+    """Serves routes. `endpoints` takes a request and returns the addresses at which clients find
+    the server."""
 
     def __init__(self, ground: GrpcGround, endpoints: Callable[[Any], Any]) -> None:
         self._ground = ground
         self._endpoints = endpoints
 
     def query(self, rpc: Rpc) -> None:
-        """QueryRoute."""
+        """Serve QueryRoute: the queues of a topic."""
         name = topic_of(rpc.request.topic)
         check_not_system(self._ground, name)
         rpc.when_known(self._ground, [name], [], lambda: self._query(rpc, name))
@@ -68,7 +68,7 @@ class Routes:
         self._answer(rpc, "message_queues", queues, queue)
 
     def assign(self, rpc: Rpc) -> None:
-        """QueryAssignment: every member gets all, because pops share messages out."""
+        """Serve QueryAssignment: every member gets all queues, because pops divide the messages."""
         name, group = topic_of(rpc.request.topic), group_of(rpc.request.group)
         rpc.when_known(self._ground, [name], [group], lambda: self._assign(rpc, name, group))
 
@@ -99,7 +99,7 @@ class Routes:
         self._answer(rpc, "assignments", assigned, assignment)
 
     def _answer(self, rpc: Rpc, field: str, items: Sequence[T], make: Callable[[T], Any]) -> None:
-        """Answer with a message for each item, in steps where there are many."""
+        """Answer with a message for each item, in steps if there are many."""
 
         def steps() -> Steps[None]:
             made = []
@@ -117,21 +117,21 @@ class Routes:
             self._ground.work(rpc.call.host, steps())
 
     def _brokers(self, rpc: Rpc, name: str) -> Iterator[tuple[Any, TopicConfig]]:
-        """The brokers of a topic, and what they have of it."""
+        """The brokers of a topic, each with its configuration of the topic."""
         endpoints = self._endpoints(rpc.request)
         for broker_name, topic in self._ground.topics_of(name).items():
-            # Clients look at brokers of id 0 alone, also where a replica acts for its master.
+            # Clients only use brokers with id 0, so a replica that acts for its master has it, too.
             yield _Broker(name=broker_name, id=0, endpoints=endpoints), topic
 
 
 def endpoints_at(address: str) -> Any:
-    """The message of a `host:port`."""
+    """The Endpoints message of a `host:port`."""
     host, port = split(address)
     return _Endpoints(scheme=scheme_of(host), addresses=[{"host": host, "port": port}])
 
 
 def scheme_of(host: str) -> AddressScheme:
-    """What kind of text a host is."""
+    """The address scheme of a host: IPv4, IPv6 or domain name."""
     try:
         version = ipaddress.ip_address(host).version
     except ValueError:
@@ -140,12 +140,12 @@ def scheme_of(host: str) -> AddressScheme:
 
 
 def type_of(topic: TopicConfig) -> str:
-    """The message.type of a topic, NORMAL where it has none."""
+    """The topic's attribute message.type; NORMAL if it has none."""
     return topic.attributes.get(MESSAGE_TYPE, MessageType.NORMAL.name)
 
 
 def accepted(topic: TopicConfig) -> tuple[MessageType, ...]:
-    """The types of messages that a topic takes."""
+    """The types of messages that a topic accepts."""
     name = type_of(topic)
     if name == MIXED:
         return _OF_MIXED
@@ -154,7 +154,7 @@ def accepted(topic: TopicConfig) -> tuple[MessageType, ...]:
 
 
 def _queues(topic: TopicConfig) -> list[tuple[int, Permission]]:
-    """Queue ids with what may be done with them."""
+    """Queue ids with the client's permission for each."""
     reads = topic.read_queue_nums if topic.is_readable else 0
     writes = topic.write_queue_nums if topic.is_writable else 0
     if not reads and not writes:

@@ -1,11 +1,10 @@
-"""One unary call of the clients' service: its request as a message, its answer with a status.
+"""A unary call of the clients' service: its request as a message, its answer with a status.
 
-Owns what all methods have in common: who calls, the statuses, what handlers' codes become. It must
-never know a method. Called by the services of
-this folder.
+Owns the parts common to all methods: the caller's id, the statuses, the conversion of handlers'
+codes. It must never know a method.
 
-RocketMQ says nearly everything in the status of an answer; the call itself ends with OK. Clients
-take another end for a broken network.
+RocketMQ reports nearly every error in the status of an answer; the call itself ends with OK.
+Clients take another end for a broken network.
 """
 
 import logging
@@ -26,7 +25,8 @@ from turbopump.net.wire.names import MAX_NAME_LENGTH, validate_group_name, valid
 logger = logging.getLogger(__name__)
 
 REQUEST_MAX: Final = 128 << 10
-"""Bytes of a request other than a send: of small parts, as many take some ms to be read."""
+"""Maximum bytes of a request other than a send: if it consists
+of small parts, parsing takes some ms."""
 
 _STATUS: Final = message_class("Status")
 _CODES: Final[dict[int, Code]] = {
@@ -55,7 +55,7 @@ class RpcRefused(Exception):
 
 
 class Rpc:
-    """A call with its request, of `size` bytes. `client_id` is who calls, as it says itself."""
+    """A call with its request, of `size` bytes. `client_id` is the caller's own header."""
 
     __slots__ = ("_answers", "_size", "call", "client_id", "request")
 
@@ -67,7 +67,7 @@ class Rpc:
         self._answers = answers
 
     def answer(self, code: Code = Code.OK, text: str = "OK", **fields: Any) -> None:
-        """End the call; nothing happens where it is over."""
+        """End the call; no-op if it has ended."""
         self.call.answer(self._answers(status=status(code, text), **fields).SerializeToString())
 
     def refuse(self, refused: RpcRefused) -> None:
@@ -75,7 +75,7 @@ class Rpc:
         self.answer(refused.code, refused.text)
 
     def guarded(self, work: Callable[[], None]) -> None:
-        """Do a part of the work that comes later: what it raises is the call's."""
+        """Run a later part of the call: its exception ends the call."""
         try:
             work()
         except RpcRefused as refused:
@@ -91,7 +91,7 @@ class Rpc:
         groups: Sequence[str],
         work: Callable[[], None],
     ) -> None:
-        """Go on when it is known what there is of these names; not for a call that is over."""
+        """Run `work` when these names are resolved; not for a call that has ended."""
 
         def go_on() -> None:
             if not self.call.is_over:
@@ -101,7 +101,7 @@ class Rpc:
 
 
 class AnswerEntries:
-    """The entries of one answer, until the last is there. Each has a status of its own."""
+    """The entries of an answer, collected until all are there. Each has a status of its own."""
 
     def __init__(self, rpc: Rpc, count: int) -> None:
         self._rpc = rpc
@@ -109,7 +109,7 @@ class AnswerEntries:
         self._left = count
 
     def of(self, number: int) -> Callable[[Any], None]:
-        """What takes that entry."""
+        """The callback for the entry at `number`."""
 
         def take(entry: Any) -> None:
             self._entries[number] = entry
@@ -131,8 +131,8 @@ class AnswerEntries:
 def method(
     name: str, serve: Callable[[Rpc], None], check: Callable[[bytes], None] | None = None
 ) -> Method:
-    """A unary method: `serve` answers now or later, or raises RpcRefused, as `check`, where there
-    is one, does for requests that are not even to be parsed."""
+    """A unary method. `serve` answers now or later, or raises RpcRefused. `check`, if given, may
+    refuse a request before it is parsed."""
     requests, answers = message_class(f"{name}Request"), message_class(f"{name}Response")
 
     def begin(call: GrpcCall, data: bytes) -> None:
@@ -150,7 +150,7 @@ def method(
 
 
 def parsed(messages: Any, data: bytes, most: int = REQUEST_MAX) -> Any:
-    """A message of a class; raises GrpcError for other bytes, and for too many."""
+    """Parse a message of a class; raises GrpcError for other bytes, and for more than `most`."""
     if len(data) > most:
         text = f"a {messages.DESCRIPTOR.name} of {len(data)} bytes, over {most}"
         raise GrpcError(GrpcCode.RESOURCE_EXHAUSTED, text)
@@ -162,7 +162,7 @@ def parsed(messages: Any, data: bytes, most: int = REQUEST_MAX) -> Any:
 
 
 def client_id_of(call: GrpcCall) -> str:
-    """Who calls; raises RpcRefused where that is not said."""
+    """The client id in the call's metadata; raises RpcRefused if it is missing or too long."""
     client_id = call.text(b"x-mq-client-id")
     if not client_id.strip() or len(client_id) > MAX_NAME_LENGTH:
         text = f"x-mq-client-id must have 1 to {MAX_NAME_LENGTH} characters"
@@ -171,18 +171,18 @@ def client_id_of(call: GrpcCall) -> str:
 
 
 def language_of(call: GrpcCall) -> str:
-    """What the client is written in, as remoting calls it."""
+    """The client's programming language, by remoting's name."""
     language = call.text(b"x-mq-language")
     return language if language in LANGUAGES else "OTHER"
 
 
 def status(code: Code, text: str) -> Any:
-    """The message of it."""
+    """The Status message of a code and a text."""
     return _STATUS(code=code, message=text)
 
 
 def code_of(answer: Command | None) -> tuple[Code, str]:
-    """What a handler's answer says, as a status."""
+    """The status for a handler's response."""
     if answer is None:
         return Code.INTERNAL_SERVER_ERROR, "the broker did not answer"
     code = _CODES.get(answer.code, Code.INTERNAL_SERVER_ERROR)
@@ -190,7 +190,7 @@ def code_of(answer: Command | None) -> tuple[Code, str]:
 
 
 def check_answer(answer: Command | None) -> Command:
-    """An answer that says success; raises RpcRefused for another."""
+    """Return a successful response; raises RpcRefused for another."""
     code, text = code_of(answer)
     if code is not Code.OK:
         raise RpcRefused(code, text)
@@ -199,7 +199,7 @@ def check_answer(answer: Command | None) -> Command:
 
 
 def topic_of(resource: Any) -> str:
-    """The name of a topic; raises RpcRefused for what is none."""
+    """The name of a topic; raises RpcRefused for an invalid name."""
     name = str(resource.name)
     problem = validate_topic_name(name)
     if problem is not None:
@@ -214,7 +214,7 @@ def check_not_system(ground: GrpcGround, topic: str) -> None:
 
 
 def group_of(resource: Any) -> str:
-    """The name of a consumer group; raises RpcRefused for what is none."""
+    """The name of a consumer group; raises RpcRefused for an invalid name."""
     name = str(resource.name)
     problem = validate_group_name(name)
     if problem is not None:

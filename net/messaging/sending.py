@@ -1,10 +1,10 @@
-"""SendMessage, EndTransaction and RecallMessage: what producers ask for.
+"""SendMessage, EndTransaction and RecallMessage: the requests of producers.
 
-Owns the way of a message to the send handler, and what its answer becomes. It must never store
-anything, nor check a message: drafts.py does. Called by messaging.py.
+Owns the way of a message to the send handler, and the conversion of the handler's response. It must
+never store anything, nor check a message: drafts.py does.
 
-RocketMQ's proxy remembers for half a minute where a half message lies; here its transaction id says
-so, which clients hand back as it is.
+RocketMQ's proxy remembers for half a minute where a half message is stored. Here the transaction id
+contains the place, and clients return the id unchanged.
 """
 
 import re
@@ -41,10 +41,10 @@ from turbopump.net.wire.message_id import decode_handle, decode_message_id
 from turbopump.net.wire.topics import MIXED
 
 MESSAGES_MAX: Final = 512
-"""Messages of one request."""
+"""Maximum number of messages in a request."""
 MESSAGES_OF_STEP: Final = 16
 LIGHT_MAX: Final = 256 << 10
-"""Bytes of a request besides the bodies: sixteen times what one message may have of them."""
+"""Maximum bytes of a request besides the bodies: sixteen times a message's limit."""
 
 _STORED: Final = frozenset(
     {
@@ -62,8 +62,8 @@ _MESSAGES_TAG, _BODY_TAG = 0x0A, 0x22
 
 
 class Sending:
-    """Serves producers. `peer_of` finds or makes who calls, as the handlers see it; `produces`
-    notes that a client sends transactions to a topic."""
+    """Serves producers. `peer_of` finds or makes the caller's Peer; `produces` notes that a client
+    sends transactions to a topic."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Sending:
         self._produces = produces
 
     def send(self, rpc: Rpc) -> None:
-        """SendMessage."""
+        """Serve SendMessage: check and store each message."""
         messages = rpc.request.messages
         if not messages:
             raise RpcRefused(Code.MESSAGE_CORRUPTED, "no message to send")
@@ -123,7 +123,8 @@ class Sending:
                 yield
 
     def end(self, rpc: Rpc) -> None:
-        """EndTransaction. It is answered when what was said is safe, unlike in RocketMQ."""
+        """Serve EndTransaction. Unlike in RocketMQ, the answer
+        waits until the end is safely stored."""
         request = rpc.request
         topic = topic_of(request.topic)
         place = read_transaction_id(request.transaction_id)
@@ -158,7 +159,7 @@ class Sending:
         rpc.when_known(self._ground, [topic], [], end)
 
     def recall(self, rpc: Rpc) -> None:
-        """RecallMessage."""
+        """Serve RecallMessage: recall a timer by its handle."""
         name = topic_of(rpc.request.topic)
         rpc.when_known(self._ground, [name], [], lambda: self._recall(rpc, name))
 
@@ -167,7 +168,7 @@ class Sending:
         if type_of(next(iter(topics.values()))) not in (MessageType.DELAY.name, MIXED):
             text = f"messages of topic {name} are not delayed"
             raise RpcRefused(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, text)
-        # What is no handle is for the handler to refuse, and so is another topic's.
+        # The handler refuses a malformed handle, and a handle of another topic.
         broker_name = next(iter(topics))
         with suppress(ValueError):
             named = decode_handle(text).broker_name
@@ -188,7 +189,7 @@ def _stored(
 
 
 def _entry(broker_name: str, system: Any, answer: Command | None) -> Any:
-    """What became of one message."""
+    """The result entry of a message."""
     code, text = code_of(answer)
     if answer is None or code not in _STORED or "msgId" not in answer.fields:
         return _Entry(status=status(code, text))
@@ -209,7 +210,7 @@ def _entry(broker_name: str, system: Any, answer: Command | None) -> Any:
 
 @dataclass(slots=True, frozen=True)
 class HalfPlace:
-    """Where a half message lies: what its transaction id says."""
+    """The place of a half message, which its transaction id contains."""
 
     broker_name: str
     log_offset: int
@@ -218,17 +219,18 @@ class HalfPlace:
 
     @property
     def transaction_id(self) -> str:
-        """As clients keep it. The broker's name may have any character: its length is there."""
+        """The id as clients keep it. A broker's name may have any
+        character, so its length is included."""
         place = f"{self.log_offset:x}-{self.queue_offset:x}-{len(self.broker_name):x}"
         return f"{place}-{self.broker_name}{self.message_id}"
 
 
 def read_transaction_id(text: str) -> HalfPlace:
-    """A place of its text; raises RpcRefused for one that no broker gave."""
+    """Parse a transaction id; raises RpcRefused for a text that no broker issued."""
     found = _TRANSACTION.fullmatch(text)
     length = 0 if found is None else int(found[3], 16)
     if found is None or not 0 < length < len(found[4]):
-        text = "the transaction id is none that a broker gave"
+        text = "no broker issued this transaction id"
         raise RpcRefused(Code.INVALID_TRANSACTION_ID, text)
     names = found[4]
     return HalfPlace(names[:length], int(found[1], 16), int(found[2], 16), names[length:])
@@ -239,8 +241,8 @@ def _answered(rpc: Rpc, answer: Command | None) -> None:
 
 
 def check_weight(data: bytes) -> None:
-    """Refuse a large request of many small parts before it is read, which takes some ms for each
-    100 KiB of them. Raises RpcRefused."""
+    """Refuse a large request of many small parts before it is parsed: parsing takes some ms for
+    each 100 KiB of them. Raises RpcRefused."""
     if len(data) <= REQUEST_MAX:
         return
     messages, light = 0, len(data)
@@ -255,7 +257,7 @@ def check_weight(data: bytes) -> None:
 
 
 def _parts(data: bytes, at: int, end: int) -> Any:
-    """Tag, begin and end of the length-delimited fields, up to the first that is none."""
+    """Tag, begin and end of the length-delimited fields, up to the first field of another kind."""
     for _ in range(MESSAGES_MAX + 1):
         if at >= end or data[at] & 7 != 2:
             return

@@ -1,7 +1,7 @@
-"""What a client says of itself in its settings, and what the broker answers to them.
+"""The settings of a client, and the server's figures that are merged into them.
 
 Owns the checks of settings and their merge (RocketMQ: GrpcClientSettingsManager, ClientActivity).
-It must never keep a client: clients.py does. Called by clients.py.
+It must never keep a client: clients.py does.
 """
 
 from collections.abc import Iterable
@@ -33,10 +33,11 @@ maxLiteSubscriptionCount, maxLiteTopicSize."""
 RETRY_S: Final = (
     *(1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200),
 )
-"""After so many deliveries a message comes again after so long (CustomizedRetryPolicy)."""
+"""Default retry delays in seconds, by number of deliveries (CustomizedRetryPolicy)."""
 EXPONENTIAL: Final = {"initial": 5_000, "max": 7_200_000, "multiplier": 2}
 TOPICS_MAX: Final = 1_000
-"""Topics that a client produces to, as many as a connection of remoting may have groups."""
+"""Maximum number of topics that a client produces to, equal to
+the groups of a remoting connection."""
 _STEPS_MAX: Final = 100
 _TIME_MAX_MS: Final = 1 << 40
 
@@ -50,8 +51,8 @@ def topics_of(settings: Any, most: int) -> list[str]:
 
 
 def needs_of(settings: Any) -> tuple[list[str], list[str]]:
-    """The topics that a producer names, the group of a consumer: what a server must know to answer
-    the settings. Raises RpcRefused."""
+    """The names that the server must resolve to answer the settings: a producer's topics, or a
+    consumer's group. Raises RpcRefused."""
     if settings.WhichOneof("kind") == "publishing":
         return topics_of(settings, TOPICS_MAX), []
     return [], [group_of(settings.subscription.group)]
@@ -74,7 +75,8 @@ def consumer_of(settings: Any, now_ms: int) -> ConsumerData:
 
 
 def subscription_of(topic: str, expression: Any, now_ms: int) -> SubscriptionData:
-    """What is wanted of a topic; raises RpcRefused for what cannot be read."""
+    """The subscription of a filter expression; raises RpcRefused for
+    an expression that cannot be parsed."""
     kind = SQL92 if expression.type == FilterType.SQL else TAG
     try:
         return parse_subscription(topic, expression.expression or "*", kind, now_ms)
@@ -83,7 +85,7 @@ def subscription_of(topic: str, expression: Any, now_ms: int) -> SubscriptionDat
 
 
 def find_group(ground: GrpcGround, name: str) -> SubscriptionGroupConfig:
-    """The group, made where groups make themselves; raises RpcRefused."""
+    """The group, which is created if groups are created automatically; raises RpcRefused."""
     group = ground.group(name)
     if group is None:
         raise RpcRefused(Code.CONSUMER_GROUP_NOT_FOUND, f"group not found: {name}")
@@ -110,7 +112,7 @@ def merge(ground: GrpcGround, settings: Any) -> None:
 
 
 def set_retries(policy: Any, group: SubscriptionGroupConfig) -> None:
-    """The retry policy of a group; what an operator wrote there that is none is the default."""
+    """Set the retry policy of a group; a malformed policy of an operator becomes the default."""
     policy.max_attempts = max(1, min(group.retry_max_times + 1, 1 << 20))
     of = group.group_retry_policy
     if of.get("type") == "EXPONENTIAL":
@@ -126,7 +128,7 @@ def set_retries(policy: Any, group: SubscriptionGroupConfig) -> None:
 
 
 def retry_delay_ms(group: SubscriptionGroupConfig, attempt: int) -> int:
-    """After so long a message that was delivered `attempt` times comes again."""
+    """Delay in ms before a message that was delivered `attempt` times is delivered again."""
     policy = message_class("RetryPolicy")()
     set_retries(policy, group)
     if policy.WhichOneof("kind") == "customized_backoff":
@@ -134,13 +136,13 @@ def retry_delay_ms(group: SubscriptionGroupConfig, attempt: int) -> int:
         return int(steps[min(attempt, len(steps)) - 1].seconds) * 1_000
     backoff = policy.exponential_backoff
     longest_s = int(backoff.max.seconds)
-    # A power of two beyond any time: no larger one is computed.
+    # 2 ** 40 exceeds any time, so no larger power is computed.
     delay_s = backoff.initial.seconds * backoff.multiplier ** min(attempt - 1, 40)
     return int(min(delay_s, longest_s)) * 1_000
 
 
 def _time(value: Any) -> int:
-    """A time in ms, 0 for what is none."""
+    """A time in ms, 0 for an invalid value."""
     return value if type(value) is int and 0 < value < _TIME_MAX_MS else 0
 
 

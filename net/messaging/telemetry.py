@@ -1,6 +1,9 @@
-"""Telemetry: the stream on which a client says its settings and the broker its commands.
+"""Telemetry: the stream on which a client sends its settings and the broker its commands.
 
-Owns the states of a stream. It must never keep a client: clients.py does. Called by messaging.py.
+Owns the states of a stream. It must never keep a client: clients.py does.
+
+    open -> settings -> registered -> settings and answers to commands ... -> over
+      any refusal or malformed command ends the stream with an error
 """
 
 import logging
@@ -22,10 +25,11 @@ from turbopump.net.wire.command import Command
 logger = logging.getLogger(__name__)
 
 COMMAND_MAX: Final = 256 << 10
-"""Bytes of what a client says: settings with thousands of topics, the stacks of many threads."""
+"""Maximum bytes of a client's command: settings with thousands
+of topics, stacks of many threads."""
 
 WAITING_MAX: Final = 16
-"""Commands of a stream that wait for their turn: a client says one at a time."""
+"""Maximum number of commands of a stream that wait for their turn: a client sends one at a time."""
 
 _TelemetryCommand: Final = message_class("TelemetryCommand")
 _ANSWERS: Final = frozenset({"thread_stack_trace", "verify_message_result"})
@@ -39,7 +43,7 @@ class Telemetry:
         self._clients = clients
 
     def begin(self, call: GrpcCall) -> None:
-        """A stream is opened."""
+        """Open a stream: connect its callbacks."""
         try:
             stream = _Stream(self._ground, self._clients, call, client_id_of(call))
         except RpcRefused as refused:
@@ -48,7 +52,7 @@ class Telemetry:
 
 
 class _Stream:
-    """One stream of one client."""
+    """A Telemetry stream of a client."""
 
     __slots__ = ("_call", "_client", "_client_id", "_clients", "_ground", "_waiting")
 
@@ -63,7 +67,8 @@ class _Stream:
         self._client: GrpcClient | None = None
 
     def heard(self, data: bytes) -> None:
-        """The client says something. Of many commands each has its turn among other clients."""
+        """Receive a command. Each command of a stream has its own
+        turn among the work of other clients."""
         self._waiting.append(data)
         if len(self._waiting) > WAITING_MAX:
             text = f"over {WAITING_MAX} commands at once"
@@ -98,7 +103,7 @@ class _Stream:
             self._client.link.answered(said)
 
     def _take(self, settings: Any) -> None:
-        """It is known what the settings name."""
+        """The topics and groups in `settings` are resolved: register the client."""
         if self._call.is_over:
             return
         try:
@@ -112,7 +117,7 @@ class _Stream:
             self._call.fail(GrpcError(GrpcCode.INTERNAL, text))
 
     def ended(self) -> None:
-        """The client closes its half: the stream is over, once what was said is heard."""
+        """The client closed its half: the stream ends after the commands that wait."""
         if self._waiting:
             self._ground.work(self._call.host, self._end())
         else:
@@ -124,7 +129,7 @@ class _Stream:
         self._call.answer()
 
     def over(self) -> None:
-        """However it ended."""
+        """The stream has ended, for any reason: detach it from the client."""
         if self._client is not None:
             self._clients.lost(self._client, self._call)
 
@@ -139,7 +144,7 @@ class _Stream:
 
 
 def _failure(refused: RpcRefused) -> GrpcError:
-    """There is no status in a stream that is refused: it ends with an error."""
+    """Convert a refusal to an error: a refused stream has no status and ends with an error."""
     of_client = Code.BAD_REQUEST <= refused.code < Code.INTERNAL_ERROR
     code = GrpcCode.INVALID_ARGUMENT if of_client else GrpcCode.INTERNAL
     return GrpcError(code, f"process client telemetryCommand failed. {refused.text}")

@@ -1,7 +1,7 @@
-"""Requests to other nodes, for parts that know no loop.
+"""Requests to other nodes, for cores without a loop.
 
-Owns the calls that are under way. It must never know what is asked. A shell beside a node.py, which
-makes it and stops it.
+Owns the calls in progress. It must never know the meaning of a request. The node that makes it also
+stops it.
 """
 
 import asyncio
@@ -13,17 +13,17 @@ from turbopump.net.wire.command import Command
 
 
 class Calls:
-    """`calls(address, request, timeout_ms)`: the answer later, or a text that says why there is
-    none. Loop thread only."""
+    """Makes calls: `calls(address, request, timeout_ms)` returns the later answer, or a text with
+    the reason if there is no answer. Loop thread only."""
 
     def __init__(self, client: Client, *, renews: bool = False) -> None:
-        """`renews`: after a call without an answer the next one goes over another connection."""
+        """`renews`: after a call without an answer the next call opens another connection."""
         self._client = client
         self._renews = renews
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __call__(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
-        """Ask."""
+        """Send a request; the result is the answer, or a text with the reason of the failure."""
         later: Later[Command | str] = Later()
         task = asyncio.get_running_loop().create_task(
             self._ask(address, request, timeout_ms, later)
@@ -33,13 +33,13 @@ class Calls:
         return later
 
     def pause(self) -> Later[None]:
-        """Resolves in the loop's next turn: for what goes on after an answer, in steps."""
+        """Return a Later that resolves in the loop's next turn, for work in steps."""
         later: Later[None] = Later()
         asyncio.get_running_loop().call_soon(later.resolve, None)
         return later
 
     async def stop(self) -> None:
-        """What is under way ends without an answer: the callers have stopped before."""
+        """End the calls in progress without an answer: the callers have stopped before."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

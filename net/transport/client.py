@@ -1,7 +1,6 @@
-"""Calls to servers by address: one connection each, opened when first needed.
+"""Calls to servers by address: a connection for each, opened when first needed.
 
-Owns the pool, the connect time-out and the meaning of GO_AWAY. It must never choose a server.
-Called by producers, consumers, admin, and brokers that talk to name servers.
+Owns the pool, the connect timeout and the meaning of GO_AWAY. It must never choose a server.
 """
 
 import asyncio
@@ -27,16 +26,18 @@ from turbopump.net.wire.command import Command, WireError
 from turbopump.net.wire.hosts import split
 
 DOUBTED_MAX: Final = 2
-"""Connections to an address that led nowhere, kept until another one is answered."""
+"""Maximum number of unanswered connections to an address that are kept until another connection is
+answered."""
 PERHAPS_TLS: Final = "; perhaps it takes TLS connections only"
 PERHAPS_PLAIN: Final = "; perhaps it does not serve TLS"
-"""For a server of which nothing was ever heard: it closes on who speaks the other way."""
+"""Hint for a server from which no byte was ever received:
+servers close connections of the other kind."""
 SELF_CONNECTS_MAX: Final = 3
-"""Connections to oneself in a row, each a matter of one in ten thousand."""
+"""Maximum number of consecutive connections to oneself, each with a chance of 1 in 10,000."""
 
 
 class Client:
-    """Calls servers; what they ask on the same connections goes to `handlers`.
+    """Calls servers; requests of servers on the same connections go to `handlers`.
 
     A lost connection is opened again by the next call. Loop thread only.
     """
@@ -63,8 +64,8 @@ class Client:
     async def call(self, address: str, command: Command, timeout_ms: int) -> Command:
         """Send a request to `host:port` and wait for its answer.
 
-        The time includes connecting and waiting for room to write. Sent once more on a new
-        connection if the server says GO_AWAY. Raises a RemotingError.
+        The time includes connecting and waiting for room to write. If the server answers GO_AWAY,
+        the request is sent again on a new connection. Raises a RemotingError.
         """
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         answer = await self._call(address, command, deadline)
@@ -93,16 +94,18 @@ class Client:
             await self._connect(address, deadline)
 
     def on_lost(self, address: str, callback: Callable[[], None]) -> None:
-        """Run `callback` whenever the connection to `host:port` that calls use is gone, and when
-        this client closes one for another (renewed, GO_AWAY), for a server may forget what it heard
-        over that; not at the end of this client."""
+        """Run `callback` whenever calls lose their connection to `host:port`, and when this client
+        replaces it (renewed, GO_AWAY), because a server may then forget the client's registrations;
+        not when this client is closed."""
         self._watchers.setdefault(address, []).append(callback)
 
     def renew(self, address: str) -> None:
-        """The next call opens another connection: this one may lead nowhere. Behind a network that
-        was cut and is whole again TCP tries it only after as long as the cut lasted. It is closed
-        when there is an answer over the other one: a server that was only slow must not take its
-        end for ours."""
+        """Let the next call open another connection: this one may lead nowhere.
+
+        After a network partition, TCP waits as long as the partition lasted before it tries again.
+        The old connection is closed when the new one is answered: a server that was only slow must
+        not take its end for the end of this client.
+        """
         connection = self._connections.pop(address, None)
         if connection is not None:
             doubted = self._doubted.setdefault(address, [])
@@ -111,7 +114,7 @@ class Client:
                 doubted.pop(0).abort()
 
     async def close(self) -> None:
-        """Close every connection; calls that wait raise ConnectionClosed."""
+        """Close every connection; waiting calls raise ConnectionClosed."""
         self._closed = True
         for task in list(self._connecting.values()):
             task.cancel()
@@ -151,7 +154,7 @@ class Client:
         raise CallTimeout(f"{address} did not answer request {command.code} in time")
 
     def _leave_doubted(self, address: str) -> None:
-        """Close what an answer over another connection has shown to be needed no more."""
+        """Close the doubted connections to an address, because another connection was answered."""
         doubted = self._doubted.pop(address, ())
         for connection in doubted:
             connection.close()
@@ -159,7 +162,8 @@ class Client:
             self._left(address)
 
     def _left(self, address: str) -> None:
-        """A connection is closed for another one: the server forgets what it heard over it."""
+        """Run the callbacks of an address: a connection was replaced, and the server may have
+        forgotten the client's registrations."""
         if not self._closed:
             for callback in self._watchers.get(address, ()):
                 callback()
@@ -176,7 +180,7 @@ class Client:
                 async with asyncio.timeout_at(deadline):
                     await room
             except TimeoutError:
-                raise CallTimeout(f"{address} does not read what is sent to it") from None
+                raise CallTimeout(f"{address} does not read the bytes sent to it") from None
         return connection
 
     async def _connect(self, address: str, deadline: float) -> Connection:
@@ -189,7 +193,8 @@ class Client:
             task.add_done_callback(lambda done: self._opened(address, done))
         try:
             async with asyncio.timeout_at(deadline):
-                # Others wait for the same connection: one caller's end is not theirs.
+                # Other callers wait for the same connection: one caller's cancellation must not
+                # cancel it.
                 return await asyncio.shield(task)
         except TimeoutError:
             raise ConnectError(f"{address} cannot be reached: timed out") from None
@@ -239,10 +244,10 @@ class Client:
 async def _connected(
     loop: asyncio.AbstractEventLoop, make: Callable[[], Connection], host: str, port: int
 ) -> Connection:
-    """A connection to another process; raises OSError.
+    """Connect to another process; raises OSError.
 
-    Where nothing listens at a port of the ephemeral range, the system may choose that very port for
-    our end: the connection then succeeds, with itself, and would answer our own requests.
+    If no process listens at a port of the ephemeral range, the system may choose that port for this
+    end: the connection is then to itself, and would answer its own requests.
     """
     for _ in range(SELF_CONNECTS_MAX):
         transport, connection = await loop.create_connection(make, host, port)
@@ -254,7 +259,7 @@ async def _connected(
 
 
 class _ClientHub(Hub):
-    """A hub that knows what waits for a TLS handshake."""
+    """A hub that lets callers wait for a TLS handshake."""
 
     def __init__(
         self,
@@ -285,24 +290,25 @@ class _ClientHub(Hub):
             raise OSError(f"the TLS handshake failed{self._why(connection)}")
 
     def complain(self, text: str) -> None:
-        """Note why a handshake failed, beside the log."""
+        """Log the problem, and keep it as the possible reason of a failed handshake."""
         self._complaint = text
         super().complain(text)
 
     def _why(self, connection: Connection) -> str:
-        """The reason, if we refused the server; if it hung up that is all there is."""
+        """The reason of a failed handshake if this side closed; a
+        server that closes gives no reason."""
         said, _, reason = self._complaint.partition(" closed: ")
         if said != connection.peer.address or not reason:
             return PERHAPS_PLAIN
-        # `[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)`: an answer that is no TLS
+        # `[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)`: the answer is not TLS
         return f": {reason}{PERHAPS_PLAIN if 'WRONG_VERSION_NUMBER' in reason else ''}"
 
     def ready(self, connection: Swept) -> None:
-        """The TLS handshake of a connection is done."""
+        """Note that the TLS handshake of a connection has finished."""
         self._wake(connection)
 
     def leave(self, connection: Swept) -> None:
-        """A connection ended."""
+        """Remove a connection that has ended."""
         super().leave(connection)
         self._wake(connection)
 

@@ -1,8 +1,14 @@
-"""One connection on the loop: bytes in, frames handled, answers out.
+"""A connection on the loop: bytes in, frames handled, answers out.
 
 Owns the BufferedProtocol of servers and clients alike: TLS and HTTP/2 by the first byte, back
-pressure both ways, and the peer's place in the sweep for idle and slow ones. It must never know a
-request code. Called by the loop; made by Server and Client, whose Hub it shares.
+pressure in both directions, and the peer's place in the sweep for idle and slow peers. It must
+never know a request code. Connections of a Server or Client share its Hub.
+
+    open -> first byte -> plain ------------------> frames, natively if the hub has a lane
+                       -> TLS -> handshake -------> frames
+                       -> HTTP/2 (also after TLS) -> handed over to the hub's Upgrade
+    frames -> closing: unsent bytes are written -> ended; a peer that is gone may first have
+             its unread bytes handled
 """
 
 import asyncio
@@ -39,7 +45,7 @@ from turbopump.pyx.frame import find_frames
 logger = logging.getLogger(__name__)
 
 GO_AWAY_SINCE_VERSION: Final = 476
-"""MQVersion from which a client understands GO_AWAY (after V5_3_1)."""
+"""First MQVersion (after V5_3_1) whose clients understand GO_AWAY."""
 
 _WRITING: Final = 1
 _IN_FLIGHT: Final = 2
@@ -49,8 +55,8 @@ _NO_CONTEXT: Final = 32
 class Connection(WritingSide, asyncio.BufferedProtocol):
     """A connection of a Hub. `refused` ones are answered SYSTEM_BUSY and closed.
 
-    Where the hub has a lane, a connection is read natively from its first byte on, with TLS from
-    the end of the handshake on.
+    If the hub has a lane, the connection is read natively from its first byte on, or, with TLS,
+    from the end of the handshake on.
     """
 
     __slots__ = (
@@ -84,10 +90,10 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         self._paused = 0
         self._in_flight = 0
 
-    # What the loop calls.
+    # Callbacks of the loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Join the hub; a client with TLS says hello."""
+        """Join the hub; a client with TLS begins the handshake."""
         self._transport = cast(asyncio.Transport, transport)
         options = self._hub.options
         self._transport.set_write_buffer_limits(options.write_high_water, options.write_low_water)
@@ -101,7 +107,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             self._go_on_with_tls()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Leave the hub, where writing failed once all that the peer had sent is handled."""
+        """Leave the hub; if a write had failed, first handle all bytes that the peer had sent."""
         descriptor = -1
         if self._transport is not None and self.is_ready and isinstance(exc, OSError):
             descriptor = self._transport.get_extra_info("socket").fileno()
@@ -111,7 +117,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             self._end()
 
     def _end(self) -> None:
-        """Leave the hub; calls that wait fail."""
+        """Leave the hub; waiting calls fail."""
         if self.peer.closed:
             return
         self._closing = True
@@ -128,16 +134,17 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         self._wake_writers()
         self.peer.leave(Gone(self._hub.loop))
 
-    # What FastConnection calls: reads while a connection is none, and what it leaves to us.
+    # Methods for FastConnection: reads before the connection is fast, and cases it leaves to
+    # Python.
 
     def slow_room(self) -> memoryview:
-        """Where the next read goes."""
+        """The buffer for the next read."""
         if self._tls is not None:
             return self._hub.area.room
         return self._receiver.room()
 
     def slow_read(self, nbytes: int) -> None:
-        """Handle what was read to the end, then write all answers at once."""
+        """Handle a read completely, then write all answers at once."""
         self.active_at = self._hub.clock()
         self._guarded(lambda: self._slow_read(nbytes))
         if nbytes > READ_COUNTED_OVER and not self.is_fast:
@@ -158,7 +165,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             self._receiver.received(nbytes, self._handle)
 
     def go_on_slowly(self) -> None:
-        """Handle what the receiver keeps, then what was not decrypted yet."""
+        """Handle the frames that the receiver keeps, then the bytes that are not decrypted yet."""
         self._guarded(self._go_on_slowly)
 
     def _go_on_slowly(self) -> None:
@@ -191,11 +198,11 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         return not self._closing and self._on_frame(frame)
 
     def bad_length(self, rest: memoryview) -> None:
-        """What follows cannot be a frame."""
+        """Raise WireError: `rest` begins with a length that no frame has."""
         find_frames(rest, len(rest), self._hub.options.max_frame)
 
     def failed(self, error: Exception) -> None:
-        """A read could not be handled."""
+        """Close the connection after a failed read."""
         if isinstance(error, WireError | ValueError | ssl.SSLError):
             self._refuse(one_line(error))
         else:
@@ -203,22 +210,22 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             self.close()
 
     def end_read(self) -> None:
-        """All frames of a read are handled."""
+        """Write the answers of a read whose frames were all handled."""
         self._flush()
 
     def met(self, version: int, language: int) -> None:
-        """The peer of a plain request says who it is."""
+        """Note the version and language of the peer, from a plain request."""
         self.peer.version, self.peer.language = version, LANGUAGES[language]
 
     def hold(self, count: int) -> None:
-        """So many answers to what was just read come later."""
+        """Register `count` responses that will be sent later."""
         self._in_flight += count
         self._hub.in_flight += count
         if self._in_flight >= self._hub.options.max_in_flight:
             self.pause(_IN_FLIGHT)
 
     def settled(self, count: int) -> bool:
-        """So many answers come now; whether they may be written."""
+        """Unregister `count` later responses; returns whether they may be written."""
         if self.peer.closed:
             return False
         self._in_flight -= count
@@ -229,23 +236,23 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         return not self._closing and transport is not None and not transport.is_closing()
 
     def clock(self) -> float:
-        """The loop's time."""
+        """The loop's time in seconds."""
         return self._hub.clock()
 
     def later(self, callback: Callable[[], None]) -> None:
         """Run `callback` in the next turn of the loop."""
         self._hub.loop.call_soon(callback)
 
-    # What the loop calls.
+    # Further callbacks of the loop.
 
     def eof_received(self) -> bool:
-        """Half-closed connections are closed, as in RocketMQ."""
+        """Close half-closed connections, as in RocketMQ."""
         return False
 
     def pause_writing(self) -> None:
-        """The peer does not take what is written: a server does not read more from it.
+        """Stop reading from the peer of a server, because it does not read the bytes written to it.
 
-        A client goes on reading, or both sides could wait for each other; its calls wait.
+        A client continues to read, or both sides could wait for each other; its calls wait.
         """
         self.blocked = True
         self.blocked_since = self._hub.clock()
@@ -253,7 +260,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             self.pause(_WRITING)
 
     def resume_writing(self) -> None:
-        """The peer took enough."""
+        """Write and read again: the peer has read enough."""
         self.blocked = False
         self.blocked_since = 0.0
         self._seal()
@@ -263,7 +270,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         self.resume(_WRITING)
         self._wake_writers()
 
-    # What Peer calls (it is its Link).
+    # Methods for Peer (this is its Link).
 
     def send(self, command: Command) -> None:
         """Write a request; raises WireError if it does not fit into a frame."""
@@ -274,7 +281,8 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         return self._hub.loop.call_later(delay_ms / 1000, callback)
 
     def close(self) -> None:
-        """Write out what is waiting, then close; the sweep aborts if the peer does not take it."""
+        """Write out the unsent bytes, then close; the sweep aborts
+        if the peer does not read them."""
         if self._closing:
             return
         if self._transport is None:
@@ -287,27 +295,27 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         if not self.sealing:
             self._say_goodbye()
 
-    # What Hub and Client call.
+    # Methods for Hub and Client.
 
     def abort(self) -> None:
-        """Close without writing anything more."""
+        """Close without writing anything."""
         self._closing = True
         self.end_fast()
         self._forget_unsent()
         if self._transport is not None:
             self._transport.abort()
         elif not self.peer.closed:
-            # Not at once: a read may be handled.
+            # Later, because a read may be in progress.
             self._hub.loop.call_soon(self._end)
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is handled any more."""
+        """Whether the connection handles no further frame."""
         return self._closing
 
     @property
     def is_full(self) -> bool:
-        """Whether too many answers are waited for."""
+        """Whether the number of later responses has reached its limit."""
         return self._paused & _IN_FLIGHT != 0
 
     @property
@@ -320,9 +328,9 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
     # Reading.
 
     def _start(self, data: memoryview) -> None:
-        """Plain or TLS, by the first byte (RocketMQ: NettyRemotingServer.TlsModeHandler).
+        """Choose plain or TLS, by the first byte (RocketMQ: NettyRemotingServer.TlsModeHandler).
 
-        Nothing more is read of a TLS peer until there is a context for it.
+        Reading from a TLS peer pauses until there is a context for it.
         """
         self._started = True
         context = self._hub.tls_context(data[0] == HANDSHAKE_BYTE)
@@ -338,7 +346,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             self._hand_over(data)
 
     def _hand_over(self, data: memoryview) -> None:
-        """The peer speaks HTTP/2: from here on it is not ours, if there is who serves it."""
+        """Hand a peer that speaks HTTP/2 over to the hub's Upgrade, if it has one."""
         upgrade, transport = self._hub.upgrade, self._transport
         if upgrade is None or transport is None:
             return
@@ -351,7 +359,8 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         upgrade.take(transport, tls, data)
 
     def _has_context(self, context: ssl.SSLContext | TlsError) -> None:
-        """There is a context, or there will be none: go on in turns with the others that wait."""
+        """Continue, in turns with other waiting connections, after
+        the context was made or failed."""
         if not self._closing:
             self._context = context
             self.give_way()
@@ -370,7 +379,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         return tls
 
     def _begin_fast(self) -> bool:
-        """Hand over to the lane, if there is one."""
+        """Begin to read natively if the port has a lane."""
         gate = self._gate
         transport = self._transport
         if gate is None or transport is None or self._closing or not self._hub.is_free(self):
@@ -407,11 +416,11 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             elif tls.established:
                 self._read_decrypted(tls)
         finally:
-            # An alert of a failed handshake goes out too.
+            # An alert of a failed handshake is sent, too.
             self._say(tls)
 
     def _say(self, tls: TlsSession) -> None:
-        """Write what the session has to say of itself."""
+        """Write the session's own records (handshake, alerts)."""
         outgoing = tls.outgoing()
         if outgoing and not self._closing and self._transport is not None:
             self._transport.write(outgoing)
@@ -434,7 +443,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             try:
                 self.peer.answered(command)
             except Exception:
-                logger.exception("what waited for an answer of %s failed", self.peer.address)
+                logger.exception("a callback for an answer of %s failed", self.peer.address)
         else:
             self._on_request(command)
         return not self._closing
@@ -466,8 +475,8 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             self._hub.in_flight += 1
             if self._in_flight >= self._hub.options.max_in_flight:
                 self.pause(_IN_FLIGHT)
-            # A handler keeps the request for its opaque and code: what else came with it could be
-            # megabytes for each of thousands that wait.
+            # A handler keeps the request for its opaque and code: the rest of it could be megabytes
+            # for each of thousands of waiting requests.
             request.body, request.fields, request.remark = b"", {}, None
             answer.then(partial(self._on_late_answer, request.opaque))
         elif answer.value is not None:
@@ -488,7 +497,8 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         self.close()
 
     def _note_progress(self) -> None:
-        """When the frame or handshake in progress began; 0 if there is none."""
+        """Set the time at which the incomplete frame or handshake
+        began; 0 if neither is in progress."""
         if self.is_fast:
             return
         waiting = self._receiver.partial or (self._tls is not None and not self._tls.established)
@@ -514,7 +524,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         self._put(buffers)
 
     def pause(self, reason: int) -> None:
-        """Read no more until each reason is gone."""
+        """Stop reading until each reason is removed by `resume`."""
         if self._transport is not None:
             if not self._paused:
                 self._transport.pause_reading()
@@ -523,7 +533,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         self._paused |= reason
 
     def resume(self, reason: int) -> None:
-        """A reason not to read is gone."""
+        """Remove a reason; read again if it was the last."""
         if self._paused & reason:
             self._paused &= ~reason
             if not self._paused and not self._closing and self._transport is not None:

@@ -1,7 +1,7 @@
-"""The table request code -> handler, and what a handler's failure is answered with.
+"""The table of request codes and handlers, and the responses to a handler's failures.
 
 Owns the dispatch-level answers of RocketMQ's NettyRemotingAbstract. It must never know a handler's
-business. Called by every connection, on the loop thread.
+business. Loop thread only.
 """
 
 import logging
@@ -19,26 +19,29 @@ from turbopump.net.wire.header import BadHeader
 logger = logging.getLogger(__name__)
 
 REMARK_MAX: Final = 512
-"""Characters of an exception's text in a remark: one line for an operator, not a dump."""
+"""Maximum characters of an exception's text in a remark: one line for an operator, not a dump."""
 
 QUIET_MS: Final = 10_000
-"""Between two lines of the log about requests that a disk made fail."""
+"""Interval between two log lines about requests that failed because of a disk."""
 
 Answer = Command | Later[Command] | Later[Command | None] | None
 Handler = Callable[[Command, Peer, int], Answer | Steps[Answer]]
-"""(request, peer, now_ms) -> the answer, now, later, or never. While a later answer is waited for,
-the request has no body and no fields any more.
+"""Arguments (request, peer, now_ms), result: the answer, now, later, or never. While a later answer
+is pending, the request has no body and no fields.
 
-One that may take long is a generator: it yields after each step of some milliseconds and returns
-the answer. What it looked at may have changed after a step, and the peer may be gone."""
+A handler that may take long is a generator: it yields after each step of a few milliseconds and
+returns the answer. After a step the state it read before may have changed, and the peer may be
+gone.
+"""
 Review = Callable[[Command, Answer, bool], Answer]
-"""(request, answer, whether others were served since the request began) -> what is answered."""
+"""Arguments (request, answer, whether other requests were served since the request began), result:
+the answer to send."""
 
 
 class Dispatcher:
     """Handlers by request code. Adding a code twice is a programmer error.
 
-    With `review` every answer of a handler is what that makes of (request, answer).
+    `review`, if given, receives every handler's answer and returns the answer to send.
     """
 
     def __init__(self, review: Review | None = None) -> None:
@@ -52,7 +55,7 @@ class Dispatcher:
         self._handlers[int(code)] = handler
 
     def wrap(self, code: int, around: Callable[[Handler], Handler]) -> None:
-        """Have `code` answered by what `around` makes of its handler."""
+        """Replace the handler of `code` by `around(handler)`."""
         self._handlers[int(code)] = around(self._handlers[int(code)])
 
     @property
@@ -61,7 +64,7 @@ class Dispatcher:
         return frozenset(self._handlers)
 
     def without(self, codes: Iterable[int]) -> "Dispatcher":
-        """The same handlers but for those of `codes`, as they are now: for another port."""
+        """A copy of the current handlers without `codes`, for another port."""
         fewer = Dispatcher(self._review)
         fewer._handlers = dict(self._handlers)
         for code in codes:
@@ -69,7 +72,7 @@ class Dispatcher:
         return fewer
 
     def dispatch(self, request: Command, peer: Peer, now_ms: int) -> Answer | Steps[Answer]:
-        """The answer to a request, or the steps that are left to it; never raises.
+        """Return the answer to a request, or the remaining steps of it; never raises.
 
         Unknown code: 3. A header or body that its class refuses, or any failure of the handler: 1
         with one line of text.
@@ -105,7 +108,8 @@ class Dispatcher:
         if isinstance(error, BadHeader | BadBody):
             pass
         elif isinstance(error, OSError):
-            # A disk, not the program: one line, and the same for every request until it is mended.
+            # A disk failed, not the program: log one line for all requests of QUIET_MS, without a
+            # traceback.
             if not 0 < self._quiet_until_ms - now_ms <= QUIET_MS:
                 self._quiet_until_ms = now_ms + QUIET_MS
                 logger.error("request %d of %s failed: %s", request.code, peer.address, error)

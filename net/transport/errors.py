@@ -1,14 +1,13 @@
-"""What can go wrong between a client and a server.
+"""The errors of calls between a client and a server.
 
-Owns the exception classes of the transport. It must never hold behaviour. Called by Client and by
-everything that calls it.
+Owns the exception classes of the transport. It must never hold behaviour.
 """
 
 from turbopump.engine.types import TurbopumpError
 
 
 class RemotingError(TurbopumpError):
-    """A call that got no answer."""
+    """A call without an answer; base of this module's exceptions."""
 
 
 class ConnectError(RemotingError, ConnectionError):

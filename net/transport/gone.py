@@ -1,7 +1,7 @@
-"""What a peer has instead of its connection once that has ended.
+"""A stand-in for the connection of a peer whose connection has ended.
 
-Owns nothing but the loop: timers that handlers set for a peer run on. It must never keep the
-connection. Made by each connection at its end.
+Owns the loop alone: timers that handlers set for a peer still run. It must never keep the
+connection.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from turbopump.net.wire.command import Command
 
 
 class Gone:
-    """A link without a peer."""
+    """The link of a peer whose connection has ended."""
 
     __slots__ = ("_loop",)
 
@@ -20,15 +20,15 @@ class Gone:
         self._loop = loop
 
     def send(self, command: Command) -> None:
-        """Nothing is sent."""
+        """Drop the command: the connection has ended."""
 
     def close(self) -> None:
-        """It is closed."""
+        """No-op: the connection is closed already."""
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
         """Run `callback` after `delay_ms`."""
         return self._loop.call_later(delay_ms / 1000, callback)
 
     def after_answers(self, callback: Callable[[], None]) -> None:
-        """No answer is written: run `callback` in the next turn of the loop."""
+        """Run `callback` in the next turn of the loop: no answer is written."""
         self._loop.call_soon(callback)

@@ -1,7 +1,7 @@
-"""What all connections of one server or client share, and the one timer that sweeps them.
+"""The shared state of a server's or client's connections, and the timer that sweeps them.
 
 Owns the set of connections, their common memory, the clocks and the complaints about peers. It must
-never read or write a socket. Called by connections; Server and Client each make one.
+never read or write a socket. Each Server and each Client has a hub.
 """
 
 import asyncio
@@ -26,58 +26,59 @@ from turbopump.pyx.pulls import Pulls
 logger = logging.getLogger(__name__)
 
 SWEEP_MS_MAX: Final = 1_000
-"""Between two sweeps at most; ten thousand connections take some ms each time."""
+"""Longest interval between two sweeps; ten thousand connections take some ms each time."""
 
 SWEEPS_PER_TIMEOUT: Final = 4
-"""A timeout is kept to within a quarter of itself."""
+"""Number of sweeps in the shortest timeout, so that a timeout is exact to a quarter of itself."""
 
 COMPLAINTS_MAX: Final = 10
-"""Log lines about bad peers between two sweeps; the rest is counted, so that a flood of garbage
-cannot fill a disk."""
+"""Maximum number of log lines about bad peers between two sweeps; further ones are counted, so that
+a flood of garbage cannot fill a disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What of a port is served natively: sends, and pulls unless they are left out."""
+    """The requests of a port that are served natively: sends, and pulls if given."""
 
     lane: Lane
     pulls: Pulls | None = None
     turn: Turn | None = None
-    """One for all connections that share the lane; None: each read is answered by itself."""
+    """Shared by all connections of the lane; None: each read is answered on its own."""
 
 
 UNSENT_NOTED_OVER: Final = 16 * 1024
-"""Unsent bytes of a connection that count: a peer that reads seldom has more, and what goes
-uncounted of as many connections as there may be is 256 MiB."""
+"""A connection's unsent bytes are counted above this. A peer that reads seldom has more, and the
+uncounted bytes of the maximum number of connections are 256 MiB."""
 
 UNSENT_KEPT: Final = 0.75
-"""Of unsent_max, after slow peers were cut: not each byte more shall look for the next one."""
+"""Fraction of unsent_max that remains after slow peers were cut, so that not every further byte
+looks for the next slow peer."""
 
 
 ToTls = ssl.SSLContext | Later[ssl.SSLContext | TlsError] | None
-"""What a connection becomes a TLS one with; None: nothing, it is plain."""
+"""The TLS context for a connection, maybe later; None: the connection is plain."""
 
 
 HTTP2: Final = "h2"
-"""What a TLS peer chooses that speaks it (ALPN)."""
+"""The protocol name (ALPN) by which a TLS peer chooses HTTP/2."""
 
 
 class Upgrade(Protocol):
-    """What serves the peers of a port that speak HTTP/2."""
+    """A server for the peers of a port that speak HTTP/2."""
 
     @property
     def open(self) -> int:
-        """Its connections."""
+        """Number of its open connections."""
 
     def take(self, transport: asyncio.Transport, tls: TlsSession | None, data: memoryview) -> None:
-        """A connection is its from now on. `data` was read already; of one with TLS it is in the
-        session."""
+        """Take over a connection. `data` was read already; with
+        TLS the bytes are in the session."""
 
 
 class Swept(Protocol):
     """A connection, as the sweep sees it; times are of the loop's clock, 0 for never.
 
-    One that is `touched` was active since the last sweep.
+    `touched`: the connection was active since the last sweep.
     """
 
     peer: Peer
@@ -92,14 +93,14 @@ class Swept(Protocol):
         """Bytes written that the peer has not taken."""
 
     def close(self) -> None:
-        """Close once everything is written."""
+        """Bytes written that the peer has not read."""
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close without writing anything."""
 
 
 class Hub:
-    """Connections of one server or client."""
+    """The connections of a server or client."""
 
     is_server = False
 
@@ -128,50 +129,50 @@ class Hub:
     def dispatch(
         self, request: Command, peer: Peer, dispatcher: Dispatcher | None
     ) -> Answer | Steps[Answer]:
-        """The answer of the dispatcher, or of the one that the connection's port has of its own."""
+        """Handle a request by the dispatcher of the connection's port, else by the hub's."""
         return (dispatcher or self._dispatcher).dispatch(request, peer, self._now_ms())
 
     def admit(self, connection: Swept) -> bool:
-        """A connection begins; False to close it at once."""
+        """Add a new connection; False if it has to be closed at once."""
         self.connections.add(connection)
         return True
 
     def ready(self, connection: Swept) -> None:
-        """The TLS handshake of a connection is done."""
+        """Note that the TLS handshake of a connection has finished."""
 
     def leave(self, connection: Swept) -> None:
-        """A connection ended."""
+        """Remove a connection that has ended."""
         self.connections.discard(connection)
         self._unsent_total -= self._unsent.pop(connection, 0)
         self._look_after_watchers()
 
     def settled(self, count: int) -> None:
-        """Requests were answered late, or lost their connection."""
+        """Count requests that were answered late, or lost their connection."""
         self.in_flight -= count
         self._look_after_watchers()
 
     def refusal(self, connection: Swept, request: Command) -> Command | None:
-        """The answer to a request that is not to be handled; None to handle it."""
+        """The response that refuses a request; None to handle it."""
         return None
 
     def is_free(self, connection: Swept) -> bool:
-        """Whether the connection's requests are served as they come, none refused."""
+        """Whether the connection's requests are all served, not refused."""
         return True
 
     @property
     def upgrade(self) -> Upgrade | None:
-        """What serves peers that speak HTTP/2; None: they are refused."""
+        """The server for peers that speak HTTP/2; None: they are refused."""
         return None
 
     def tls_context(self, hello: bool) -> ToTls:
         """The context for a new connection, maybe later; None for a plain one.
 
-        `hello` tells whether its first byte begins a TLS handshake. Raises WireError to close it.
+        `hello`: whether its first byte begins a TLS handshake. Raises WireError to close it.
         """
         return None
 
     async def wait(self, until: Callable[[], bool], timeout_ms: int) -> bool:
-        """Wait until a condition on in_flight or connections holds; False if time is up."""
+        """Wait until a condition on in_flight or connections holds; False after `timeout_ms`."""
         if until():
             return True
         held = self.loop.create_future()
@@ -185,16 +186,17 @@ class Hub:
         return until()
 
     def complain(self, text: str) -> None:
-        """Log what is wrong with a peer, within COMPLAINTS_MAX."""
+        """Log a problem with a peer, at most COMPLAINTS_MAX times between two sweeps."""
         self._complaints += 1
         if self._complaints <= COMPLAINTS_MAX:
             logger.warning("%s", text)
 
     def note_unsent(self, connection: Swept, size: int) -> None:
-        """A connection has more than UNSENT_NOTED_OVER bytes unsent; slow ones may be cut.
+        """Note the unsent bytes of a connection above UNSENT_NOTED_OVER; slow connections may be
+        cut.
 
-        A body that several connections share counts for each: too much while they share it, but
-        who reads on too slowly keeps it alone as soon as the others have the next one.
+        A body that several connections share counts for each. That is too much while they share it,
+        but a peer that reads too slowly keeps it alone as soon as the others have the next one.
         """
         self._unsent_total += size - self._unsent.get(connection, 0)
         self._unsent[connection] = size
@@ -203,17 +205,18 @@ class Hub:
 
     def _cut_incomplete(self, owner: Owner) -> None:
         self.complain(f"{owner.peer.address} closed: its frame is the oldest of too many")
-        # Not at once: it may be this one's read that is being handled.
+        # Later, because the read in progress may be this owner's.
         self.loop.call_soon(owner.abort)
 
     def _cut_the_slowest(self) -> None:
-        # What was noted is what was unsent then: most peers have read on.
+        # Noted sizes are old: most peers have read since.
         sizes = {one: one.unsent for one in self._unsent}
         left = {one: size for one, size in sizes.items() if size > UNSENT_NOTED_OVER}
         total = sum(left.values())
         if total > self.options.unsent_max:
-            # Not those with the most: a large answer that was written just now would be cut, and
-            # who asked for it may read it. Not the first: one that reads a little may be slow.
+            # The order is by size times waiting time. Size alone would cut a large answer that was
+            # written just now, though its peer may read it; time alone would cut a slow peer with
+            # few bytes.
             now = self.clock()
             worth = {one: (self._waited(one, now) * size, size) for one, size in left.items()}
             for one in sorted(left, key=worth.__getitem__, reverse=True):
@@ -227,7 +230,7 @@ class Hub:
 
     @staticmethod
     def _waited(connection: Swept, now: float) -> float:
-        """For how long a connection has not taken what is written to it."""
+        """Time for which a connection has not read the bytes written to it, in seconds."""
         return now - connection.blocked_since if connection.blocked_since else 0.0
 
     def start_sweeping(self) -> None:
@@ -236,7 +239,7 @@ class Hub:
             self._sweep_later()
 
     def stop_sweeping(self) -> None:
-        """End the sweeps."""
+        """Stop the periodic sweeps."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
@@ -273,7 +276,9 @@ class Hub:
             elif connection.active_at <= idle_before:
                 connection.close()
         if self._complaints > COMPLAINTS_MAX:
-            logger.warning("%d more complaints about peers", self._complaints - COMPLAINTS_MAX)
+            logger.warning(
+                "%d more problems with peers were not logged", self._complaints - COMPLAINTS_MAX
+            )
         self._complaints = 0
         self._sweep_later()
 

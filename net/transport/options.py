@@ -1,7 +1,7 @@
 """Limits and settings of servers and clients, each with its reason.
 
-Owns the numbers and the keys of TLS. It must never read a file. Called by nodes, which fill them
-from their configuration, and by server, client and connection.
+Owns the numbers and the keys of TLS. It must never read a file; nodes fill it from their
+configuration.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ MIB: Final = 1 << 20
 
 
 class TlsMode(Enum):
-    """What a server does with TLS and plain peers on its one port (RocketMQ: TlsMode)."""
+    """The kinds of peers, TLS and plain, that a server's port accepts (RocketMQ: TlsMode)."""
 
     DISABLED = "disabled"
     PERMISSIVE = "permissive"
@@ -49,7 +49,7 @@ class TlsSettings:
         "tls.server.mode",
         choice(TlsMode),
         TlsMode.PERMISSIVE,
-        "Whether clients may, must or must not use TLS on the one port.",
+        "Whether clients may, must or must not use TLS on the port.",
     )
     cert_path: str = key("tls.server.certPath", TEXT, "", "The certificate, a PEM file.")
     key_path: str = key("tls.server.keyPath", TEXT, "", "The key of the certificate, a PEM file.")
@@ -72,7 +72,7 @@ class TlsSettings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> "TlsSettings":
-        """From `tls.*` properties; raises ValueError naming the key."""
+        """Make the settings from `tls.*` properties; raises ValueError naming the key."""
         return cls(**_given(cls, properties))
 
 
@@ -95,7 +95,8 @@ class ClientTlsSettings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> "ClientTlsSettings | None":
-        """From `tls.*` properties; None unless tls.enable. Raises ValueError naming the key."""
+        """Make the settings from `tls.*` properties; None unless tls.enable. Raises ValueError
+        naming the key."""
         given = _given(cls, properties)
         return cls(**given) if _value(ENABLE, properties) else None
 
@@ -115,22 +116,24 @@ CLIENT_TLS_KEYS: Final = {one.name: one for one in (ENABLE, *keys_of(ClientTlsSe
 class ConnectionOptions:
     """Limits of every connection, whichever side opened it.
 
-    idle_timeout_ms: without a byte in or out (RocketMQ: serverChannelMaxIdleTimeSeconds, 120 s).
+    idle_timeout_ms: without traffic (RocketMQ: serverChannelMaxIdleTimeSeconds, 120 s).
     frame_timeout_ms: from the first to the last byte of a frame, and for a TLS handshake; a peer
         that trickles is cut, 4 MB at 140 KB/s is not.
-    close_timeout_ms: for a closing connection to take what is written to it.
+    close_timeout_ms: time for the peer of a closing connection to read the unsent bytes.
     max_frame: bytes of a frame (com.rocketmq.remoting.frameMaxLength).
     max_in_flight: requests of a peer without an answer; long polls count, a consumer holds one per
         queue. Reading from the peer pauses there.
     write_high_water, write_low_water: unsent bytes above which a server does not read from the
-        peer and calls of a client wait, and below which they go on; a pull answer is up to 256 KiB.
+        peer and calls of a client wait, and below which they continue; a pull answer is up to
+        256 KiB.
     write_max: unsent bytes at which the peer is cut: answers to held pulls come although reading
-        has paused. Above the largest frame behind a high-water mark.
+        has paused. It exceeds the high-water mark plus the largest frame.
     receive_max: bytes of incomplete frames of all connections together; beyond it the oldest frame
         is cut. Eight of the largest frames at once are rare, and a process stays small.
-    receive_max_of_address: the same for the connections of one address.
-    unsent_max: unsent bytes of all connections together: thousands below write_max would be
-        thousands of times that. Beyond it those are cut that keep the most for the longest.
+    receive_max_of_address: the same for the connections of an address.
+    unsent_max: unsent bytes of all connections together: thousands of connections below write_max
+        would be thousands of times that. Beyond it the connections are cut that keep the most bytes
+        for the longest time.
     """
 
     idle_timeout_ms: int = 120_000
@@ -150,12 +153,12 @@ class ConnectionOptions:
 class ServerOptions(ConnectionOptions):
     """Limits of a server.
 
-    The marks of unsent bytes are low: what thousands of peers do not read is the server's memory,
-    and the kernel keeps megabytes of each besides.
+    The marks of unsent bytes are low: bytes that thousands of peers do not read take the server's
+    memory, and the kernel keeps megabytes of each besides.
 
-    max_connections: also bounded by the process's limit of open files at start, of which each
-        server in it has its part. Beyond it a peer's first request is answered SYSTEM_BUSY and the
-        connection closed.
+    max_connections: also bounded by the process's limit of open files at start, which the
+        servers in the process divide. Beyond it a peer's first request is answered SYSTEM_BUSY
+        and the connection closed.
     backlog: RocketMQ's so_backlog.
     stop_grace_ms: for requests in flight when the server stops.
     """
@@ -175,7 +178,7 @@ class RemotingOptions(ConnectionOptions):
     """Limits of a client.
 
     connect_timeout_ms: com.rocketmq.remoting.client.connect.timeout.
-    max_in_flight here bounds both what a server may ask of us and our calls to one server
+    max_in_flight: bounds both a server's unanswered requests and the calls to one server
         (clientAsyncSemaphoreValue).
     """
 

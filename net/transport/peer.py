@@ -1,8 +1,7 @@
 """The other side of a connection, as handlers see it.
 
-Owns the requests sent to it and their correlation by opaque, and what handlers attach to it. It
-must never touch a socket: a Link does. Called by handlers and tables (calls, notices, on_close) and
-by the connection (answers, loss).
+Owns the requests sent to it and their correlation by opaque, and data that handlers attach to it.
+It must never touch a socket: a Link does.
 """
 
 import logging
@@ -18,33 +17,33 @@ _OPAQUE_MASK = 0x7FFFFFFF
 
 
 class Timer(Protocol):
-    """Something scheduled that can be called off."""
+    """A scheduled call that can be cancelled."""
 
     def cancel(self) -> None:
-        """Call it off; nothing happens if it is over."""
+        """Cancel the call; no-op if it has run."""
 
 
 class Link(Protocol):
-    """What a Peer needs of its connection."""
+    """The methods of a connection that a Peer needs."""
 
     def send(self, command: Command) -> None:
-        """Write a request; encoded at once."""
+        """Write a request; it is encoded at once."""
 
     def close(self) -> None:
-        """Write out what is waiting, then close."""
+        """Write out the unsent bytes, then close."""
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
         """Run `callback` after `delay_ms`."""
 
     def after_answers(self, callback: Callable[[], None]) -> None:
-        """Run `callback` once the answers to what was read are on their way."""
+        """Run `callback` once the answers to all requests that were read are written."""
 
 
 class Peer:
-    """One connected client or server; compared and hashed by identity.
+    """A connected client or server; compared and hashed by identity.
 
-    `address` is `ip:port`, `host` the same packed as records hold it; `version` and `language` are
-    those of its newest request.
+    `address` is `ip:port`, `host` the same packed as records hold it; `version` and `language` come
+    from its newest request.
     """
 
     __slots__ = (
@@ -68,7 +67,7 @@ class Peer:
         self.language = ""
         self._link = link
         self._next_opaque = 0
-        # Made when first used: most of ten thousand peers never need them.
+        # Created on first use: most of ten thousand peers never need them.
         self._pending: dict[int, tuple[Later[Command | None], Timer]] | None = None
         self._callbacks: list[Callable[[], None]] | None = None
         self._context: dict[str, Any] | None = None
@@ -78,14 +77,14 @@ class Peer:
 
     @property
     def context(self) -> dict[str, Any]:
-        """What handlers want to remember about this peer."""
+        """Data that handlers keep about this peer."""
         if self._context is None:
             self._context = {}
         return self._context
 
     @property
     def waiting_calls(self) -> int:
-        """Calls without an answer yet."""
+        """Number of calls without an answer yet."""
         return len(self._pending) if self._pending else 0
 
     def call(self, command: Command, timeout_ms: int) -> Later[Command | None]:
@@ -104,19 +103,19 @@ class Peer:
         return answer
 
     def notify(self, command: Command) -> None:
-        """Send a one-way request; nothing happens if the peer closed."""
+        """Send a one-way request; no-op if the peer closed."""
         if not self.closed:
             command.opaque = self._opaque()
             command.flag |= ONEWAY_FLAG
             self._link.send(command)
 
     def close(self) -> None:
-        """Close the connection once what was written is out."""
+        """Close the connection once all written bytes are sent."""
         if not self.closed:
             self._link.close()
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Run `callback` when the connection is gone; at once if it is already."""
+        """Run `callback` when the connection is lost; at once if it is lost already."""
         if self.closed:
             callback()
             return
@@ -125,7 +124,8 @@ class Peer:
         self._callbacks.append(callback)
 
     def after_answers(self, callback: Callable[[], None]) -> None:
-        """Run `callback` once the answers to what was read from this peer are on their way.
+        """Run `callback` once the answers to all requests that were read from this peer are
+        written.
 
         For notices that must not overtake an answer (a heartbeat before its 40).
         """
@@ -136,23 +136,24 @@ class Peer:
         return self._link.call_later(delay_ms, callback)
 
     def answered(self, response: Command) -> None:
-        """The connection got a response; one without a pending call is dropped."""
+        """Pass a response to its call; a response without a pending call is dropped."""
         waiting = self._pending.pop(response.opaque, None) if self._pending else None
         if waiting is None:
-            logger.debug("%s answered %d, which no call waits for", self.address, response.opaque)
+            logger.debug("%s answered %d, for which no call waits", self.address, response.opaque)
             return
         answer, timer = waiting
         timer.cancel()
         answer.resolve(response)
 
     def leave(self, link: Link) -> None:
-        """The connection has ended, and `link` stands for it from now on: without each other both
-        are freed at once, however long a handler keeps one of them."""
+        """Replace the ended connection by `link`: without references to each other both are freed
+        at once, however long a handler keeps one of them."""
         assert self.closed, "a connection ends before its peer is lost"
         self._link = link
 
     def lost(self) -> None:
-        """The connection is gone: calls that wait get None, then the on_close callbacks run."""
+        """Note the loss of the connection: waiting calls get None,
+        then the on_close callbacks run."""
         self.closed = True
         pending, self._pending = self._pending, None
         callbacks, self._callbacks = self._callbacks, None
@@ -173,7 +174,7 @@ class Peer:
 
 
 def _guarded(callback: Callable[[], None]) -> None:
-    """One callback's failure must not keep the others from learning of the loss."""
+    """Run a callback; its failure must not keep the others from being run."""
     try:
         callback()
     except Exception:

@@ -1,9 +1,9 @@
-"""Bytes of one connection into whole frames, with no more memory than the frame in progress needs.
+"""The bytes of a connection as whole frames, with only the memory that the frame in progress needs.
 
-Owns the receive buffers: one scratch area of all connections of a server or client, and for a
-connection with an incomplete frame memory of its own, of which only what has arrived is taken. It
-must never decode. Called by the connection; reads are handled to the end before the next one
-begins, so the scratch area is free again whenever the loop asks for it.
+Owns the receive buffers: a scratch area for all connections of a server or client, and for a
+connection with an incomplete frame memory of its own, allocated as bytes arrive. It must never
+decode. Reads are handled to the end before the next one begins, so the scratch area is free again
+whenever the loop asks for it.
 """
 
 from collections.abc import Callable
@@ -16,11 +16,11 @@ from turbopump.pyx.frame import find_frames
 from turbopump.pyx.frame_memory import FrameMemory, wanted
 
 SCRATCH_SIZE: Final = 256 << 10
-"""Bytes of one read: a whole pull answer, or a thousand small requests."""
+"""Bytes of a read: a whole pull answer, or a thousand small requests."""
 
 SHORT_SIZE: Final = 32 << 10
-"""Bytes of one read while the loop has read enough in this turn: what stays in the kernel is its
-sender's to keep. A small request is read as ever; more than CARRY_MAX."""
+"""Bytes of a read after the loop has read enough in this turn: the rest stays in the kernel, at the
+sender's cost. Small requests still fit; it exceeds CARRY_MAX."""
 
 
 Handle = Callable[[memoryview], bool | None]
@@ -32,15 +32,16 @@ class Owner(Protocol):
     peer: Peer
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close without writing anything."""
 
 
 class Area:
-    """What the connections of one server or client share: the scratch area and the byte budget.
+    """The memory shared by the connections of a server or client: scratch area and byte budget.
 
-    Where the budget is spent the connection whose frame has been incomplete for longest is cut,
-    not the one that asks: a peer that wants to keep others out has to keep sending. An address has
-    `quota` bytes of the budget, and where that is spent the oldest one of that address is cut.
+    When the budget is spent, the connection whose frame has been incomplete for the longest time is
+    cut, not the connection that needs memory: a peer that wants to keep others out has to keep
+    sending. Each address may use `quota` bytes of the budget; beyond it the oldest connection of
+    the address is cut.
     """
 
     __slots__ = (
@@ -61,7 +62,7 @@ class Area:
         quota: int | None = None,
         cut: Callable[[Owner], None] = lambda owner: owner.abort(),
     ) -> None:
-        """`cut` closes a connection, not before the caller of `hold` has returned."""
+        """`cut` closes a connection, but not before the caller of `hold` has returned."""
         self.scratch = self.room = memoryview(bytearray(SCRATCH_SIZE))
         self._budget = budget
         self._quota = budget if quota is None else min(quota, budget)
@@ -72,15 +73,15 @@ class Area:
         self.in_use = 0
 
     def shorten(self) -> None:
-        """Let the next reads be short ones."""
+        """Make the next reads short."""
         self.room = self.scratch[:SHORT_SIZE]
 
     def lengthen(self) -> None:
-        """Let the next reads fill the scratch area."""
+        """Make the next reads fill the scratch area."""
         self.room = self.scratch
 
     def hold(self, owner: Owner, size: int, fresh: bool = False) -> None:
-        """The bytes that `owner` holds from now on; 0: none. Raises WireError for more than its
+        """Set the bytes that `owner` holds, 0 for no bytes. Raises WireError for more than its
         address may have.
 
         `fresh`: its frame began with the newest read, so it is the youngest of all.
@@ -123,8 +124,8 @@ class Area:
 
 @dataclass(slots=True)
 class _Found:
-    """The frames of a read, `at` the next one to hand over; places count from `dropped` bytes
-    before the area's first one."""
+    """The frames of a read, `at` the next one to hand over; positions count from `dropped` bytes
+    before the area's first byte."""
 
     frames: list[tuple[int, int]]
     consumed: int
@@ -136,9 +137,9 @@ class _Found:
 
 
 class Receiver:
-    """The incoming side of one connection.
+    """The incoming side of a connection.
 
-    `partial` tells whether a frame has begun and not ended.
+    `partial`: whether a frame has begun and not ended.
     """
 
     __slots__ = ("_area", "_cost", "_found", "_have", "_max_frame", "_memory", "_own", "_owner")
@@ -158,16 +159,16 @@ class Receiver:
         return self._own is not None
 
     def room(self) -> memoryview:
-        """Where the next bytes go; never empty."""
+        """The memory for the next bytes; never empty."""
         room = self._area.room
         return room if self._own is None else self._own[self._have : self._have + len(room)]
 
     def received(self, size: int, handle: Handle) -> None:
-        """`size` bytes are in `room()`: hand each whole frame to `handle`, keep the rest.
+        """Hand each whole frame of the `size` bytes in `room()` to `handle`, keep the rest.
 
-        The frame is valid during the call only. `handle` returns False to stop, which drops what
-        follows, and None to have this frame and what follows again with `go_on`. Raises WireError
-        for a length that no frame has.
+        The frame is valid during the call only. `handle` returns False to stop, which drops the
+        following bytes, and None to receive this frame and the following ones again with `go_on`.
+        Raises WireError for a length that no frame has.
         """
         if self._found is not None:
             assert self._own is not None
@@ -186,7 +187,7 @@ class Receiver:
         self._hand_over(data, _Found(frames, consumed, needed, end, bad), handle)
 
     def go_on(self, handle: Handle) -> None:
-        """Hand over what `handle` did not want yet."""
+        """Hand over the frames that `handle` postponed."""
         if self._own is not None and self._found is not None:
             self._hand_over(self._own, self._found, handle)
 
@@ -220,12 +221,12 @@ class Receiver:
         return self._found is not None
 
     def end(self) -> None:
-        """As `release`, and nothing is received any more: the connection is let go of."""
+        """Release the memory and the owner: the connection receives nothing further."""
         self.release()
         self._owner = None
 
     def release(self) -> None:
-        """Give the own area back; what was in it is lost."""
+        """Give the own memory back; its bytes are lost."""
         if self._own is not None:
             assert self._owner is not None, "it has ended"
             self._area.hold(self._owner, 0)
@@ -254,7 +255,8 @@ class Receiver:
 
 
 def _frames_before(data: memoryview, max_frame: int) -> list[tuple[int, int]]:
-    """The frames in front of the first length that no frame has; there is one."""
+    """The frames in front of the first length that no frame has;
+    the data must contain such a length."""
     frames: list[tuple[int, int]] = []
     at = 0
     while True:

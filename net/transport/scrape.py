@@ -1,7 +1,6 @@
-"""The HTTP side of metrics: GET /metrics, one answer a connection.
+"""The HTTP side of metrics: GET /metrics, a single answer for each connection.
 
 Owns the few lines of HTTP that Prometheus needs, and their bounds. It must never know a metric.
-Called by nodes that export some.
 """
 
 import asyncio
@@ -16,20 +15,20 @@ HEAD_MAX: Final = 16 << 10
 """Bytes of a request's line and headers; Prometheus sends some hundred."""
 
 CONNECTIONS_MAX: Final = 32
-"""Scrapes at once: a handful of collectors, each asking every few seconds."""
+"""Maximum number of concurrent scrapes: a handful of collectors, each asking every few seconds."""
 
 EXCHANGE_S: Final = 10.0
-"""From the connection to the last byte of the answer (Prometheus: scrape_timeout)."""
+"""Longest time from the connection to the answer's last byte (Prometheus: scrape_timeout)."""
 
 PATHS: Final = ("/metrics", "/")
-"""RocketMQ's exporter answers at both, too."""
+"""Paths of the metrics; RocketMQ's exporter answers at both, too."""
 
 Render = Callable[[str], Awaitable[tuple[bytes, str]]]
-"""The Accept header -> body and content type."""
+"""Arguments: the Accept header; result: body and content type."""
 
 
 class ScrapeServer:
-    """Answers scrapes with what `render` makes. Loop thread only."""
+    """Answers scrapes with the text that `render` makes. Loop thread only."""
 
     def __init__(self, render: Render) -> None:
         self._render = render
@@ -61,7 +60,8 @@ class ScrapeServer:
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(EXCHANGE_S):
-                # All of it is gone when drain returns: nothing lingers behind the close.
+                # With this limit, drain returns after the last byte was sent, so nothing remains
+                # for close.
                 writer.transport.set_write_buffer_limits(high=0)
                 writer.write(await self._answer(await reader.readuntil(b"\r\n\r\n")))
                 await writer.drain()
@@ -69,7 +69,7 @@ class ScrapeServer:
         except asyncio.LimitOverrunError:
             writer.write(_response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
             writer.close()
-        except (OSError, EOFError):  # TimeoutError is one: a peer that is silent or does not read
+        except (OSError, EOFError):  # TimeoutError is an OSError: the peer is silent or stuck
             writer.transport.abort()
         except BaseException:
             writer.transport.abort()

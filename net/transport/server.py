@@ -1,7 +1,9 @@
 """The listening side: any number of ports, one dispatcher, one set of peers.
 
 Owns admission (how many connections, plain or TLS) and the orderly stop. It must never know a
-request code. Called by nodes.
+request code.
+
+    made -> start for each port -> stop: GO_AWAY to new requests, grace, close, abort
 """
 
 import asyncio
@@ -24,10 +26,12 @@ from turbopump.net.wire.command import Command, response
 logger = logging.getLogger(__name__)
 
 OTHER_FILES: Final = 512
-"""Open files left to everything but connections: log and queue files, other ports, the refused."""
+"""Open files left to everything but connections: log and queue
+files, other ports, refused peers."""
 
 REFUSED_MAX: Final = 128
-"""Connections over the limit that wait for their refusal; those beyond are closed unanswered."""
+"""Maximum number of connections over the limit that wait for their refusal; further connections are
+closed without an answer."""
 
 _REFUSAL = "[REJECTREQUEST]too many connections, the limit is {}"
 _GO_AWAY = "please go away"
@@ -53,7 +57,7 @@ class Server:
 
     @property
     def peers(self) -> set[Peer]:
-        """Every connected client."""
+        """The peers of all open connections."""
         return {one.peer for one in self._hub.connections} if self._hub else set()
 
     async def start(
@@ -63,11 +67,11 @@ class Server:
         dispatcher: Dispatcher | None = None,
         gate: Gate | None = None,
     ) -> int:
-        """Listen on a port more (0: a free one); returns the port.
+        """Listen on a further port (0: a free one); returns the port.
 
-        `dispatcher` is for a port that does not serve what the others do, `gate` says what is
-        served natively. Raises OSError if it is in use, TlsError if the certificate files cannot
-        be used.
+        `dispatcher` is for a port with other handlers than the rest, `gate` for requests that are
+        served natively. Raises OSError if the port is in use, TlsError if the certificate files
+        cannot be used.
         """
         loop = asyncio.get_running_loop()
         hub = self._hub
@@ -89,10 +93,11 @@ class Server:
         return int(listener.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Take no new connections, tell requests to go away, finish those in flight, close.
+        """Refuse new connections, answer new requests with GO_AWAY, finish requests in flight,
+        close.
 
-        Clients after V5_3_1 resend elsewhere what was answered GO_AWAY. Bounded by stop_grace_ms
-        and close_timeout_ms.
+        Clients after V5_3_1 resend a request that was answered GO_AWAY to another server. Bounded
+        by stop_grace_ms and close_timeout_ms.
         """
         for listener in self._listeners:
             listener.close()
@@ -113,11 +118,11 @@ class Server:
 
 
 class _ServerHub(Hub):
-    """A hub that admits and refuses."""
+    """A hub that admits connections up to a limit, and refuses the others."""
 
     is_server = True
     _all: ClassVar[WeakSet["_ServerHub"]] = WeakSet()
-    """Those of this process that serve."""
+    """The serving hubs of this process."""
 
     def __init__(
         self,
@@ -139,43 +144,43 @@ class _ServerHub(Hub):
         tls.load()
 
     def start_sweeping(self) -> None:
-        """Begin the sweeps, and the looks at certificates that may be renewed."""
+        """Begin the sweeps, and the checks for renewed certificates."""
         super().start_sweeping()
         self._all.add(self)
         self._tls.start_looking()
 
     def stop_sweeping(self) -> None:
-        """End them."""
+        """Stop the sweeps and the checks."""
         super().stop_sweeping()
         self._all.discard(self)
         self._tls.stop_looking()
 
     @property
     def _limit(self) -> int:
-        """Open files are the process's: several nodes in it have a part each, so that a flood at
-        one of them leaves room for the others."""
+        """The limit of connections. Open files are the process's, and its servers divide them, so
+        that a flood at one server leaves room for the others."""
         servers = sum(not hub.loop.is_closed() for hub in self._all)
         return min(self._most, max(1, self._of_process // max(1, servers)))
 
     def admit(self, connection: Swept) -> bool:
-        """Up to the limit; the next few get to hear why not."""
+        """Add a connection up to the limit; the first few over it are answered with a refusal."""
         others = 0 if self._upgrade is None else self._upgrade.open
         if len(self.connections) - len(self._refused) + others >= self._limit:
             self.complain(f"{connection.peer.address} refused: {self._limit} connections are open")
             self._refused.add(connection)
             self.connections.add(connection)
-            # Its first request has as long as a slow frame.
+            # Its first request may take as long as a slow frame.
             connection.slow_since = connection.active_at
             return len(self._refused) <= REFUSED_MAX
         return super().admit(connection)
 
     def leave(self, connection: Swept) -> None:
-        """A connection ended."""
+        """Remove a connection that has ended."""
         self._refused.discard(connection)
         super().leave(connection)
 
     def refusal(self, connection: Swept, request: Command) -> Command | None:
-        """SYSTEM_BUSY over the limit, GO_AWAY while stopping."""
+        """SYSTEM_BUSY over the limit, GO_AWAY while stopping, else None."""
         if connection in self._refused:
             connection.peer.after_answers(connection.close)
             return response(request, ResponseCode.SYSTEM_BUSY, _REFUSAL.format(self._limit))
@@ -184,16 +189,16 @@ class _ServerHub(Hub):
         return None
 
     def is_free(self, connection: Swept) -> bool:
-        """Those over the limit are not."""
+        """Whether the connection is within the limit."""
         return connection not in self._refused
 
     @property
     def upgrade(self) -> Upgrade | None:
-        """What serves HTTP/2."""
+        """The server for peers that speak HTTP/2, if any."""
         return self._upgrade
 
     def tls_context(self, hello: bool) -> ToTls:
-        """As the node's mode has it."""
+        """The context of a connection, by the node's TLS mode."""
         return self._tls.context(hello)
 
 

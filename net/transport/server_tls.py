@@ -1,7 +1,6 @@
-"""TLS of a node's ports: who must, may or must not use it, and with which certificate.
+"""TLS of a node's ports: the mode for peers (must, may, must not) and the certificate.
 
-Owns the mode, the context and the looks at its files. It must never read a connection. Called by
-servers, which ask once for each connection and begin and end the looks.
+Owns the mode, the context and the checks of its files. It must never read a connection.
 """
 
 import asyncio
@@ -19,9 +18,9 @@ logger = logging.getLogger(__name__)
 
 
 class ServerTls:
-    """One for a node: all its ports have the same certificate. Loop thread only.
+    """The TLS of a node: all its ports have the same certificate. Loop thread only.
 
-    `protocols` are those that a client may choose from in its handshake (ALPN).
+    `protocols` are those from which a client may choose in its handshake (ALPN).
     """
 
     def __init__(self, settings: TlsSettings | None, protocols: Sequence[str] = ()) -> None:
@@ -31,30 +30,31 @@ class ServerTls:
         self._looking: asyncio.Task[None] | None = None
 
     def load(self) -> None:
-        """Raises TlsError where it is known already that there will be no certificate.
+        """Raises TlsError if it is known already that a certificate cannot be made.
 
-        Without files a certificate is made when the first peer wants one, by a thread: it takes 30
-        to 80 ms with the import of its package. Where every peer must want one it is made now.
+        Without files a certificate is made when the first peer needs it, by a thread: that takes 30
+        to 80 ms with the import of its package. If every peer must use TLS, it is made now.
         """
         mode, files = self._settings.mode, self._settings.cert_path or self._settings.key_path
         if mode is TlsMode.ENFORCING or (mode is TlsMode.PERMISSIVE and files):
             self._context.load()
 
     def start_looking(self) -> None:
-        """Begin the looks at certificates that may be renewed; `stop_looking` ends them."""
+        """Begin to check for renewed certificates; `stop_looking` ends it."""
         used = self._settings.mode is not TlsMode.DISABLED
         if self._looking is None and used and self._context.has_files:
             self._looking = asyncio.get_running_loop().create_task(self._look_at_files())
 
     def stop_looking(self) -> None:
-        """End them."""
+        """Stop the checks for renewed certificates."""
         if self._looking is not None:
             self._looking.cancel()
             self._looking = None
 
     def context(self, hello: bool) -> ToTls:
-        """For a connection whose first byte begins a handshake, or not. By mode: disabled closes
-        TLS peers, enforcing plain ones, by raising WireError."""
+        """The context for a connection; `hello`: whether its first byte begins a TLS handshake.
+        Mode disabled closes TLS peers and mode enforcing closes plain peers, by raising
+        WireError."""
         mode = self._settings.mode
         if not hello:
             if mode is TlsMode.ENFORCING:
@@ -76,4 +76,4 @@ class ServerTls:
             try:
                 await self._context.look()
             except Exception:
-                logger.exception("the TLS files cannot be looked at for now")
+                logger.exception("the TLS files cannot be checked now")

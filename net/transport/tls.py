@@ -1,8 +1,7 @@
 """TLS without a socket: contexts from settings, and a session that turns bytes into bytes.
 
-Owns certificates, keys and the handshake. It must never read or write a transport. Called by the
-connection, which decides by the first byte whether a peer speaks TLS. Needs the package
-`cryptography` only for the self-signed certificate of test mode.
+Owns certificates, keys and the handshake. It must never read or write a transport. Needs the
+package `cryptography` only for the self-signed certificate of test mode.
 """
 
 import os
@@ -15,7 +14,7 @@ from turbopump.net.transport.options import ClientAuth, ClientTlsSettings, TlsSe
 from turbopump.pyx.tls import TlsRecords
 
 HANDSHAKE_BYTE: Final = 0x16
-"""First byte of a TLS record that holds a ClientHello; no frame under the limit starts with it."""
+"""First byte of a TLS record with a ClientHello; no frame under the limit starts with it."""
 
 PREFACE_BYTE: Final = 0x50
 """First byte of HTTP/2's preface ("PRI * HTTP/2.0"); no frame under the limit starts with it."""
@@ -30,18 +29,18 @@ _AUTH_MODES: Final = {
 
 
 class TlsError(TurbopumpError):
-    """Settings or files that make no TLS context; the text is one sentence."""
+    """Settings or files from which no TLS context can be made; the text is one sentence."""
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """The context of a server; raises TlsError.
+    """Make the context of a server; raises TlsError.
 
-    A certificate is asked for only with `auth_client`: RocketMQ otherwise accepts any, which is
-    no check either.
+    A client certificate is requested only with `auth_client`: otherwise RocketMQ accepts any, which
+    is no check either.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # A handshake costs a thousand times what it costs to ask for one.
+    # A handshake costs the server a thousand times more than the request for it costs the client.
     context.options |= ssl.OP_NO_RENEGOTIATION
     if settings.cert_path or settings.key_path:
         _load_pair(context, settings.cert_path, settings.key_path, settings.key_password)
@@ -56,7 +55,8 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def client_context(settings: ClientTlsSettings) -> ssl.SSLContext:
-    """The context of a client; raises TlsError. Host names are not compared, as in RocketMQ."""
+    """Make the context of a client; raises TlsError. Host names
+    are not compared, as in RocketMQ."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = False
@@ -71,7 +71,7 @@ def client_context(settings: ClientTlsSettings) -> ssl.SSLContext:
 
 
 class TlsSession(TlsRecords):
-    """One TLS connection between two memory buffers. Every method may raise ssl.SSLError."""
+    """A TLS connection between two memory buffers. Every method may raise ssl.SSLError."""
 
     __slots__ = ("_object", "established")
 
@@ -82,7 +82,7 @@ class TlsSession(TlsRecords):
         self.established = False
 
     def handshake(self) -> bool:
-        """Go on with the handshake; True once it is done."""
+        """Continue the handshake; True once it is done."""
         if not self.established:
             try:
                 self._object.do_handshake()
@@ -93,12 +93,13 @@ class TlsSession(TlsRecords):
 
     @property
     def protocol(self) -> str | None:
-        """What was agreed on to be spoken (ALPN), where something was."""
+        """The protocol that both sides agreed on (ALPN), or None."""
         return self._object.selected_alpn_protocol()
 
     def is_end(self, error: Exception, have: int) -> bool:
-        """Whether nothing follows the read that gave this error: the session ended, or what came is
-        broken. That is raised, behind the `have` bytes that were decrypted before it."""
+        """Whether nothing follows the read that raised `error`: the session ended, or its bytes are
+        broken. A broken session raises the error after the `have` bytes that were decrypted before
+        it."""
         if isinstance(error, ssl.SSLWantReadError):
             return False
         if isinstance(error, ssl.SSLZeroReturnError):
@@ -137,7 +138,7 @@ def _load_trust(context: ssl.SSLContext, path: str, key: str) -> None:
 
 def _load_self_signed(context: ssl.SSLContext) -> None:
     certificate, key = _make_self_signed()
-    # OpenSSL reads the pair from a file only: this one is in memory, so no disk is waited for.
+    # OpenSSL reads the pair only from a file; a file in memory avoids waiting for a disk.
     with open(os.memfd_create("self-signed"), "wb", buffering=0) as file:
         file.write(certificate + key)
         context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")

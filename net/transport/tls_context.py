@@ -1,10 +1,12 @@
-"""The TLS context of a server or a client, made anew when its files change.
+"""The TLS context of a server or a client, made again when its files change.
 
-Owns which files a context was made of, and the last one that could be made: certificates are
-renewed while nodes run, and a broken new one must not end what works. It must never read a file on
-the loop once there is a context, nor make a certificate there once peers are served. Called by the
-server's hub, once a second and for each TLS peer, and by the client, before each connection.
+Owns the signature of the files of the context, and the last usable context: certificates are
+renewed while nodes run, and a broken new certificate must not stop a working node. It must never
+read a file on the loop once there is a context, nor make a certificate there once peers are served.
 RocketMQ watches the same files (FileWatchService, twice a second).
+
+    files changed -> a new context can be made: it is used
+                  -> it cannot: doubted -> the same files at the next check: refused and logged
 """
 
 import asyncio
@@ -22,7 +24,7 @@ from turbopump.net.transport.tls import TlsError
 logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
-"""Between two looks of a server at its files."""
+"""Interval of a server's checks of its files."""
 
 _CANNOT: Final = "TLS has no certificate, it cannot be made: {!r}"
 
@@ -31,7 +33,7 @@ _Signature = tuple[tuple[int, int, int, int] | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What a look at the files found: a context, or why none can be made of them."""
+    """Result of checking changed files: a context, or the error that prevents it."""
 
     signature: _Signature
     context: ssl.SSLContext | None = None
@@ -47,7 +49,7 @@ class TlsContext:
     def __init__(
         self, settings: TlsSettings | ClientTlsSettings, make: Callable[[], ssl.SSLContext]
     ) -> None:
-        """`make` raises TlsError."""
+        """`make` may raise TlsError."""
         paths = (settings.cert_path, settings.key_path, settings.trust_cert_path)
         self._paths = tuple(path for path in paths if path)
         self._make = make
@@ -60,20 +62,20 @@ class TlsContext:
 
     @property
     def has_files(self) -> bool:
-        """Whether there is anything that can change."""
+        """Whether the context depends on files, which can change."""
         return bool(self._paths)
 
     def load(self) -> ssl.SSLContext:
-        """The context, made now if there is none yet; raises TlsError."""
+        """The context, made now if it does not exist yet; raises TlsError."""
         if self._context is None:
-            # Before they are read: what changes meanwhile is read again.
+            # Taken before the files are read: a change during the read causes another read.
             self._signature = _signature(self._paths)
             self._context = self._make()
         return self._context
 
     def made(self) -> ssl.SSLContext | Later[ssl.SSLContext | TlsError]:
-        """The context, or what becomes one: the first is made by a thread, for all that ask
-        meanwhile. Where none can be made the next call tries again."""
+        """Return the context, or a Later of it: the first context is made by a thread, once for all
+        callers. After a failure the next call tries again."""
         if self._context is not None:
             return self._context
         if self._making is None:
@@ -83,8 +85,8 @@ class TlsContext:
         return self._making
 
     async def newest(self) -> ssl.SSLContext:
-        """Look at the files, and give what can be made of them; raises TlsError if there never was
-        a context. A disk that does not answer is not waited for longer than LOOK_S."""
+        """Check the files and return the newest context; raises TlsError if a context never could
+        be made. A disk that does not answer delays the caller by at most LOOK_S."""
         if self._context is None or not self._paths:
             return self.load()
         if self._looking is None:
@@ -94,8 +96,9 @@ class TlsContext:
         return self._context
 
     async def look(self) -> None:
-        """Make a new context if files have changed. While none can be made of them the old one
-        stays; that is logged when they are found so twice: they may be about to be replaced."""
+        """Make a new context if files have changed. If that fails, the old context stays. The
+        failure is logged when two checks find the same files: files may be in the middle of a
+        replacement."""
         if self._context is None:
             return
         loop = asyncio.get_running_loop()
@@ -128,7 +131,7 @@ class TlsContext:
     def _looked(self, task: asyncio.Task[None]) -> None:
         self._looking = None
         if not task.cancelled() and task.exception() is not None:
-            logger.warning("TLS files cannot be looked at: %s", task.exception())
+            logger.warning("TLS files cannot be checked: %s", task.exception())
 
 
 def _look(
@@ -136,7 +139,7 @@ def _look(
     make: Callable[[], ssl.SSLContext],
     known: tuple[_Signature | None, ...],
 ) -> _Look | None:
-    """On any thread: None if the files are those of a look before."""
+    """Check the files, on any thread; None if a check has seen them before."""
     signature = _signature(paths)
     if signature in known:
         return None
@@ -147,7 +150,7 @@ def _look(
 
 
 def _signature(paths: tuple[str, ...]) -> _Signature:
-    """What changes when a file is replaced, written or touched; None for one that is missing."""
+    """Values that change when a file is replaced, written or touched; None for a missing file."""
     found: list[tuple[int, int, int, int] | None] = []
     for path in paths:
         try:

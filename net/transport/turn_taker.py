@@ -1,8 +1,8 @@
 """A connection that takes turns with the others of its server.
 
-Owns what of a connection waits for its turn, or for a request that is handled in steps, and what a
-peer that is gone had sent before. It must never write to a socket, nor read one that has a peer.
-The base class of Connection, which has the rest.
+Owns the state of waiting for a turn, the request that is handled in steps, and the unread bytes of
+a peer that is gone. It must never write to a socket, nor read from a peer that is connected. The
+base class of Connection, which has the rest.
 """
 
 from functools import partial
@@ -20,16 +20,16 @@ from turbopump.pyx.fast import TURN_REQUESTS, FastConnection
 _TURN: Final = 4
 _STEPS: Final = 8
 READ: Final = 16
-"""Reasons not to read, beside those of Connection. READ: others are read first."""
+"""Reasons not to read, besides Connection's own. READ: other connections are read first."""
 
 GONE_COST: Final = 64 * 1024
-"""Bytes that a connection without a peer counts as until all that its peer said is handled, beside
-that: with TLS some 45 KB were measured. No limit of connections holds here: its peer may have made
-the next one already."""
+"""Bytes that count for a connection without a peer, besides the peer's unread bytes, until all of
+them are handled: with TLS some 45 KB were measured. No limit of connections holds here: its peer
+may have opened the next one already."""
 
 
 class _Holder:
-    """What else than its incomplete frame a connection has in memory."""
+    """A holder of memory for a connection, in addition to its incomplete frame."""
 
     __slots__ = ("abort", "peer")
 
@@ -49,7 +49,7 @@ class _Work(_Holder):
 
 
 class TurnTaker(FastConnection):
-    """The turns of a connection. `rests` while what was read has to wait."""
+    """The turns of a connection. `rests` is set while bytes that were read have to wait."""
 
     __slots__ = ("_gone", "_hub", "_sealed", "_words", "_work")
 
@@ -64,14 +64,15 @@ class TurnTaker(FastConnection):
         self._work: _Work | None = None
 
     def hold_sealed(self, size: int) -> None:
-        """So many bytes were read that are not decrypted yet."""
+        """Count `size` bytes that were read and are not decrypted yet."""
         if size and self._sealed is None:
             self._sealed = _Holder(self)
         if self._sealed is not None:
             self._hub.area.hold(self._sealed, size)
 
     def took(self, size: int) -> None:
-        """A read brought so many bytes, and is handled: it may be others' turn to be read."""
+        """Count a handled read of `size` bytes; reading may pause
+        in favour of other connections."""
         hub = self._hub
         if not hub.is_server or self._words is not None or hub.turns.takes(size):
             return
@@ -80,13 +81,13 @@ class TurnTaker(FastConnection):
             hub.turns.read_later(self)
 
     def read_on(self) -> None:
-        """It is this connection's turn to be read."""
+        """Read again: this connection has its turn to read."""
         self.resume(READ)
 
     def begins(self) -> bool:
-        """Whether one more frame may be handled in this turn; if not, it waits for the next.
+        """Whether another frame may be handled in this turn; if not, it waits for the next.
 
-        A client handles what it asked for as it comes.
+        A client handles the answers to its calls as they arrive.
         """
         if self.rests:
             return False
@@ -101,23 +102,23 @@ class TurnTaker(FastConnection):
         return False
 
     def gives(self, size: int) -> bool:
-        """The peer was given so many bytes; whether there may be more in this turn."""
+        """Count `size` bytes written to the peer; returns whether more may follow in this turn."""
         return self._hub.turns.gives(size)
 
     def give_way(self) -> None:
-        """Let others have their turn; nothing is read meanwhile."""
+        """Wait for a turn, so that other connections are served; nothing is read meanwhile."""
         self.rests = True
         self.pause(_TURN)
         fresh = self.turn_left == TURN_REQUESTS and self._words is None
         self._hub.turns.rest(self, fresh=fresh)
 
     def continue_turn(self) -> None:
-        """It is this connection's turn: handle the next of what was read."""
+        """Handle the next waiting frames: this connection has its turn."""
         self.rests = False
         self.go_on_if_free()
 
     def go_on_if_free(self) -> None:
-        """Handle the next of what was read, unless it has to wait for something else."""
+        """Handle the next waiting frames, unless something else holds them up."""
         if self.rests or self.is_over:
             return
         if not (self.blocked and self._hub.is_server):
@@ -131,7 +132,8 @@ class TurnTaker(FastConnection):
             self.resume(_TURN)
 
     def begin_work(self, request: Command, steps: Steps[Answer]) -> None:
-        """Have a request handled in steps. The connection's next ones wait until it is done."""
+        """Have a request handled in steps. The connection's later
+        requests wait until it is done."""
         work = self._work = _Work(self, steps)
         self.rests = True
         self.pause(_STEPS)
@@ -141,14 +143,15 @@ class TurnTaker(FastConnection):
         later.then(partial(self._worked, work, request))
 
     def give_up_work(self) -> None:
-        """The peer is gone: what is handled in steps ends after the step before."""
+        """Stop the request that is handled in steps: the peer is gone."""
         if self._work is not None:
             self._hub.area.hold(self._work, 0)
             self._work.steps.close()
 
     def hear_last_words(self, descriptor: int) -> bool:
-        """The peer is gone: what lies unread is handled in turns with the others' requests, the
-        answers go nowhere; then the connection ends. False if it cannot be read.
+        """Handle the unread bytes of a peer that is gone, in turns with other connections'
+        requests. The answers are dropped; then the connection ends. False if the bytes cannot be
+        read.
 
         A client that leaves closes without waiting for answers, and the loop stops reading at the
         first write that fails: the Go client's last commits, not marked one-way, would be lost.
@@ -159,7 +162,7 @@ class TurnTaker(FastConnection):
             self._gone = gone
             self._words = LastWords(descriptor)
         except (OSError, WireError) as error:
-            self._hub.complain(f"what {self.peer.address} said last is not read: {error}")
+            self._hub.complain(f"the last bytes of {self.peer.address} are not read: {error}")
             self.end_last_words()
             return False
         self.mute()
@@ -168,12 +171,12 @@ class TurnTaker(FastConnection):
         return True
 
     def hear_on(self) -> None:
-        """Go on with what a peer that is gone had sent, in the next turn."""
+        """Continue in the next turn with the unread bytes of a peer that is gone."""
         if self._words is not None and not self.rests and not self.is_over:
             self.give_way()
 
     def end_last_words(self) -> None:
-        """What the peer said last is handled, or is not to be."""
+        """Close the duplicate descriptor: the unread bytes are handled, or are dropped."""
         if self._gone is not None:
             self._hub.area.hold(self._gone, 0)
             self._gone = None
@@ -182,7 +185,7 @@ class TurnTaker(FastConnection):
             self._words = None
 
     def _hear(self, words: LastWords) -> None:
-        """Handle one read more of a peer that is gone; the rest when it is its turn again."""
+        """Handle another read of a peer that is gone; further reads follow in later turns."""
         if not self.rests and not self.is_over and not self.is_full:
             size = words.read_into(self.get_buffer(-1))
             if size:
@@ -201,16 +204,16 @@ class TurnTaker(FastConnection):
             self.resume(_STEPS)
             self.go_on_if_free()
 
-    # What the subclass has.
+    # Methods of the subclass.
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is handled any more."""
+        """Whether the connection handles no further frame."""
         raise NotImplementedError
 
     @property
     def is_full(self) -> bool:
-        """Whether too many answers are waited for."""
+        """Whether the number of later responses has reached its limit."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -218,19 +221,19 @@ class TurnTaker(FastConnection):
         raise NotImplementedError
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close without writing anything."""
         raise NotImplementedError
 
     def go_on_slowly(self) -> None:
-        """Handle what the receiver keeps."""
+        """Handle the frames that the receiver keeps."""
         raise NotImplementedError
 
     def hold(self, count: int) -> None:
-        """So many answers come later."""
+        """Register `count` responses that will be sent later."""
         raise NotImplementedError
 
     def settled(self, count: int) -> bool:
-        """So many answers come now; whether they may be written."""
+        """Unregister `count` later responses; returns whether they may be written."""
         raise NotImplementedError
 
     def take(self, request: Command, answer: Answer) -> None:
@@ -238,9 +241,9 @@ class TurnTaker(FastConnection):
         raise NotImplementedError
 
     def pause(self, reason: int) -> None:
-        """Read no more until each reason is gone."""
+        """Stop reading until each reason is removed by `resume`."""
         raise NotImplementedError
 
     def resume(self, reason: int) -> None:
-        """A reason not to read is gone."""
+        """Remove a reason; read again if it was the last."""
         raise NotImplementedError

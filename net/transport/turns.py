@@ -1,21 +1,21 @@
-"""Fair turns: how much of the loop one connection, or one large request, gets before others do.
+"""Fair turns: the part of the loop that a connection, or a large request, gets before the others.
 
-Owns the order of connections that have more to be handled, and of requests that are handled in
-steps. It must never know what a request asks for. Called by connections; each Hub has one.
+Owns the order of connections whose frames wait, and of requests that are handled in steps. It must
+never know the meaning of a request. Each Hub has a Turns.
 
-A request that Python handles takes the loop some 50 us. So a turn of the loop handles a few of each
-connection and a bounded number of all, as for the bytes that native pulls are given; the rest of
-what was read waits, and nothing more is read from there until it was handled. Who comes new is
-served before those that have had a turn: a peer that asks for little does not wait behind those
-that ask for much.
+A request that Python handles takes the loop about 50 us. So a turn of the loop handles a few
+requests of each connection and a bounded number of all, and the same holds for bytes of native
+pulls. The other requests that were read wait, and their connections are not read until they are
+handled. A connection that had no turn yet comes before connections that had one: a peer with few
+requests does not wait for peers with many.
 
-Reading takes turns as well: a turn reads a bounded number of bytes in large reads, what more was
-sent stays in the kernel until its sender's turn comes. A step of a TLS handshake counts as several
+Reading takes turns as well: a turn reads a bounded number of bytes in large reads, and further
+bytes stay in the kernel until their connection's turn. A step of a TLS handshake counts as several
 requests.
 
-A request that takes long is a generator (`Steps`): each step some milliseconds at most, and between
-two of them the loop serves others. One is under way at a time, so that the memory of only one is
-needed; they take turns by address.
+A request that takes long is a generator (`Steps`): each step takes a few milliseconds at most, and
+the loop serves others between two steps. Only one such request runs at a time, so that only one
+needs memory; they take turns by address.
 """
 
 from collections import deque
@@ -25,56 +25,58 @@ from typing import Any, Final, Protocol, TypeVar
 from turbopump.engine.later import Later
 
 REQUESTS_OF_TURN: Final = 32
-"""Such requests of all connections between two looks at the sockets: some milliseconds."""
+"""Maximum number of such requests, over all connections, between two polls of the sockets: a few
+milliseconds."""
 
 BYTES_OF_TURN: Final = 4 << 20
-"""Bytes that all connections are given between two such looks, by pulls and by other long answers:
-some milliseconds, also where they are encrypted."""
+"""Bytes written to all connections between two polls of the sockets, by pulls and by other long
+answers: a few milliseconds, also if they are encrypted."""
 
 HANDSHAKE_REQUESTS: Final = 8
-"""Requests that a step of a TLS handshake counts for: one takes up to a millisecond."""
+"""Number of requests that a step of a TLS handshake counts
+for: a step takes up to a millisecond."""
 
 READ_OF_TURN: Final = 2 << 20
-"""Bytes that are read in large reads of all connections between two looks at the sockets. Beyond it
-reads are short, and who sent more is read on in one of the next turns."""
+"""Bytes of large reads, over all connections, between two polls of the sockets. Beyond it reads are
+short, and the rest is read in later turns."""
 
 READERS_OF_TURN: Final = 8
-"""Of those, how many are read on in one turn: as many as it has large reads for."""
+"""Number of paused connections that are read in a turn: as many as it has large reads for."""
 
 T = TypeVar("T")
 
 Steps = Generator[None, None, T]
-"""Work in steps: it returns what it comes to."""
+"""Work in steps; the generator returns the result."""
 
 
 class Resting(Protocol):
-    """A connection that has more to be handled."""
+    """A connection whose frames wait."""
 
     def continue_turn(self) -> None:
-        """Handle the next of it; it may rest again."""
+        """Handle the next frames; the connection may rest again."""
 
 
 class Reading(Protocol):
-    """A connection that may have sent more than was read."""
+    """A connection that may have sent more bytes than were read."""
 
     def read_on(self) -> None:
-        """Read again."""
+        """Read again in this turn."""
 
 
 class Rooms(Protocol):
-    """What decides how much a read brings at most."""
+    """The setting of the largest size of a read."""
 
     def shorten(self) -> None:
-        """Let the next reads be short ones."""
+        """Make the next reads short."""
 
     def lengthen(self) -> None:
-        """Let the next reads be long ones."""
+        """Make the next reads long."""
 
 
 class Turns:
-    """The order of those that wait. Loop thread only.
+    """The order of waiting connections and requests. Loop thread only.
 
-    `post(callback)` has the loop call back after it has looked at the sockets (loop.call_soon).
+    `post(callback)` has the loop call back after it has polled the sockets (loop.call_soon).
     """
 
     def __init__(self, post: Callable[[Callable[[], None]], object], rooms: Rooms) -> None:
@@ -92,7 +94,7 @@ class Turns:
         self._current: tuple[Steps[Any], Later[Any]] | None = None
 
     def begin(self) -> bool:
-        """Whether one more request may be handled before the loop looks at the sockets."""
+        """Whether another request may be handled before the loop polls the sockets."""
         if self._left <= 0 or self._bytes_left <= 0:
             return False
         self._left -= 1
@@ -100,8 +102,8 @@ class Turns:
         return True
 
     def begin_handshake(self) -> bool:
-        """Whether one more step of a TLS handshake may be taken before the loop looks at the
-        sockets."""
+        """Whether another step of a TLS handshake may be taken
+        before the loop polls the sockets."""
         if self._left <= 0:
             return False
         self._left -= HANDSHAKE_REQUESTS
@@ -109,8 +111,8 @@ class Turns:
         return True
 
     def takes(self, size: int) -> bool:
-        """A read of a connection brought so many bytes; whether it may be read again before the
-        loop looks at the sockets. If not, it is to be given to `read_later`."""
+        """Count a connection's read of `size` bytes; returns whether it may be read again before
+        the loop polls the sockets. If not, the caller passes it to `read_later`."""
         self._read_left -= size
         if self._read_left < READ_OF_TURN // 2:
             self._soon()
@@ -119,26 +121,27 @@ class Turns:
         return self._read_left > 0 and self._alone
 
     def read_later(self, connection: Reading) -> None:
-        """Let `connection` be read again when it is its turn."""
+        """Have `connection` read again in its turn."""
         self._readers.append(connection)
         self._soon()
 
     def gives(self, size: int) -> bool:
-        """A connection was given so many bytes; whether there may be more before the loop looks at
-        the sockets."""
+        """Count `size` bytes written to a connection; returns whether more may follow before the
+        loop polls the sockets."""
         self._bytes_left -= size
         if self._bytes_left < BYTES_OF_TURN // 2:
-            # Not for each pull: to be called back costs the loop another look at the sockets.
+            # Not for each pull: a callback costs the loop another poll of the sockets.
             self._soon()
         return self._bytes_left > 0
 
     def rest(self, connection: Resting, *, fresh: bool) -> None:
-        """Let `connection` continue when it is its turn; `fresh`: it had none yet."""
+        """Have `connection` continue in its turn; `fresh`: it had no turn yet."""
         (self._fresh if fresh else self._others).append(connection)
         self._soon()
 
     def work(self, host: bytes, steps: Steps[T]) -> Later[T]:
-        """What `steps`, which must not raise, come to. Those of one host follow one another."""
+        """Run `steps`, which must not raise, and return their result.
+        A host's steps follow one another."""
         later: Later[T] = Later()
         self._waiting.setdefault(host, deque()).append((steps, later))
         self._soon()
@@ -156,11 +159,13 @@ class Turns:
         self._read_left = READ_OF_TURN
         self._rooms.lengthen()
         readers = min(len(self._readers), READERS_OF_TURN)
-        # Of several each gets one read: the loop reads the first one 32 times before the second.
+        # With several readers each gets one read: the loop would read the first 32 times before the
+        # second.
         self._alone = readers < 2
         for _ in range(readers):
             self._readers.popleft().read_on()
-        # Every fourth of those that had a turn comes before the fresh ones: they go on, too.
+        # Every fourth place is for a connection that had a turn, so that it makes progress despite
+        # fresh ones.
         for number in range(len(self._fresh) + len(self._others)):
             if self._left <= 0 or self._bytes_left <= 0:
                 break

@@ -1,8 +1,8 @@
-"""The writing side of a connection: plain or encrypted, in writes of a size that is worth one.
+"""The writing side of a connection: plain or encrypted, in writes of an efficient size.
 
-Owns what is to be written and what is not encrypted yet, and what waits until it is. It must never
-know what a buffer holds. The base class of Connection, for what Python answers; what is answered
-natively goes to the socket itself (pyx/fast.pyx).
+Owns the bytes to write, the bytes that are not encrypted yet, and callbacks for their end. It must
+never know the content of a buffer. The base class of Connection, for answers made in Python; native
+answers go to the socket directly (pyx/fast.pyx).
 """
 
 import asyncio
@@ -23,15 +23,16 @@ from turbopump.pyx.socket_writing import SEALED_MAX
 logger = logging.getLogger(__name__)
 
 FLUSH_OVER: Final = 256 << 10
-"""Bytes to be written that do not wait for the end of the read or of the callback: back pressure
-shows only in what the transport has."""
+"""Bytes above which answers are written before the read or callback ends: back pressure counts only
+bytes that the transport has."""
 
 JOIN_MAX: Final = 64 << 10
-"""Answers of one read up to this are joined: one write is cheaper than a vector of small ones."""
+"""Answers of a read are joined up to this size: one write is
+cheaper than a vector of small ones."""
 
 
 def write_plain(transport: asyncio.Transport, out: list[Buffer]) -> None:
-    """Write buffers as they are."""
+    """Write buffers without encryption."""
     if len(out) == 1:
         transport.write(out[0])
     elif sum(map(len, out)) <= JOIN_MAX:
@@ -41,10 +42,10 @@ def write_plain(transport: asyncio.Transport, out: list[Buffer]) -> None:
 
 
 class Sealing:
-    """What is to be encrypted, in the order of writing.
+    """Bytes that wait for encryption, in the order of writing.
 
-    It is encrypted as the peer takes it: to encrypt a whole large answer takes the loop some 20 ms,
-    and who does not read would have a copy of its own of what is common to many.
+    They are encrypted as the peer reads: encrypting a whole large answer takes the loop some 20 ms,
+    and a peer that does not read would have its own copy of data that many share.
     """
 
     __slots__ = ("_parts", "size")
@@ -52,10 +53,10 @@ class Sealing:
     def __init__(self) -> None:
         self._parts: deque[memoryview] = deque()
         self.size = 0
-        """Bytes that wait."""
+        """Number of bytes that wait."""
 
     def add(self, buffers: list[Buffer]) -> None:
-        """Encrypt these behind what waits."""
+        """Add buffers after the waiting bytes."""
         size = sum(map(len, buffers))
         if len(buffers) > 1 and size <= JOIN_MAX:
             buffers = [b"".join(buffers)]
@@ -65,7 +66,7 @@ class Sealing:
     def write(
         self, transport: asyncio.Transport, tls: TlsSession, wanted: Callable[[], bool]
     ) -> None:
-        """Write some records at a time, while more is wanted; raises ssl.SSLError."""
+        """Write a few records at a time, while more are wanted; raises ssl.SSLError."""
         while self._parts and wanted():
             part = self._parts.popleft()
             if len(part) > SEALED_MAX:
@@ -75,13 +76,13 @@ class Sealing:
             transport.write(tls.sealed(part))
 
     def clear(self) -> None:
-        """Forget what waits."""
+        """Drop the bytes that wait."""
         self._parts.clear()
         self.size = 0
 
 
 class WritingSide(TurnTaker):
-    """What a connection writes."""
+    """The writing methods of a connection."""
 
     __slots__ = (
         "_answered",
@@ -112,7 +113,7 @@ class WritingSide(TurnTaker):
 
     @property
     def unsent(self) -> int:
-        """Bytes written that the peer has not taken."""
+        """Bytes written that the peer has not read."""
         if self._transport is None:
             return 0
         return self._transport.get_write_buffer_size() + self._sealing.size
@@ -127,7 +128,7 @@ class WritingSide(TurnTaker):
         self._room_waiters.append(callback)
 
     def after_answers(self, callback: Callable[[], None]) -> None:
-        """Run `callback` once what is to be written now is on its way."""
+        """Run `callback` once the bytes to be written now are passed to the transport."""
         self._answered.append(callback)
         self._flush_soon()
 
@@ -136,7 +137,7 @@ class WritingSide(TurnTaker):
         return self._transport is not None and not self._transport.get_write_buffer_size()
 
     def write_rest(self, buffers: list[Buffer]) -> None:
-        """Write behind what the transport has."""
+        """Write after the transport's own unsent bytes."""
         if self._transport is not None and not self._transport.is_closing():
             write_plain(self._transport, buffers)
             self._check_unread()
@@ -181,12 +182,12 @@ class WritingSide(TurnTaker):
         self._check_unread()
 
     def seal_later(self, buffers: list[Buffer]) -> None:
-        """Write encrypted behind what waits to be."""
+        """Encrypt and write `buffers` after the waiting bytes."""
         self._sealing.add(buffers)
         self._check_unread()
 
     def _seal(self) -> None:
-        """Encrypt what waits, as far as the peer takes it; then a connection that ends may."""
+        """Encrypt waiting bytes while the peer reads; then end a closing connection."""
         if self._tls is not None and self._sealing.size and self._transport is not None:
             try:
                 self._sealing.write(self._transport, self._tls, lambda: not self.blocked)
@@ -224,7 +225,7 @@ class WritingSide(TurnTaker):
         try:
             callback()
         except Exception:
-            logger.exception("what followed an answer to %s failed", self.peer.address)
+            logger.exception("a callback after an answer to %s failed", self.peer.address)
 
     def _wake_writers(self) -> None:
         waiters, self._room_waiters = self._room_waiters, []

@@ -1,7 +1,7 @@
-"""The requests behind the admin commands, each with the brokers it goes to.
+"""The requests of the admin commands, each with the brokers that receive it.
 
-Owns who is asked (name servers, masters, one address of each broker group) and the reading of the
-answers. It must never combine them into a command's answer; client.py does. Called by Admin.
+Owns the choice of the nodes to ask (name servers, masters, one address of each broker group) and
+the reading of the answers. It must never combine them into a command's answer; client.py does.
 """
 
 import asyncio
@@ -47,23 +47,23 @@ RETRY: Final = "%RETRY%"
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
 PARALLEL: Final = 16
-"""Requests of one command on their way at the same time: thousands of groups must not flood a
-broker."""
+"""Maximum number of concurrent requests of a command:
+thousands of groups must not flood a broker."""
 
 ANSWERS = (ClientError, RemotingError, ValueError)
-"""What asking may raise; ValueError for a body that cannot be read."""
+"""Exceptions of a request; ValueError for a body that cannot be read."""
 
 T = TypeVar("T")
 
 
 class AdminCalls:
-    """Asks the name servers and brokers of one cluster."""
+    """Requests to the name servers and brokers of a cluster."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
 
     async def ask(self, address: str, code: int, header: Any = None, body: Body = b"") -> bytes:
-        """The body of one broker's answer; raises BrokerError, RemotingError."""
+        """The body of a broker's answer; raises BrokerError, RemotingError."""
         return _bytes((await self._instance.ask(address, code, header, body)).body)
 
     async def ask_name_server(self, code: int, header: Any = None) -> bytes:
@@ -71,7 +71,7 @@ class AdminCalls:
         return _bytes((await self._instance.ask_name_server(code, header)).body)
 
     async def cluster_info(self) -> ClusterInfo:
-        """All broker groups."""
+        """All broker groups of the cluster."""
         return ClusterInfo.decode(await self.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO))
 
     async def route(self, topic: str) -> TopicRouteData:
@@ -81,14 +81,14 @@ class AdminCalls:
         return TopicRouteData.decode(await self.ask_name_server(code, header))
 
     async def topic_names(self) -> list[str]:
-        """All topics, sorted."""
+        """The names of all topics, sorted."""
         code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
         return sorted(items(load_object(await self.ask_name_server(code)), "topicList", as_text))
 
     async def brokers(
         self, broker: str | None, cluster: str | None, *, masters_only: bool
     ) -> list[str]:
-        """`broker` itself, or the addresses of a cluster; ClientError for an unknown one."""
+        """`broker` itself, or the addresses of a cluster; ClientError for an unknown cluster."""
         if (broker is None) == (cluster is None):
             raise ClientError("either a broker address or a cluster is needed")
         if broker is not None:
@@ -106,7 +106,7 @@ class AdminCalls:
         return sorted(addresses)
 
     async def replicas_of(self, broker_name: str) -> list[str]:
-        """The addresses of one broker group, the master's first; ClientError if unknown."""
+        """The addresses of a broker group, the master's first; ClientError if unknown."""
         info = await self.cluster_info()
         group = info.broker_addr_table.get(broker_name)
         if group is None or not group.broker_addrs:
@@ -131,8 +131,8 @@ class AdminCalls:
         """The consumer groups of which `topics` has a retry topic.
 
         The retry topic of a group that pops is named after the group and a topic: `group+topic`, or
-        `group_topic`, which another group may be called, too (KeyBuilder.buildPopRetryTopic). So
-        the brokers are asked for their groups where a name can be both.
+        `group_topic`, which may also be another group's name (KeyBuilder.buildPopRetryTopic). If a
+        name is ambiguous, the brokers are asked for their groups.
         """
         names = {one.removeprefix(RETRY) for one in topics if one.startswith(RETRY)}
         groups = {name.partition("+")[0] for name in names}
@@ -154,8 +154,8 @@ class AdminCalls:
     async def progress(
         self, group: str, route: TopicRouteData, topic: str | None
     ) -> tuple[list[QueueProgress], float, int]:
-        """Queues of a group, sorted, its consume rate and what it has popped and not handled, over
-        the brokers of a route."""
+        """Return a group's queues, sorted, its consume rate, and the number of its popped and
+        unhandled messages, over the brokers of a route."""
         header = GetConsumeStatsRequest(group, topic)
         code = RequestCode.GET_CONSUME_STATS
         bodies = await gather(self.ask(address, code, header) for address in one_of_each(route))
@@ -165,7 +165,8 @@ class AdminCalls:
         return queues, sum(tps for _, tps, _ in parts), sum(popped for _, _, popped in parts)
 
     async def connections(self, group: str, route: TopicRouteData) -> Connections:
-        """The members of a group, from the first broker that knows it; BrokerError 206 if none."""
+        """The members of a group, from the first broker that knows it;
+        BrokerError 206 if no broker does."""
         failure: Exception = ClientError(f"no broker of group {group} is known")
         for address in one_of_each(route):
             header = GetConsumerConnectionListRequest(group)
@@ -177,7 +178,8 @@ class AdminCalls:
         raise failure
 
     async def holders(self, group: str, route: TopicRouteData) -> dict[MessageQueue, str]:
-        """Which client (the ip of its id) holds each queue; silent members are left out."""
+        """The client that holds each queue (the ip of its id);
+        members without an answer are left out."""
         holders: dict[MessageQueue, str] = {}
         addresses = one_of_each(route)
 
@@ -198,7 +200,8 @@ class AdminCalls:
         return holders
 
     async def view(self, message_id: str) -> ReceivedMessage | None:
-        """The message of an offset message id; None if it is none, or no broker has it.
+        """The message of an offset message id; None if the id is malformed, or no broker has the
+        message.
 
         A unique key may decode too, to a host that does not exist.
         """
@@ -215,7 +218,8 @@ class AdminCalls:
         return messages[0] if messages else None
 
     async def query(self, topic: str, header: QueryMessageRequest) -> list[ReceivedMessage]:
-        """What the brokers of a topic find in their indexes, by store time; may be foreign."""
+        """The messages that the brokers of a topic find in their indexes, by store time; hash
+        collisions are included."""
         route = await self.route(topic)
 
         async def ask(broker: BrokerData) -> list[ReceivedMessage]:
@@ -233,7 +237,7 @@ class AdminCalls:
         return sorted(found, key=lambda message: message.store_timestamp_ms)
 
     async def tracks(self, message: ReceivedMessage) -> list[MessageTrack]:
-        """How far each group of the message's topic is with it."""
+        """The progress of each group of the message's topic with regard to the message."""
         try:
             route = await self.route(message.stored_topic)
             groups = await self.groups_of(message.stored_topic, route)
@@ -257,7 +261,7 @@ class AdminCalls:
     async def set_order(self, topic: str, addresses: list[str], queues: int, whole: bool) -> None:
         """Put the ordered queues of a topic into the name servers' key-value table.
 
-        `whole` replaces what is there, else the brokers at `addresses` are added.
+        `whole` replaces the existing value; otherwise the brokers at `addresses` are added to it.
         """
         info = await self.cluster_info()
         changed = {
@@ -290,12 +294,12 @@ class AdminCalls:
 
 
 def one_of_each(route: TopicRouteData) -> list[str]:
-    """One address of each broker group: its master, else the lowest id."""
+    """An address of each broker group: its master's, else the lowest id's."""
     return [_address(broker) for broker in route.broker_datas if broker.broker_addrs]
 
 
 async def gather(work: Iterable[Awaitable[T]]) -> list[T]:
-    """The results in order, PARALLEL at a time; after a failure nothing new is begun."""
+    """The results in order, PARALLEL at a time; after a failure no new request begins."""
     numbered = enumerate(work)
     results: dict[int, T] = {}
     failures: list[Exception] = []

@@ -1,8 +1,7 @@
-"""The admin client: what mqadmin asks, as async methods with typed results.
+"""The admin client: the requests of mqadmin, as async methods with typed results.
 
-Owns the call sequences of the mqadmin commands (tools/admin/DefaultMQAdminExtImpl), with those of
-its bases in nodes.py, members.py and reading.py. It must never
-print or format. Called by the CLI, by tests and by programs.
+Owns the call sequences of the mqadmin commands (tools/admin/DefaultMQAdminExtImpl), together with
+its bases in nodes.py, members.py and reading.py. It must never print or format.
 """
 
 from collections.abc import Mapping, Sequence
@@ -64,10 +63,10 @@ from turbopump.net.wire.route import BrokerData, TopicRouteData
 from turbopump.net.wire.topics import SINGLE_TAG
 
 ADMIN_TIMEOUT_MS: Final = 5000
-"""How long one request of an admin command may take; mqadmin's value."""
+"""Timeout of each request of an admin command; mqadmin's value."""
 
 CONTAINER_TIMEOUT_MS: Final = 60_000
-"""How long a broker of a container may take to start or to stop; mqadmin waits 5 s."""
+"""Timeout of the start or stop of a container's broker; mqadmin waits 5 s."""
 
 RETRY_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_PREFIX: Final = "%DLQ%"
@@ -75,14 +74,15 @@ DEAD_LETTER_PREFIX: Final = "%DLQ%"
 END_OF_TIME_MS: Final = (1 << 63) - 1
 
 UNIQUE_QUERY_MAX: Final = 32
-"""What a broker answers at most to a query by unique key."""
+"""Maximum number of messages in a broker's answer to a query by unique key."""
 
 
 class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
-    """An admin client of one cluster of name servers; use as `async with Admin([...]) as admin`.
+    """An admin client of a cluster of name servers; use as `async with Admin([...]) as admin`.
 
-    Every method raises BrokerError (code and remark) for an error answer, ClientError for what
-    cannot be asked, RemotingError when no node answers, BadBody for an answer that cannot be read.
+    Every method raises BrokerError (code and remark) for an error answer, ClientError for arguments
+    that cannot be used, RemotingError when no node answers, BadBody for an answer that cannot be
+    read.
 
     Args:
         namesrv: addresses "host:port" of the name servers, or one text with ";" between.
@@ -106,11 +106,12 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         await self._instance.acquire()
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections of the client."""
         await self._instance.release()
 
     async def cluster_list(self, cluster: str | None = None) -> ClusterList:
-        """clusterList: every broker with its runtime figures; `cluster` limits it to one."""
+        """clusterList: every broker with its runtime figures;
+        `cluster` selects a single cluster."""
         info = await self._calls.cluster_info()
         if cluster is not None and cluster not in info.cluster_addr_table:
             raise ClientError(f"cluster {cluster} is not known")
@@ -157,7 +158,7 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         code = RequestCode.GET_ROUTEINFO_BY_TOPIC
         body = await self._calls.ask_name_server(code, GetRouteInfoRequest(topic, True))
         route = load_object(body)
-        TopicRouteData.from_json(route)  # which raises BadBody for what is no route
+        TopicRouteData.from_json(route)  # raises BadBody for a malformed route
         return TopicRouteResult(topic, route)
 
     async def update_topic(
@@ -234,9 +235,9 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
     async def consumer_progress(
         self, group: str, *, topic: str | None = None, with_clients: bool = False
     ) -> ConsumerProgress:
-        """consumerProgress -g: how far a group is; ClientError for an unknown group.
+        """consumerProgress -g: the progress of a group; ClientError for an unknown group.
 
-        `with_clients` (-s) asks every member which queues it holds.
+        `with_clients` (-s) asks every member for the queues that it holds.
         """
         check_group(group)
         try:
@@ -308,9 +309,9 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         end_ms: int = END_OF_TIME_MS,
         max_count: int = 64,
     ) -> FoundMessages:
-        """queryMsgByKey: hash collisions are left out; empty when nothing is found.
+        """queryMsgByKey: hash collisions are left out; empty if no message is found.
 
-        `max_count` bounds what each broker answers.
+        `max_count` is the limit for each broker.
         """
         header = QueryMessageRequest(topic, key, max_count, begin_ms, end_ms, "K", "false")
         messages = [
@@ -342,7 +343,7 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         """queryMsgTraceById: the steps of a message, by the client's message id, or of all messages
         with a key, as clients with traces wrote them.
 
-        `max_count` bounds the trace messages that each broker answers.
+        `max_count` bounds the trace messages of each broker's answer.
         """
         found = await self.query_message_by_key(
             trace_topic, key, begin_ms=begin_ms, end_ms=end_ms, max_count=max_count
@@ -352,7 +353,7 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
     async def broker_status(
         self, *, broker: str | None = None, cluster: str | None = None
     ) -> list[BrokerStatus]:
-        """brokerStatus of one address, or of every broker of a cluster."""
+        """brokerStatus of an address, or of every broker of a cluster."""
         addresses = await self._calls.brokers(broker, cluster, masters_only=False)
         tables = await gather(self._calls.runtime(address) for address in addresses)
         return [BrokerStatus(*pair) for pair in zip(addresses, tables, strict=True)]
@@ -360,17 +361,17 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
     async def delete_expired_commit_log(
         self, *, broker: str | None = None, cluster: str | None = None
     ) -> list[str]:
-        """deleteExpiredCommitLog at one address, or at every broker of a cluster: log files older
-        than fileReservedTime go now. Returns the addresses that were asked."""
+        """deleteExpiredCommitLog at an address, or at every broker of a cluster: log files older
+        than fileReservedTime are deleted now. Returns the addresses that received the request."""
         addresses = await self._calls.brokers(broker, cluster, masters_only=False)
         code = RequestCode.DELETE_EXPIRED_COMMITLOG
         await gather(self._calls.ask(address, code) for address in addresses)
         return addresses
 
     async def add_broker(self, container: str, config_path: str) -> None:
-        """addBroker: the container at this address starts the broker of a file of its machine.
-        Answered once it serves: a long recovery takes longer than CONTAINER_TIMEOUT_MS, and goes
-        on."""
+        """addBroker: the container at `container` starts the broker of a configuration file on its
+        machine. The answer comes when the broker serves: a long recovery takes longer than
+        CONTAINER_TIMEOUT_MS, and continues."""
         header = AddBrokerRequest(config_path)
         await self._instance.ask(
             container, RequestCode.ADD_BROKER, header, timeout_ms=CONTAINER_TIMEOUT_MS
@@ -388,7 +389,7 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
     async def ha_status(
         self, *, broker: str | None = None, cluster: str | None = None
     ) -> list[HaStatus]:
-        """haStatus of one address, or of every master of a cluster."""
+        """haStatus of an address, or of every master of a cluster."""
         addresses = await self._calls.brokers(broker, cluster, masters_only=True)
         code = RequestCode.GET_BROKER_HA_STATUS
         bodies = await gather(self._calls.ask(address, code) for address in addresses)
@@ -397,8 +398,8 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
     async def broker_epochs(
         self, *, broker_name: str | None = None, cluster: str | None = None
     ) -> list[BrokerEpochs]:
-        """getBrokerEpoch: of each replica of a broker group, or of a cluster. BrokerError 1 from
-        one that keeps no epochs."""
+        """getBrokerEpoch for each replica of a broker group, or of a cluster. BrokerError 1 from a
+        broker that keeps no epochs."""
         if broker_name is not None and cluster is None:
             addresses = await self._calls.replicas_of(broker_name)
         else:
@@ -409,15 +410,16 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
 
     def controllers(self, addresses: Sequence[str]) -> ControllerAdmin:
         """mqadmin's controller commands, at the controllers with these addresses. Raises
-        InvalidArgument for what is no address."""
+        InvalidArgument for a malformed address."""
         return ControllerAdmin(self._instance, addresses)
 
     def watch(self, controllers: Sequence[str] = (), broker_name: str | None = None) -> GroupWatch:
-        """Samples of all broker groups, or of one; of the controllers too, if there are any."""
+        """Samples of all broker groups, or of `broker_name` alone,
+        and of the controllers, if any."""
         return GroupWatch(self._instance, self._calls, controllers, broker_name)
 
     async def broker_names(self, cluster: str) -> list[str]:
-        """The broker groups of a cluster, sorted; ClientError for an unknown one."""
+        """The broker groups of a cluster, sorted; ClientError for an unknown cluster."""
         names = (await self._calls.cluster_info()).cluster_addr_table.get(cluster)
         if not names:
             raise ClientError(f"cluster {cluster} is not known, or has no broker")
@@ -441,11 +443,11 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         retry_policy: Mapping[str, Any] | None = None,
         attributes: Mapping[str, str] | None = None,
     ) -> UpdatedGroup:
-        """updateSubGroup at one broker address or at every master of a cluster.
+        """updateSubGroup at a broker address or at every master of a cluster.
 
-        The defaults are those of mqadmin (UpdateSubGroupSubCommand), which differ from the
-        broker's own for consume_from_min_enable and consume_broadcast_enable. `retry_policy` is
-        RocketMQ's GroupRetryPolicy, None for its default.
+        The defaults are mqadmin's (UpdateSubGroupSubCommand), which differ from the broker's own
+        for consume_from_min_enable and consume_broadcast_enable. `retry_policy` is RocketMQ's
+        GroupRetryPolicy, None for its default.
         """
         check_group(group)
         config = SubscriptionGroupConfig(
@@ -481,11 +483,11 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
         rebalance: str | None = None,
         strategy: str | None = None,
     ) -> ConsumeMode:
-        """setConsumeMode at one broker address or at every master of a cluster.
+        """setConsumeMode at a broker address or at every master of a cluster.
 
-        `mode` is PULL or POP. `rebalance` (BROKER or CLIENT: who shares out the queues) and
-        `strategy` are understood by Turbopump alone, and topic `*`, for all topics of the group,
-        too. What is None stays as it is.
+        `mode` is PULL or POP. Only Turbopump understands `rebalance` (BROKER or CLIENT: the side
+        that divides the queues), `strategy`, and topic `*` for all topics of the group. None leaves
+        a setting unchanged.
         """
         check_group(group)
         body: dict[str, Any] = {"consumerGroup": group, "topic": topic}
@@ -514,7 +516,7 @@ class Admin(NodeCommands, GroupCommands, MessageCommands, ClientLifetime):
     ) -> ResetOffsets:
         """resetOffsetByTime: -1 is the end of each queue.
 
-        The brokers do it themselves: members of the group learn it with their next pull. With
+        The brokers reset the offsets: members of the group notice it at their next pull. With
         `broker`, an address, and `queue_id` only that queue is moved, to `queue_offset` if given.
         """
         check_group(group)

@@ -1,8 +1,7 @@
-"""The admin client's questions to controllers: what mqadmin's controller commands ask.
+"""The admin client's requests to controllers, for mqadmin's controller commands.
 
-Owns who is asked: the leader, found through any controller, or each controller given
-(tools/admin/DefaultMQAdminExtImpl). It must never print or format. Made by
-`Admin.controllers`.
+Owns the choice of the controllers to ask: the leader, found through any controller, or each
+controller given (tools/admin/DefaultMQAdminExtImpl). It must never print or format.
 """
 
 import asyncio
@@ -49,13 +48,14 @@ from turbopump.net.wire.java_properties import (
 
 NO_LEADER: Final = "they have no leader"
 AGAIN_S: Final = (0.2, 0.5, 1.0)
-"""Before the leader is looked for once more: an election takes some hundred milliseconds."""
+"""Waits in seconds before the leader is looked up again: an
+election takes a few hundred milliseconds."""
 
 
 class ControllerAdmin:
-    """Asks the controllers of one quorum.
+    """Requests to the controllers of a quorum.
 
-    Every method raises BrokerError (code and remark) for an error answer, ClientError where the
+    Every method raises BrokerError (code and remark) for an error answer, ClientError if the
     controllers have no leader, RemotingError when no node answers, BadBody or BadHeader for an
     answer that cannot be read.
     """
@@ -65,7 +65,7 @@ class ControllerAdmin:
         self.addresses = _checked(addresses)
 
     async def metadata(self) -> ControllerMetadata:
-        """getControllerMetaData: of the first controller that knows a leader, else of the first
+        """getControllerMetaData: from the first controller that knows a leader, else from the first
         that answers."""
         found: ControllerMetadata | None = None
         failure: RemotingError | None = None
@@ -84,7 +84,7 @@ class ControllerAdmin:
         return found
 
     async def metadata_of(self, address: str) -> ControllerMetadata:
-        """What one controller knows of its quorum."""
+        """A controller's view of its quorum."""
         answer = await self._instance.ask(address, RequestCode.CONTROLLER_GET_METADATA_INFO)
         header = read_header(GetMetaDataResponse, answer.fields)
         return ControllerMetadata(
@@ -98,7 +98,7 @@ class ControllerAdmin:
         )
 
     async def sync_state_sets(self, broker_names: Collection[str]) -> list[SyncStateLine]:
-        """getSyncStateSet: of the groups that the controllers know, sorted by name."""
+        """getSyncStateSet: the groups that the controllers know, sorted by name."""
         code = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
         answer = await self._ask_leader(code, body=encode_names(sorted(broker_names)))
         groups = BrokerReplicasInfo.decode(_bytes(answer)).groups
@@ -147,7 +147,7 @@ class ControllerAdmin:
     ) -> CleanedBroker:
         """cleanBrokerMetadata: forget replicas, or with no ids the whole group.
 
-        `living` cleans what is alive, too; RocketMQ's own controllers then forget the whole group
+        `living` also cleans living brokers; RocketMQ's own controllers then forget the whole group
         whatever the ids are (ReplicasInfoManager.cleanBrokerData).
         """
         header = CleanBrokerDataRequest(
@@ -165,7 +165,8 @@ class ControllerAdmin:
         return NodeProperties(address, properties_of(answer))
 
     async def _ask_leader(self, code: int, header: Any = None, body: bytes = b"") -> Command:
-        """Of another leader, where the one that was found is none any more: it did nothing."""
+        """Ask the leader; if it has lost leadership, look up the new leader and ask again. A
+        controller that is not the leader changed nothing, so the repeat is safe."""
         for wait_s in (*AGAIN_S, None):
             found = await self.metadata()
             if not found.leader_address:
@@ -180,7 +181,7 @@ class ControllerAdmin:
 
 
 def properties_of(answer: Command) -> dict[str, str]:
-    """The properties text that a node answered, sorted by key; raises BadBody."""
+    """The properties text of a node's answer, sorted by key; raises BadBody."""
     try:
         found = parse_properties(_bytes(answer).decode())
     except (UnicodeDecodeError, PropertiesError) as error:

@@ -1,7 +1,6 @@
-"""A broker group at one moment, and what became different since the last: facts for `top`.
+"""A broker group at one moment, and its differences from the last sample: facts for `top`.
 
-Owns the shapes and the comparison. It must never ask a node or look at a clock. Filled by
-group_watch.py, shown by the CLI.
+Owns the shapes and the comparison. It must never ask a node or look at a clock.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,10 +17,11 @@ ACTING: Final = "acting"
 
 @dataclass(frozen=True, slots=True)
 class ControllerView(Result):
-    """One controller; `error` says why it did not answer, and the rest is what is known anyway.
+    """A controller; `error` is the reason if it did not answer, and the other fields are the last
+    known.
 
-    `term` is None where it does not tell (RocketMQ's do not). `age_ms` is how long ago it last
-    answered: 0 in this sample, None never.
+    `term` is None if the controller does not report it (RocketMQ's do not). `age_ms` is the time
+    since its last answer: 0 in this sample, None never.
     """
 
     id: str
@@ -35,14 +35,14 @@ class ControllerView(Result):
 
 @dataclass(frozen=True, slots=True)
 class BrokerView(Result):
-    """One broker of a group; what it did not tell is None, or empty.
+    """A broker of a group; fields that it did not report are None, or empty.
 
-    `broker_id` is the controller's id where there is a controller, else the name server's. `role`
-    is what the broker itself takes itself for, `state` how its following goes. `alive` and
-    `in_sync` are the controller's words. Offsets are log offsets; `lag` is what a replica has not
-    got of the master's log, `lag_ms` for how long. `age_ms` is how long ago the broker last
-    answered: 0 in this sample, None never. `acting_since_ms` (epoch ms) is since when it has acted
-    for its master.
+    `broker_id` is the controller's id if there is a controller, else the name server's. `role` is
+    the broker's own view, `state` the state of its replication. `alive` and `in_sync` come from the
+    controller. Offsets are log offsets; `lag` is the number of bytes of the master's log that a
+    replica lacks, `lag_ms` the time since it had all. `age_ms` is the time since the broker's last
+    answer: 0 in this sample, None never. `acting_since_ms` (epoch ms) is the time at which it began
+    to act for its master.
     """
 
     broker_id: int
@@ -65,9 +65,9 @@ class BrokerView(Result):
 
 @dataclass(frozen=True, slots=True)
 class LagView(Result):
-    """A consumer group that is behind in a topic at one broker group: by how many messages, and for
-    how long the oldest of them has been there (ms; None if unknown, at least that if not
-    `known`). `members` is how many connections it has; 0: it is away."""
+    """A consumer group's lag in a topic of a broker group: the number of messages, and the age of
+    the oldest (ms; None if unknown, a lower bound if not `known`). `members` is the number of
+    connections: 0 if the consumer group is offline."""
 
     consumer_group: str
     topic: str
@@ -79,9 +79,9 @@ class LagView(Result):
 
 @dataclass(frozen=True, slots=True)
 class PopView(Result):
-    """A consumer group that pops at one broker group: messages a second over the last minute, and
-    those that are neither acknowledged nor revived. `behind_ms` is how late the broker is with what
-    it should have revived, of whichever group."""
+    """Pop figures of a consumer group at a broker group: messages a second over the last minute,
+    and messages that are neither acknowledged nor revived. `behind_ms` is the delay of the broker's
+    revivals, over all groups."""
 
     consumer_group: str
     popped_tps: float
@@ -92,11 +92,13 @@ class PopView(Result):
 
 @dataclass(frozen=True, slots=True)
 class WaitingView(Result):
-    """What waits at the master of a group. `timers` wait for a time, the next of them for
-    `next_due_ms` (epoch ms; None: none is known); `backlog` is how many are due within so many
-    seconds, each from the one before it on. `halves` are transactions that are open; since the
-    master's start `asked` checks were sent, `unasked` found no producer, and `given_up` is how many
-    transactions were."""
+    """Timers and transactions that wait at the master of a group.
+
+    The next of `timers` is due at `next_due_ms` (epoch ms; None: not known). `backlog` maps a span,
+    such as "60 s", to the number of timers due within it but not within a shorter span. `halves`
+    are open transactions; since the master's start it sent `asked` checks, found no producer for
+    `unasked`, and gave up `given_up` transactions.
+    """
 
     timers: int = 0
     next_due_ms: int | None = None
@@ -109,14 +111,14 @@ class WaitingView(Result):
 
 @dataclass(frozen=True, slots=True)
 class GroupView(Result):
-    """One broker group. Without a controller `master_id` is who is master at the name server,
-    `epoch` and `set_epoch` are None, and the SyncStateSet is the master's own if it keeps one.
+    """A broker group. Without a controller `master_id` is the name server's master, `epoch` and
+    `set_epoch` are None, and the SyncStateSet is the master's own if it keeps one.
 
-    `age_ms` is how old that is, and with it each broker's `alive` and `in_sync`: 0 if the leader of
-    the controllers (without controllers the name server) answered in this sample. `lags` are the
-    consumer groups furthest behind, the most messages first, `pops` those that pop, the most in
-    flight first, and `waiting` is what waits for a time or an end, as the master tells, or the
-    replica that acts for it (of all that RocketMQ's tell the count of timers).
+    `age_ms` is the age of these facts, and of each broker's `alive` and `in_sync`: 0 if the leader
+    of the controllers (without controllers the name server) answered in this sample. `lags` are the
+    consumer groups with the largest lags, sorted by messages, `pops` the groups that pop, sorted by
+    messages in flight. `waiting` comes from the master or the replica that acts for it; RocketMQ's
+    brokers report only the number of timers.
     """
 
     cluster: str
@@ -134,7 +136,8 @@ class GroupView(Result):
 
 @dataclass(frozen=True, slots=True)
 class Sample(Result):
-    """All that was seen at one moment (epoch ms); `errors` is who could not be asked and why."""
+    """All facts of a moment (epoch ms); `errors` lists the nodes
+    that did not answer, with reasons."""
 
     at_ms: int
     controllers: list[ControllerView] = field(default_factory=list)
@@ -143,7 +146,7 @@ class Sample(Result):
 
     @property
     def nobody_answered(self) -> bool:
-        """Whether there is nothing to show."""
+        """Whether no node answered, so that there is nothing to show."""
         answered = [not each.error for each in self.controllers]
         answered += [not each.error for group in self.groups for each in group.brokers]
         return bool(self.errors) and not any(answered)
@@ -151,7 +154,7 @@ class Sample(Result):
 
 @dataclass(frozen=True, slots=True)
 class Change(Result):
-    """Something that became different: `kind` is leader, election, set, role or answer."""
+    """A difference between samples: `kind` is leader, election, set, role or answer."""
 
     at_ms: int
     kind: str
@@ -159,13 +162,13 @@ class Change(Result):
 
 
 def leader_of(controllers: Sequence[ControllerView]) -> ControllerView | None:
-    """The controller that leads: the one of the highest term, if several think so."""
+    """The leading controller: the highest term wins if several claim to lead."""
     leaders = [each for each in controllers if each.is_leader and not each.error]
     return max(leaders, key=lambda each: each.term or 0, default=None)
 
 
 def changes(before: Sample, after: Sample) -> list[Change]:
-    """What is different in `after`, in the order of its causes."""
+    """The differences of `after` from `before`, in the order of their causes."""
     found = [*_of_controllers(before, after)]
     known = {group.broker_name: group for group in before.groups}
     for group in after.groups:
@@ -178,9 +181,8 @@ def changes(before: Sample, after: Sample) -> list[Change]:
 
 
 def remembered(before: Sample | None, after: Sample) -> Sample:
-    """`after`, to be compared with the next sample: a broker that did not give its role has the
-    last one it gave, so that an answer which is missing in the midst of an election hides no change
-    of roles."""
+    """`after`, prepared for the comparison with the next sample: a broker without a role gets its
+    last known role, so that a missing answer during an election hides no change of roles."""
     if before is None:
         return after
     roles = {
@@ -241,8 +243,8 @@ def _of_group(before: GroupView, after: GroupView) -> Iterator[tuple[str, str]]:
 
 
 def _of_broker(name: str, before: BrokerView, after: BrokerView) -> Iterator[tuple[str, str]]:
-    # Another reason is shown, too: a node that dies while it is asked closes the connection first,
-    # and cannot be reached from then on.
+    # A new error text is a change, too: a node that dies during a request first closes the
+    # connection, and cannot be reached in later samples.
     if before.error != after.error:
         yield "answer", f"{name}: {after.error or 'answers again'}"
     if after.role and before.role and after.role != before.role:

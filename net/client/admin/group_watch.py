@@ -1,7 +1,7 @@
-"""Looks at broker groups again and again: name server, controllers and every broker.
+"""Samples broker groups periodically: name server, controllers and every broker.
 
-Owns who is asked for a sample and what is remembered between two. It must never compare (that is
-group_view.changes) or print. Made by `Admin.watch`, called by `turbopump top`.
+Owns the choice of the nodes to ask and the memory between samples. It must never compare (that is
+group_view.changes) or print.
 """
 
 import re
@@ -64,7 +64,7 @@ HALVES: Final = "transactionsOpen"
 ASKED: Final = "transactionsAsked"
 UNASKED: Final = "transactionsWithoutProducer"
 GIVEN_UP: Final = "transactionsGivenUp"
-"""Keys of a broker's runtime table; all but TIMERS and LOG_END are ours
+"""Keys of a broker's runtime table; all but TIMERS and LOG_END exist only in Turbopump
 (broker/introspection/runtime_info.py)."""
 
 SETTLED: Final = "MEMBER"
@@ -73,15 +73,15 @@ NO_LEASE: Final = "no lease: it acknowledges nothing"
 NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 
 Table = dict[str, str] | str
-"""A broker's runtime table, or why there is none."""
+"""A broker's runtime table, or the reason why it is missing."""
 
 
 class GroupWatch:
-    """Samples of every group that a name server knows, or of one.
+    """Samples of every group that a name server knows, or of `broker_name` alone.
 
-    What could not be asked is as it was in the sample before, with its age, and named in the
-    sample's errors. The controllers are those given, else those that a broker's configuration
-    names, if any.
+    If a node does not answer, its last known facts are used, with their age, and the sample's
+    errors name it. The controllers are the given ones, else those in a broker's configuration, if
+    any.
     """
 
     def __init__(
@@ -96,17 +96,18 @@ class GroupWatch:
         self._peers: dict[str, str] = {}
         """Id to address, once a controller gave it."""
         self._names: dict[str, str] = {}
-        """Address to id: what they are called while none answers."""
+        """Address to id: names for the controllers while no controller answers."""
         self._broker_name = broker_name
         self._info = ClusterInfo()
         self._states: dict[str, SyncStateLine] = {}
         self._errors: list[str] = []
         self._info_at_ms = self._states_at_ms = self._asked_at_ms = 0
         self._answered_at_ms: dict[str, int] = {}
-        """When each address shown last answered, by the steady clock."""
+        """Time of each shown address's last answer, by the steady clock."""
 
     async def sample(self) -> Sample:
-        """How it is now. A node that does not answer is an error in the sample, none of ours."""
+        """Take a sample. A node that does not answer is an error
+        in the sample, not an exception."""
         self._errors = []
         at_ms, self._asked_at_ms = self._instance.now_ms(), self._instance.steady_ms()
         await self._look_up()
@@ -124,7 +125,7 @@ class GroupWatch:
         return Sample(at_ms, controllers, groups, self._errors)
 
     def _age(self, view: ControllerView | BrokerView) -> int | None:
-        """How long ago it last answered; 0 notes that it did now."""
+        """The time since the node's last answer; an answer in this sample is noted as 0."""
         if not view.error:
             self._answered_at_ms[view.address] = self._asked_at_ms
         last = self._answered_at_ms.get(view.address)
@@ -159,11 +160,11 @@ class GroupWatch:
         peers = self._peers or await self._learn_peers()
         views = await gather(self._controller(*peer) for peer in sorted(peers.items()))
         if all(view.error for view in views):
-            self._peers = {}  # the next sample begins with those given again
+            self._peers = {}  # the next sample begins with the given controllers again
         return views
 
     async def _learn_peers(self) -> dict[str, str]:
-        """Id to address, from the nodes that answer; an address is its own id until then."""
+        """Id to address, from the nodes that answer; until then an address is its own id."""
         try:
             self._peers = (await ControllerAdmin(self._instance, self._given).metadata()).peers
             self._names = {address: number for number, address in self._peers.items()}
@@ -179,7 +180,8 @@ class GroupWatch:
         return ControllerView(number, address, told.is_leader, told.leader_id, told.term)
 
     async def _ask_leader(self, controllers: list[ControllerView]) -> None:
-        """The groups as the leader has them; without one they are what they were."""
+        """Update the groups from the controllers' leader; without
+        a leader they stay as they are."""
         leader = leader_of(controllers)
         if leader is None:
             if controllers:
@@ -207,7 +209,7 @@ class GroupWatch:
     async def _table(self, address: str, state: SyncStateLine | None) -> Table:
         try:
             table = await self._calls.runtime(address)
-            if state is not None and EPOCH not in table:  # RocketMQ's tells it only in its epochs
+            if state is not None and EPOCH not in table:  # RocketMQ: only in its epochs
                 body = await self._calls.ask(address, RequestCode.GET_BROKER_EPOCH_CACHE)
                 epochs = admin_parse.broker_epochs(address, body).epochs
                 table[EPOCH] = str(epochs[-1].epoch) if epochs else ""
@@ -219,7 +221,8 @@ class GroupWatch:
 def read_group(
     data: BrokerData, state: SyncStateLine | None, told: list[tuple[ReplicaLine, Table]]
 ) -> GroupView:
-    """A group out of the name server's words, the controller's, and each replica's own."""
+    """Build a group's view from the name server's data, the controller's state, and each replica's
+    own table."""
     if state is not None:
         members = sorted(replica.broker_id for replica in state.in_sync)
         master_id = state.master_id
@@ -228,7 +231,7 @@ def read_group(
         master_id = MASTER_ID if MASTER_ID in data.broker_addrs else None
     master = next((found for who, found in told if who.broker_id == master_id), "")
     ends = master if isinstance(master, dict) else {}
-    # A replica that acts for its master speaks for consumers; of its log it says nothing.
+    # A replica that acts for its master reports on consumers, but not on the master's log.
     serves = ends or next(
         (found for _, found in told if isinstance(found, dict) and ACTING_SINCE in found), {}
     )
@@ -250,7 +253,7 @@ def read_group(
 
 
 def _waiting(master: Mapping[str, str]) -> WaitingView:
-    """Timers and transactions of a master."""
+    """Timers and transactions in a master's runtime table."""
     numbers = {
         key: int(text)
         for key in (TIMERS, NEXT_DUE, HALVES, ASKED, UNASKED, GIVEN_UP)
@@ -269,7 +272,7 @@ def _waiting(master: Mapping[str, str]) -> WaitingView:
 
 
 def _lags(master: Mapping[str, str]) -> list[LagView]:
-    """The consumer groups behind at a master, of which it tells those furthest behind."""
+    """The consumer groups with the largest lags at a master; it reports no others."""
     found = []
     for key, text in master.items():
         told = GROUP_LAG_TEXT.fullmatch(text) if key.startswith(GROUP_LAG_PREFIX) else None
@@ -297,8 +300,8 @@ def _pops(master: Mapping[str, str]) -> list[PopView]:
 
 
 def _replicas(data: BrokerData, state: SyncStateLine | None) -> list[ReplicaLine]:
-    """Who belongs to a group, by id. The name server calls every master 0: the controller's ids
-    are the ones that stay."""
+    """The replicas of a group, by id. The name server gives every master the id 0; the controller's
+    ids are permanent."""
     found: dict[int, ReplicaLine] = {}
     if state is not None:
         found = {each.broker_id: each for each in [*state.in_sync, *state.not_in_sync]}
@@ -316,7 +319,8 @@ def _broker(
     master: Mapping[str, str],
     is_master: bool,
 ) -> BrokerView:
-    """One broker; `master` is the table of the group's master, empty if it did not answer."""
+    """The view of a broker; `master` is the table of the group's
+    master, empty if it did not answer."""
     in_state = state is not None and who in (*state.in_sync, *state.not_in_sync)
     alive = who.alive if in_state else None
     in_sync = who in state.in_sync if state is not None else None
@@ -343,8 +347,8 @@ def _broker(
 
 
 def _role(found: Mapping[str, str], is_master: bool) -> str:
-    """What a broker does: ours says so, and one that joins does nothing yet; RocketMQ's is what it
-    was set to be."""
+    """A broker's role. Turbopump's brokers report it, and a joining broker has no role yet; for
+    RocketMQ's it follows from the master's id."""
     if ACTING_SINCE in found:
         return ACTING
     if STATE in found:
@@ -357,7 +361,7 @@ def _role(found: Mapping[str, str], is_master: bool) -> str:
 
 
 def _state(found: Mapping[str, str]) -> str:
-    """How a replica follows; what keeps a broker from its part in the group."""
+    """The state of replication, and the reasons that keep a broker from its part in the group."""
     parts = [found.get(STATE, ""), found.get("haReason", "")]
     if UNFIT in found:
         parts.append(f"takes no messages: {found[UNFIT]}")
@@ -375,7 +379,8 @@ def _state(found: Mapping[str, str]) -> str:
 
 
 def _escaped(found: Mapping[str, str]) -> list[str]:
-    """What a replica that acts gave to masters of other groups, and why the rest is still there."""
+    """Messages that an acting replica forwarded to masters of other groups, and the reason why it
+    still keeps the rest."""
     told = {
         key.removeprefix(ESCAPED_PREFIX): ESCAPED_TEXT.fullmatch(text)
         for key, text in sorted(found.items())
@@ -390,7 +395,7 @@ def _escaped(found: Mapping[str, str]) -> list[str]:
 def _lag(
     broker_id: int, found: Mapping[str, str], master: Mapping[str, str]
 ) -> tuple[int | None, int | None]:
-    """Bytes and milliseconds behind: as the master counts them, else by the ends of both logs,
+    """Lag in bytes and milliseconds: as the master counts them, else by the ends of both logs,
     which were read one after the other."""
     told = LAG_TEXT.fullmatch(master.get(f"{LAG_PREFIX}{broker_id}", ""))
     if told is not None:

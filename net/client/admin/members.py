@@ -1,8 +1,8 @@
 """The admin client's requests about groups and their members.
 
 Owns the call sequences of consumerConnection, producerConnection, consumerStatus, deleteSubGroup
-and cloneGroupOffset (tools/admin/DefaultMQAdminExtImpl). It must never print
-or format. A base of Admin, whose errors these methods raise.
+and cloneGroupOffset (tools/admin/DefaultMQAdminExtImpl). It must never print or format. A base of
+Admin, whose errors these methods raise.
 """
 
 from turbopump.net.client.admin import parse as admin_parse
@@ -37,7 +37,7 @@ class GroupCommands:
         self, group: str, *, broker: str | None = None
     ) -> ConsumerClients:
         """consumerConnection: the members of a consumer group, from `broker` or from the first
-        broker of the group that knows them; BrokerError 206 if there are none."""
+        broker of the group that knows them; BrokerError 206 if the group has no member."""
         check_group(group)
         addresses = [broker] if broker is not None else one_of_each(await self._route_of(group))
         failure: BrokerError | None = None
@@ -74,7 +74,8 @@ class GroupCommands:
     async def consumer_status(
         self, group: str, *, client_id: str | None = None
     ) -> list[MemberStatus]:
-        """consumerStatus: the queues and progress of each member of a group, or of one member."""
+        """consumerStatus: the queues and progress of each member of
+        a group, or of member `client_id`."""
         route = await self._route_of(group)
         members = await self._calls.connections(group, route)
         ids = [one for one in members.client_ids if client_id in (None, one)]
@@ -107,8 +108,8 @@ class GroupCommands:
         cluster: str | None = None,
         clean_offset: bool = False,
     ) -> list[str]:
-        """deleteSubGroup at one address, or at every master of a cluster; `clean_offset` removes
-        its offsets, too. Returns the addresses that were asked."""
+        """deleteSubGroup at an address, or at every master of a cluster; `clean_offset` removes the
+        group's offsets, too. Returns the addresses that received the request."""
         check_group(group)
         addresses = await self._calls.brokers(broker, cluster, masters_only=True)
         header = DeleteSubscriptionGroupRequest(group, clean_offset)
@@ -119,8 +120,9 @@ class GroupCommands:
     async def clone_group_offset(
         self, source: str, target: str, topic: str, *, offline: bool = True
     ) -> list[str]:
-        """cloneGroupOffset: group `target` goes on where group `source` is in a topic. With
-        `offline` the source need not be online. Returns the addresses that were asked."""
+        """cloneGroupOffset: group `target` continues at the offsets of group `source` in a topic.
+        With `offline` the source need not be online. Returns the addresses that received the
+        request."""
         check_group(source)
         check_group(target)
         addresses = one_of_each(await self._calls.route(topic))

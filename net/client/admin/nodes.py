@@ -39,7 +39,7 @@ class NodeCommands:
     async def broker_config(
         self, *, broker: str | None = None, cluster: str | None = None
     ) -> list[NodeProperties]:
-        """getBrokerConfig of one address, or of every broker of a cluster."""
+        """getBrokerConfig of an address, or of every broker of a cluster."""
         addresses = await self._calls.brokers(broker, cluster, masters_only=False)
         code = RequestCode.GET_BROKER_CONFIG
         return await gather(self._config(address, code) for address in addresses)
@@ -47,7 +47,7 @@ class NodeCommands:
     async def update_broker_config(
         self, key: str, value: str, *, broker: str | None = None, cluster: str | None = None
     ) -> ChangedConfig:
-        """updateBrokerConfig at one address, or at every broker of a cluster."""
+        """updateBrokerConfig at an address, or at every broker of a cluster."""
         addresses = await self._calls.brokers(broker, cluster, masters_only=False)
         return await self._change(addresses, RequestCode.UPDATE_BROKER_CONFIG, key, value)
 
@@ -87,8 +87,8 @@ class NodeCommands:
     async def clean_unused_topics(
         self, *, broker: str | None = None, cluster: str | None = None
     ) -> list[str]:
-        """cleanUnusedTopic: the queue files of topics that no longer exist are removed. Returns
-        the addresses that were asked."""
+        """cleanUnusedTopic: the queue files of topics that no longer exist are removed. Returns the
+        addresses that received the request."""
         addresses = await self._calls.brokers(broker, cluster, masters_only=False)
         code = RequestCode.CLEAN_UNUSED_TOPIC
         await gather(self._calls.ask(address, code) for address in addresses)
@@ -98,26 +98,27 @@ class NodeCommands:
         self, *, broker: str | None = None, cluster: str | None = None
     ) -> list[str]:
         """cleanExpiredCQ: queue files whose messages have left the log are removed. Returns the
-        addresses that were asked."""
+        addresses that received the request."""
         addresses = await self._calls.brokers(broker, cluster, masters_only=False)
         code = RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE
         await gather(self._calls.ask(address, code) for address in addresses)
         return addresses
 
     async def topic_clusters(self, topic: str) -> list[str]:
-        """topicClusterList: the clusters whose brokers have the topic; BrokerError 17 for none."""
+        """topicClusterList: the clusters whose brokers have the topic;
+        BrokerError 17 if no broker has it."""
         route = await self._calls.route(topic)
         return sorted({broker.cluster for broker in route.broker_datas})
 
     async def stats_all(self, topic: str | None = None) -> list[TopicTraffic]:
-        """statsAll: the traffic of each topic, or of one, with each of its groups."""
+        """statsAll: the traffic of each topic, or of `topic` alone, with each of its groups."""
         names = [topic] if topic is not None else await self._calls.topic_names()
         wanted = [name for name in names if not name.startswith(("%RETRY%", "%DLQ%"))]
         lines = await gather(self._traffic(name, must_answer=topic is not None) for name in wanted)
         return [line for of_topic in lines for line in of_topic]
 
     async def _traffic(self, topic: str, *, must_answer: bool) -> list[TopicTraffic]:
-        """The lines of one topic. A topic that is deleted meanwhile has none."""
+        """The lines of a topic; empty for a topic that was deleted after the listing."""
         try:
             route = await self._calls.route(topic)
             groups = await self._calls.groups_of(topic, route)

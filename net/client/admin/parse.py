@@ -1,7 +1,6 @@
-"""Bodies of admin answers as results: pure readings of what a broker says.
+"""Bodies of admin answers as results: pure functions.
 
 Owns the reading of runtime tables, offset tables and connection lists. It must never ask a node.
-Called by the admin client.
 """
 
 from collections.abc import Mapping
@@ -38,7 +37,7 @@ from turbopump.net.wire.subscription import ALL, SubscriptionData
 HOUR_MS: Final = 3_600_000
 
 _V4_0_0: Final = 213
-"""MQVersion ordinal of V4_0_0; from there on each release follows its snapshot."""
+"""MQVersion ordinal of V4_0_0; after it each release follows its snapshot."""
 
 
 def version_name(ordinal: int) -> str:
@@ -68,7 +67,7 @@ def broker_line(
     info: Mapping[str, str],
     now_ms: int,
 ) -> BrokerLine:
-    """The figures of clusterList out of a runtime table; what cannot be read is 0."""
+    """The figures of clusterList out of a runtime table; figures that cannot be read are 0."""
     earliest_ms = _int(info, "earliestMessageTimeStamp")
     put_morning, get_morning = (
         _int(info, "msgPutTotalTodayMorning"),
@@ -119,8 +118,8 @@ def topic_stats(body: bytes) -> tuple[list[QueueStatus], float]:
 
 
 def consume_stats(body: bytes) -> tuple[list[QueueProgress], float, int]:
-    """Queues, consume rate and what is popped and not handled in the answer of GET_CONSUME_STATS;
-    raises BadBody."""
+    """Queues, consume rate and number of popped and unhandled messages in the answer of
+    GET_CONSUME_STATS; raises BadBody."""
     members = load_object(body)
     popped = as_object(members.get("popInflight") or {})
     queues = [
@@ -142,7 +141,7 @@ def consume_stats(body: bytes) -> tuple[list[QueueProgress], float, int]:
 
 
 def offset_table(body: bytes) -> dict[MessageQueue, int]:
-    """`{"offsetTable":{queue:offset}}`; raises BadBody."""
+    """Parse `{"offsetTable":{queue:offset}}`; raises BadBody."""
     members = load_object(body)
     beans = as_object(members.get("offsetTable") or {})
     return {MessageQueue.from_key(key): number(beans, key) for key in beans}
@@ -193,7 +192,7 @@ def broker_epochs(address: str, body: bytes) -> BrokerEpochs:
         EpochSpan(number(e, "epoch"), number(e, "startOffset"), number(e, "endOffset"))
         for e in entries
     ]
-    if spans:  # the last one is still open: its end is sent as the largest number there is
+    if spans:  # the last epoch is still open: its end is sent as the largest possible number
         spans[-1] = replace(spans[-1], end=log_end)
     return BrokerEpochs(
         cluster=text(members, "clusterName"),
@@ -207,7 +206,7 @@ def broker_epochs(address: str, body: bytes) -> BrokerEpochs:
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """Who consumes a group: the answer of GET_CONSUMER_CONNECTION_LIST."""
+    """The clients that consume a group: the answer of GET_CONSUMER_CONNECTION_LIST."""
 
     client_ids: list[str]
     versions: list[int]
@@ -217,7 +216,7 @@ class Connections:
 
     @classmethod
     def decode(cls, body: bytes) -> "Connections":
-        """From the answer's body; raises BadBody."""
+        """Parse the answer's body; raises BadBody."""
         members = load_object(body)
         connections = items(members, "connectionSet", as_object)
         return cls(
@@ -232,7 +231,7 @@ class Connections:
 def track_of(
     message: ReceivedMessage, group: str, connections: Connections, progress: list[QueueProgress]
 ) -> MessageTrack:
-    """How far an online group is with a message (DefaultMQAdminExtImpl.messageTrackDetail)."""
+    """The progress of an online group with a message (DefaultMQAdminExtImpl.messageTrackDetail)."""
     if connections.message_model == BROADCASTING:
         return MessageTrack(group, "CONSUME_BROADCASTING")
     if connections.consume_type == CONSUME_ACTIVELY:
@@ -282,8 +281,8 @@ def consumer_clients(group: str, body: bytes) -> ConsumerClients:
 
 def stats_data(body: bytes) -> tuple[float, int]:
     """Messages a second over the last minute, and of the last 24 hours, in the answer of
-    VIEW_BROKER_STATS_DATA; raises BadBody. A count of a shorter time stands in for one that is not
-    there yet (StatsAllSubCommand.compute24HourSum)."""
+    VIEW_BROKER_STATS_DATA; raises BadBody. A missing count is replaced by that of a shorter time
+    (StatsAllSubCommand.compute24HourSum)."""
     members = load_object(body)
     minute, hour, day = (
         as_object(members.get(name) or {}) for name in ("statsMinute", "statsHour", "statsDay")

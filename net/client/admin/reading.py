@@ -100,7 +100,8 @@ class MessageCommands:
     async def message_at(
         self, topic: str, broker_name: str, queue_id: int, queue_offset: int
     ) -> ReceivedMessage:
-        """queryMsgByOffset: the message at a queue offset; ClientError where there is none."""
+        """queryMsgByOffset: the message at a queue offset;
+        ClientError if the offset has no message."""
         queue = MessageQueue(topic, broker_name, queue_id)
         address = (await self._calls.replicas_of(broker_name))[0]
         subscription = parse_subscription(topic, ALL)
@@ -118,9 +119,9 @@ class MessageCommands:
     ) -> AsyncIterator[ResentMessage]:
         """Send the dead letters of a group to its retry topic, from which it consumes them again.
 
-        The group's offset in %DLQ% is committed after each message, so a second call goes on with
-        later ones. A message is sent before its offset is committed: it may be sent twice, never
-        lost. `max_count` 0 is for all. ClientError for a group without dead letters.
+        The group's offset in %DLQ% is committed after each message, so a second call continues with
+        later messages. A message is sent before its offset is committed: it may be sent twice,
+        never lost. `max_count` 0 is for all. ClientError for a group without dead letters.
         """
         check_group(group)
         dead_topic = f"%DLQ%{group}"
@@ -189,7 +190,7 @@ class MessageCommands:
         *,
         count: int = PULL_COUNT,
     ) -> tuple[list[ReceivedMessage], QueueOffset]:
-        """Messages from a queue offset on, and the queue offset to go on at."""
+        """Messages from a queue offset on, and the queue offset at which to continue."""
         header = PullMessageRequest(
             consumer_group=TOOLS_GROUP,
             topic=queue.topic,
@@ -219,7 +220,8 @@ class MessageCommands:
     async def _offset_at(
         self, queue: MessageQueue, address: str, timestamp_ms: int | None
     ) -> QueueOffset:
-        """The first queue offset that was stored at a time or later, or the least one."""
+        """The first queue offset that was stored at a time or
+        later, or the smallest stored offset."""
         least = GetMinOffsetRequest(queue.topic, queue.queue_id, queue.broker_name)
         answer = await self._instance.ask(address, RequestCode.GET_MIN_OFFSET, least)
         smallest = max(0, read_header(GetMinOffsetResponse, answer.fields).offset)
@@ -237,7 +239,7 @@ class MessageCommands:
         return QueueOffset(read_header(GetMaxOffsetResponse, answer.fields).offset)
 
     async def _committed(self, group: str, queue: MessageQueue, address: str) -> QueueOffset:
-        """How far the dead letters of a queue were sent again."""
+        """The queue offset up to which the dead letters of a queue were sent again."""
         least = await self._offset_at(queue, address, None)
         header = QueryConsumerOffsetRequest(
             group, queue.topic, queue.queue_id, broker_name=queue.broker_name
@@ -270,7 +272,7 @@ _READ: Final = {
 
 
 def _wants(subscription: SubscriptionData, message: ReceivedMessage) -> bool:
-    """Brokers compare hashes of tags only."""
+    """Whether the message has a wanted tag: brokers compare only the tags' hashes."""
     return subscription.sub_string == ALL or subscription.wants_tag(message.tags)
 
 

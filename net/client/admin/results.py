@@ -1,7 +1,6 @@
-"""What the admin commands return: one frozen dataclass for each mqadmin command.
+"""The results of the admin commands: a frozen dataclass for each mqadmin command.
 
-Owns the shapes and their JSON (`to_json`), nothing else: no call, no formatting for people. Called
-by net/client/admin/client.py, which fills them, and by the CLI, which prints them.
+Owns the shapes and their JSON (`to_json`): no call, no formatting for people.
 """
 
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ def plain(value: object) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Base of every result: the members under their own names."""
+    """Base of every result; its JSON has the members under their own names."""
 
     def to_json(self) -> dict[str, Any]:
         """The result as JSON-ready data: member name to value, nested results likewise."""
@@ -33,10 +32,10 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLine(Result):
-    """One broker in clusterList (tools/command/cluster/ClusterListSubCommand).
+    """A broker in clusterList (tools/command/cluster/ClusterListSubCommand).
 
-    `error` is empty, or says why the broker did not answer; the figures are zero then. `hours` is
-    how far back the log reaches, `space` the used ratio of the log's disk.
+    `error` is empty, or the reason why the broker did not answer; the figures are zero then.
+    `hours` is the age of the log's oldest message, `space` the used ratio of the log's disk.
     """
 
     cluster: str
@@ -75,7 +74,7 @@ class ClusterList(Result):
 
 @dataclass(frozen=True, slots=True)
 class TopicLine(Result):
-    """One topic in topicList; cluster and groups are filled only when asked for (`-c`)."""
+    """A topic in topicList; cluster and groups are filled only on request (`-c`)."""
 
     topic: str
     cluster: str = ""
@@ -103,7 +102,7 @@ class TopicRouteResult(Result):
 
 @dataclass(frozen=True, slots=True)
 class UpdatedTopic(Result):
-    """The answer of updateTopic: the configuration as sent and the brokers that took it."""
+    """The answer of updateTopic: the configuration as sent and the brokers that accepted it."""
 
     topic: str
     addresses: list[str]
@@ -126,7 +125,7 @@ class DeletedTopic(Result):
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus(Result):
-    """One queue in topicStatus; `last_update_ms` is 0 for an empty queue."""
+    """A queue in topicStatus; `last_update_ms` is 0 for an empty queue."""
 
     broker_name: str
     queue_id: int
@@ -146,11 +145,10 @@ class TopicStatus(Result):
 
 @dataclass(frozen=True, slots=True)
 class QueueProgress(Result):
-    """One queue in consumerProgress; `client_address` is filled only when asked for (`-s`).
+    """A queue in consumerProgress; `client_address` is filled only on request (`-s`).
 
-    `behind_ms` says for how long the oldest message not acknowledged has been there: 0 if there is
-    none, None where the broker does not tell (RocketMQ's do not), and at least that if not
-    `behind_known`.
+    `behind_ms` is the age of the oldest unacknowledged message: 0 if all are acknowledged, None if
+    the broker does not report it (RocketMQ's do not), and a lower bound if not `behind_known`.
     """
 
     topic: str
@@ -184,7 +182,7 @@ class QueueProgress(Result):
 
 
 def time_behind(queues: Sequence[QueueProgress]) -> tuple[int | None, bool]:
-    """(`behind_ms`, `behind_known`) of all of a group's queues: of the one furthest behind."""
+    """(`behind_ms`, `behind_known`) of a group over all its queues: the largest `behind_ms`."""
     told = [queue for queue in queues if queue.behind_ms is not None]
     if not told:
         return None, False
@@ -194,7 +192,7 @@ def time_behind(queues: Sequence[QueueProgress]) -> tuple[int | None, bool]:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerProgress(Result):
-    """The answer of consumerProgress for one group, sorted by topic, broker and queue id."""
+    """The answer of consumerProgress for a group, sorted by topic, broker and queue id."""
 
     group: str
     consume_tps: float
@@ -207,7 +205,7 @@ class ConsumerProgress(Result):
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress(Result):
-    """One group in consumerProgress without `-g`; `count` is the number of online members."""
+    """A group in consumerProgress without `-g`; `count` is the number of online members."""
 
     group: str
     count: int
@@ -222,10 +220,10 @@ class GroupProgress(Result):
 
 @dataclass(frozen=True, slots=True)
 class MessageTrack(Result):
-    """How far one group is with a message (tools/admin/api/MessageTrack).
+    """The progress of a group with a message (tools/admin/api/MessageTrack).
 
     `track` is one of CONSUMED, CONSUMED_BUT_FILTERED, NOT_CONSUME_YET, NOT_ONLINE, PULL,
-    CONSUME_BROADCASTING, UNKNOWN; `error` says why for UNKNOWN.
+    CONSUME_BROADCASTING, UNKNOWN; `error` is the reason of UNKNOWN.
     """
 
     group: str
@@ -235,7 +233,8 @@ class MessageTrack(Result):
 
 @dataclass(frozen=True, slots=True)
 class FoundMessage(Result):
-    """The answer of queryMsgById and queryMsgByUniqueKey: a message and who consumed it."""
+    """The answer of queryMsgById and queryMsgByUniqueKey: a
+    message and the progress of its groups."""
 
     message: ReceivedMessage
     tracks: list[MessageTrack]
@@ -252,7 +251,7 @@ class FoundMessages(Result):
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatus(Result):
-    """The answer of brokerStatus for one broker: GET_BROKER_RUNTIME_INFO's table, sorted."""
+    """The answer of brokerStatus for a broker: GET_BROKER_RUNTIME_INFO's table, sorted."""
 
     address: str
     table: dict[str, str]
@@ -272,7 +271,7 @@ class HaReplica(Result):
 
 @dataclass(frozen=True, slots=True)
 class HaStatus(Result):
-    """The answer of haStatus for one broker. A replica has its log's end as `log_end`, too, and the
+    """The answer of haStatus for a broker. A replica has its log's end as `log_end`, too, and the
     times of its connection to `master_address` (0: never)."""
 
     address: str
@@ -289,7 +288,7 @@ class HaStatus(Result):
 
 @dataclass(frozen=True, slots=True)
 class EpochSpan(Result):
-    """One entry in getBrokerEpoch: the log offsets that the master of an epoch wrote."""
+    """An entry in getBrokerEpoch: the log offsets that the master of an epoch wrote."""
 
     epoch: int
     start: int
@@ -298,7 +297,7 @@ class EpochSpan(Result):
 
 @dataclass(frozen=True, slots=True)
 class BrokerEpochs(Result):
-    """The answer of getBrokerEpoch for one broker; the last epoch ends where the log does."""
+    """The answer of getBrokerEpoch for a broker; the last epoch ends at the end of the log."""
 
     cluster: str
     broker_name: str
@@ -310,10 +309,10 @@ class BrokerEpochs(Result):
 
 @dataclass(frozen=True, slots=True)
 class ControllerMetadata(Result):
-    """The answer of getControllerMetaData, as the controller at `address` has it.
+    """The answer of getControllerMetaData by the controller at `address`.
 
-    `leader_id` and `leader_address` are empty while it knows no leader; `peers` is id to address;
-    `term` is ours alone, None from RocketMQ's controllers.
+    `leader_id` and `leader_address` are empty while the controller knows no leader; `peers` is id
+    to address; only Turbopump's controllers report `term`, RocketMQ's leave it None.
     """
 
     address: str
@@ -327,7 +326,7 @@ class ControllerMetadata(Result):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLine(Result):
-    """One replica in getSyncStateSet; `broker_id` is the controller's, which never changes."""
+    """A replica in getSyncStateSet; `broker_id` is the controller's, which never changes."""
 
     broker_name: str
     broker_id: int
@@ -337,7 +336,8 @@ class ReplicaLine(Result):
 
 @dataclass(frozen=True, slots=True)
 class SyncStateLine(Result):
-    """The answer of getSyncStateSet for one broker group; no master: None and empty."""
+    """The answer of getSyncStateSet for a broker group; without a master `master_id` is None and
+    `master_address` empty."""
 
     broker_name: str
     master_id: int | None
@@ -363,7 +363,7 @@ class ElectedMaster(Result):
 
 @dataclass(frozen=True, slots=True)
 class NodeProperties(Result):
-    """The properties of one node, sorted by key."""
+    """The properties of a node, sorted by key."""
 
     address: str
     table: dict[str, str]
@@ -371,7 +371,7 @@ class NodeProperties(Result):
 
 @dataclass(frozen=True, slots=True)
 class UpdatedControllerConfig(Result):
-    """The answer of updateControllerConfig: who took it."""
+    """The answer of updateControllerConfig: the controllers that accepted it."""
 
     addresses: list[str]
     key: str
@@ -397,7 +397,8 @@ class UpdatedGroup(Result):
 
 @dataclass(frozen=True, slots=True)
 class ConsumeMode(Result):
-    """The answer of setConsumeMode: what was asked of each broker (the request's member names)."""
+    """The answer of setConsumeMode: the settings sent to each
+    broker (the request's member names)."""
 
     group: str
     topic: str
@@ -407,7 +408,7 @@ class ConsumeMode(Result):
 
 @dataclass(frozen=True, slots=True)
 class ResetQueue(Result):
-    """One queue that resetOffsetByTime moved; `queue_offset` is the next message to consume."""
+    """A queue that resetOffsetByTime moved; `queue_offset` is the next message to consume."""
 
     topic: str
     broker_name: str
@@ -444,7 +445,7 @@ class WritePerm(Result):
 
 @dataclass(frozen=True, slots=True)
 class ClientConnection(Result):
-    """One client of a group; `version` as clusterList shows it."""
+    """A client of a group; `version` as clusterList shows it."""
 
     client_id: str
     address: str
@@ -475,8 +476,8 @@ class ProducerClients(Result):
 
 @dataclass(frozen=True, slots=True)
 class MemberStatus(Result):
-    """One member in consumerStatus: its queues, as "topic broker queue", and its own answer to
-    GET_CONSUMER_RUNNING_INFO. `error` is why it did not answer, else empty."""
+    """A member in consumerStatus: its queues, as "topic broker queue", and its own answer to
+    GET_CONSUMER_RUNNING_INFO. `error` is the reason if it did not answer, else empty."""
 
     client_id: str
     queues: list[str]
@@ -486,8 +487,8 @@ class MemberStatus(Result):
 
 @dataclass(frozen=True, slots=True)
 class TopicTraffic(Result):
-    """One line of statsAll: a topic and one of its groups, or no group. Rates are messages a
-    second over the last minute, counts are of the last 24 hours."""
+    """A line of statsAll: a topic with a group, or without groups. Rates are messages a second over
+    the last minute, counts are of the last 24 hours."""
 
     topic: str
     group: str

@@ -1,7 +1,7 @@
-"""Message traces: what clients of RocketMQ write of sends and deliveries, as records.
+"""Message traces: records of sends and deliveries that RocketMQ's clients write.
 
-Owns the text forms of RocketMQ's TraceDataEncoder (messages.md 8.6) and what belongs to one
-message. It must never ask a broker. Called by the admin client with the messages of a trace topic.
+Owns the text forms of RocketMQ's TraceDataEncoder (messages.md 8.6) and the choice of the records
+of a message. It must never ask a broker.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,18 +13,18 @@ from turbopump.net.client.messages import ReceivedMessage
 
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 RECORDS_MAX: Final = 10_000
-"""Records that are read of one message; a client writes some hundred."""
+"""Maximum number of records read from a trace message; a client writes a few hundred."""
 
 _FIELD, _RECORD = "\x01", "\x02"
 _MESSAGE_TYPES: Final = ("NORMAL", "HALF", "COMMIT", "DELAY", "ORDER")
 _OUTCOMES: Final = ("SUCCESS", "TIME_OUT", "EXCEPTION", "RETURNNULL", "FAILED")
-"""What a consumer made of a message (ConsumeReturnType), by SubAfter's context code."""
+"""Results of a consumption (ConsumeReturnType), by SubAfter's context code."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceRecord(Result):
-    """One step of a message: Pub, SubBefore, SubAfter, EndTransaction or Recall. What a kind does
-    not say is empty or None; `group` is of the producer or the consumer."""
+    """A step of a message: Pub, SubBefore, SubAfter, EndTransaction or Recall. Fields that a kind
+    does not have are empty or None; `group` is the producer's or the consumer's."""
 
     kind: str
     timestamp_ms: int | None = None
@@ -59,10 +59,10 @@ class MessageTrace(Result):
 
 
 def trace_of(key: str, messages: Iterable[ReceivedMessage]) -> list[TraceRecord]:
-    """What messages of a trace topic say of the message with that id, or of those with that key.
+    """The steps of the message with that id, or of all messages with that key, from trace messages.
 
-    The end of a delivery that says neither its time nor its group (traces for CLOUD) has them from
-    its begin, and what says no client's host from the message that brought it.
+    The end of a delivery may lack time and group (traces for CLOUD): it gets them from the
+    delivery's begin. A record without a client host gets it from the message that contained it.
     """
     found = []
     for message in messages:
@@ -81,7 +81,7 @@ def trace_of(key: str, messages: Iterable[ReceivedMessage]) -> list[TraceRecord]
 
 
 def read_trace(text: str) -> Iterator[TraceRecord]:
-    """The records of a trace message's body; those that cannot be read are left out."""
+    """The records of a trace message's body; records that cannot be read are left out."""
     for part in text.split(_RECORD, RECORDS_MAX)[:RECORDS_MAX]:
         kind, _, rest = part.partition(_FIELD)
         read = _READERS.get(kind)
@@ -93,7 +93,7 @@ def read_trace(text: str) -> Iterator[TraceRecord]:
 
 
 class _Fields:
-    """The fields of a record behind its kind; one that is missing or `null` is empty."""
+    """The fields of a record after its kind; a missing field and `null` are empty."""
 
     def __init__(self, text: str) -> None:
         self._fields = text.split(_FIELD, 20)
@@ -106,7 +106,7 @@ class _Fields:
         return "" if found == "null" else found
 
     def whole(self, number: int) -> int | None:
-        """Raises ValueError."""
+        """The field as an integer; None if it is empty. Raises ValueError."""
         found = self.text(number)
         return int(found[:20]) if found else None
 
@@ -119,7 +119,7 @@ class _Fields:
 
 
 def _pub(fields: _Fields) -> TraceRecord:
-    # Old clients say no offsetMsgId.
+    # Old clients send no offsetMsgId.
     is_old = len(fields) == 12
     return TraceRecord(
         "Pub",
@@ -209,4 +209,4 @@ _ORDER: Final = {
     kind: place
     for place, kind in enumerate(("Pub", "EndTransaction", "Recall", "SubBefore", "SubAfter"))
 }
-"""Of steps within one millisecond."""
+"""Order of steps within the same millisecond."""

@@ -1,8 +1,7 @@
 """Keeps the running queues of a push consumer equal to its share.
 
-Owns the rebalance: asking who the members are, computing the share, starting and stopping pull
-loops, holding the locks of an ordered consumer. It must never handle messages. Called by the
-consumer.
+Owns the rebalance: asking for the group's members, computing the share, starting and stopping pull
+loops, holding the locks of an ordered consumer. It must never handle messages.
 """
 
 import asyncio
@@ -30,22 +29,23 @@ from turbopump.net.wire.queues import MessageQueue
 logger = logging.getLogger(__name__)
 
 UNBALANCED_FIRST_MS: Final = 100
-"""Until the next try when a topic has no route, a broker did not answer or a lock is held by
-another member: a new group's retry topic, say, is there a moment after the first heartbeat."""
+"""Wait before the next try when a topic has no route, a broker did not answer or another member
+holds a lock. It is short because a new group's retry topic, for example, appears a moment after the
+first heartbeat."""
 
 UNBALANCED_MS: Final = 1000
-"""The longest wait while that goes on (RebalanceService.minInterval)."""
+"""Longest wait while the rebalance stays incomplete (RebalanceService.minInterval)."""
 
 LOG_EVERY: Final = 30
-"""Of failures in a row, the first and then every 30th is logged: a broker may be down for long."""
+"""Log the first of consecutive failures, then every 30th: a broker may be down for long."""
 
 RELEASE_MAX_MS: Final = 60_000
-"""How long a queue that is given up waits for its handler before it is unlocked all the same: the
-broker's lease ends then anyway."""
+"""Longest wait for the handler of a queue that is given up; after it the queue is unlocked anyway,
+because the broker's lease ends then."""
 
 
 class Balancer:
-    """The rebalance of one push consumer."""
+    """The periodic rebalance of a push consumer."""
 
     def __init__(
         self,
@@ -70,11 +70,11 @@ class Balancer:
         return sorted(queue for queue in self._runners if queue not in self._releasing)
 
     def wake(self) -> None:
-        """Rebalance at once."""
+        """Rebalance without waiting for the next interval."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Rebalance for ever; the first time at once."""
+        """Rebalance forever, immediately at first."""
         unbalanced_ms = UNBALANCED_FIRST_MS
         while True:
             self._wanted.clear()
@@ -89,7 +89,8 @@ class Balancer:
                 pass
 
     async def rebalance(self) -> bool:
-        """Take and give up queues; False if something is missing and should be tried soon."""
+        """Take and give up queues; False if something is missing
+        and another try should follow soon."""
         topics = list(self._membership.subscriptions)
         balanced = True
         for topic in topics:
@@ -98,7 +99,7 @@ class Balancer:
             except (ClientError, RemotingError, ValueError) as error:
                 self._failures += 1
                 if self._failures % LOG_EVERY == 1:
-                    logger.warning("no rebalance of %s: %s", topic, error)
+                    logger.warning("topic %s cannot be rebalanced yet: %s", topic, error)
                 balanced = False
         if balanced:
             self._failures = 0
@@ -108,7 +109,7 @@ class Balancer:
         return balanced
 
     async def keep_locks(self) -> None:
-        """Renew the locks for ever, sooner when a broker did not answer."""
+        """Renew the locks forever, sooner when a broker did not answer."""
         while True:
             renewed = await self.renew_locks()
             await asyncio.sleep((RENEW_MS if renewed else RENEW_AGAIN_MS) / 1000)
@@ -133,12 +134,12 @@ class Balancer:
         return len(granted) + len(refused) == len(queues)
 
     async def ready(self, timeout_ms: int) -> None:
-        """Wait until every queue knows where it begins, `timeout_ms` at most."""
+        """Wait until the start offset of every queue is known, `timeout_ms` at most."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await asyncio.gather(*(runner.ready() for runner in self._runners.values()))
         except TimeoutError:
-            logger.warning("some queues do not know yet where they begin")
+            logger.warning("the start offset of some queues is not known yet")
 
     def restart(self, queue: MessageQueue, queue_offset: QueueOffset) -> None:
         """Consume a queue from another offset (RESET_CONSUMER_CLIENT_OFFSET)."""
@@ -146,7 +147,7 @@ class Balancer:
             self._give_up(queue, move_to=queue_offset)
 
     async def close(self, timeout_ms: int) -> None:
-        """Stop pulling, let running handlers end, commit, unlock."""
+        """Stop pulling, wait for running handlers, commit, unlock."""
         for runner in self._runners.values():
             runner.process.retire()
             if runner.task is not None:
@@ -156,7 +157,9 @@ class Balancer:
             async with asyncio.timeout(timeout_ms / 1000):
                 await asyncio.gather(*(runner.drained() for runner in busy))
         except TimeoutError:
-            logger.info("%d queues have messages without an outcome: they come again", len(busy))
+            logger.info(
+                "%d queues have messages without an outcome, which are delivered again", len(busy)
+            )
         await self._membership.persist(confirmed=True)
         if self._membership.locks_queues:
             await self._locks.unlock(self._runners)
@@ -180,7 +183,7 @@ class Balancer:
         if not self._membership.options.broadcast:
             members = await self._members(route)
             if instance.client_id not in members:
-                # A broker that restarted does not know us: tell it, then look again.
+                # A restarted broker does not know this consumer: send a heartbeat, then ask again.
                 await instance.heartbeat()
                 members = await self._members(route)
             share = await self._shares.share(topic, members, route)
@@ -219,7 +222,7 @@ class Balancer:
     async def _apply_locked(
         self, held: Collection[MessageQueue], wanted: Collection[MessageQueue]
     ) -> bool:
-        """Take and give up queues; an ordered consumer takes only those it can lock."""
+        """Take and give up queues; an ordered consumer takes only queues that it can lock."""
         new = self._apply(held, wanted)
         free = [queue for queue in new if queue not in self._releasing]
         if not self._membership.locks_queues:
@@ -235,7 +238,7 @@ class Balancer:
     def _apply(
         self, held: Collection[MessageQueue], wanted: Collection[MessageQueue]
     ) -> list[MessageQueue]:
-        """Give up what is not wanted; returns what is to be taken."""
+        """Give up the held queues that are not wanted; returns the queues to take."""
         gone, new = changes(held, wanted)
         for queue in gone:
             self._give_up(queue)
@@ -250,7 +253,7 @@ class Balancer:
         return runner
 
     def _give_up(self, queue: MessageQueue, move_to: QueueOffset | None = None) -> None:
-        """Stop consuming a queue; commits, and unlocks once its handler ended."""
+        """Stop consuming a queue; after its handler has ended, commit and unlock."""
         runner = self._runners[queue]
         self._releasing.add(queue)
         if runner.task is not None:

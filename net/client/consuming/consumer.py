@@ -1,8 +1,7 @@
 """The push consumer: subscribe, then handle messages by a callback or iterate over them.
 
 Owns the life of a consumer and its public face; the work is done by the balancer (which queues),
-the pull loops and the delivery (handlers, acknowledgements). It must never touch a record. Called
-by programs and the CLI.
+the pull loops and the delivery (handlers, acknowledgements). It must never touch a record.
 """
 
 import asyncio
@@ -50,14 +49,14 @@ from turbopump.net.wire.subscription import ALL, TAG, parse_subscription
 logger = logging.getLogger(__name__)
 
 POSITION_TIMEOUT_MS: Final = 3000
-"""How long `start` waits until the first queues know where they begin."""
+"""Longest wait in `start` for the start offsets of the first queues."""
 
 OVERDUE_CHECK_MS: Final = 10_000
-"""How often handlers are checked against consume_timeout_ms."""
+"""Interval at which handlers are checked against consume_timeout_ms."""
 
 
 class Consumer(ClientLifetime):
-    """A member of a consumer group that gets messages pushed.
+    """A member of a consumer group to which messages are pushed.
 
     Either register a handler with `on_message`, or iterate:
 
@@ -65,15 +64,15 @@ class Consumer(ClientLifetime):
             async for message in consumer:
                 ...
 
-    Iterating acknowledges a message when the next one is asked for (`auto_ack`), so the message at
-    which a loop is left is delivered again later unless `ack` was called for it.
+    Iterating acknowledges a message when the next one is requested (`auto_ack`). So the message at
+    which a loop ends early is delivered again later unless `ack` was called for it.
 
     Args:
         group: the consumer group.
         namesrv: addresses "host:port", or one text with ";" between; not needed with `instance`.
-        options: cluster or broadcast, ordered, where to begin, and so on.
-        limits: how much may wait for acknowledgement.
-        offsets_folder: where a broadcasting consumer keeps its offsets; None keeps them in memory.
+        options: cluster or broadcast, ordered, start position, and so on.
+        limits: how many messages and bytes may wait for acknowledgement.
+        offsets_folder: folder of a broadcasting consumer's offsets; None keeps them in memory.
         instance: a client to share with other producers and consumers.
         client_options: intervals and timeouts of an own client.
     """
@@ -137,11 +136,11 @@ class Consumer(ClientLifetime):
         Args:
             topic: its name.
             expression: "*", or tags joined by "||".
-            sql: instead of it a condition on properties in RocketMQ's SQL92, such as
+            sql: instead of `expression`, a condition on properties in RocketMQ's SQL92, such as
                 `price > 10 AND region IN ('north', 'south')`; `start` raises BrokerError if a
                 broker refuses it.
 
-        Raises InvalidArgument for a name or an expression that cannot be, and for both kinds of it.
+        Raises InvalidArgument for an invalid name or expression, and if both kinds are given.
         """
         check_topic(topic)
         data = subscription_of(topic, expression, sql, self._instance.now_ms())
@@ -156,7 +155,7 @@ class Consumer(ClientLifetime):
 
     def on_message(self, handler: Handler) -> Handler:
         """Have every message handled by `handler`; usable as a decorator, before and after `start`.
-        The last one registered counts.
+        A later handler replaces an earlier one.
 
         An `async def` handler runs on the loop, a plain `def` in a thread, up to
         `options.concurrency` at a time. Returning acknowledges; raising, or returning
@@ -166,7 +165,7 @@ class Consumer(ClientLifetime):
         if self._closed:
             raise ClientClosed("the consumer is closed")
         if self._threads is None:
-            # Its threads are made with the first plain function.
+            # The pool starts its threads with the first call of a plain function.
             self._threads = ThreadPoolExecutor(self._options.concurrency, self.group)
         self._handler = on_the_loop(handler, self._threads)
         if self._started_ms:
@@ -174,7 +173,7 @@ class Consumer(ClientLifetime):
         return handler
 
     async def start(self) -> None:
-        """Join the group. Returns when the queues of this member know where they begin.
+        """Join the group. Returns when the start offsets of this member's queues are known.
 
         Raises ClientError for a handler without a subscription, RemotingError if no name server
         answers, BrokerError for a subscription that the broker refuses.
@@ -235,11 +234,11 @@ class Consumer(ClientLifetime):
         return MessageIterator(self)
 
     async def receive(self) -> ReceivedMessage | None:
-        """The next message, waiting for one; None once the consumer is closed.
+        """The next message, waiting for one; None after the consumer is closed.
 
-        The caller settles it with `ack` or `retry`. Raises ClientError without a subscription, and
-        BrokerError where the broker refuses all
-        queues of a topic for a reason that waiting does not change: a filter, a right.
+        The caller settles it with `ack` or `retry`. Raises ClientError without a subscription.
+        Raises BrokerError if the broker refuses all queues of a topic for a reason that waiting
+        does not change, such as an invalid filter or a missing right.
         """
         if not self._started_ms:
             raise ClientClosed("the consumer is not started")
@@ -249,19 +248,20 @@ class Consumer(ClientLifetime):
         return await self._delivery.receive()
 
     async def ack(self, message: ReceivedMessage) -> bool:
-        """The message is done with; False if it is not ours any more and will come again."""
+        """Acknowledge a message; False if it no longer belongs to this
+        member and will be delivered again."""
         return await self._delivery.settle(message, Outcome.ACK, 0)
 
     async def retry(self, message: ReceivedMessage, delay_level: int = 0) -> bool:
-        """Have the message delivered again later; False if it is not ours any more.
+        """Have the message delivered again later; False if it no longer belongs to this member.
 
         `delay_level` 0 lets the broker choose (10 s, 30 s, 1 min, ...), -1 makes it a dead letter.
-        An ordered queue stops at the message and gets it again after suspend_ms.
+        An ordered queue stops at the message and hands it out again after suspend_ms.
         """
         return await self._delivery.settle(message, Outcome.RETRY, delay_level)
 
     def heartbeat_data(self) -> ConsumerData:
-        """What heartbeats say about this consumer; for the instance."""
+        """This consumer's part of a heartbeat; for the instance."""
         return self._membership.heartbeat_data()
 
     def topics(self) -> Collection[str]:
@@ -269,7 +269,7 @@ class Consumer(ClientLifetime):
         return self._membership.subscriptions.keys()
 
     def wake(self) -> None:
-        """Compute the shares anew, at once; for the instance."""
+        """Compute the shares again, immediately; for the instance."""
         self._balancer.wake()
 
     def answer(self, request: Command, now_ms: int) -> Answer:
@@ -313,7 +313,7 @@ class Consumer(ClientLifetime):
         await self._instance.release()
 
     async def _check_expressions(self) -> None:
-        """Ask a broker to compile what is not a tag expression (CHECK_CLIENT_CONFIG)."""
+        """Have a broker compile the expressions that are not by tags (CHECK_CLIENT_CONFIG)."""
         for data in self._membership.subscriptions.values():
             if data.is_tag_type:
                 continue
@@ -369,7 +369,7 @@ class Consumer(ClientLifetime):
 
 
 class MessageIterator:
-    """One `async for` over a consumer; several may run at the same time."""
+    """State of an `async for` loop over a consumer; several loops may run at the same time."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer

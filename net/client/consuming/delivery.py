@@ -1,7 +1,7 @@
-"""From pulled to acknowledged: hands messages to handlers and settles how they end.
+"""Hands pulled messages to handlers and settles them by the handlers' results.
 
 Owns the running handlers and the rules of success, retry and suspension. It must never pull or
-choose queues. Called by the pull loops (`arrived`), the consumer and its iterators.
+choose queues.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from turbopump.net.client.tasks import TaskSet
 logger = logging.getLogger(__name__)
 
 TURN: Final = 64
-"""Messages a worker handles before it lets the loop run: a handler need not ever wait."""
+"""Messages a worker handles before it yields to the loop: some handlers never await anything."""
 
 RESEND_FAILED_MS: Final = 5000
 """Pause of a queue whose failed message could not be sent back
@@ -44,7 +44,7 @@ def check_handler(handler: object) -> None:
 
 
 def on_the_loop(handler: Handler, threads: Executor) -> RunningHandler:
-    """A program's handler as a coroutine function: a plain function runs in a thread."""
+    """Wrap a program's handler as a coroutine function: a plain function runs in a thread."""
     called = type(handler).__call__
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(called):
 
@@ -59,7 +59,7 @@ def on_the_loop(handler: Handler, threads: Executor) -> RunningHandler:
             def call() -> tuple[object, Exception | None]:
                 try:
                     return handler(message), None
-                except Exception as error:  # a future takes no StopIteration
+                except Exception as error:  # a future cannot carry StopIteration
                     return None, error
 
             loop = asyncio.get_running_loop()
@@ -75,7 +75,7 @@ def on_the_loop(handler: Handler, threads: Executor) -> RunningHandler:
 
 
 class Delivery:
-    """Hands out messages, to the handler if there is one, else to the caller of `receive`."""
+    """Hands out messages: to the handler if there is one, else to the caller of `receive`."""
 
     def __init__(self, membership: ConsumerMembership, tasks: TaskSet) -> None:
         self._membership = membership
@@ -88,25 +88,25 @@ class Delivery:
         self._arrived = asyncio.Event()
 
     def start(self, handler: RunningHandler | None) -> None:
-        """Hand out messages from now on; called again for another handler."""
+        """Begin to hand out messages; a later call replaces the handler."""
         self._handler = handler
         self._pump()
 
     def arrived(self, process: ProcessQueue) -> None:
-        """The queue may have something to hand out."""
+        """Note that the queue may have a message to hand out."""
         self._ready.offer(process)
         self._arrived.set()
         self._pump()
 
     def stop(self) -> None:
-        """Hand out nothing more; running handlers go on."""
+        """Hand out no further message; running handlers go on."""
         self._stopped = True
         self._arrived.set()
 
     async def receive(self) -> ReceivedMessage | None:
         """The next message, for iterators: the caller settles it. None once stopped.
 
-        Raises BrokerError where a topic's queues are all refused for good.
+        Raises BrokerError if all queues of a topic are refused permanently.
         """
         while not self._stopped:
             item = self._next()
@@ -120,10 +120,10 @@ class Delivery:
         return None
 
     async def settle(self, message: ReceivedMessage, outcome: Outcome, delay_level: int) -> bool:
-        """The message was handled; False if it is not in flight any more (lost to a rebalance).
+        """Settle a handled message; False if it is no longer in flight (lost to a rebalance).
 
         A failed message is sent back to the broker, which delivers it again later; in an ordered
-        queue it stays first and the queue pauses; in broadcast mode it is let go.
+        queue it stays first and the queue pauses; in broadcast mode it is dropped.
         """
         running = self._membership.holder(message)
         if running is None or id(message) in self._settling:
@@ -155,7 +155,8 @@ class Delivery:
             self._put_back(process, message, RESEND_FAILED_MS)
 
     async def send_back_overdue(self) -> None:
-        """Messages in a handler for too long are sent back; what the handler says is ignored."""
+        """Send back messages that are in a handler for too long;
+        the handler's result is ignored."""
         options = self._membership.options
         if options.ordered or options.broadcast:
             return
@@ -208,7 +209,8 @@ class Delivery:
             process.finished(message)
 
     async def _retry_in_place(self, process: ProcessQueue, message: ReceivedMessage) -> None:
-        """Ordered: again after a pause, until the limit makes it a dead letter."""
+        """Hand out an ordered message again after a pause; at the
+        limit it becomes a dead letter."""
         options = self._membership.options
         limit = options.max_reconsume_times
         if 0 <= limit <= message.reconsume_times:

@@ -1,14 +1,13 @@
 """The shares of a push consumer, by the strategy of its options; for STICKY one member decides.
 
-Owns what is known of the last shares of each topic. It must never take or give up a queue. Called
-by the balancer; the answer to 307 carries what is kept here.
+Owns the last known shares of each topic. It must never take or give up a queue.
 
 Most strategies give each member the same shares for the same members and queues. STICKY begins with
-the last ones, which members that came later do not know. So the member with the smallest client id
-leads: it computes the shares, and the others ask it for them, through any broker
-(GET_CONSUMER_RUNNING_INFO, which RocketMQ's brokers pass on, too). Each keeps what it was answered,
-and goes on with it when it leads itself; a member that leads and knows nothing asks the others
-first. A leader of an older list of members is asked again a moment later.
+the last shares, which members that came later do not know. So the member with the smallest client
+id leads: it computes the shares, and the others ask it for them, through any broker
+(GET_CONSUMER_RUNNING_INFO, which RocketMQ's brokers pass on, too). Each member keeps the answer,
+and goes on with it when it leads itself; a leader without shares asks the others first. If the
+leader used an older list of members, it is asked again a moment later.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,13 +26,13 @@ from turbopump.net.wire.headers.clients import GetConsumerRunningInfoRequest
 from turbopump.net.wire.queues import MessageQueue
 
 PROPERTY: Final = "turbopump.shares"
-"""Of the answer to 307: topic to LedShares."""
+"""Property of the answer to 307 with the shares: topic to LedShares."""
 ASKED_MAX: Final = 3
-"""Other members that one asks which leads and knows nothing."""
+"""Maximum number of members that a leader without shares asks."""
 
 
 class ShareFinder:
-    """The shares of one push consumer."""
+    """Computes the shares of a push consumer."""
 
     def __init__(self, membership: ConsumerMembership) -> None:
         self._membership = membership
@@ -41,7 +40,7 @@ class ShareFinder:
     async def share(
         self, topic: str, members: Sequence[str], route: TopicRoute
     ) -> Sequence[MessageQueue] | None:
-        """The queues of this member; None: it is not decided yet, ask again in a moment.
+        """The queues of this member; None: not decided yet, ask again in a moment.
 
         Raises AllocationError, ClientError, RemotingError.
         """
@@ -77,7 +76,8 @@ class ShareFinder:
         return decided
 
     async def _ask(self, topic: str, member: str, route: TopicRoute) -> LedShares | None:
-        """What another member keeps of a topic; None where it does not say."""
+        """Ask another member for its shares of a topic; None if no broker returns an answer, or the
+        member has none."""
         header = GetConsumerRunningInfoRequest(self._membership.group, member, False)
         for address in _addresses(self._membership, route):
             try:
@@ -95,7 +95,7 @@ class ShareFinder:
 
 
 def kept_shares(membership: ConsumerMembership) -> dict[str, Any]:
-    """What is kept, for the answer to 307."""
+    """The shares that this member keeps, by topic, for the answer to 307."""
     return {topic: led.to_json() for topic, led in membership.led.items()}
 
 

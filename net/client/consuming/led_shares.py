@@ -1,6 +1,6 @@
-"""What the member of a group that leads decided of a topic, as members tell each other.
+"""A leader's decision about the shares of a topic, as group members exchange it.
 
-Owns the bean in the answer to 307. It must never ask a node. Called by leading.py.
+Owns the bean in the answer to 307. It must never ask a node.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from turbopump.net.wire.queues import MessageQueue
 
 @dataclass(frozen=True, slots=True)
 class LedShares:
-    """What a leader decided of a topic; of two the one with the higher generation is newer."""
+    """A leader's decision about a topic; a higher generation is newer."""
 
     generation: int
     members: tuple[str, ...]
@@ -21,7 +21,7 @@ class LedShares:
 
     @classmethod
     def from_json(cls, topic: str, value: Any) -> "LedShares":
-        """From its bean; raises BadBody."""
+        """Parse the bean; raises BadBody."""
         bean = as_object(value)
         owners = table(bean, "owners", lambda names: items({"": names}, "", as_text))
         shares = {
@@ -31,7 +31,7 @@ class LedShares:
         return cls(number(bean, "generation"), members, shares)
 
     def to_json(self) -> dict[str, Any]:
-        """Its bean."""
+        """Encode the bean of the answer to 307."""
         owners = {
             member: [f"{queue.broker_name}:{queue.queue_id}" for queue in share]
             for member, share in self.shares.items()

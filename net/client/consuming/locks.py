@@ -1,7 +1,6 @@
 """Queue locks at the brokers: only the holder of a queue's lock consumes it in order.
 
-Owns LOCK_BATCH_MQ and UNLOCK_BATCH_MQ. It must never decide which queues to consume. Called by the
-rebalance of an ordered consumer.
+Owns LOCK_BATCH_MQ and UNLOCK_BATCH_MQ. It must never decide which queues to consume.
 """
 
 import asyncio
@@ -19,20 +18,21 @@ from turbopump.net.wire.queues import MessageQueue
 logger = logging.getLogger(__name__)
 
 LOCK_TIMEOUT_MS: Final = 1000
-"""RocketMQ's bound of one lock request."""
+"""Timeout of a lock request, as in RocketMQ."""
 
 RENEW_MS: Final = 20_000
-"""How often held locks are renewed (ProcessQueue.REBALANCE_LOCK_INTERVAL)."""
+"""Interval at which held locks are renewed (ProcessQueue.REBALANCE_LOCK_INTERVAL)."""
 
 RENEW_AGAIN_MS: Final = 1000
-"""The same after a broker did not answer: ten tries fit before LIVE_MS is over."""
+"""Interval of renewals after a broker did not answer: ten tries fit before LIVE_MS ends."""
 
 LIVE_MS: Final = 30_000
-"""How long a lock counts without renewal; the broker gives it to another after 60 s."""
+"""Time for which a lock counts without renewal; the broker
+gives it to another member after 60 s."""
 
 
 class MemberLocks:
-    """The locks of one group's member."""
+    """The queue locks of a group member."""
 
     def __init__(self, instance: Instance, group: str) -> None:
         self._instance = instance
@@ -53,7 +53,7 @@ class MemberLocks:
                 answer = await self._request(broker_name, wanted, RequestCode.LOCK_BATCH_MQ)
                 given = set(items(load_object(answer), "lockOKMQSet", MessageQueue.from_json))
             except (ClientError, RemotingError, ValueError) as error:
-                logger.warning("no locks from broker %s: %s", broker_name, error)
+                logger.warning("broker %s granted no locks: %s", broker_name, error)
                 return
             granted.update(wanted & given)
             refused.update(wanted - given)

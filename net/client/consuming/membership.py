@@ -1,7 +1,6 @@
-"""What the parts of one consumer share: who it is, what it wants, what it holds.
+"""The shared state of a consumer's parts: its identity, subscriptions and running queues.
 
 Owns the subscriptions, the running queues and their totals. It must never start or stop anything.
-Called by the consumer, its delivery, its rebalance and its pull loops.
 """
 
 from collections.abc import Awaitable, Callable
@@ -25,10 +24,10 @@ from turbopump.net.wire.subscription import SubscriptionData
 
 Handler = Callable[[ReceivedMessage], Awaitable[Outcome | None] | Outcome | None]
 """A message handler, `async def` or plain `def`: returning None or Outcome.ACK acknowledges,
-raising or Outcome.RETRY asks for the message again later."""
+raising or Outcome.RETRY has the message delivered again later."""
 
 RunningHandler = Callable[[ReceivedMessage], Awaitable[Outcome]]
-"""A handler as the loop runs it."""
+"""A handler as a coroutine function that always returns an Outcome."""
 
 
 class Running(Protocol):
@@ -40,12 +39,12 @@ class Running(Protocol):
     refusal: BrokerError | None
 
     def settled(self) -> None:
-        """A message of the queue was acknowledged, put back or let go."""
+        """Signal that a message of the queue was acknowledged, put back or dropped."""
 
 
 @dataclass(slots=True)
 class ConsumerMembership:
-    """The shared state of one push consumer."""
+    """The shared state of a push consumer."""
 
     instance: Instance
     group: str
@@ -58,22 +57,22 @@ class ConsumerMembership:
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     running: dict[MessageQueue, Running] = field(default_factory=dict)
     led: dict[str, LedShares] = field(default_factory=dict)
-    """Of each topic the shares that its leader decided last, where the strategy is STICKY."""
+    """The shares that each topic's leader decided last, by topic; used with strategy STICKY."""
     totals: Totals = field(default_factory=Totals)
     rates: TopicRates = field(default_factory=TopicRates)
 
     @property
     def retry_topic(self) -> str:
-        """Where the group's failed messages come back."""
+        """The topic from which the group's failed messages are delivered again."""
         return f"%RETRY%{self.group}"
 
     @property
     def locks_queues(self) -> bool:
-        """Whether queues are consumed under a broker's lock: ordered, and shared out."""
+        """Whether queues are consumed under a broker's lock: ordered, and divided among members."""
         return self.options.ordered and not self.options.broadcast
 
     def heartbeat_data(self) -> ConsumerData:
-        """What heartbeats say about this consumer."""
+        """This consumer's part of a heartbeat."""
         return ConsumerData(
             group_name=self.group,
             consume_type=CONSUME_PASSIVELY,
@@ -88,8 +87,9 @@ class ConsumerMembership:
         return running if running is not None and running.process.holds(message) else None
 
     def take_refusal(self) -> BrokerError | None:
-        """Why a topic cannot be consumed, if the broker refuses each of its queues for a reason
-        that waiting does not change; logged once, until it is refused anew."""
+        """Return and reset the refusal of a topic whose queues the broker refuses, all of them and
+        for a reason that waiting does not change; None if there is no such topic. A later refusal
+        is returned again."""
         by_topic: dict[str, list[Running]] = {}
         for queue, running in self.running.items():
             by_topic.setdefault(queue.topic, []).append(running)
@@ -102,7 +102,7 @@ class ConsumerMembership:
         return None
 
     async def persist(self, *, confirmed: bool) -> None:
-        """Commit what changed since the last time."""
+        """Commit the offsets that changed since the last call."""
         changed: dict[MessageQueue, QueueOffset] = {}
         for queue, running in self.running.items():
             if running.positioned and running.committed != running.process.commit_queue_offset:

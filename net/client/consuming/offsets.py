@@ -1,7 +1,7 @@
-"""Where a group is in each queue: kept by the broker (cluster mode) or by the client (broadcast).
+"""A group's offset in each queue: kept by the broker (cluster mode) or by the client (broadcast).
 
-Owns reading and committing offsets and the client's own file. It must never decide what may be
-committed; the process queues do. Called by the consumers.
+Owns reading and committing offsets and the client's own file. It must never decide which offset to
+commit; the process queues do.
 """
 
 import asyncio
@@ -42,23 +42,24 @@ OFFSETS_FILE: Final = "offsets.json"
 
 
 class OffsetStore(Protocol):
-    """The committed offsets of one group."""
+    """The committed offsets of a group."""
 
     async def read(self, queue: MessageQueue) -> QueueOffset | None:
-        """The committed offset, None if there is none. Raises BrokerError, RemotingError."""
+        """The committed offset, or None. Raises BrokerError, RemotingError."""
 
     async def commit(self, offsets: Mapping[MessageQueue, QueueOffset], *, confirmed: bool) -> None:
-        """Commit; `confirmed` waits until it is done. Failures are logged: the next one follows."""
+        """Commit; `confirmed` waits until it is done. Failures are
+        logged: the next commit follows."""
 
 
 class QueueOffsets:
-    """Asks the broker of a queue where the queue begins, ends, or was at a time."""
+    """Asks a queue's broker for the queue's first offset, its end, or its offset at a time."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
 
     async def earliest(self, queue: MessageQueue) -> QueueOffset:
-        """The first offset still stored."""
+        """The first offset that is still stored."""
         answer = await self._instance.ask(
             self._address(queue),
             RequestCode.GET_MIN_OFFSET,
@@ -89,9 +90,9 @@ class QueueOffsets:
     async def start(
         self, queue: MessageQueue, where: ConsumeFrom, timestamp_ms: int
     ) -> QueueOffset:
-        """Where a group without an offset begins (RebalancePushImpl.computePullFromWhere).
+        """The start offset of a group without an offset (RebalancePushImpl.computePullFromWhere).
 
-        A retry queue begins at 0: what is in it was meant for this group.
+        A retry queue begins at 0: all messages in it were sent back by this group.
         """
         if queue.topic.startswith("%RETRY%") or where is ConsumeFrom.FIRST:
             return await self.earliest(queue)
@@ -106,8 +107,8 @@ class QueueOffsets:
 class BrokerOffsets:
     """Offsets kept by the broker of each queue (client/consumer/store/RemoteBrokerOffsetStore).
 
-    With `young_from_start` a broker answers 0 for a group that has no offset yet, where nothing of
-    the queue was deleted and its first message is still in memory.
+    With `young_from_start` a broker answers 0 for a group without an offset if no message of the
+    queue was deleted and its first message is still in memory.
     """
 
     def __init__(self, instance: Instance, group: str, *, young_from_start: bool = True) -> None:
@@ -179,7 +180,7 @@ class LocalOffsets:
         return self._offsets.get(queue)
 
     async def commit(self, offsets: Mapping[MessageQueue, QueueOffset], *, confirmed: bool) -> None:
-        del confirmed  # The file is written before this returns, whatever was asked for.
+        del confirmed  # The file is always written before this method returns.
         if all(self._offsets.get(queue) == offset for queue, offset in offsets.items()):
             return
         self._offsets.update(offsets)
@@ -199,7 +200,7 @@ class LocalOffsets:
 
 
 def broker_address(instance: Instance, queue: MessageQueue) -> str:
-    """The address to ask about a queue: its master, else any; raises RouteNotFound."""
+    """The address of a queue's master, else of any broker of its group; raises RouteNotFound."""
     reader = instance.brokers.reader(queue.broker_name)
     if reader is None:
         raise RouteNotFound(f"no address of broker {queue.broker_name} is known")

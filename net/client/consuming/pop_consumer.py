@@ -1,7 +1,7 @@
 """The push consumer over pop: messages of any queue are popped and handed to a handler.
 
-Owns the pop loops, one for each broker of a topic, the running handlers, and the renewal of what
-they take long over. It must never share queues out. Called by programs.
+Owns the pop loops (each for a broker and a topic), the running handlers, and the renewal of
+messages with slow handlers. It must never divide queues among members.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ from turbopump.net.wire.queues import MessageQueue
 logger = logging.getLogger(__name__)
 
 POLL_MS: Final = 15_000
-"""How long a broker that has nothing holds a pop (DefaultMQPushConsumerImpl)."""
+"""Longest time for which a broker without messages holds a pop (DefaultMQPushConsumerImpl)."""
 PLACES_MS: Final = 1_000
-"""How often the brokers of all topics are looked up."""
+"""Interval at which the brokers of all topics are looked up."""
 SETTLE_TRIES: Final = 2
 RETRY_MS: Final = tuple(
     1000 * seconds
@@ -40,25 +40,25 @@ RETRY_MS: Final = tuple(
         *(1200, 1800, 3600, 7200),
     )
 )
-"""After so many deliveries a refused message stays hidden for so long
+"""Times for which a refused message stays hidden, by number of deliveries
 (ConsumeMessagePopConcurrentlyService)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PopOptions:
-    """How a push consumer over pop works (DefaultMQPushConsumer).
+    """Settings of a push consumer over pop (DefaultMQPushConsumer).
 
     Args:
         concurrency: handlers running at the same time; as many messages again may wait for them,
-            and one of each broker and topic.
-        batch: messages asked for by one pop, 32 at most.
-        invisible_ms: for how long the group does not see what was popped; renewed while a handler
-            runs.
-        consume_timeout_ms: not renewed any more after so long in a handler.
-        retry_ms: for how long a refused message stays hidden, by how often it came.
-        ordered: messages of a queue one after the other; the queue waits for the one that fails.
-        suspend_ms: for how long.
-        close_timeout_ms: how long `close` waits for running handlers.
+            and one message of each broker and topic.
+        batch: messages requested by one pop, 32 at most.
+        invisible_ms: time for which popped messages are hidden from the group; renewed while a
+            handler runs.
+        consume_timeout_ms: time in a handler after which the hidden time is not renewed.
+        retry_ms: time for which a refused message stays hidden, by number of deliveries.
+        ordered: messages of a queue one after the other; the queue waits for a failed message.
+        suspend_ms: time for which an ordered queue waits after a failure.
+        close_timeout_ms: longest time that `close` waits for running handlers.
     """
 
     concurrency: int = 20
@@ -72,16 +72,17 @@ class PopOptions:
 
 
 class PopConsumer(SimpleConsumer):
-    """Has popped messages handled; use as `async with PopConsumer("group", [...]) as consumer`.
+    """Hands popped messages to a handler; use as `async with PopConsumer("group", [...]) as
+    consumer`.
 
-    What its handler returns from is acknowledged; what it refuses, by an error or by
-    Outcome.RETRY, comes again after 10 s, later after more, to any member.
+    A message is acknowledged when the handler returns. If the handler refuses it, by an exception
+    or by Outcome.RETRY, it is delivered again after 10 s, later after more, to any member.
 
     Args:
         group: the consumer group.
         namesrv: addresses "host:port", or one text with ";" between; not needed with `instance`.
-        options: how many at a time, for how long, in which order.
-        from_first: a group that is new begins at the first message, not at the last one.
+        options: concurrency, times, order.
+        from_first: a new group begins at the first message, not at the last one.
         instance: a client to share with other producers and consumers.
         client_options: intervals and timeouts of an own client.
     """
@@ -142,8 +143,8 @@ class PopConsumer(SimpleConsumer):
         self._pops.spawn(self._follow_places(), "brokers to pop from")
 
     async def close(self) -> None:
-        """Leave the group: running handlers end (up to close_timeout_ms); what has no handler yet
-        comes again, to others. Closing twice does nothing."""
+        """Leave the group: running handlers end (up to close_timeout_ms); messages whose handler
+        has not begun are delivered again, to other members. Closing twice does nothing."""
         self._closed = True
         await self._pops.cancel()
         try:
@@ -152,7 +153,7 @@ class PopConsumer(SimpleConsumer):
                     self._has_room.clear()
                     await self._has_room.wait()
         except TimeoutError:
-            logger.info("%d messages without an outcome come again", len(self._handling))
+            logger.info("%d messages have no outcome and are delivered again", len(self._handling))
         await self._handling.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
         await super().close()
@@ -164,7 +165,7 @@ class PopConsumer(SimpleConsumer):
         raise ClientError("this consumer's messages go to its handler")
 
     async def _follow_places(self) -> None:
-        """One loop for each broker of each topic, as routes come and go."""
+        """Keep a pop loop running for each broker of each topic, as routes change."""
         loops = self._loops
         while True:
             try:
@@ -209,8 +210,11 @@ class PopConsumer(SimpleConsumer):
             self._hand_over(place, found)
 
     def _room(self, place: PopPlace) -> int:
-        """Of what may be held each broker of a topic has its part, so that none that has nothing
-        keeps others waiting; one message at least."""
+        """The number of messages that may still be requested from a place.
+
+        Each broker of a topic has an equal part of the limit, at least one message: a request to an
+        empty broker must not use up the room of the others.
+        """
         part = max(1, 2 * self._options.concurrency // max(1, len(self._loops)))
         return part - self._held[place]
 
@@ -231,7 +235,7 @@ class PopConsumer(SimpleConsumer):
     async def _settle_each(
         self, place: PopPlace, messages: Sequence[ReceivedMessage], until_ms: int
     ) -> None:
-        """One after the other; behind one that fails none is handled."""
+        """Handle messages in order; the first failure ends it, and the rest is delivered again."""
         left = list(messages)
         try:
             while left:
@@ -247,8 +251,11 @@ class PopConsumer(SimpleConsumer):
             self._gave_back(place, len(left))
 
     async def _is_handled(self, message: ReceivedMessage, until_ms: int) -> bool | None:
-        """Run the handler; not for what waited so long that others may have it by now. None: the
-        consumer was closed before its turn came."""
+        """Run the handler; False if it refuses the message. None: the consumer was closed first.
+
+        A message that waited so that less than half of its hidden time is left is renewed first; if
+        that fails, another member may have it, and the handler does not run.
+        """
         assert self._handler is not None
         async with self._slots:
             if self._closed:
@@ -279,8 +286,8 @@ class PopConsumer(SimpleConsumer):
             await self._settled(message, after_ms)
 
     async def _settled(self, message: ReceivedMessage, again_ms: int | None) -> bool:
-        """Acknowledge it, or have it come again after a time; False if no broker took that, and it
-        comes when its time is over."""
+        """Acknowledge the message (`again_ms` None), or hide it for `again_ms`. False if no broker
+        accepted that: the message is delivered again when its hidden time ends."""
         for _ in range(SETTLE_TRIES):
             try:
                 if again_ms is None:
@@ -290,7 +297,7 @@ class PopConsumer(SimpleConsumer):
                 return True
             except FAILURES as error:
                 failure = error
-        logger.warning("message %s comes again: %s", message.message_id, failure)
+        logger.warning("message %s is delivered again: %s", message.message_id, failure)
         return False
 
     def _gave_back(self, place: PopPlace, count: int) -> None:

@@ -1,8 +1,7 @@
-"""The messages of one queue between pull and acknowledgement, and where it may be committed.
+"""The messages of a queue between pull and acknowledgement, and the offset to commit.
 
-Owns the order of hand-out, what is in flight, the committable offset under out-of-order
-acknowledgements, and the flow-control decision. It must never wait, call or read a clock. Called
-by the push consumer and the pull consumer.
+Owns the order of hand-out, the messages in flight, the committable offset under out-of-order
+acknowledgements, and the flow-control decision. It must never wait, call or read a clock.
 """
 
 from collections import deque
@@ -16,11 +15,11 @@ from turbopump.net.wire.queues import MessageQueue
 
 @dataclass(frozen=True, slots=True)
 class FlowLimits:
-    """How much may lie between pull and acknowledgement before pulling pauses.
+    """Limits of messages between pull and acknowledgement, beyond which pulling pauses.
 
-    The limits of one queue are RocketMQ's (pullThresholdForQueue, pullThresholdSizeForQueue,
-    consumeConcurrentlyMaxSpan); those of the whole consumer keep many queues from adding up. One
-    answer (32 messages, 256 KiB) may go beyond a limit.
+    The limits of a queue are RocketMQ's (pullThresholdForQueue, pullThresholdSizeForQueue,
+    consumeConcurrentlyMaxSpan); the limits of the whole consumer bound the sum over many queues.
+    One answer (32 messages, 256 KiB) may go beyond a limit.
     """
 
     queue_messages: int = 1000
@@ -32,20 +31,20 @@ class FlowLimits:
 
 @dataclass(slots=True)
 class Totals:
-    """Messages and body bytes held by all queues of one consumer."""
+    """Messages and body bytes held by all queues of a consumer."""
 
     messages: int = 0
     size: int = 0
 
 
 class ProcessQueue:
-    """One queue of a consumer: pulled, in flight, acknowledged.
+    """A consumer's queue: pulled messages, messages in flight, acknowledgements.
 
-    In ordered mode at most one message is in flight, the next one is handed out only after the
-    acknowledgement of the one before it, and only until `lock_until_ms`. A `retired` queue hands
-    out nothing more but still counts acknowledgements; in a `dropped` one (it belongs to another
-    member, or was reset) they change nothing. Times are of the monotonic clock, but for those
-    of the last pull, lock and acknowledgement, which operators are shown.
+    In ordered mode at most one message is in flight; the next message is handed out only after the
+    acknowledgement of the previous one, and only until `lock_until_ms`. A `retired` queue hands out
+    no further message but still counts acknowledgements; in a `dropped` queue (another member's, or
+    reset) they change nothing. Times are of the monotonic clock, but for `last_pull_ms`,
+    `last_lock_ms` and `last_consume_ms`, which are epoch milliseconds because operators see them.
     """
 
     __slots__ = (
@@ -118,10 +117,10 @@ class ProcessQueue:
         return self._order[-1] if self._order else 0
 
     def put(self, messages: Iterable[ReceivedMessage], next_queue_offset: QueueOffset) -> int:
-        """Add the messages of one pull, ascending; returns how many were new.
+        """Add a pull's messages, ascending; returns the number of new messages.
 
-        `next_queue_offset` is where the next pull begins: messages the filter left out lie
-        below it and need no acknowledgement. What is already known is left out.
+        `next_queue_offset` is the start of the next pull: messages that the filter removed lie
+        below it and need no acknowledgement. Messages that are known already are left out.
         """
         if self.retired:
             return 0
@@ -140,7 +139,8 @@ class ProcessQueue:
         return added
 
     def take(self, now_ms: int) -> ReceivedMessage | None:
-        """The next message to handle, now in flight; None when there is none for the moment."""
+        """Return the next message to handle, which is in flight
+        then; None if no message is ready."""
         if not self._waiting or now_ms < self._suspended_until_ms:
             return None
         if self.ordered and (self._in_flight or now_ms >= self.lock_until_ms):
@@ -155,7 +155,7 @@ class ProcessQueue:
         return not self.dropped and entry is not None and entry[0] is message
 
     def ack(self, message: ReceivedMessage, now_ms: int) -> bool:
-        """The message is done with; False if it was not in flight (late or repeated)."""
+        """Acknowledge a message; False if it was not in flight (late or repeated)."""
         if not self.holds(message):
             return False
         del self._in_flight[message.queue_offset]
@@ -183,7 +183,7 @@ class ProcessQueue:
         return True
 
     def suspended_for_ms(self, now_ms: int) -> int:
-        """How long the queue hands out nothing because of `put_back`."""
+        """Remaining time for which `put_back` suspends the queue."""
         return max(0, self._suspended_until_ms - now_ms)
 
     def overdue(self, now_ms: int, timeout_ms: int) -> list[ReceivedMessage]:
@@ -195,14 +195,14 @@ class ProcessQueue:
         ]
 
     def retire(self) -> None:
-        """Hand out nothing more; what was not handed out yet is for the next owner."""
+        """Stop handing out; messages that were not handed out are left to the next owner."""
         self.retired = True
         for message in self._waiting:
             self._forget(message)
         self._waiting.clear()
 
     def drop(self) -> None:
-        """The queue is given up: nothing is handed out any more, nothing counts any more."""
+        """Give up the queue: hand out no message and count no acknowledgement."""
         if self.dropped:
             return
         self.retire()
@@ -222,7 +222,7 @@ class ProcessQueue:
 
 
 def pause_reason(queue: ProcessQueue, limits: FlowLimits) -> str | None:
-    """Why the next pull of the queue must wait, or None."""
+    """The reason why the next pull of the queue must wait, or None."""
     totals = queue.totals
     if queue.count >= limits.queue_messages:
         return f"{queue.count} messages of the queue wait for acknowledgement"

@@ -1,7 +1,7 @@
 """The pull consumer: a program assigns queues, polls, and commits when it likes.
 
-Owns the read-ahead of the assigned queues and the positions in them. It must never share queues
-out among members or retry messages: the caller decides. Called by programs.
+Owns the read-ahead of the assigned queues and the positions in them. It must never divide queues
+among members or retry messages: the caller decides.
 """
 
 import asyncio
@@ -40,19 +40,19 @@ from turbopump.net.wire.subscription import ALL, SubscriptionData
 logger = logging.getLogger(__name__)
 
 SUSPEND_MS: Final = 20_000
-"""How long a broker may hold a pull (DefaultLitePullConsumer.brokerSuspendMaxTimeMillis)."""
+"""Longest time that a broker holds a pull (DefaultLitePullConsumer.brokerSuspendMaxTimeMillis)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PullOptions:
-    """How a pull consumer works (client/consumer/DefaultLitePullConsumer).
+    """Settings of a pull consumer (client/consumer/DefaultLitePullConsumer).
 
     Args:
-        consume_from: where a queue without a committed offset begins.
+        consume_from: start of a queue without a committed offset.
         consume_from_ms: the time for ConsumeFrom.TIMESTAMP, epoch milliseconds.
-        pull_batch: messages asked for by one pull, and returned by one poll.
-        buffer_messages: messages of one queue read ahead; one pull may go beyond.
-        buffer_bytes: bytes of one queue read ahead; one pull may go beyond.
+        pull_batch: messages requested by one pull, and returned by one poll.
+        buffer_messages: messages of each queue read ahead; one pull may go beyond.
+        buffer_bytes: bytes of each queue read ahead; one pull may go beyond.
     """
 
     consume_from: ConsumeFrom = ConsumeFrom.LAST
@@ -63,7 +63,7 @@ class PullOptions:
 
 
 class _ReadAhead:
-    """One assigned queue: what was read and not yet returned, and the task that reads on."""
+    """Read-ahead of an assigned queue: the messages not yet returned, and the task that reads."""
 
     __slots__ = ("error", "messages", "next_fetch", "position", "room", "size", "task")
 
@@ -92,7 +92,7 @@ class PullConsumer(ClientLifetime):
     Args:
         group: the consumer group whose offsets are read and committed.
         namesrv: addresses "host:port", or one text with ";" between; not needed with `instance`.
-        options: where to begin, how much to read ahead.
+        options: start position and limits of reading ahead.
         instance: a client to share with other producers and consumers.
         client_options: intervals and timeouts of an own client.
     """
@@ -157,15 +157,15 @@ class PullConsumer(ClientLifetime):
     async def assign(
         self, queues: Collection[MessageQueue], expression: str = ALL, *, sql: str | None = None
     ) -> None:
-        """Read these queues and no others; those kept keep their position.
+        """Read these queues and no others; queues that were assigned before keep their position.
 
         `expression` is "*" or tags joined by "||"; `sql` instead of it a condition on properties in
-        RocketMQ's SQL92. Raises InvalidArgument for an expression that cannot be, RouteNotFound for
-        an unknown topic; `poll` raises BrokerError if a broker refuses the condition.
+        RocketMQ's SQL92. Raises InvalidArgument for an invalid expression, RouteNotFound for an
+        unknown topic; `poll` raises BrokerError if a broker refuses the condition.
         """
         self._check_running()
         for queue in queues:
-            expect(queue, MessageQueue, "what is assigned", "a turbopump.MessageQueue")
+            expect(queue, MessageQueue, "an assigned queue", "a turbopump.MessageQueue")
         for topic in {queue.topic for queue in queues}:
             await self.queues(topic)
             data = subscription_of(topic, expression, sql, self._instance.now_ms())
@@ -183,29 +183,29 @@ class PullConsumer(ClientLifetime):
                 self._read_on(queue, None)
 
     async def seek(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Go on reading an assigned queue at a queue offset."""
+        """Continue reading an assigned queue at a queue offset."""
         self._of(queue)
         await self._stop(queue)
         self._assigned[queue] = _ReadAhead()
         self._read_on(queue, QueueOffset(queue_offset))
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on at the oldest stored message."""
+        """Continue at the oldest stored message."""
         await self.seek(queue, await self._queue_offsets.earliest(queue))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on at the next message to come."""
+        """Continue at the end of the queue: only new messages are read."""
         await self.seek(queue, await self._queue_offsets.latest(queue))
 
     async def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
-        """Go on at the first message stored at a time (epoch milliseconds) or later."""
+        """Continue at the first message stored at a time (epoch milliseconds) or later."""
         await self.seek(queue, await self._queue_offsets.at_time(queue, timestamp_ms))
 
     async def poll(self, timeout_ms: int = 1000, max_count: int = 0) -> list[ReceivedMessage]:
-        """Up to `max_count` messages (0: pull_batch), waiting `timeout_ms` for the first.
+        """Return up to `max_count` messages (0: pull_batch), waiting `timeout_ms` for the first.
 
-        Empty when none came. Raises ClientError where no queue is assigned, BrokerError if none
-        came and a broker refuses to be read.
+        Empty when no message came. Raises ClientError if no queue is assigned, BrokerError if no
+        message came and a broker refuses the pulls.
         """
         self._check_running()
         if not self._assigned:
@@ -226,15 +226,16 @@ class PullConsumer(ClientLifetime):
         return self._of(queue).position
 
     async def committed(self, queue: MessageQueue) -> QueueOffset | None:
-        """The group's committed offset of a queue, None if there is none."""
+        """The group's committed offset of a queue, or None."""
         self._check_running()
         await self.queues(queue.topic)
         return await self._offsets.read(queue)
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Commit queue offsets; without any, the positions of all assigned queues.
+        """Commit queue offsets; by default the positions of all assigned queues.
 
-        Raises BrokerError, RemotingError, RouteNotFound; those before it are committed then.
+        Raises BrokerError, RemotingError, RouteNotFound; earlier offsets of the mapping are
+        committed then.
         """
         self._check_running()
         if offsets is None:
@@ -247,7 +248,7 @@ class PullConsumer(ClientLifetime):
             await self._offsets.commit_one(queue, QueueOffset(queue_offset))
 
     def heartbeat_data(self) -> ConsumerData:
-        """What heartbeats say about this consumer; for the instance."""
+        """This consumer's part of a heartbeat; for the instance."""
         return ConsumerData(
             group_name=self.group,
             consume_type=CONSUME_ACTIVELY,
@@ -261,10 +262,10 @@ class PullConsumer(ClientLifetime):
         return self._subscriptions.keys()
 
     def wake(self) -> None:
-        """Members changed; of no interest here."""
+        """No-op: a change of members does not move assigned queues."""
 
     def answer(self, request: Command, now_ms: int) -> Answer:
-        """Brokers' requests about push consumers are refused; for the instance."""
+        """Refuse brokers' requests about push consumers; for the instance."""
         del now_ms
         return response(request, ResponseCode.SYSTEM_ERROR, "this is a pull consumer")
 
@@ -286,7 +287,7 @@ class PullConsumer(ClientLifetime):
         taken: list[ReceivedMessage] = []
         for queue in list(self._assigned):
             if len(taken) == max_count:
-                break  # those that gave nothing stay in front
+                break  # queues that gave nothing stay in front
             ahead = self._assigned[queue]
             if ahead.messages:
                 self._assigned[queue] = self._assigned.pop(queue)
@@ -366,4 +367,4 @@ class PullConsumer(ClientLifetime):
         try:
             await self._instance.refresh(topic)
         except FAILURES as error:
-            logger.info("no new route of %s: %s", topic, error)
+            logger.info("the route of %s was not refreshed: %s", topic, error)

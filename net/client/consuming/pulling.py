@@ -1,7 +1,7 @@
-"""One pull: the request, the broker it goes to, and what its answer means.
+"""A single pull: the request, its broker, and the meaning of the answer.
 
-Owns the two forms of a pull (push consumer, lite pull), the broker suggested for the next one, and
-the text test of tags. It must never decide when to pull. Called by the pull loops.
+Owns the two forms of a pull (push consumer, lite pull), the broker suggested for the next pull, and
+the text test of tags. It must never decide when to pull.
 """
 
 from dataclasses import dataclass, field
@@ -30,20 +30,20 @@ from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.subscription import SubscriptionData
 
 GRACE_MS: Final = 15_000
-"""How much longer than its long poll a pull may take; RocketMQ: 30 s for a poll of 15 s."""
+"""Time that a pull may take beyond its long poll; RocketMQ: 30 s for a poll of 15 s."""
 
 SUSPEND_MS: Final = 15_000
-"""How long a broker may hold a pull of a push consumer (brokerSuspendMaxTimeMillis)."""
+"""Longest time for which a broker holds a push consumer's pull (brokerSuspendMaxTimeMillis)."""
 
 
 class PullStatus(Enum):
-    """What a pull found."""
+    """The result of a pull."""
 
     FOUND = "FOUND"
     NO_NEW = "NO_NEW"
     NO_MATCH = "NO_MATCH"
     MOVED = "MOVED"
-    """The offset is outside of the queue, or was reset: go on at the one in the answer."""
+    """The offset is outside of the queue, or was reset: continue at the answer's offset."""
 
 
 _STATUS: Final = {
@@ -56,9 +56,9 @@ _STATUS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """The answer of a pull; the next one begins at `next_queue_offset`.
+    """The answer of a pull; the next pull begins at `next_queue_offset`.
 
-    `unreadable` are the messages whose body cannot be read, and why.
+    `unreadable` are the messages whose body cannot be read, each with the error.
     """
 
     status: PullStatus
@@ -73,7 +73,7 @@ class Puller:
     """Pulls for one group.
 
     `lite` pulls carry their subscription and use LITE_PULL_MESSAGE (DefaultLitePullConsumer); the
-    others rely on the heartbeat's (DefaultMQPushConsumer).
+    others rely on the subscription in the heartbeat (DefaultMQPushConsumer).
     """
 
     def __init__(self, instance: Instance, group: str, *, lite: bool) -> None:
@@ -94,8 +94,8 @@ class Puller:
     ) -> Pulled:
         """Pull once, waiting up to `suspend_ms` for a message.
 
-        `commit` is committed on the way. Raises BrokerError, RemotingError, RouteNotFound, and
-        ValueError for an answer that cannot be read.
+        The request also commits `commit` if it goes to the master. Raises BrokerError,
+        RemotingError, RouteNotFound, and ValueError for an answer that cannot be read.
         """
         reader = self._instance.brokers.reader(queue.broker_name, self._suggested.get(queue, 0))
         if reader is None:
@@ -147,10 +147,10 @@ class Puller:
         )
 
     def forget(self, queue: MessageQueue) -> None:
-        """The queue is not pulled from any more."""
+        """Drop the suggested broker of a queue that is no longer pulled."""
         self._suggested.pop(queue, None)
 
 
 def is_wanted(subscription: SubscriptionData, message: ReceivedMessage) -> bool:
-    """Whether it has one of the tags that were asked for: brokers compare their hashes."""
+    """Whether the message has a subscribed tag: brokers compare only the tags' hashes."""
     return not subscription.is_tag_type or subscription.wants_tag(message.tags)

@@ -1,8 +1,7 @@
-"""The pull loop of one queue of a push consumer.
+"""The pull loop of a queue of a push consumer.
 
 Owns the position in the queue, the pauses (flow control, failures, missing lock) and the reaction
-to every answer of a pull. It must never handle a message or choose which queues run. Called by the
-rebalance, which starts and stops it.
+to every answer of a pull. It must never handle a message or choose which queues run.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ from turbopump.net.wire.queues import MessageQueue
 logger = logging.getLogger(__name__)
 
 LOG_EVERY: Final = 10
-"""Of failures in a row, the first and then every tenth is logged: a broker may be down for long."""
+"""Log the first of consecutive failures, then every tenth: a broker may be down for long."""
 
 REFUSALS: Final = frozenset(
     {
@@ -36,10 +35,10 @@ REFUSALS: Final = frozenset(
         ResponseCode.NO_PERMISSION,
     }
 )
-"""Answers to a pull that stay what they are until an operator or the program changes something."""
+"""Answers to a pull that repeat until an operator or the program changes something."""
 
 FAILURES = (ClientError, RemotingError, ValueError, CompressionMissing)
-"""What a pull may raise: an error answer, no answer, an answer that cannot be read."""
+"""Exceptions of a pull: an error answer, no answer, an answer that cannot be read."""
 
 
 class QueueRunner:
@@ -59,7 +58,7 @@ class QueueRunner:
         self.positioned = False
         self.committed: QueueOffset | None = None
         self.refusal: BrokerError | None = None
-        """Why the broker refuses the queue, if that is for good."""
+        """The broker's refusal of the queue, if waiting does not change it."""
         self.task: asyncio.Task[None] | None = None
         self.lock_until_ms = 0
         self._membership = membership
@@ -70,11 +69,13 @@ class QueueRunner:
         self._ready = asyncio.Event()
 
     def settled(self) -> None:
-        """A message was acknowledged, put back or let go: there may be room, or it was the last."""
+        """Signal that a message was acknowledged, put back or
+        dropped: pulls and `drained` check again."""
         self._signal.set()
 
     def locked(self, until_ms: int) -> None:
-        """The broker granted or renewed the lock of the queue, until a time of the steady clock."""
+        """Note that the broker granted or renewed the queue's lock
+        until `until_ms` (steady clock)."""
         self.process.last_lock_ms = self._membership.instance.now_ms()
         self.lock_until_ms = self.process.lock_until_ms = until_ms
         self._arrived(self.process)
@@ -90,7 +91,7 @@ class QueueRunner:
             await self._signal.wait()
 
     async def run(self, start: QueueOffset | None = None) -> None:
-        """Pull for ever; `start` overrules the committed offset."""
+        """Pull forever; `start` overrules the committed offset."""
         await self._position(start)
         failures = 0
         while True:
@@ -149,7 +150,7 @@ class QueueRunner:
         membership, process = self._membership, self.process
         subscription = membership.subscriptions.get(self.queue.topic)
         if subscription is None:
-            raise ClientError(f"{self.queue.topic} is not subscribed any more")
+            raise ClientError(f"{self.queue.topic} is no longer subscribed")
         commit = None if membership.options.broadcast else process.commit_queue_offset
         begin_ms = membership.instance.steady_ms()
         process.last_pull_ms = membership.instance.now_ms()
@@ -167,19 +168,21 @@ class QueueRunner:
         return pulled
 
     async def _set_aside(self, message: ReceivedMessage, error: Exception) -> None:
-        """Let go of a message whose body cannot be read: it must not block those behind it.
+        """Skip a message whose body cannot be read: it must not block later messages.
 
-        The broker takes it back where it can: another member may be able to read it, and in the
-        end it is a dead letter. Raises FAILURES where it has to be pulled again.
+        The message is sent back to the broker if that is possible: another member may be able to
+        read it, and in the end it becomes a dead letter. Raises FAILURES if it has to be pulled
+        again.
         """
         if message.queue_offset <= self._set_aside_upto:
-            return  # the pull was repeated for another one
+            return  # this pull was repeated because of another message
         changed = isinstance(error, BodyChanged)
         if changed and self._changed != message.queue_offset:
             self._changed = message.queue_offset
-            raise error  # perhaps it changed on the way: read it again, once
+            raise error  # it may have changed during transfer: read it again, once
         options = self._membership.options
-        # Not with another CRC: the broker would store what is damaged as if it were whole.
+        # A message with another CRC is not sent back: the broker would store the damaged body as
+        # valid.
         returns = not (changed or options.ordered or options.broadcast)
         returned = returns and await self._membership.retries.send_back_unread(message)
         logger.error(
@@ -193,9 +196,9 @@ class QueueRunner:
         self._set_aside_upto = message.queue_offset
 
     async def _move(self, queue_offset: QueueOffset) -> None:
-        """Go on at the broker's offset; what is in flight belongs to the past.
+        """Continue at the broker's offset; messages in flight belong to the old position.
 
-        An ordered queue first waits for its handler, so that no two run at once.
+        An ordered queue first waits for its handler, so that two handlers never run at once.
         """
         logger.warning(
             "%s moves from offset %d to %d",
@@ -229,8 +232,8 @@ class QueueRunner:
 
 
 def _is_refusal(error: Exception) -> TypeGuard[BrokerError]:
-    """For good, as far as waiting goes. RocketMQ says that it has no SQL filters with SYSTEM_ERROR
-    (PullMessageProcessor)."""
+    """Whether waiting does not change the error. RocketMQ answers SYSTEM_ERROR if it has no SQL
+    filters (PullMessageProcessor)."""
     if not isinstance(error, BrokerError):
         return False
     no_filters = error.code == ResponseCode.SYSTEM_ERROR and "filter message" in error.remark

@@ -1,7 +1,6 @@
-"""How fast a consumer works, as GET_CONSUMER_RUNNING_INFO tells it.
+"""Consumption rates of a consumer, for GET_CONSUMER_RUNNING_INFO.
 
-Owns counters for each topic over a moving minute. It must never read a clock. Called by the push
-consumer's delivery and pull loops.
+Owns counters for each topic over a moving minute. It must never read a clock.
 """
 
 from collections import deque
@@ -25,7 +24,7 @@ class _Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """One topic: per second over the last minute; times are averages in milliseconds."""
+    """Rates of a topic, per second over the last minute; times are averages in milliseconds."""
 
     ok_tps: float = 0.0
     failed_tps: float = 0.0
@@ -42,7 +41,7 @@ class TopicRates:
     _buckets: dict[str, deque[_Bucket]] = field(default_factory=dict)
 
     def handled(self, topic: str, ok: bool, took_ms: int, now_ms: int) -> None:
-        """A handler returned after `took_ms`."""
+        """Count a handler's return after `took_ms`."""
         bucket = self._bucket(topic, now_ms)
         bucket.handling_ms += took_ms
         if ok:
@@ -51,14 +50,14 @@ class TopicRates:
             bucket.failed += 1
 
     def pulled(self, topic: str, count: int, took_ms: int, now_ms: int) -> None:
-        """A pull that found `count` messages took `took_ms`."""
+        """Count a pull that found `count` messages in `took_ms`."""
         bucket = self._bucket(topic, now_ms)
         bucket.pulls += 1
         bucket.pulled += count
         bucket.pulling_ms += took_ms
 
     def read(self, topic: str, now_ms: int) -> Rates:
-        """The rates of a topic; zeros for an unknown one."""
+        """The rates of a topic; zeros for an unknown topic."""
         buckets = [
             bucket
             for bucket in self._buckets.get(topic, ())
@@ -80,7 +79,7 @@ class TopicRates:
         )
 
     def forget(self, topic: str) -> None:
-        """The topic is no longer subscribed."""
+        """Drop the counters of a topic that is no longer subscribed."""
         self._buckets.pop(topic, None)
 
     def _bucket(self, topic: str, now_ms: int) -> _Bucket:

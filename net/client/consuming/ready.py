@@ -1,6 +1,6 @@
-"""Which message is handled next: fair between the queues that have one.
+"""The choice of the next message to handle: fair between the queues that have one.
 
-Owns the turn of the queues. It must never run a handler. Called by the push consumer's delivery.
+Owns the turn of the queues. It must never run a handler.
 """
 
 from collections import deque
@@ -12,8 +12,8 @@ from turbopump.net.client.messages import ReceivedMessage
 class ReadyQueues:
     """Queues that may have a message to hand out, in turn.
 
-    A queue that has none leaves; what changes that (a pull, an acknowledgement in ordered
-    mode, the end of a suspension, a renewed lock) offers it again.
+    A queue without a message leaves. It is offered again when that may have changed: after a pull,
+    an acknowledgement in ordered mode, the end of a suspension, or a renewed lock.
     """
 
     def __init__(self) -> None:
@@ -24,13 +24,13 @@ class ReadyQueues:
         return bool(self._turn)
 
     def offer(self, queue: ProcessQueue) -> None:
-        """The queue may have a message to hand out."""
+        """Add a queue that may have a message to hand out."""
         if id(queue) not in self._members:
             self._members.add(id(queue))
             self._turn.append(queue)
 
     def next(self, now_ms: int) -> tuple[ProcessQueue, ReceivedMessage] | None:
-        """The next message and its queue, or None when no queue has one for the moment."""
+        """The next message and its queue, or None when no queue has a message now."""
         while self._turn:
             queue = self._turn.popleft()
             message = queue.take(now_ms)

@@ -1,7 +1,7 @@
-"""Sending a failed message back: to its broker, and where that fails as a new message.
+"""Sending a failed message back: to its broker or, if that fails, as a new message.
 
 Owns CONSUMER_SEND_MSG_BACK and its fallback (DefaultMQPushConsumerImpl.sendMessageBack). It must
-never decide whether a message failed. Called by the delivery.
+never decide whether a message failed.
 """
 
 import logging
@@ -31,20 +31,20 @@ from turbopump.net.wire.queues import MessageQueue
 logger = logging.getLogger(__name__)
 
 SEND_BACK_TIMEOUT_MS: Final = 5000
-"""RocketMQ's bound of a send-back."""
+"""Timeout of a send-back, as in RocketMQ."""
 
 INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 """The producer group under which RocketMQ's clients send retries themselves."""
 
 DEAD_LETTER: Final = -1
-"""The delay level that means %DLQ%."""
+"""The delay level of messages for %DLQ%."""
 
 FIRST_DELAY_LEVEL: Final = 3
-"""The first retry comes at level 3 (10 s), the next one a level later, and so on."""
+"""Delay level of the first retry (10 s); each further retry has the next level."""
 
 
 class Retries:
-    """Sends failed messages of one group back; `limit` is the number of retries allowed."""
+    """Sends a group's failed messages back; `limit` is the number of retries allowed."""
 
     def __init__(self, instance: Instance, group: str, limit: int) -> None:
         self._instance = instance
@@ -52,9 +52,9 @@ class Retries:
         self._limit = limit
 
     async def send_back(self, message: ReceivedMessage, delay_level: int) -> bool:
-        """Have the broker deliver the message again; False if no broker took it.
+        """Have the broker deliver the message again; False if no broker accepted it.
 
-        `delay_level` 0 lets the broker choose by the number of retries, -1 is the dead letters.
+        `delay_level` 0 lets the broker choose by the number of retries, -1 makes it a dead letter.
         """
         try:
             await self._ask_broker(message, delay_level)
@@ -64,9 +64,10 @@ class Retries:
         return delay_level != DEAD_LETTER and await self._send_as_new(message)
 
     async def send_back_unread(self, message: ReceivedMessage) -> bool:
-        """As `send_back`, for a message that cannot be read: only the broker can store it again.
+        """Send back a message that cannot be read: only the broker, which has it, can store it
+        again.
 
-        False if it refuses. Raises ClientError and RemotingError.
+        False if the broker refuses. Raises ClientError and RemotingError.
         """
         try:
             await self._ask_broker(message, 0)
@@ -76,7 +77,7 @@ class Retries:
         return True
 
     async def send_to_dead_letters(self, message: ReceivedMessage) -> bool:
-        """Give the message up, to %DLQ% of the group; False if no broker took it."""
+        """Send the message to the group's dead letters (%DLQ%); False if no broker accepted it."""
         return await self.send_back(message, DEAD_LETTER)
 
     async def _ask_broker(self, message: ReceivedMessage, delay_level: int) -> None:
@@ -124,7 +125,7 @@ class Retries:
 def retry_request(
     message: ReceivedMessage, queue: MessageQueue, limit: int, now_ms: int
 ) -> Command:
-    """The message as a new one for the group's retry topic (messages.md 6.3).
+    """Build a new message for the group's retry topic from a failed one (messages.md 6.3).
 
     The broker takes the number of retries and their limit from the header, not the properties.
     """

@@ -1,7 +1,7 @@
-"""What a consumer tells about itself: GET_CONSUMER_RUNNING_INFO and GET_CONSUMER_STATUS.
+"""Answers about this consumer: GET_CONSUMER_RUNNING_INFO and GET_CONSUMER_STATUS.
 
 Owns the bodies of these answers (remoting/protocol/body/ConsumerRunningInfo). It must never change
-the consumer. Called by the push consumer.
+the consumer.
 """
 
 from typing import Any, Final
@@ -66,7 +66,8 @@ def running_info(membership: ConsumerMembership, started_ms: int) -> bytes:
 
 
 def consumer_status(membership: ConsumerMembership, topic: str) -> bytes:
-    """The body of the answer to 221: what would be committed of the topic's queues now."""
+    """The body of the answer to 221: the offsets of the topic's
+    queues that a commit would write now."""
     return dump(
         {
             "messageQueueTable": RawKeys(

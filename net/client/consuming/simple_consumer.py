@@ -1,8 +1,8 @@
-"""The simple consumer: a program receives messages of any queue, and acknowledges each one.
+"""The simple consumer: a program receives messages of any queue, and acknowledges each of them.
 
-Owns the pops, the handles of what was popped, and the turns of brokers. It must never share queues
-out or read ahead: the broker hides what it gives from the rest of the group for a while. Called by
-programs and `turbopump consume --pop`.
+Owns the pops, the handles of popped messages, and the turns of brokers. It must never divide queues
+among members or read ahead: the broker hides popped messages from the rest of the group for a
+while.
 """
 
 import asyncio
@@ -59,9 +59,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 INVISIBLE_MAX_MS: Final = 12 * 3_600_000
-"""The longest time that messages are hidden (RocketMQ's clients)."""
+"""The longest time for which messages may be hidden (RocketMQ's clients)."""
 TURN_MS: Final = 2_000
-"""How long one of several brokers is waited for before the next one is asked."""
+"""Wait at a broker, if there are several, before the next broker is asked."""
 
 _ANY_QUEUE: Final = -1
 _FROM_FIRST, _FROM_LAST = 0, 1
@@ -83,20 +83,22 @@ class PopPlace:
 class SimpleConsumer(ClientLifetime):
     """Receives and acknowledges; use as `async with SimpleConsumer("group", [...]) as consumer`.
 
-    Any number of members, and calls side by side, share the messages of all queues: none has queues
-    of its own. What is not acknowledged comes again when its time is over.
+    Any number of members, and concurrent calls, share the messages of all queues: no member has
+    queues of its own. A message that is not acknowledged is delivered again when its hidden time
+    ends.
 
-    With `endpoints` it speaks gRPC, to RocketMQ's proxy, ours, or a broker of ours, and needs no
-    name server: where a group begins and whether it is ordered is the server's to know then, it
-    hides for ten seconds at least, and waits for five where nothing comes.
+    With `endpoints` the consumer speaks gRPC, to RocketMQ's proxy, Turbopump's proxy or a Turbopump
+    broker, and needs no name server. In that case the server decides where a group begins and
+    whether it is ordered, hides messages for at least ten seconds, and waits at least five seconds
+    for a message.
 
     Args:
         group: the consumer group.
         namesrv: addresses "host:port", or one text with ";" between; not needed with `instance`.
         endpoints: "host:port" where gRPC is served.
-        from_first: a group that is new begins at the first message, not at the last one.
-        ordered: no more of a queue comes until all that came of it is acknowledged, or its time is
-            over.
+        from_first: a new group begins at the first message, not at the last one.
+        ordered: a queue delivers no further message until all its delivered messages are
+            acknowledged or their hidden time has ended.
         instance: a client to share with other producers and consumers.
         client_options: intervals and timeouts of an own client.
     """
@@ -122,11 +124,11 @@ class SimpleConsumer(ClientLifetime):
         self._turn = 0
         self._running = False
         self._introduced: set[str] = set()
-        """Topics whose brokers had a heartbeat with the subscription."""
+        """Topics whose brokers received a heartbeat with the subscription."""
 
     def subscribe(self, topic: str, expression: str = ALL, *, sql: str | None = None) -> None:
-        """Receive messages of a topic: all, those with tags joined by "||", or those that `sql`, a
-        condition on properties, holds for. Raises InvalidArgument for what cannot be."""
+        """Receive messages of a topic: all, only with tags joined by "||", or only if the condition
+        `sql` on properties holds. Raises InvalidArgument for an invalid name or expression."""
         check_topic(topic)
         data = subscription_of(topic, expression, sql, self._instance.now_ms())
         self._subscriptions[topic] = data
@@ -149,8 +151,8 @@ class SimpleConsumer(ClientLifetime):
         await self._introduce()
 
     async def close(self) -> None:
-        """Leave the group; what was received can be acknowledged by no other consumer, and comes
-        again. Closing twice does nothing."""
+        """Leave the group. No other consumer can acknowledge the received messages, so
+        unacknowledged messages are delivered again. Closing twice does nothing."""
         if self._running:
             self._running = False
             if self._far is not None:
@@ -162,11 +164,13 @@ class SimpleConsumer(ClientLifetime):
     async def receive(
         self, max_count: int = MESSAGES_MAX, *, invisible_ms: int = 30_000, wait_ms: int = 15_000
     ) -> list[ReceivedMessage]:
-        """Up to `max_count` messages, 32 at most, of one broker, waiting `wait_ms` for the first.
+        """Return up to `max_count` messages, 32 at most, of a single broker, waiting `wait_ms` for
+        the first.
 
-        The rest of the group does not see them for `invisible_ms`. Empty when none came. Raises
-        InvalidArgument, ClientError without a subscription, RouteNotFound if no topic is known,
-        ClientClosed, and BrokerError or RemotingError if that is why none came.
+        They are hidden from the rest of the group for `invisible_ms`. Empty when no message came.
+        Raises InvalidArgument, ClientError without a subscription, RouteNotFound if no topic is
+        known, ClientClosed, and the last BrokerError or RemotingError if no message came because of
+        it.
         """
         self._check_running()
         if not 0 < max_count <= MESSAGES_MAX:
@@ -179,7 +183,7 @@ class SimpleConsumer(ClientLifetime):
         end_ms = self._instance.steady_ms() + wait_ms
         failures = 0
         while True:
-            self._check_running()  # it may be closed meanwhile, where others use its instance
+            self._check_running()  # closed meanwhile, if others keep the instance open
             places = await self._places()
             left_ms = max(0, end_ms - self._instance.steady_ms())
             slice_ms = left_ms if len(places) == 1 else min(left_ms, TURN_MS)
@@ -187,7 +191,8 @@ class SimpleConsumer(ClientLifetime):
             for number in range(len(places)):
                 self._turn += 1
                 place = places[self._turn % len(places)]
-                # All are looked at before one is waited for.
+                # Only the last broker of a round is polled with a wait; the others are asked
+                # without it.
                 poll_ms = slice_ms if number == len(places) - 1 else 0
                 try:
                     found = await self._pop(place, max_count, invisible_ms, poll_ms)
@@ -208,9 +213,10 @@ class SimpleConsumer(ClientLifetime):
                 return []
 
     async def ack(self, message: ReceivedMessage) -> None:
-        """The message is handled: it never comes again, unless its time was over before.
+        """Acknowledge a handled message: it is not delivered again, unless its hidden time ended
+        before.
 
-        Raises BrokerError, RemotingError, RouteNotFound; it may come again then.
+        Raises BrokerError, RemotingError, RouteNotFound; the message may be delivered again then.
         """
         if self._far is not None:
             self._check_running()
@@ -229,7 +235,8 @@ class SimpleConsumer(ClientLifetime):
         await self._ask(handle, RequestCode.ACK_MESSAGE, header)
 
     async def change_invisible(self, message: ReceivedMessage, invisible_ms: int) -> None:
-        """The message comes again after that time from now on, unless it is acknowledged.
+        """Hide the message for `invisible_ms` from now; then it is delivered again unless
+        acknowledged.
 
         Raises InvalidArgument, BrokerError, RemotingError, RouteNotFound.
         """
@@ -263,7 +270,7 @@ class SimpleConsumer(ClientLifetime):
         ).text()
 
     def heartbeat_data(self) -> ConsumerData:
-        """What heartbeats say about this consumer; for the instance."""
+        """This consumer's part of a heartbeat; for the instance."""
         return ConsumerData(
             group_name=self.group,
             consume_type=CONSUME_POP,
@@ -276,16 +283,16 @@ class SimpleConsumer(ClientLifetime):
         return self._subscriptions.keys()
 
     def wake(self) -> None:
-        """Members changed; of no interest here."""
+        """No-op: a change of members does not concern a consumer without queues of its own."""
 
     def answer(self, request: Command, now_ms: int) -> Answer:
-        """Brokers' requests about push consumers are refused; for the instance."""
+        """Refuse brokers' requests about push consumers; for the instance."""
         del now_ms
         return response(request, ResponseCode.SYSTEM_ERROR, "this is a simple consumer")
 
     async def _introduce(self) -> None:
-        """A heartbeat to the brokers of the subscribed topics, so that they list this member and
-        create the group's retry topic, by which tools find the group."""
+        """Send a heartbeat to the brokers of the subscribed topics, so that they list this member
+        and create the group's retry topic, by which tools find the group."""
         for topic in list(self._subscriptions):
             try:
                 if await self._instance.route(topic) is not None:
@@ -296,7 +303,7 @@ class SimpleConsumer(ClientLifetime):
             await self._instance.heartbeat()
 
     async def _places(self) -> list[PopPlace]:
-        """The brokers of all topics; raises RouteNotFound if there is none."""
+        """The readable brokers of all topics; raises RouteNotFound if no topic has one."""
         places: list[PopPlace] = []
         for topic in list(self._subscriptions):
             route = await self._instance.route(topic)
@@ -314,7 +321,7 @@ class SimpleConsumer(ClientLifetime):
             try:
                 await self._instance.refresh(topic)
             except FAILURES as error:
-                logger.info("no new route of %s: %s", topic, error)
+                logger.info("the route of %s was not refreshed: %s", topic, error)
 
     async def _pop(
         self, place: PopPlace, max_count: int, invisible_ms: int, poll_ms: int
@@ -358,8 +365,9 @@ class SimpleConsumer(ClientLifetime):
     async def _wanted(
         self, subscription: SubscriptionData, messages: Sequence[ReceivedMessage]
     ) -> list[ReceivedMessage]:
-        """Those with the tags that were asked for: a broker compares hashes only. The others are
-        acknowledged, as they would come again (DefaultMQPushConsumerImpl.processPopResult)."""
+        """The messages with a subscribed tag: a broker compares only the tags' hashes. The others
+        are acknowledged, because they would be delivered again
+        (DefaultMQPushConsumerImpl.processPopResult)."""
         wanted = []
         for message in messages:
             if is_wanted(subscription, message):
@@ -368,7 +376,9 @@ class SimpleConsumer(ClientLifetime):
             try:
                 await self.ack(message)
             except FAILURES as error:
-                logger.info("message %s of another tag: %s", message.message_id, error)
+                logger.info(
+                    "message %s of another tag was not acknowledged: %s", message.message_id, error
+                )
         return wanted
 
     def _give_handle(
@@ -377,8 +387,9 @@ class SimpleConsumer(ClientLifetime):
         reply: PopMessageResponse,
         starts: dict[tuple[RetryKind, int], QueueOffset],
     ) -> None:
-        """The broker gives those of a retry topic a handle; the others' are made here, as Java's
-        client does (MQClientAPIImpl.processPopResponse)."""
+        """Add a handle to a message that has none, as Java's client does
+        (MQClientAPIImpl.processPopResponse); the broker adds one only to messages of a retry
+        topic."""
         if names.POP_CK in message.properties:
             return
         offset = QueueOffset(message.queue_offset)
@@ -420,7 +431,7 @@ class SimpleConsumer(ClientLifetime):
 
 
 def _handle_of(message: ReceivedMessage) -> PopHandle:
-    expect(message, ReceivedMessage, "what is acknowledged", "a received message")
+    expect(message, ReceivedMessage, "the message", "a received message")
     try:
         handle = PopHandle.parse(message.properties.get(names.POP_CK, ""))
     except BadHandle:
@@ -431,7 +442,7 @@ def _handle_of(message: ReceivedMessage) -> PopHandle:
 
 
 def check_invisible(invisible_ms: int, least_ms: int) -> None:
-    """Raises InvalidArgument for a time for which nothing can be hidden."""
+    """Raises InvalidArgument for a time that a broker would refuse."""
     expect(invisible_ms, int, "invisible_ms", "a whole number")
     if not least_ms <= invisible_ms <= INVISIBLE_MAX_MS:
         raise InvalidArgument(

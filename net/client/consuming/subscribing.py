@@ -1,7 +1,7 @@
-"""What a program asks a consumer for: tags or an expression, as a subscription.
+"""Subscriptions from a program's arguments: tags or an SQL expression.
 
 Owns the check of both, and the warnings about topics that do not exist. It must never keep a
-subscription. Called by the consumers.
+subscription.
 """
 
 import logging
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 NO_SUBSCRIPTION: Final = "nothing is subscribed to: call subscribe first"
 
 MISSING_EVERY_MS: Final = 60_000
-"""Between two warnings that a subscribed topic does not exist."""
+"""Time between two warnings that a subscribed topic does not exist."""
 
 
 class MissingTopics:
@@ -26,7 +26,8 @@ class MissingTopics:
         self._next_ms: dict[str, int] = {}
 
     def missing(self, topic: str, steady_ms: int) -> None:
-        """No name server knows a readable queue of the topic at `steady_ms`."""
+        """Warn, at most every MISSING_EVERY_MS: no name server
+        knows a readable queue of the topic."""
         if steady_ms >= self._next_ms.get(topic, steady_ms):
             self._next_ms[topic] = steady_ms + MISSING_EVERY_MS
             logger.warning(
@@ -36,14 +37,14 @@ class MissingTopics:
             )
 
     def found(self, topic: str) -> None:
-        """The topic exists, or is no longer subscribed."""
+        """Reset the warnings: the topic exists, or is no longer subscribed."""
         self._next_ms.pop(topic, None)
 
 
 def subscription_of(topic: str, expression: str, sql: str | None, now_ms: int) -> SubscriptionData:
-    """A subscription by tags, or by `sql` where that is given; `now_ms` becomes its version.
+    """A subscription by tags, or by `sql` if that is given; `now_ms` becomes its version.
 
-    Raises InvalidArgument for an expression that cannot be, and for both at once.
+    Raises InvalidArgument for an invalid expression, and if both are given.
     """
     expect(expression, str, "an expression", "a text")
     expect("" if sql is None else sql, str, "sql", "a text")

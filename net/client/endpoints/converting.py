@@ -1,6 +1,6 @@
-"""Messages of the public API as messages of gRPC, and back.
+"""Conversion of the public API's messages to gRPC messages and back.
 
-Owns which field becomes which. It must never call. Called by far_producer.py and far_consumer.py.
+Owns which field becomes which. It must never call.
 """
 
 import zlib
@@ -13,7 +13,8 @@ from turbopump.net.grpc.codes import Encoding, MessageType
 from turbopump.net.wire import properties as names
 
 ANY_ENCODING: Final = 47
-"""Of zlib: gzip or its own, by the first bytes. RocketMQ's proxy says gzip of both."""
+"""zlib's window bits for gzip or zlib format, detected by the first bytes: RocketMQ's proxy labels
+both as gzip."""
 
 
 def time_of(at_ms: int) -> dict[str, int]:
@@ -28,7 +29,7 @@ def ms_of(time: Any) -> int:
 
 
 def outgoing(message: Message, message_id: str, now_ms: int, host: str) -> dict[str, Any]:
-    """The fields of a Message. Raises InvalidArgument for what gRPC has no words for."""
+    """The fields of a gRPC Message. Raises InvalidArgument for settings that gRPC cannot carry."""
     check_message(message)
     if message.delay_level:
         raise InvalidArgument("gRPC knows no levels of delay: delay_ms or deliver_at_ms")
@@ -60,9 +61,9 @@ def outgoing(message: Message, message_id: str, now_ms: int, host: str) -> dict[
 
 
 def received(given: Any, broker_name: str) -> ReceivedMessage:
-    """A message that a consumer got; its receipt is the property POP_CK. What gRPC does not say of
-    a record (its log offset, flags and checksums) is 0. Raises ValueError for a body that cannot be
-    unpacked."""
+    """A message that a consumer received; its receipt is the property POP_CK. Record fields that
+    gRPC does not carry (log offset, flags and checksums) are 0. Raises ValueError for a body that
+    cannot be decompressed."""
     system, properties = given.system_properties, dict(given.user_properties)
     keys = tuple(system.keys)
     properties[names.UNIQ_KEY] = system.message_id

@@ -1,7 +1,6 @@
-"""What a SimpleConsumer does that was given endpoints: receives by gRPC.
+"""The part of a SimpleConsumer with `endpoints`: receives by gRPC.
 
-Owns the turns of brokers, as routes name them. It must never read ahead. Made and called by
-simple_consumer.py.
+Owns the turns of brokers, as routes name them. It must never read ahead.
 """
 
 import logging
@@ -29,17 +28,17 @@ from turbopump.net.wire.subscription import SubscriptionData
 logger = logging.getLogger(__name__)
 
 ROUTE_MS: Final = 30_000
-"""A route is asked for again after that time, or a failure."""
+"""Age after which a route is requested again; a failure also causes a request."""
 REQUEST_MS: Final = 3_000
 POLL_MIN_MS: Final = 5_000
-"""Servers wait for so long at least."""
+"""Servers raise a shorter long-polling timeout to this."""
 INVISIBLE_MIN_MS: Final = 10_000
 _DOMAIN: Final = AddressScheme.DOMAIN_NAME
 _READABLE: Final = frozenset({Permission.READ, Permission.READ_WRITE})
 
 
 class FarConsumer:
-    """Receives of `host:port`; `subscriptions` are the consumer's own, by topic."""
+    """Receives from the server `host:port`; `subscriptions` are the consumer's own, by topic."""
 
     def __init__(
         self,
@@ -61,13 +60,13 @@ class FarConsumer:
         await self._session.start()
 
     async def close(self) -> None:
-        """Leave the group."""
+        """Leave the group and close the connection."""
         await self._session.close()
 
     async def receive(
         self, max_count: int, invisible_ms: int, wait_ms: int
     ) -> list[ReceivedMessage]:
-        """Messages of one broker, another one each time."""
+        """Receive messages of a broker; successive calls take the brokers in turn."""
         if invisible_ms < INVISIBLE_MIN_MS:
             text = f"invisible_ms is {invisible_ms}; gRPC hides for {INVISIBLE_MIN_MS} at least"
             raise InvalidArgument(text)
@@ -99,7 +98,7 @@ class FarConsumer:
             raise
 
     async def ack(self, message: ReceivedMessage) -> None:
-        """The message is handled."""
+        """Acknowledge the message: the group does not receive it again."""
         entry = {
             "message_id": message.message_id,
             "receipt_handle": message.properties.get(names.POP_CK, ""),
@@ -111,7 +110,7 @@ class FarConsumer:
             self._session.check(one.status)
 
     async def change_invisible(self, message: ReceivedMessage, invisible_ms: int) -> None:
-        """The message comes again after that time; its receipt is another one then."""
+        """Hide the message for `invisible_ms` from now; it gets a new receipt."""
         asked = {
             **self._named(message),
             "message_id": message.message_id,
@@ -135,7 +134,7 @@ class FarConsumer:
             try:
                 found.append(received(one.message, broker_name))
             except ValueError as error:
-                # It comes again, and is a dead letter in the end.
+                # The server delivers it again, and in the end makes it a dead letter.
                 named = one.message.system_properties.message_id
                 logger.error("message %s cannot be read: %s", named, error)
         return found

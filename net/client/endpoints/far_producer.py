@@ -1,7 +1,7 @@
-"""What a Producer does that was given endpoints: sends by gRPC.
+"""The part of a Producer with `endpoints`: sends by gRPC.
 
-Owns the tries after failures and which topics the client says it sends to. It must never choose a
-queue: the server does. Made and called by producer.py.
+Owns the tries after failures and the topics in the client's settings. It must never choose a queue:
+the server does.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from turbopump.net.wire.queues import MessageQueue
 logger = logging.getLogger(__name__)
 
 TOPICS_MAX: Final = 1_000
-"""Topics that a client says it sends to."""
+"""Maximum number of topics in the client's settings."""
 _STATUS: Final = {
     Code.OK: SendStatus.SEND_OK,
     Code.MASTER_PERSISTENCE_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
@@ -40,11 +40,11 @@ _SENT: Final = frozenset({*_STATUS, Code.MULTIPLE_RESULTS})
 _AGAIN: Final = frozenset(
     {Code.TOO_MANY_REQUESTS, Code.INTERNAL_ERROR, Code.INTERNAL_SERVER_ERROR, Code.PROXY_TIMEOUT}
 )
-"""After these a message is sent once more, which may have it there twice."""
+"""After these codes a message is sent again, so its topic may have it twice."""
 
 
 class FarProducer:
-    """Sends to `host:port`; `retries` and `timeout_ms` are those of ProducerOptions."""
+    """Sends to the server `host:port`, with `retries` and `timeout_ms` as in ProducerOptions."""
 
     def __init__(
         self, address: str, client_options: ClientOptions | None, timeout_ms: int, retries: int
@@ -60,16 +60,16 @@ class FarProducer:
         )
 
     async def start(self) -> None:
-        """Connect. Raises ClientError, RemotingError."""
+        """Connect to the server. Raises ClientError, RemotingError."""
         await self._session.start()
 
     async def close(self) -> None:
-        """Leave."""
+        """Send the client's termination and close the connection."""
         await self._session.close()
 
     async def send(self, messages: Sequence[Message], timeout_ms: int) -> list[SendResult]:
-        """The results of messages of one topic; raises the first failure of one. Those of a message
-        group are tried once, so that their order stays."""
+        """Send messages of the same topic and return their results; raises the first failure of a
+        message. Messages of a message group are tried once, so that their order stays."""
         session = self._session
         deadline_ms = session.options.steady_ms() + (timeout_ms or self._timeout_ms)
         ids = [self._ids.next() for _ in messages]
@@ -89,7 +89,7 @@ class FarProducer:
                 return self._results(topic, ids, await self._ask({"messages": made}, left_ms))
             except (BrokerError, RemotingError) as error:
                 is_again = isinstance(error, RemotingError) or error.code in _AGAIN
-                # What could not be reached got nothing: the time alone decides.
+                # A server that could not be reached received nothing: only the time decides.
                 tries -= not isinstance(error, ConnectError)
                 pause_ms = backoff.send_wait_ms(failures)
                 late = session.options.steady_ms() + pause_ms >= deadline_ms
@@ -100,7 +100,8 @@ class FarProducer:
         raise AssertionError("it ends by a result or an error")
 
     async def send_batch(self, messages: Sequence[Message], timeout_ms: int) -> SendResult:
-        """One result, as of a batch by remoting, though each message is stored by itself."""
+        """Send a batch and return one result, as by remoting, though the server stores each message
+        separately."""
         check_batch(messages)
         found = await self.send(messages, timeout_ms)
         first = found[0]
@@ -108,7 +109,7 @@ class FarProducer:
         return SendResult(first.status, ids, "", first.queue, first.queue_offset)
 
     async def recall(self, handle: str, timeout_ms: int) -> str:
-        """The id of the message that was recalled."""
+        """Recall a timer and return its message id."""
         try:
             topic = decode_handle(handle).topic
         except ValueError as error:
@@ -123,7 +124,7 @@ class FarProducer:
     def _results(self, topic: str, ids: list[str], answer: Any) -> list[SendResult]:
         entries = list(answer.entries)
         if len(entries) == 1 and len(ids) > 1:
-            entries *= len(ids)  # RocketMQ's proxy has one for all
+            entries *= len(ids)  # RocketMQ's proxy returns one entry for all
         found = []
         for message_id, entry in zip(ids, entries, strict=True):
             status = _STATUS.get(entry.status.code)
@@ -135,8 +136,8 @@ class FarProducer:
         return found
 
     def _name(self, topic: str) -> None:
-        """Say once that the client sends to a topic; a server that has not heard it takes the
-        message all the same."""
+        """Add the topic to the client's settings, once; a server without the topic in the settings
+        accepts the message all the same."""
         if topic not in self._topics and len(self._topics) < TOPICS_MAX:
             self._topics[topic] = None
             self._session.sync_soon()

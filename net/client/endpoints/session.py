@@ -1,7 +1,7 @@
-"""One client of gRPC's service: its id, its settings on a Telemetry stream, its heartbeats, calls.
+"""A client of RocketMQ's gRPC service: id, settings on a Telemetry stream, heartbeats, calls.
 
 Owns the channel to one address and the life of the stream. It must never know a message that is
-sent or received. Called by far_producer.py and far_consumer.py, each of which makes its own.
+sent or received. Each producer and consumer with `endpoints` makes its own.
 """
 
 import asyncio
@@ -38,10 +38,10 @@ from turbopump.net.wire.hosts import split
 logger = logging.getLogger(__name__)
 
 VERSION: Final = b"5.1.0"
-"""Of the service, as RocketMQ's clients of that version speak it; servers compare it."""
+"""Version of the service that this client speaks, as RocketMQ's clients do; servers compare it."""
 HEARTBEAT_MS: Final = 10_000
 AGAIN_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
-"""Between tries to open a stream that was lost."""
+"""Waits between tries to open a lost stream again, in seconds; the last one repeats."""
 CLOSE_MS: Final = 1_000
 
 _serial = itertools.count()
@@ -49,9 +49,10 @@ _Command: Final = message_class("TelemetryCommand")
 
 
 class EndpointSession:
-    """A client of `host:port`. `settings` gives what it says of itself, whenever that is said.
+    """A client of `host:port`. `settings` returns the client's current settings each time they are
+    sent.
 
-    Raises InvalidArgument for what is no address.
+    Raises InvalidArgument for a malformed address.
     """
 
     def __init__(
@@ -76,11 +77,11 @@ class EndpointSession:
 
     @property
     def runs(self) -> bool:
-        """Whether it was started, and not closed."""
+        """Whether the session was started and not closed."""
         return self._channel is not None
 
     async def start(self) -> None:
-        """Connect, and say the settings. Raises ClientError, RemotingError."""
+        """Connect and send the settings. Raises ClientError, RemotingError."""
         if self.runs:
             raise ClientError("the client is started already")
         reason = why_no_grpc()
@@ -113,14 +114,15 @@ class EndpointSession:
         await channel.close()
 
     async def sync(self) -> None:
-        """Say the settings, over a new stream if there is none. Raises BrokerError where they are
-        refused, RemotingError. An answer does not say which settings it is for: one at a time."""
+        """Send the settings, over a new stream if none is open. Raises BrokerError if the server
+        refuses them, RemotingError. An answer does not name its settings, so the lock admits one
+        exchange at a time."""
         async with self._says:
             self._will_say = False
             await self._say()
 
     def sync_soon(self) -> None:
-        """Say the settings that have changed, without waiting for it."""
+        """Send changed settings in the background."""
         if not self._will_say and self.runs:
             self._will_say = True
             self._tasks.spawn(self._sync_or_not(), "settings")
@@ -129,7 +131,7 @@ class EndpointSession:
         try:
             await self.sync()
         except (ClientError, RemotingError) as error:
-            logger.info("%s did not take new settings: %s", self.address, error)
+            logger.info("%s did not accept new settings: %s", self.address, error)
 
     async def _say(self) -> None:
         channel = self._opened()
@@ -155,7 +157,7 @@ class EndpointSession:
         *,
         fine: frozenset[Code] = frozenset({Code.OK}),
     ) -> Any:
-        """The answer to a unary call. Raises BrokerError for a status that is not `fine`,
+        """Return the answer to a unary call. Raises BrokerError for a status that is not `fine`,
         RemotingError without an answer."""
         found = await self._call(name, request, timeout_ms or self.options.timeout_ms)
         if len(found) != 1:
@@ -165,7 +167,7 @@ class EndpointSession:
         return answer
 
     async def ask_many(self, name: str, request: dict[str, Any], timeout_ms: int) -> list[Any]:
-        """The messages of an answer that is a stream. Raises RemotingError, BrokerError."""
+        """Return the messages of a streamed answer. Raises RemotingError, BrokerError."""
         found = await self._call(name, request, timeout_ms)
         return [self._read(name, one) for one in found]
 
@@ -213,7 +215,7 @@ class EndpointSession:
     async def _beat(self) -> None:
         await self.ask("Heartbeat", {"client_type": self.client_type})
 
-    # The stream.
+    # Callbacks of the stream.
 
     def _heard(self, message: bytes) -> None:
         try:
@@ -239,7 +241,7 @@ class EndpointSession:
             self._tasks.spawn(self._again(), "settings")
 
     async def _again(self) -> None:
-        """Open a stream that was lost, as long as it takes."""
+        """Reopen a lost stream; tries until it succeeds or the session is closed."""
         for wait_s in itertools.chain(AGAIN_S, itertools.repeat(AGAIN_S[-1])):
             await asyncio.sleep(wait_s)
             if not self.runs:
@@ -252,7 +254,7 @@ class EndpointSession:
 
 
 def _failure(error: GrpcError, address: str) -> Exception:
-    """The end of a call as the exception that programs know."""
+    """Convert the error of a call into an exception of the public API."""
     if error.code is GrpcCode.DEADLINE_EXCEEDED:
         return CallTimeout(f"{address} did not answer in time: {error.text}")
     if error.code in (GrpcCode.UNAVAILABLE, GrpcCode.CANCELLED):

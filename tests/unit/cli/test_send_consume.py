@@ -80,7 +80,7 @@ def test_a_line_that_no_broker_takes_ends_it(
         ),
         (
             ("-p", "x", "--at", "5", "--delay", "1s"),
-            "one of delay_level, delay_ms and deliver_at_ms says when",
+            "only one of delay_level, delay_ms and deliver_at_ms may be set",
         ),
         (("-p", ""), "a message needs a body"),
         (("-p", "x", "-n", "nowhere"), "nowhere is no address: host:port is expected"),

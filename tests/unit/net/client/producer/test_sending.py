@@ -101,7 +101,7 @@ def test_what_is_no_batch_is_refused(messages: list[Message], reason: str) -> No
 
 def test_batch_over_the_limit_is_refused() -> None:
     messages = [Message("T", bytes(MAX_BODY_SIZE // 2))] * 2
-    with pytest.raises(InvalidArgument, match="over 4194304"):
+    with pytest.raises(InvalidArgument, match="exceeds 4194304"):
         sending.batch_request(messages, QUEUE, "pg", ["1", "2"], "B", 0)
 
 
@@ -120,7 +120,7 @@ def changed(**values: Any) -> Message:
         (Message("a.b", b"x"), "topic name"),
         (Message("T" * 128, b"x"), "1 to 127"),
         (Message("T", b""), "needs a body"),
-        (Message("T", bytes(MAX_BODY_SIZE + 1)), "over 4194304"),
+        (Message("T", bytes(MAX_BODY_SIZE + 1)), "exceeds 4194304"),
         (changed(keys="key"), "keys are a list of texts"),
         (changed(body="text"), "bytes, not str"),
         (Message("T", b"x", keys=("",)), "keys are texts"),

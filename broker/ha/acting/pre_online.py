@@ -286,9 +286,7 @@ class PreOnline:
             former.learn((yield from answers.read(answer, as_object)))
         return former
 
-    def _notes(
-        self, name: str, former: FormerLives, return_number: int = 0
-    ) -> answers.Steps[None]:
+    def _notes(self, name: str, former: FormerLives, return_number: int = 0) -> answers.Steps[None]:
         """What it gave out while it acted, and what was acknowledged there: before its offsets,
         which are behind that, and on the disk. RocketMQ's answers with offsets, without notes."""
         if self._broker.config.replication.is_elected and not self._broker.escape.is_on:

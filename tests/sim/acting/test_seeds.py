@@ -19,12 +19,6 @@ from tests.sim.share import check_found, played
 SEEDS = range(12)
 REMADE_SEEDS = range(REMADE_FROM, REMADE_FROM + 30)
 REMADE = REMADE_SEEDS[:9]
-PAST = {
-    "a master that serves takes what a replica had before a deletion": 1001,
-    "a queue keeps its offset at a replica where another has one in the topic's next life": 1004,
-    "a topic goes twice while nothing is written": 1028,
-}
-"""Seeds that found what is mended since."""
 STORIES: dict[Plant, Callable[[int], object]] = {
     a_master_that_was_not_heard_asks_nothing: run_stood_still,
     who_comes_later_is_not_asked: run_comes_later,
@@ -43,11 +37,6 @@ def test_topics_and_groups_are_deleted_and_made_again() -> None:
     found = [operator_of(Run(seed)) for seed in played(REMADE)]
     assert all(sum(one.acts[act] for one in found) for act in Remake), "an act was not done"
     assert sum(one.is_sure for one in found) > len(found) // 2, "hardly anything was judged"
-
-
-@pytest.mark.parametrize("seed", PAST.values(), ids=PAST)
-def test_past_finding(seed: int) -> None:
-    run_seed(seed)
 
 
 @pytest.mark.parametrize("bug", REMADE_BUGS, ids=lambda bug: bug.__name__)

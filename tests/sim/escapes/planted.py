@@ -19,9 +19,8 @@ from turbopump.broker.scheduled.timers import Timers
 from turbopump.broker.scheduled.transactions import Half
 from turbopump.engine.later import Later
 from turbopump.engine.timer.timer_check import TimerCheckpoint
-from turbopump.engine.types import NewMessage, QueueOffset, StoreError
-from turbopump.engine.upkeep.topic_deletion import TopicDeletions
-from turbopump.net.wire.command import Command, new_request
+from turbopump.engine.types import QueueOffset
+from turbopump.net.wire.command import Command
 
 
 def what_no_master_took_counts(patch: Patch) -> None:
@@ -151,31 +150,6 @@ def ends_go_nowhere(patch: Patch) -> None:
 
     patch.setattr(HalfEscape, "end", end)
 
-
-def what_is_due_for_a_topic_that_was_deleted_leaves(patch: Patch) -> None:
-    """It counts as delivered, also where it was sent in the topic's next life."""
-    deleted: set[str] = set()
-    delete, send = TopicDeletions.delete, Escape.send
-
-    def noted(self: TopicDeletions, topic: str, *args: Any) -> Later[StoreError | None]:
-        deleted.add(topic)
-        return delete(self, topic, *args)
-
-    def dropped(
-        self: Escape, message: NewMessage, *args: Any, **more: Any
-    ) -> Later[Arrival | None]:
-        if message.topic not in deleted:
-            return send(self, message, *args, **more)
-        sent: Later[Arrival | None] = Later()
-        sent.resolve(Arrival("", "", new_request(0)))
-        return sent
-
-    patch.setattr(TopicDeletions, "delete", noted)
-    patch.setattr(Escape, "send", dropped)
-
-
-REMADE_BUGS: list[Plant] = [what_is_due_for_a_topic_that_was_deleted_leaves]
-"""Of seeds with an operator."""
 
 HALF_BUGS: list[Plant] = [
     half_messages_leave_when_they_are_sent,

@@ -5,18 +5,16 @@ import pytest
 from tests.sim.acting.operators import operator_of
 from tests.sim.broker.remakes import REMADE_FROM
 from tests.sim.escapes import halves, popped
-from tests.sim.escapes.planted import BUGS, HALF_BUGS, POP_BUGS, REMADE_BUGS
+from tests.sim.escapes.planted import BUGS, HALF_BUGS, POP_BUGS
 from tests.sim.escapes.suite import Run, run_seed
 from tests.sim.planting import Plant
-from tests.sim.pops.planted import handles_of_a_former_life_acknowledge
 from tests.sim.share import check_found, played
 
 pytestmark = pytest.mark.timeout(900)  # a seed is a whole cluster: slow where others are at work
 
 SEEDS = range(6)
 POPPED = (2, 3, 0, 6)
-REMADE_SEEDS = range(REMADE_FROM, REMADE_FROM + 40)
-REMADE = REMADE_SEEDS[:6]
+REMADE = range(REMADE_FROM, REMADE_FROM + 6)
 
 
 def test_what_is_due_escapes() -> None:
@@ -58,13 +56,3 @@ def test_topics_and_groups_are_deleted_and_made_again() -> None:
     found += [operator_of(popped.Run(seed)) for seed in played(REMADE)]
     assert all(one.asked for one in found), "nothing was deleted"
     assert sum(one.is_sure for one in found) > len(found) // 2, "hardly anything was judged"
-
-
-@pytest.mark.parametrize("bug", REMADE_BUGS, ids=lambda bug: bug.__name__)
-def test_seeds_with_an_operator_find(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_found(bug, monkeypatch, run_seed, REMADE_SEEDS)
-
-
-def test_popped_messages_of_a_former_life_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    bug = handles_of_a_former_life_acknowledge
-    check_found(bug, monkeypatch, popped.run_seed, REMADE_SEEDS)

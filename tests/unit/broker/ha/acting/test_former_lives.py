@@ -52,7 +52,7 @@ def pair(make: Callable[..., Bench]) -> tuple[Bench, Bench]:  # noqa: F811
 def test_what_a_replica_did_in_a_former_life_does_not_count(
     pair: tuple[Bench, Bench], code: int, fields: dict[str, str]
 ) -> None:
-    """Seed 1001 of the suite `acting`: the master had offsets of before its deletion again."""
+    """Seed 1018 of the suite `acting`: the master had offsets of before its deletion again."""
     _, master = pair
     remake(master, code, fields)
     master.world.pass_time(1_500)

@@ -31,7 +31,7 @@ def make_again(group: Group) -> None:
 def test_what_is_made_again_before_the_next_round_has_no_offsets(
     group: Group, code: int, fields: dict[str, str]
 ) -> None:
-    """Seed 1004 of the suite `acting`: the master has an offset of one queue by then, and the
+    """Seed 1006 of the suite `acting`: the master has an offset of one queue by then, and the
     replica kept that of the other queue."""
     for queue_id in (0, 1):
         group.master.broker.offsets.commit("G", "T", queue_id, QueueOffset(40), 5)
@@ -73,7 +73,7 @@ def test_the_same_offset_in_the_next_life_is_copied(
 def test_a_topic_that_goes_twice_while_nothing_is_written_went_at_the_later_time(
     group: Group,
 ) -> None:
-    """Seed 1028 of the suite `acting`."""
+    """The suite `acting` found that the replica had the first deletion's time."""
     put(group.master)
     copy_log(group.master, group.replica)
     for _ in range(2):

@@ -65,8 +65,8 @@ class Operator(Process):
 
     @property
     def holds_trouble(self) -> bool:
-        """Whether trouble has to wait."""
-        return self.is_patient and (self._busy or bool(self.deletion.unaware))
+        """Whether trouble has to wait: a deletion without an answer ends the judging."""
+        return self._busy or (self.is_patient and bool(self.deletion.unaware))
 
     def look(self) -> None:
         """After each step of the group."""

@@ -54,5 +54,5 @@ def test_the_suite_of_popped_messages_finds(bug: Plant, monkeypatch: pytest.Monk
 def test_topics_and_groups_are_deleted_and_made_again() -> None:
     found = [operator_of(Run(seed)) for seed in played(REMADE)]
     found += [operator_of(popped.Run(seed)) for seed in played(REMADE)]
-    assert all(one.asked for one in found), "nothing was deleted"
+    assert sum(one.asked for one in found), "nothing was deleted"
     assert sum(one.is_sure for one in found) > len(found) // 2, "hardly anything was judged"

@@ -123,6 +123,10 @@ class GroupTable:
         """When the group was last deleted with its offsets, in epoch ms; 0: never."""
         return self._deleted_ms.get(name, 0)
 
+    def deletion_times(self) -> dict[str, int]:
+        """Group to the time of its last deletion with its offsets, in epoch ms."""
+        return dict(self._deleted_ms)
+
     def get(self, name: str) -> SubscriptionGroupConfig | None:
         """The group, or None; never creates."""
         return self._groups.get(name)

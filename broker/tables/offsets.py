@@ -13,7 +13,7 @@ time at which the offset was set back on purpose, so that what was handed out be
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -82,6 +82,20 @@ class Offsets:
             _read_table(members, "pullOffsetTable"),
             _read_table(members, "loweredTable"),
         )
+
+    def without(self, topics: frozenset[str], groups: frozenset[str]) -> "Offsets":
+        """The same without offsets of some topics and groups."""
+        if not (topics or groups):
+            return self
+        committed, pulled = (
+            {
+                (topic, group): at
+                for (topic, group), at in copy.items()
+                if topic not in topics and group not in groups
+            }
+            for copy in (self.committed, self.pulled)
+        )
+        return replace(self, committed=committed, pulled=pulled)
 
 
 class OffsetTable:

@@ -6,6 +6,7 @@ replicating.py does, once `done` is called. Made and ticked by group.py.
     for each replica that name servers know, the lowest id, which may be acting, last:
       906  here is your master            it follows, and acts no more
            its connection stands          it has all of this log that it can have
+      43   deletions that it knows    what it has of a former life does not count
       43   notes of what it popped         they are kept, and come into this log (broker/pop)
       43   consumer offsets               the higher one stays, unless it was set back there
       28, 45, 60  where its log ends, delay levels, timers: what either knows was delivered
@@ -28,6 +29,7 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.acting.members import FRESH_MS, MASTER_ID, Call, GroupMembers
 from turbopump.broker.ha.acting.seat import COMING_MS
 from turbopump.broker.ha.metadata import answers
+from turbopump.broker.ha.metadata.former import LIVES, FormerLives
 from turbopump.broker.pop.notes import POP_NOTES, RETURN_NUMBER, read_page
 from turbopump.broker.scheduled.delay import read_progress
 from turbopump.broker.tables.offsets import Offsets
@@ -251,8 +253,9 @@ class PreOnline:
             if broker.steady_ms() - said_ms > self.connect_ms:
                 raise NotYet(f"{name} does not follow this log, which ends at {end}")
             yield None
-        yield from self._notes(name, number)
-        yield from self._offsets(name)
+        former = yield from self._former(name)
+        yield from self._notes(name, former, number)
+        yield from self._offsets(name, former)
         if self._takes_progress:
             yield from self._progress(name)
         return _Seen(self._asked, said_ms, number)
@@ -274,7 +277,16 @@ class PreOnline:
         assert isinstance(answer, Command), "a request is answered by one"
         return answer
 
-    def _notes(self, name: str, return_number: int = 0) -> answers.Steps[None]:
+    def _former(self, name: str) -> answers.Steps[FormerLives]:
+        """Before its notes and offsets: it may hear of a deletion meanwhile."""
+        former = FormerLives(self._broker)
+        if former.is_needed:
+            request = new_request(RequestCode.GET_ALL_CONSUMER_OFFSET, fields={LIVES: "true"})
+            answer = yield from self._answer(name, request)
+            former.learn((yield from answers.read(answer, as_object)))
+        return former
+
+    def _notes(self, name: str, former: FormerLives, return_number: int = 0) -> answers.Steps[None]:
         """What it gave out while it acted, and what was acknowledged there: before its offsets,
         which are behind that, and on the disk. RocketMQ's answers with offsets, without notes."""
         if self._broker.config.replication.is_elected and not self._broker.escape.is_on:
@@ -293,17 +305,19 @@ class PreOnline:
             if more is not None and (more <= after or pages >= answers.MAX_PAGES):
                 raise BadBody("notes that do not end")
             after = more or after
+            ended = former.now()
+            found = [one for one in found if not ended.has(one.key.topic, one.key.group)]
             if not notes.take(generation, found):
                 raise NotYet(f"there is no room for the notes of {name}")
         error = yield self._broker.saver.saved()
         if error is not None:
             raise NotYet(f"notes of {name} are not saved: {error}")
 
-    def _offsets(self, name: str) -> answers.Steps[None]:
+    def _offsets(self, name: str, former: FormerLives) -> answers.Steps[None]:
         answer = yield from self._answer(name, new_request(RequestCode.GET_ALL_CONSUMER_OFFSET))
         theirs = yield from answers.read(answer, Offsets.from_json)
         offsets = self._broker.offsets
-        for _ in offsets.adopt(theirs, None):
+        for _ in offsets.adopt(theirs.without(*former.now()), None):
             yield self._pause()
         if not offsets.versions.following:
             offsets.forget_marks()
@@ -374,8 +388,9 @@ class OthersOffsets(PreOnline):
                 continue
             name = f"replica {broker_id} at {self._asked}"
             try:
-                yield from self._notes(name)
-                yield from self._offsets(name)
+                former = yield from self._former(name)
+                yield from self._notes(name, former)
+                yield from self._offsets(name, former)
                 if self._broker.escape.is_on:
                     yield from self._progress(name)
             except (NotYet, BadBody) as error:

@@ -334,10 +334,10 @@ class MetadataFollower:
         """One part that fails does not keep the others from being followed."""
         parts = (
             self._topics,
+            self._groups,  # before the offsets: those of a former life are forgotten here
             self._offsets,
             self._delay,
             self._timers,
-            self._groups,
             self._modes,
         )
         for part in parts:
@@ -393,17 +393,24 @@ class MetadataFollower:
         theirs = answers.topics_of(table)
         if not theirs:
             raise BadBody("a broker without any topic: its table is lost")
-        former = self._broker.store.deletions.ends()
-        new = {name: end for name, end in deleted.items() if former.get(name, 0) < end}
+        deletions, times = self._broker.store.deletions, answers.deletion_times_of(table)
+        former = deletions.ends()
+        # A topic may go twice while nothing is written: the later time counts.
+        new = {
+            name: end
+            for name, end in deleted.items()
+            if (former.get(name, 0), deletions.deleted_ms(name)) < (end, times.get(name, 0))
+        }
         gone |= {name for name in new if name not in table.entries and not topics.is_system(name)}
         result = answers.merged(mine, topics.data_version, theirs, table.version, gone)
         answers.check_topics(result)
         for name in new:
             self._deletions[name] = new[name]
-        self._deletion_times = answers.deletion_times_of(table)
-        for name in gone & mine.keys():
+        self._deletion_times = times
+        for name in (gone & mine.keys()) | new.keys():
             self._broker.offsets.remove_topic(name)
             self._broker.statistics.forget_topic(name)
+            now.offsets = None  # of its next life the master may have said the same before
         only_here = frozenset(result.keys() - table.entries.keys())
         topics.adopt(result, _taken(now, topics.data_version, table.version), only_here)
         now.topics = answers.Table(table.version, dict.fromkeys(table.entries), {})
@@ -426,6 +433,10 @@ class MetadataFollower:
         bans = groups.all_forbidden() if is_older(table.version, version) else banned
         only_here = frozenset(result.keys() - table.entries.keys())
         deleted = answers.deleted_groups_of(table)
+        for name, at_ms in deleted.items():
+            if at_ms > groups.deleted_ms(name):
+                self._broker.offsets.remove_group(name)
+                now.offsets = None
         groups.adopt(result, bans, _taken(now, version, table.version), only_here, deleted)
         now.groups = answers.Table(table.version, dict.fromkeys(table.entries), {})
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from turbopump.broker.context import BrokerContext
+from turbopump.broker.ha.metadata.former import LIVES, known_deletions
 from turbopump.broker.handlers.relays import push_reset
 from turbopump.broker.handlers.shapes import (
     Pace,
@@ -378,8 +379,10 @@ def _all_offsets(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Steps[Answer]:
     """43: the content of consumerOffset.json for a replica. A broker of ours may ask for notes of
-    what a replica gave out while it acted, instead, beyond one number (`popNotes`), and whether
-    this master takes such notes over."""
+    what a replica gave out while it acted, instead, beyond one number (`popNotes`), or for the
+    times of deletions (`deletionTimes`), and whether this master takes such notes over."""
+    if LIVES in request.fields:
+        return answer_json(request, {LIVES: known_deletions(broker)})
     after = request.fields.get(POP_NOTES)
     if after is not None:
         number = as_int(request.fields.get(RETURN_NUMBER, "0"), RETURN_NUMBER)

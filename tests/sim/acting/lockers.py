@@ -9,7 +9,7 @@ import random
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tests.sim.acting.routing import address_of, route_request
+from tests.sim.acting.routing import address_of
 from tests.sim.group.machines import Process
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode
@@ -47,7 +47,7 @@ class Locker(Process):
         self._busy, self._next_ms = True, now_ms + int(self.rng.random() * 600)
         if not self._address or self.rng.random() < 0.2:
             names = self.rng.choice(self.group.names).endpoint.address
-            self._call(names, route_request(), self._routed)
+            self._call(names, self.group.route(), self._routed)
             return
         code = RequestCode.LOCK_BATCH_MQ
         if self.rng.random() < 0.1:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.disk_parts import saved_at_once
 from tests.sim.acting.model import Where
-from tests.sim.acting.routing import address_of, route_request
+from tests.sim.acting.routing import address_of
+from tests.sim.broker.remakes import Life
 from tests.sim.disk import SimDisk
 from tests.sim.group.machines import CALL_TIMEOUT_MS, Process
 from tests.sim.ha.net import Link, Wire
@@ -37,7 +38,6 @@ from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
-from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.headers.offsets import (
     GetMaxOffsetRequest,
     QueryConsumerOffsetRequest,
@@ -49,7 +49,6 @@ from turbopump.net.wire.headers.routes import (
 from turbopump.net.wire.headers.send import SendMessageRequestV2
 from turbopump.net.wire.hosts import pack
 from turbopump.net.wire.message_id import UniqueIds
-from turbopump.net.wire.topics import TopicConfig
 
 if TYPE_CHECKING:
     from tests.sim.acting.suite import Run
@@ -159,8 +158,7 @@ class Member(Process):
         self.context = make_broker(config, store, topics, self._around(files, saver))
         self.context.address = self.endpoint.address
         self.context.store_host = pack("127.0.0.1:10911")
-        self.context.topics.put(TopicConfig(TOPIC, QUEUES, QUEUES), 1)
-        self.context.groups.put(SubscriptionGroupConfig(READERS), 1)
+        self.group.knows(self, TOPIC, READERS, QUEUES)
         self.table = request_table(self.context)
         self._paused: list[Later[None]] = []
         self._saving, self._saved_ms = False, steady_ms
@@ -346,22 +344,23 @@ class Reader(Process):
     the id 0, and sends a message now and then, so that there is something to read."""
 
     def begin(self) -> None:
-        self._busy, self._next_ms, self.address = False, 0, ""
+        self.is_busy, self._next_ms, self.address = False, 0, ""
         self.queue_id = int(self.name[-1])
         self.position = 0
-        """Up to where it has read; it never commits less."""
+        """Up to where it has read; it never commits less in one life of the topic and its group."""
+        self._life: Life = (0, 0)
 
     def on_tick(self, now_ms: int) -> None:
-        if self._busy or now_ms < self._next_ms:
+        if self.is_busy or now_ms < self._next_ms or self.group.waits:
             return
         rng = self.group.rng
         if self.group.is_calm and rng.random() < 0.04:
             self._next_ms = now_ms + 12_000
             return
-        self._busy = True
+        self.is_busy = True
         if not self.address or rng.random() < 0.2:
             names = self.group.names[int(rng.random() * len(self.group.names))]
-            self._ask(names.endpoint.address, route_request(), self._routed)
+            self._ask(names.endpoint.address, self.group.route(), self._routed)
             return
         queue_id = self.queue_id
         if rng.random() < 0.3:
@@ -386,7 +385,11 @@ class Reader(Process):
         self._done(answer)
 
     def _found(
-        self, address: str, queue_id: int, bound: tuple[int, int], answer: Command | str
+        self,
+        address: str,
+        queue_id: int,
+        bound: tuple[tuple[int, int], int],
+        answer: Command | str,
     ) -> None:
         if isinstance(answer, str) or answer.code not in (0, ResponseCode.QUERY_NOT_FOUND):
             self._done(answer)
@@ -401,8 +404,12 @@ class Reader(Process):
             self._done(answer)
             return
         end = int(answer.fields["offset"])
+        life = self.group.model.life_at(address)
+        if life != self._life:
+            self._life, self.position = life, 0
         to = max(at, self.position, min(at + int(self.group.rng.random() * 4), end))
         self.position = to
+        self.group.model.asks(life, queue_id, to)
         request = new_request(
             RequestCode.UPDATE_CONSUMER_OFFSET,
             UpdateConsumerOffsetRequest(READERS, TOPIC, queue_id, to),
@@ -417,7 +424,7 @@ class Reader(Process):
     def _done(self, answer: Command | str) -> None:
         if isinstance(answer, str) or answer.code != ResponseCode.SUCCESS:
             self.address = ""
-        self._busy = False
+        self.is_busy = False
         self._next_ms = self.clock.now_ms + int(self.group.rng.random() * 300)
 
 

@@ -8,8 +8,11 @@ what its master sends alone (I11).
 
 from typing import TYPE_CHECKING
 
+from tests.sim.broker.remakes import Life
+
 if TYPE_CHECKING:
     from tests.sim.acting.machines import Member
+    from tests.sim.acting.operators import Operator
     from tests.sim.acting.suite import Run
 
 Where = tuple[int, int]
@@ -36,6 +39,12 @@ class Model:
         """Replicas that act."""
         self._served: set[str] = set()
         """Masters that served in this life."""
+        self._asked: dict[tuple[Life, int], int] = {}
+        """Up to where consumers committed, in each life of the topic and their group, and queue."""
+        self._dropped: dict[tuple[str, int], int] = {}
+        """Addresses and queues: for how many deletions an offset went, or went back."""
+        self._drops: dict[tuple[str, int], int] = {}
+        """The same: how often it did."""
         self._hopeful: set[str] = set()
         """Masters that did not serve in their last life: replicas wait for them for a while."""
 
@@ -63,8 +72,11 @@ class Model:
         for queue_id, at in before.items():
             end = max(0, context.store.max_queue_offset("T", queue_id))
             known = min(at, end)  # one beyond the log is set back to its end (R14)
-            assert now.get(queue_id, -1) >= known, f"{broker.name}: {at} went to {now} (I13)"
+            is_kept = now.get(queue_id, -1) >= known or self._may_drop(broker, queue_id)
+            assert is_kept, f"{broker.name}: {at} went to {now} (I13)"
         self._has[broker.endpoint.address] = now
+        if context.role.keeps_progress:
+            self._check_bounds(broker, now)
         if context.role.is_acting and broker.name not in self._acts:
             self._begins_to_act(broker, now)
         (self._acts.add if context.role.is_acting else self._acts.discard)(broker.name)
@@ -91,11 +103,14 @@ class Model:
         """It has what another replica has that acted before, and the topics of its log (R20)."""
         context = broker.context
         missing = set(context.store.topics()) - context.topics.all().keys()
+        missing -= context.store.deletions.going
         assert not missing, f"{broker.name} acts without the topics {missing} (R20)"
         known = broker.replicating.acting.members.members.values()
         for other in [] if self._group.has_cuts else self._listed(broker):
             if other.endpoint.address not in known:
                 continue  # it came just now: `quiet` looks after it
+            if not self._is_one_life(broker, other):
+                continue
             for queue_id, at in offsets_of(other).items():
                 assert now.get(queue_id, -1) >= at, (
                     f"{broker.name} acts with {now}, {other.name} has {at} (I13)"
@@ -111,6 +126,54 @@ class Model:
             if one is not broker and one.context is not None and one.endpoint.address in known
         ]
 
+    # Lives of the topic and the group
+
+    @property
+    def _operator(self) -> "Operator | None":
+        """Deletes what the consumers here use."""
+        operator = self._group.operator
+        return operator if operator is not None and operator.remakes.topic == "T" else None
+
+    def life_at(self, address: str) -> Life:
+        """The life of the topic and the group as a broker knows it."""
+        broker = next(one for one in self._group.brokers if one.endpoint.address == address)
+        operator = self._operator
+        if operator is None or broker.context is None:
+            return (0, 0)
+        return operator.deletion.life_of(broker)
+
+    def _may_drop(self, broker: "Member", queue_id: int) -> bool:
+        """An offset goes, or goes back, once for each deletion; where the deletion waits for the
+        log of a replica that acts meanwhile, once more."""
+        operator = self._operator
+        if operator is None:
+            return False
+        key = broker.endpoint.address, queue_id
+        before, self._dropped[key] = self._dropped.get(key, 0), operator.asked
+        self._drops[key] = self._drops.get(key, 0) + 1
+        is_late = not operator.is_sure or broker in operator.deletion.unaware
+        return before < operator.asked or is_late
+
+    def _is_one_life(self, *brokers: "Member") -> bool:
+        """Whether offsets there can be compared."""
+        operator = self._operator
+        if operator is None:
+            return True
+        return operator.is_sure and len(set(map(operator.deletion.life_of, brokers))) == 1
+
+    def _check_bounds(self, broker: "Member", now: dict[int, int]) -> None:
+        """Nothing of a former life counts at a broker that keeps progress."""
+        operator = self._operator
+        if operator is None or not operator.is_sure or operator.wants or self._group.has_cuts:
+            return
+        life = operator.deletion.life_of(broker)
+        for queue_id, at in now.items():
+            asked = self._asked.get((life, queue_id), 0)
+            assert at <= asked, (
+                f"{broker.name} has {at} of queue {queue_id}, of a former life: {asked} was"
+                " committed since"
+            )
+
     def serves(self, master: "Member") -> None:
         """A master's clients are served from now on."""
         self.returns += 1
@@ -122,6 +185,8 @@ class Model:
             if other.endpoint.address not in told:
                 continue  # it came just now: `quiet` looks after it
             assert not other.context.role.is_acting, f"{other.name} acts still"
+            if not self._is_one_life(master, other):
+                continue
             for queue_id, at in offsets_of(other).items():
                 assert mine.get(queue_id, -1) >= at, (
                     f"{master.name} serves with {mine}, {other.name} has {at} (I13)"
@@ -141,6 +206,8 @@ class Model:
         if master.context.role.keeps_progress:
             mine = offsets_of(master)
             for other in set(replicas) & set(up):
+                if not self._is_one_life(master, other):
+                    continue
                 for queue_id, at in offsets_of(other).items():
                     assert mine.get(queue_id, -1) >= at, (
                         f"{master.name} has {mine} after a while, {other.name} has {at} (I13)"
@@ -148,15 +215,25 @@ class Model:
 
     # What consumers see
 
-    def bound(self, address: str, queue_id: int) -> tuple[int, int]:
+    def bound(self, address: str, queue_id: int) -> tuple[tuple[int, int], int]:
         """What a broker has, as a question for it leaves, and in which of its lives."""
-        return self._lives.get(address, 0), self._has.get(address, {}).get(queue_id, -1)
+        return self._life(address, queue_id), self._has.get(address, {}).get(queue_id, -1)
 
-    def answered(self, address: str, queue_id: int, bound: tuple[int, int], at: int) -> None:
+    def _life(self, address: str, queue_id: int) -> tuple[int, int]:
+        """Processes of a broker, and how often its offset went by a deletion."""
+        return self._lives.get(address, 0), self._drops.get((address, queue_id), 0)
+
+    def answered(
+        self, address: str, queue_id: int, bound: tuple[tuple[int, int], int], at: int
+    ) -> None:
         """Where a group is. In one life of a broker it is where it was, or behind that."""
         life, least = bound
-        if self._lives.get(address, 0) == life:
+        if self._life(address, queue_id) == life:
             assert at >= least, f"{address}: {least} of queue {queue_id} became {at} (I13)"
+
+    def asks(self, life: Life, queue_id: int, to: int) -> None:
+        """A commit leaves."""
+        self._asked[life, queue_id] = max(self._asked.get((life, queue_id), 0), to)
 
     def committed(self, address: str, queue_id: int, to: int) -> None:
         """A commit was acknowledged: it is there."""
@@ -171,6 +248,10 @@ class Model:
         tables = [offsets_of(one) for one in self._group.brokers]
         assert all(one == tables[0] for one in tables), f"offsets differ: {tables}"
         master, *replicas = self._group.brokers
+        operator = self._group.operator
+        if operator is not None and operator.is_sure:
+            lives = list(map(operator.deletion.life_of, self._group.brokers))
+            assert len(set(lives)) == 1, f"not all know of the last deletion: {lives}"
         assert master.context.role.keeps_progress, (
             f"no master serves: {master.replicating.acting.why_not}"
         )

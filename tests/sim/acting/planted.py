@@ -9,10 +9,12 @@ from turbopump.broker.ha.acting.lock_quorum import LockQuorum
 from turbopump.broker.ha.acting.members import GroupMembers
 from turbopump.broker.ha.acting.pre_online import PreOnline
 from turbopump.broker.ha.acting.seat import Seat
+from turbopump.broker.ha.metadata.former import Former, FormerLives
 from turbopump.broker.ha.metadata.pulling import MetadataFollower
 from turbopump.broker.ha.service import HaService
 from turbopump.broker.replication import LockWish
 from turbopump.broker.tables.adoption import Adoption
+from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.later import Later
 from turbopump.net.wire.queues import MessageQueue
@@ -128,6 +130,35 @@ def a_broker_forgets_locks_and_votes(patch: Patch) -> None:
     """One that has just started counts as one that knows (as in RocketMQ)."""
     patch.setattr(LockQuorum, "is_young", property(lambda self: False))
 
+
+def what_a_replica_did_in_a_former_life_counts(patch: Patch) -> None:
+    """It acted before it had copied that its master deleted the topic, or the group (as in
+    RocketMQ)."""
+    nothing = Former(frozenset(), frozenset())
+    patch.setattr(FormerLives, "now", lambda self: nothing)
+
+
+def offsets_of_a_former_life_stay_at_replicas(patch: Patch) -> None:
+    """Where the topic, or the group, was made again before a replica looked (as in RocketMQ)."""
+    remove_topic, remove_group = OffsetTable.remove_topic, OffsetTable.remove_group
+
+    def of_topic(self: OffsetTable, topic: str, deleted_ms: int = 0) -> None:
+        if not self.versions.following:
+            remove_topic(self, topic, deleted_ms)
+
+    def of_group(self: OffsetTable, group: str, deleted_ms: int = 0) -> None:
+        if not self.versions.following:
+            remove_group(self, group, deleted_ms)
+
+    patch.setattr(OffsetTable, "remove_topic", of_topic)
+    patch.setattr(OffsetTable, "remove_group", of_group)
+
+
+REMADE_BUGS: list[Plant] = [
+    what_a_replica_did_in_a_former_life_counts,
+    offsets_of_a_former_life_stay_at_replicas,
+]
+"""Of seeds with an operator."""
 
 BUGS: list[Plant] = [
     writes_by_an_acting_master,

@@ -7,18 +7,24 @@ locks are a majority's, and two consumers want the same one.
 """
 
 import random
+from typing import Any
 from unittest.mock import patch
 
 from tests.sim.acting.lockers import YOUNG_MS, Locker
 from tests.sim.acting.machines import READERS, SAVE_MS, TOPIC, Member, NameMachine, Reader
 from tests.sim.acting.model import Model, offsets_of
+from tests.sim.acting.operators import Operator
+from tests.sim.acting.routing import route_request
+from tests.sim.broker.remakes import REMADE_FROM
 from tests.sim.group.calls import Trouble
 from tests.sim.group.machines import CALL_TIMEOUT_MS
 from tests.sim.ha.net import Network
 from turbopump.broker.ha.acting import lock_quorum
 from turbopump.net.wire.codes import RequestCode
-from turbopump.net.wire.command import new_request
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.headers.offsets import UpdateConsumerOffsetRequest
+from turbopump.net.wire.topics import TopicConfig
 
 START_MS = 1_800_000_000_000
 STEP_MS = 20
@@ -48,9 +54,14 @@ class Run:
     """One seed."""
 
     start_ms = START_MS
+    remade: tuple[str, str] | None = (TOPIC, READERS)
+    """Topic and group that an operator deletes, from seed REMADE_FROM on."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
+        self.operator: Operator | None = None
+        self._made: set[tuple[str, str]] = set()
+        """Brokers, and topics that they have had."""
         rng = self.rng = random.Random(seed)
         self.now_ms = 0
         self.net = Network(rng)
@@ -74,6 +85,8 @@ class Run:
         self.lockers: list[Locker] = []
         if self.is_strict:
             self.lockers += [Locker(self, f"locker-{n}", self.lockers) for n in range(2)]
+        if self.remade is not None and seed >= REMADE_FROM:
+            self.operator = Operator(self, "operator", *self.remade)
         self.disk = Disks(self)
         self._back: dict[str, int] = {}
         self._troubled_ms = 0
@@ -82,7 +95,8 @@ class Run:
     @property
     def machines(self) -> list:
         """All of them."""
-        return [*self.names, *self.brokers, *self.readers, *self.lockers]
+        operators = [] if self.operator is None else [self.operator]
+        return [*self.names, *self.brokers, *self.readers, *self.lockers, *operators]
 
     def play(self) -> Model:
         """All of it; AssertionError is a finding."""
@@ -94,7 +108,8 @@ class Run:
             one.start()
         self._pass(8_000)
         while self.now_ms < (2 * PLAY_MS if self.is_calm else PLAY_MS):
-            self._trouble()
+            if self.operator is None or not self.operator.holds_trouble:
+                self._trouble()
             self._pass(int(self.rng.random() * (12_000 if self.is_calm else 4_000)))
         self._heal()
         self._pass(SETTLE_MS)
@@ -161,6 +176,52 @@ class Run:
         assert offsets_of(acting[0])[reader.queue_id] == to, "the commit is not there"
         return acting[0]
 
+    # Remakes
+
+    def masters(self) -> list:
+        """All masters, that of the group first."""
+        return [self.brokers[0]]
+
+    def clients(self) -> list:
+        """All users of what the operator deletes."""
+        return self.readers
+
+    def is_served(self) -> bool:
+        """Whether all masters are there, and that of the group serves."""
+        return (
+            all(one.up and not one.paused for one in self.masters())
+            and self.brokers[0].context.role.is_master
+            and self.brokers[0].context.role.keeps_progress
+        )
+
+    def are_busy(self) -> bool:
+        """Whether a client waits for an answer."""
+        return any(one.is_busy for one in self.clients())
+
+    @property
+    def waits(self) -> bool:
+        """Whether clients wait for the operator."""
+        return self.operator is not None and self.operator.wants
+
+    def leaves(self, *, is_gone: bool) -> None:
+        """The topic is about to be deleted, if it `is_gone`, or the group."""
+
+    def is_unsure(self) -> None:
+        """Nothing is known of a life of the topic any more."""
+
+    def route(self, topic: str = TOPIC) -> Command:
+        """To a name server; a topic that may not be there has the route of all new topics."""
+        return route_request(topic if self.operator is None else "TBW102")
+
+    def knows(self, broker: Any, topic: str, consumers: str, queues: int) -> None:
+        """That broker has topic and group as it starts; what an operator deletes, for once."""
+        if self.operator is not None and (broker.name, topic) in self._made:
+            return
+        self._made.add((broker.name, topic))
+        broker.context.topics.put(TopicConfig(topic, queues, queues), 1)
+        if consumers:
+            broker.context.groups.put(SubscriptionGroupConfig(consumers), 1)
+
     # Trouble
 
     def _trouble(self) -> None:
@@ -206,6 +267,8 @@ class Run:
 
     def _heal(self) -> None:
         self.net.heal()
+        if self.operator is not None:
+            self.operator.rests = True
         self._back = dict.fromkeys(self._back, 0)
 
     def _come_back(self) -> None:
@@ -233,6 +296,8 @@ class Run:
                     if self.now_ms >= one.due_ms:
                         one.due_ms = self.now_ms + TICK_MS
                         one.tick()
+            if self.operator is not None:
+                self.operator.look()
             quiet_ms = OLD_QUIET_MS if self.has_old_names else QUIET_MS
             if not self.has_cuts and self.now_ms - self._troubled_ms > quiet_ms:
                 self.model.quiet()

@@ -2,20 +2,27 @@
 topic has.
 
 Owns the choice of seeds that have an operator, its requests and its random generator, so that seeds
-without it replay as before. It must never decide which messages still have to come: the suite
-does.
+without it replay as before; also what is known of the last deletion, and where. It must never
+decide which messages still have to come: the suite does.
 """
 
 import random
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final
+from typing import Final, Protocol
 
+from turbopump.broker.context import BrokerContext
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.admin import DeleteSubscriptionGroupRequest, DeleteTopicRequest
 
 SHARE: Final = 0.3
 """Of the seeds."""
+REMADE_FROM: Final = 1_000
+"""From this seed on, the suites of replicas that act have an operator in each seed."""
+Life = tuple[int, int]
+"""When the topic and the group were deleted last, in epoch ms; 0: never."""
 
 
 class Remake(Enum):
@@ -32,13 +39,21 @@ class Remake(Enum):
 class Remakes:
     """All remakes of a seed."""
 
-    def __init__(self, seed: int, salt: int, topic: str, group: str, queues: int = 2) -> None:
+    def __init__(
+        self,
+        seed: int,
+        salt: int,
+        topic: str,
+        group: str,
+        queues: int = 2,
+        share: float = SHARE,
+    ) -> None:
         self.rng: Final = random.Random(seed ^ salt)
-        self.is_on: Final = self.rng.random() < SHARE
+        self.is_on: Final = self.rng.random() < share
         self.has_less = False
         """Whether the topic has one queue."""
-        self._topic: Final = topic
-        self._group: Final = group
+        self.topic: Final = topic
+        self.group: Final = group
         self._queues: Final = queues
 
     def draw(self) -> Remake:
@@ -51,22 +66,21 @@ class Remakes:
     def request(self, act: Remake) -> Command:
         """Return the request for an act."""
         if act is Remake.TOPIC:
-            header = DeleteTopicRequest(self._topic)
-            return new_request(RequestCode.DELETE_TOPIC_IN_BROKER, header)
+            return deletion_request(self.topic)
         if act is Remake.GROUP:
-            of_group = DeleteSubscriptionGroupRequest(self._group, True)
+            of_group = DeleteSubscriptionGroupRequest(self.group, True)
             return new_request(RequestCode.DELETE_SUBSCRIPTIONGROUP, of_group)
         self.has_less = not self.has_less
-        return queues_request(self._topic, 1 if self.has_less else self._queues)
+        return queues_request(self.topic, 1 if self.has_less else self._queues)
 
     def whole(self) -> Command:
         """The topic has all its queues."""
         self.has_less = False
-        return queues_request(self._topic, self._queues)
+        return queues_request(self.topic, self._queues)
 
 
-def queues_request(topic: str, queues: int) -> Command:
-    """The topic has that many queues."""
+def queues_request(topic: str, queues: int, attributes: str = "") -> Command:
+    """The topic has that many queues; `attributes` are changes, as "+name=value"."""
     fields = {
         "topic": topic,
         "defaultTopic": "TBW102",
@@ -77,4 +91,84 @@ def queues_request(topic: str, queues: int) -> Command:
         "topicSysFlag": "0",
         "order": "false",
     }
+    if attributes:
+        fields["attributes"] = attributes
     return new_request(RequestCode.UPDATE_AND_CREATE_TOPIC, None, fields=fields)
+
+
+def deletion_request(topic: str) -> Command:
+    """The topic goes."""
+    return new_request(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest(topic))
+
+
+class Broker(Protocol):
+    """A broker of a group, and while it is up what it knows."""
+
+    up: bool
+
+    @property
+    def context(self) -> BrokerContext | None: ...
+
+
+class LastDeletion:
+    """What is known of the last deletion of a topic or its group, and at which brokers of a group:
+    these copy deletions from their master."""
+
+    def __init__(self, topic: str, group: str) -> None:
+        self.count = 0
+        """How often the topic or the group was surely deleted."""
+        self.is_sure = True
+        """Whether no deletion may still be on its way, and none was forgotten by an election."""
+        self.unaware: set[Broker] = set()
+        """Brokers that have not copied the last deletion."""
+        self._topic: Final = topic
+        self._group: Final = group
+        self._life: Life = (0, 0)
+        """As the master has it."""
+
+    def answered(self, brokers: Iterable[Broker], *, is_done: bool, is_once: bool = True) -> None:
+        """The master was asked to delete: without success, or where the request may arrive more
+        than once, the deletion may come later, or not at all."""
+        self.count += is_done
+        self.is_sure &= is_done and is_once
+        self.unaware = set(brokers)
+        self._life = max((self.life_of(one) for one in self.unaware if one.up), default=self._life)
+
+    def look(self, leading: Iterable[Broker]) -> bool:
+        """Brokers may have copied the deletion; whether one leads that has not."""
+        if not self.unaware:
+            return False
+        known = {one for one in self.unaware if one.up and self.life_of(one) == self._life}
+        self.unaware -= known
+        return any(one in self.unaware for one in leading)
+
+    def life_of(self, broker: Broker) -> Life:
+        """The life of topic and group as that broker knows it."""
+        context = broker.context
+        assert context is not None, "it is up"
+        topic_ms = context.store.deletions.deleted_ms(self._topic)
+        return topic_ms, context.groups.deleted_ms(self._group)
+
+
+@dataclass(eq=False)
+class Letter:
+    """One message, as its popper knows it."""
+
+    body: bytes
+    is_safe: bool = False
+    until_ms: int = 0
+    """Until when its last hand-out surely hides it."""
+    handle: str = ""
+    was_handled: bool = False
+    is_done: bool = False
+    """Whether its acknowledgement was answered in time."""
+    may_double: bool = False
+    """Whether the log may have two: it was sent twice (F32), or its time was over when a broker
+    ended or began to lead, which may come between its copy and the record that says so."""
+
+    def leave(self, *, is_gone: bool) -> None:
+        """Its topic is about to be deleted, or its group, which gets it again: deliveries and
+        acknowledgements of before do not count, nor, where the letter `is_gone`, its send."""
+        self.is_safe &= not is_gone
+        self.may_double = True  # its copies in the retry topic stay with the group
+        self.until_ms, self.handle, self.is_done = 0, "", False

@@ -182,6 +182,7 @@ class Run(escapes.Run):
     """One seed."""
 
     member_class, other_class = PaidMember, PaidOther
+    remade = None
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)

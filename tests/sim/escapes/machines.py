@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.sim.acting.machines import CALL_TIMEOUT_MS, ROOT, TOPIC, Member, finished
-from tests.sim.acting.routing import address_of, route_request
+from tests.sim.acting.routing import address_of
 from tests.sim.disk import SimDisk
 from tests.sim.group.machines import Process
 from tests.sim.ha.net import Wire
@@ -28,7 +28,6 @@ from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.headers.send import SendMessageRequestV2, write_send
 from turbopump.net.wire.hosts import pack
 from turbopump.net.wire.properties import encode_properties
-from turbopump.net.wire.topics import TopicConfig
 
 if TYPE_CHECKING:
     from tests.sim.escapes.suite import Run
@@ -114,7 +113,7 @@ class OtherMaster(Process):
         self.context = make_broker(config, store, topics, around)
         self.context.address = self.endpoint.address
         self.context.store_host = pack("127.0.0.1:10911")
-        self.context.topics.put(TopicConfig(TOPIC, 1, 1), 1)
+        self.group.knows(self, TOPIC, "", 1)
         self.table = request_table(self.context)
         self.registration = Registration(config, topics, self.endpoint.address, lambda: 0)
         self._registered_ms = steady_ms - REGISTER_MS
@@ -151,15 +150,17 @@ class Sender(Process):
     """Sends delayed messages and timers to the group's master, one at a time."""
 
     def begin(self) -> None:
-        self._busy, self._next_ms, self._address = False, 0, ""
+        self.is_busy, self._next_ms, self._address = False, 0, ""
 
     def on_tick(self, now_ms: int) -> None:
-        if self._busy or now_ms < self._next_ms or not self.group.is_sending:
+        if self.is_busy or now_ms < self._next_ms or not self.group.is_sending:
             return
-        self._busy = True
+        if self.group.waits:
+            return
+        self.is_busy = True
         if not self._address:
             names = self.group.names[int(self.group.rng.random() * len(self.group.names))]
-            self._ask(names.endpoint.address, route_request(), self._routed)
+            self._ask(names.endpoint.address, self.group.route(), self._routed)
             return
         rng, born_ms = self.group.rng, self.clock.wall_ms
         delay_ms = 1_000 + int(rng.random() * 9_000)
@@ -171,7 +172,11 @@ class Sender(Process):
             delay_ms = (1_000, 5_000, 10_000)[level - 1]
         body = b"%d" % self.group.reminded.count
         text = encode_properties(properties).decode()
-        header = SendMessageRequestV2("PG", TOPIC, "TBW102", 4, 0, 0, born_ms, 0, properties=text)
+        operator = self.group.operator
+        queue_id = 0 if operator is None else operator.remakes.rng.randrange(2)
+        header = SendMessageRequestV2(
+            "PG", TOPIC, "TBW102", 4, queue_id, 0, born_ms, 0, properties=text
+        )
         code = RequestCode.SEND_MESSAGE_V2
         request = new_request(code, None, body, fields=write_send(code, header))
         self.group.reminded.sent(body, born_ms + delay_ms)
@@ -187,11 +192,12 @@ class Sender(Process):
 
     def _sent(self, body: bytes, answer: Command | str) -> None:
         if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
-            self.group.reminded.acked(body)
+            if self.group.operator is None or self.group.operator.is_sure:
+                self.group.reminded.acked(body)
         else:
             self._address = ""
         self._done()
 
     def _done(self) -> None:
-        self._busy = False
+        self.is_busy = False
         self._next_ms = self.clock.now_ms + int(self.group.rng.random() * 400)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from tests.sim.acting.machines import CALL_TIMEOUT_MS, GROUP, ROOT, Member
 from tests.sim.acting.model import Model
-from tests.sim.acting.routing import address_of, route_request
+from tests.sim.acting.routing import address_of
+from tests.sim.broker.remakes import Letter as RemadeLetter
 from tests.sim.escapes import suite as escapes
 from tests.sim.escapes.machines import SAVE_MS, EscapingMember, OtherMaster
 from tests.sim.group.machines import Process
@@ -22,11 +23,9 @@ from turbopump.broker.pop.revive import REVIVE_GROUP
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
-from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.headers.pop import AckMessageRequest, PopMessageRequest
 from turbopump.net.wire.headers.send import SendMessageRequestV2, write_send
 from turbopump.net.wire.pop_handles import PopHandle
-from turbopump.net.wire.topics import TopicConfig
 
 if TYPE_CHECKING:
     from tests.sim.escapes.popped import Run
@@ -41,27 +40,17 @@ arrived."""
 
 
 @dataclass(eq=False)
-class Letter:
-    """One message, as its consumer knows it."""
+class Letter(RemadeLetter):
+    """One message; `may_double`, too, where its time was over while no master served for long, or
+    the replica that noted it was gone when the master came back."""
 
-    body: bytes
-    is_safe: bool = False
-    until_ms: int = 0
-    """Until when its last hand-out surely hides it."""
-    handle: str = ""
-    was_handled: bool = False
     may_be_handled: bool = False
     """Whether an acknowledgement of it got no answer: it may have counted."""
-    is_done: bool = False
-    """Whether its acknowledgement was answered in time."""
     log_end: int = 0
     """Where the master's log ended when it last gave it out, or took its acknowledgement."""
     noted_at: str = ""
     """The replica that gave it out, or took its acknowledgement, while it acted; empty once the
     master that is back has served for a while."""
-    may_double: bool = False
-    """Whether there may be two: its time was over while no master served for long, or the replica
-    that noted it was gone when the master came back."""
 
 
 class PoppedMember(EscapingMember):
@@ -69,7 +58,7 @@ class PoppedMember(EscapingMember):
 
     def begin(self) -> None:
         super().begin()
-        _knows(self)
+        self.group.knows(self, TOPIC, POPPERS, 2)
 
 
 class PoppedOther(OtherMaster):
@@ -79,7 +68,7 @@ class PoppedOther(OtherMaster):
         super().begin()
         self.files = ConfigFiles(self.disk, f"{ROOT}/config")
         self._saving, self._saved_ms = False, self.clock.now_ms
-        _knows(self)
+        self.group.knows(self, TOPIC, POPPERS, 2)
 
     def on_tick(self, now_ms: int) -> None:
         context, wall_ms = self.context, self.clock.wall_ms
@@ -92,18 +81,11 @@ class PoppedOther(OtherMaster):
         super().on_tick(now_ms)
 
 
-def _knows(broker: EscapingMember | OtherMaster) -> None:
-    context = broker.context
-    assert context is not None, "it has begun"
-    context.topics.put(TopicConfig(TOPIC, 2, 2), 1)
-    context.groups.put(SubscriptionGroupConfig(POPPERS), 1)
-
-
 class Popper(Process):
     """Sends to the group's master, pops at any, and acknowledges; one thing at a time."""
 
     def begin(self) -> None:
-        self._busy, self._next_ms = False, 0
+        self.is_busy, self._next_ms = False, 0
         self.letters: dict[bytes, Letter] = {}
         self.handles_all = False
         """Whether it acknowledges all that it gets."""
@@ -124,9 +106,9 @@ class Popper(Process):
             for letter in self.letters.values():
                 is_due = letter.until_ms and group.now_ms >= letter.until_ms - SLACK_MS
                 letter.may_double |= bool(is_due) and not letter.is_done
-        if self.rests or self._busy or now_ms < self._next_ms:
+        if self.rests or self.is_busy or now_ms < self._next_ms or group.waits:
             return
-        self._busy, rng = True, group.rng
+        self.is_busy, rng = True, group.rng
         draw = rng.random()
         if self._held and (self.handles_all or draw < 0.25):
             self._ack(*self._held.pop(int(rng.random() * len(self._held))))
@@ -163,7 +145,7 @@ class Popper(Process):
             else:
                 self._done(300)
 
-        self._ask(names.endpoint.address, route_request(TOPIC), routed)
+        self._ask(names.endpoint.address, self.group.route(TOPIC), routed)
 
     def _ask(self, address: str, request: Command, then) -> None:
         self.endpoint.call(address, request, CALL_TIMEOUT_MS).then(then)
@@ -171,14 +153,17 @@ class Popper(Process):
     def _post(self, address: str) -> None:
         letter = Letter(b"letter-%d" % len(self.letters))
         self.letters[letter.body] = letter
+        operator = self.group.operator
+        queue_id = 0 if operator is None else operator.remakes.rng.randrange(2)
         header = SendMessageRequestV2(
-            "PG", TOPIC, "TBW102", 4, 0, 0, self.clock.wall_ms, 0, properties=""
+            "PG", TOPIC, "TBW102", 4, queue_id, 0, self.clock.wall_ms, 0, properties=""
         )
         code = RequestCode.SEND_MESSAGE_V2
         request = new_request(code, None, letter.body, fields=write_send(code, header))
 
         def told(answer: Command | str) -> None:
             letter.is_safe = isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS
+            letter.is_safe &= operator is None or operator.is_sure
             self._done(80)
 
         self._ask(address, request, told)
@@ -210,13 +195,20 @@ class Popper(Process):
 
     def _came(self, letter: Letter, handle: str, until_ms: int, name: str, address: str) -> None:
         group = self.group
-        assert not letter.is_done or letter.may_double or group.has_cuts, (
+        is_known = not group.has_cuts and (group.operator is None or group.operator.is_sure)
+        assert not letter.is_done or letter.may_double or not is_known, (
             f"{name} gives out what was acknowledged (I16): {letter}"
         )
         self.again += bool(letter.until_ms)
         self.escaped += name != GROUP
         letter.until_ms, letter.handle = until_ms, handle
         self._note(letter, name, address)
+
+    def leave(self, *, is_gone: bool) -> None:
+        """The topic is about to be deleted, or the group: what is at hand is of a former life."""
+        for letter in self.letters.values():
+            letter.leave(is_gone=is_gone)
+        self._held.clear()
 
     def _note(self, letter: Letter, name: str, address: str) -> bool:
         """That broker has just done something with it; whether it is a replica."""
@@ -255,7 +247,7 @@ class Popper(Process):
         self._at(name, lambda address: self._ask(address, request, partial(told, address)))
 
     def _done(self, pause_ms: int) -> None:
-        self._busy = False
+        self.is_busy = False
         pause_ms = 20 if self.handles_all else int(self.group.rng.random() * pause_ms)
         self._next_ms = self.clock.now_ms + pause_ms
 
@@ -285,6 +277,7 @@ class Run(escapes.Run):
     """One seed."""
 
     member_class, other_class = PoppedMember, PoppedOther
+    remade = (TOPIC, POPPERS)
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -308,6 +301,16 @@ class Run(escapes.Run):
         is_well = len(up) == len(self.brokers) + len(self.others)
         if not (is_well and self.brokers[0].context.role.keeps_progress):
             self._unsteady_ms = self.now_ms
+
+    def clients(self) -> list:
+        return [self.popper]
+
+    def leaves(self, *, is_gone: bool) -> None:
+        self.popper.leave(is_gone=is_gone)
+
+    def is_unsure(self) -> None:
+        for letter in self.popper.letters.values():
+            letter.is_safe = False
 
     def _heal(self) -> None:
         super()._heal()

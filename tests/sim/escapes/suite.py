@@ -46,6 +46,10 @@ class Reminded:
         """It is stored."""
         self.safe.add(body)
 
+    def leave(self) -> None:
+        """The topic is about to be deleted: none of what was sent has to come any more."""
+        self.safe.clear()
+
 
 class EscapeModel(Model):
     """That of the acting replicas, and the progress of deliveries."""
@@ -130,6 +134,21 @@ class Run(acting.Run):
         self._check()
         model.acked += len(self.reminded.safe)
         return model
+
+    def masters(self) -> list:
+        return [*super().masters(), *self.others]
+
+    def clients(self) -> list:
+        return [*super().clients(), self.sender]
+
+    def leaves(self, *, is_gone: bool) -> None:
+        super().leaves(is_gone=is_gone)
+        if is_gone:
+            self.reminded.leave()
+
+    def is_unsure(self) -> None:
+        super().is_unsure()
+        self.reminded.leave()
 
     def _heal(self) -> None:
         super()._heal()

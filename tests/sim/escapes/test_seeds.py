@@ -2,9 +2,11 @@
 
 import pytest
 
+from tests.sim.acting.operators import operator_of
+from tests.sim.broker.remakes import REMADE_FROM
 from tests.sim.escapes import halves, popped
 from tests.sim.escapes.planted import BUGS, HALF_BUGS, POP_BUGS
-from tests.sim.escapes.suite import run_seed
+from tests.sim.escapes.suite import Run, run_seed
 from tests.sim.planting import Plant
 from tests.sim.share import check_found, played
 
@@ -12,6 +14,7 @@ pytestmark = pytest.mark.timeout(900)  # a seed is a whole cluster: slow where o
 
 SEEDS = range(6)
 POPPED = (2, 3, 0, 6)
+REMADE = range(REMADE_FROM, REMADE_FROM + 6)
 
 
 def test_what_is_due_escapes() -> None:
@@ -46,3 +49,10 @@ def test_popped_messages_escape() -> None:
 @pytest.mark.parametrize("bug", POP_BUGS, ids=lambda bug: bug.__name__)
 def test_the_suite_of_popped_messages_finds(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     check_found(bug, monkeypatch, popped.run_seed, range(40))
+
+
+def test_topics_and_groups_are_deleted_and_made_again() -> None:
+    found = [operator_of(Run(seed)) for seed in played(REMADE)]
+    found += [operator_of(popped.Run(seed)) for seed in played(REMADE)]
+    assert sum(one.asked for one in found), "nothing was deleted"
+    assert sum(one.is_sure for one in found) > len(found) // 2, "hardly anything was judged"

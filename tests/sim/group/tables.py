@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tests.sim.broker.remakes import deletion_request, queues_request
 from tests.sim.group.controller import addresses
 from tests.sim.group.machines import (
     CLUSTER,
@@ -313,7 +314,7 @@ class Clerk(Client):
         elif draw < 0.45:
             self.topic_of(DOOMED, 1)
         elif draw < 0.5:
-            self.tell("deletes", RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": DOOMED})
+            self.tell("deletes", deletion_request(DOOMED))
         elif self.safe:
             topic, queue_id = sorted(self.safe)[int(rng.random() * len(self.safe))]
             end = self.safe[topic, queue_id]
@@ -324,24 +325,14 @@ class Clerk(Client):
 
     def topic_of(self, name: str, queues: int) -> None:
         """Make a topic, or change it."""
-        fields = {
-            "topic": name,
-            "defaultTopic": "TBW102",
-            "readQueueNums": str(queues),
-            "writeQueueNums": str(queues),
-            "perm": "6",
-            "topicFilterType": "SINGLE_TAG",
-            "topicSysFlag": "0",
-            "order": "false",
-        }
-        if queues > 2:
-            fields["attributes"] = "+message.type=FIFO" if queues > 3 else "+message.type=DELAY"
-        self.tell(f"topic {name}", RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+        wanted = {3: "+message.type=DELAY", 4: "+message.type=FIFO"}.get(queues, "")
+        self.tell(f"topic {name}", queues_request(name, queues, wanted))
 
     def group_of(self, name: str) -> None:
         """Make a group of consumers."""
         body = SubscriptionGroupConfig(name).to_json()
-        self.tell(f"group {name}", RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, dump(body))
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+        self.tell(f"group {name}", new_request(code, None, dump(body)))
 
     def commit(self, name: str, topic: str, queue_id: int, at: int) -> None:
         """So far a group is."""
@@ -354,18 +345,11 @@ class Clerk(Client):
             "queueId": str(queue_id),
             "commitOffset": str(at),
         }
-        self.tell(f"offset {at}", RequestCode.UPDATE_CONSUMER_OFFSET, fields, where=where)
+        request = new_request(RequestCode.UPDATE_CONSUMER_OFFSET, None, fields=fields)
+        self.tell(f"offset {at}", request, where)
 
-    def tell(
-        self,
-        what: str,
-        code: int,
-        fields: dict[str, str],
-        body: bytes = b"",
-        where: Where | None = None,
-    ) -> None:
+    def tell(self, what: str, request: Command, where: Where | None = None) -> None:
         """Ask for one change."""
-        request = new_request(code, None, body, fields=fields)
         self._ask(self._address, request, partial(self._told, what, where))
 
     def _told(self, what: str, where: Where | None, answer: Command | str) -> None:

@@ -9,11 +9,11 @@ In some seeds the popper also deletes topic and group, which are made again, and
 of the topic. Messages sent before the deletion need not come; all later messages have to.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tests.sim.broker.remakes import Remake, Remakes
+from tests.sim.broker.remakes import LastDeletion, Letter, Remake, Remakes
 from tests.sim.group.broker import GroupBroker
 from tests.sim.group.machines import GROUP as BROKER_NAME
 from tests.sim.group.machines import Client
@@ -40,30 +40,6 @@ ENDS_MS = 60_000
 ONE_MS = 60_000
 
 
-@dataclass(eq=False)
-class Letter:
-    """One message, as its popper knows it."""
-
-    body: bytes
-    is_safe: bool = False
-    until_ms: int = 0
-    """Until when its last hand-out surely hides it."""
-    handle: str = ""
-    was_handled: bool = False
-    is_done: bool = False
-    """Whether its acknowledgement was answered in time."""
-    may_double: bool = False
-    """Whether it may lie in the log twice: it was sent twice (F32), or its time was over when a
-    broker ended or began to lead, which may come between its copy and the record that says so."""
-
-    def leave(self, *, is_gone: bool) -> None:
-        """Its topic is about to be deleted, or its group, which gets it again: deliveries and
-        acknowledgements of before do not count, nor, where the letter `is_gone`, its send."""
-        self.is_safe &= not is_gone
-        self.may_double = True  # its copies in the retry topic stay with the group
-        self.until_ms, self.handle, self.is_done = 0, "", False
-
-
 class Popper(Client):
     """Sends, pops and acknowledges, one thing at a time."""
 
@@ -72,14 +48,7 @@ class Popper(Client):
         self.remakes = group.remakes
         is_on = self.remakes.is_on
         self.mail, self.readers = (MAIL, READERS) if is_on else (TOPIC, GROUP)
-        self.remade = 0
-        """How often the topic or the group was deleted."""
-        self.is_sure = True
-        """Whether no deletion may still be on its way, and none was forgotten by an election."""
-        self.unaware: set[GroupBroker] = set()
-        """Brokers that have not copied the last deletion."""
-        self._ends = (0, 0)
-        """When its master deleted topic and group last."""
+        self.deletion = LastDeletion(self.mail, self.readers)
         self._may_have_less = False
         """Whether the topic may have fewer queues than messages lie in."""
         self.letters: dict[bytes, Letter] = {}
@@ -95,14 +64,13 @@ class Popper(Client):
             letter.may_double |= bool(is_due) and not letter.is_done
 
     def look_at_copies(self) -> None:
-        """Brokers copy deletions from their master. A deletion is not in the log: it is lost with
-        a master that dies before its replicas copied the tables."""
-        self.unaware -= {one for one in self.unaware if one.up and _ends(one) == self._ends}
-        if any(broker in self.unaware for broker in self.group.masters()):
+        """A deletion is not in the log: it is lost with a master that dies before its replicas
+        copied the tables."""
+        if self.deletion.look(self.group.masters()):
+            self.deletion.is_sure = False
             self._not_sure()
 
     def _not_sure(self) -> None:
-        self.is_sure = False
         for letter in self.letters.values():
             letter.is_safe = False
 
@@ -134,12 +102,10 @@ class Popper(Client):
 
         def told(answer: Command | str) -> None:
             is_done = isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS
-            self.remade += is_done
-            # It may still arrive, or come to nothing, or arrive twice.
-            if not is_done or self.group.trouble.repeat:
+            is_once = not self.group.trouble.repeat
+            self.deletion.answered(self.group.brokers, is_done=is_done, is_once=is_once)
+            if not self.deletion.is_sure:
                 self._not_sure()
-            self.unaware = set(self.group.brokers)
-            self._ends = max(_ends(one) for one in self.group.brokers if one.up)
             self._on(answer, {ResponseCode.SUCCESS})
 
         self._ask(self._address, request, told)
@@ -173,7 +139,7 @@ class Popper(Client):
         def told(answer: Command | str) -> None:
             letter.may_double |= self.group.trouble.repeat
             is_taken = not isinstance(answer, str) and answer.code == ResponseCode.SUCCESS
-            letter.is_safe = is_taken and self.is_sure
+            letter.is_safe = is_taken and self.deletion.is_sure
             if not isinstance(answer, str) and answer.code == ResponseCode.INVALID_PARAMETER:
                 self._on(answer, set())  # the topic has fewer queues by now
             else:
@@ -234,12 +200,6 @@ class Popper(Client):
         self._next_ms = self.clock.now_ms + pause_ms
 
 
-def _ends(broker: GroupBroker) -> tuple[int, int]:
-    """When the topic and the group were deleted last, as that broker knows it."""
-    context = broker.context
-    return context.store.deletions.deleted_ms(MAIL), context.groups.deleted_ms(READERS)
-
-
 class Poppers(Run):
     """One seed."""
 
@@ -261,13 +221,12 @@ class Poppers(Run):
     def keeps(self) -> bool:
         """Whether what was answered holds, and comes when it is due."""
         is_known = not self.may_lose and "clock jump" not in self.plan.kinds
-        return is_known and self.popper.is_sure
+        return is_known and self.popper.deletion.is_sure
 
     def step(self) -> None:
         """See the base."""
         super().step()
-        if self.popper.unaware:
-            self.popper.look_at_copies()
+        self.popper.look_at_copies()
         seen = (self.ends, self.journal.role.epoch)
         if seen != self._looked:
             self._looked = seen

@@ -86,7 +86,7 @@ class KeyValues:
             raise ValueError(f"there are {MAX_ITEMS} items already")
         size = sum(kept_size(one.namespace, one.key, one.value or "") for one in waiting)
         if self._size + size + kept_size(namespace, key, value) > MAX_TOTAL_SIZE:
-            raise ValueError(f"all items together are over {MAX_TOTAL_SIZE} bytes")
+            raise ValueError(f"all items together exceed {MAX_TOTAL_SIZE} bytes")
         return self._change(namespace, key, value)
 
     def delete(self, namespace: str, key: str) -> Later[OSError | None]:

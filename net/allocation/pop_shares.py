@@ -15,7 +15,7 @@ ANY_QUEUE: Final = -1
 def pop_share(
     group: Sharing, shares: Shares, client_id: str, share_number: int
 ) -> list[MessageQueue]:
-    """The queues of a member, sorted: its own, and the queues of the next `share_number`.
+    """The queues of a member, sorted: its own and the next `share_number` members' queues.
 
     If `share_number` is 0 or negative, or includes all members: any queue of any broker, with an
     entry for each broker. With more members than queues each member has a single queue.

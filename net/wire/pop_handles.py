@@ -151,7 +151,7 @@ def read_start_offsets(text: str) -> dict[tuple[RetryKind, int], QueueOffset]:
 def order_counts(kind: RetryKind, queue_id: int, counts: Mapping[QueueOffset, int]) -> str:
     """Format orderCountInfo of a queue: the number of former deliveries of each queue offset.
 
-    If none was delivered before, there is no entry for each message
+    If no message was delivered before, only the queue's own entry is written
     (ConsumerOrderInfoManager.update).
     """
     each = [f"{kind.value} qo{queue_id}%{at} {count}" for at, count in counts.items()]

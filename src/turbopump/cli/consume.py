@@ -43,16 +43,14 @@ def consume(
         typer.Option(metavar="CONDITION", help="A condition on properties, instead of tags."),
     ] = None,
     begin: Annotated[
-        Begin, typer.Option("--from", help="Where a new group begins; last is now.")
+        Begin, typer.Option("--from", help="Start of a new group; last is now.")
     ] = Begin.FIRST,
     count: Annotated[
         int, typer.Option("--count", min=0, help="Number of messages to print; 0 for no limit.")
     ] = 0,
     timeout_s: Annotated[
         float | None,
-        typer.Option(
-            "--timeout", min=0, metavar="SECONDS", help="End when no message arrives in this time."
-        ),
+        typer.Option("--timeout", min=0, metavar="SECONDS", help="Maximum wait for a message."),
     ] = None,
     pop: Annotated[
         bool, typer.Option("--pop", help="Pop messages of any queue; no queue assignment.")

@@ -69,7 +69,7 @@ def send(
     namesrv: Namesrv = DEFAULT_NAMESRV,
     body: Annotated[
         str | None,
-        typer.Option("-p", "--body", help="The body; without it each line of stdin is a body."),
+        typer.Option("-p", "--body", help="The body; default: each line of stdin."),
     ] = None,
     file: Annotated[
         Path | None, typer.Option("-f", "--file", metavar="FILE", help="The body is this file.")

@@ -118,7 +118,7 @@ class ClusterMembers:
                 self._untell(UnregisterClientRequest(self._client_id, consumer_group=group))
 
     def tick(self) -> None:
-        """Send a full heartbeat to each master whose last is BEAT_MS old, or failed."""
+        """Send a full heartbeat to each master whose last one is BEAT_MS old, or failed."""
         now_ms, masters = self._steady_ms(), self._known.masters()
         for name, address in masters.items():
             if now_ms - self._sent_ms.get(address, now_ms - BEAT_MS) >= BEAT_MS:

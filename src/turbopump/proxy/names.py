@@ -37,7 +37,7 @@ class FollowedNames:
         await self._lookup.look_up()
 
     def begin(self) -> None:
-        """Start to read the file and to look names up, unless that is still running."""
+        """Start to read the file and to look names up, unless the previous run is still active."""
         if self._config.path and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self.read())
         self._lookup.begin()

@@ -7,7 +7,7 @@ group is there to break nodes and watch the rest.
 States of a node:
 
     stopped --start--> starting --ready event--> running
-    starting, running --exit by itself--> failed
+    starting, running --exit by itself, or READY_S without progress--> failed
     starting, running --stop, SIGTERM--> stopped
     starting, running --kill, SIGKILL, or no exit within STOP_S--> killed
     failed, killed --start--> starting

@@ -21,7 +21,7 @@ from turbopump.net.client.routes import MASTER_ID
 from turbopump.pyx.load import Load
 
 LOOK_S: Final = 0.02
-"""Interval of checks of the connections, in seconds."""
+"""Interval of checks of the connections, and of route queries in a failover, in seconds."""
 SILENT_S: Final = 1.0
 """Seconds without an acknowledgement after which the route is queried, too: a machine that is gone
 closes no connection."""

@@ -92,10 +92,7 @@ def send(
     at: At = "",
     transaction: Transaction = None,
     sharding_key: Annotated[
-        str,
-        typer.Option(
-            "--sharding-key", help="Messages with the same key go to one queue, in order."
-        ),
+        str, typer.Option("--sharding-key", help="Messages with a key go to one queue, in order.")
     ] = "",
     count: Annotated[int, typer.Option("--count", min=1, help="Number of copies to send.")] = 1,
     as_json: Json = False,

@@ -23,7 +23,7 @@ from turbopump.pyx.load import Load
 LOOK_S: Final = 0.02
 """Interval of checks of the connections, and of route queries in a failover, in seconds."""
 SILENT_S: Final = 1.0
-"""Seconds without an acknowledgement after which the route is queried, too: a machine that is gone
+"""Seconds without an acknowledgement after which the route is queried, too: a dead machine
 closes no connection."""
 ASK_S: Final = 1.0
 CONNECT_S: Final = 3.0  # RocketMQ's connectTimeoutMillis

@@ -1,10 +1,10 @@
-"""What a registration may claim: names, versions and timeouts such as brokers send.
+"""Bounds of a registration: names, versions and timeouts must be such as brokers send.
 
-Owns the bounds of a registration, and who is asked when two brokers claim one place. It must never
-touch the route table by itself, read a clock or open a socket. Called by the handler of 103.
+Owns the bounds of a registration. It must never change the route table, read a clock or open a
+socket.
 
-Any peer that reaches a name server can register. This keeps out what no broker says, and what
-claims the place of another without being there; who may register at all is not decided here.
+Any peer that reaches a name server can register. This module rejects values that no broker sends;
+it does not decide which peers may register.
 """
 
 import logging
@@ -18,24 +18,29 @@ from turbopump.net.wire.topics import DataVersion
 logger = logging.getLogger(__name__)
 
 MAX_TIMEOUT_MS: Final = 300_000
-"""The longest a silent broker is kept; brokerNotActiveTimeoutMillis is 10 s, none means 120 s."""
+"""Longest timeout of a silent broker.
+
+A broker sends brokerNotActiveTimeoutMillis, 10 s by default; without one the timeout is 120 s.
+"""
 
 MAX_STATE_VERSION: Final = 2**31 - 1
-"""The epoch of a master, an int in RocketMQ; 0 without a controller."""
+"""Largest epoch of a master, an int in RocketMQ; 0 without a controller."""
 
 MAX_COUNT: Final = 2**53
-"""Of changes, or of milliseconds: far beyond any broker's life."""
+"""Limit of a version's counter and timestamp in ms: far beyond any broker's life."""
 
 MAX_FILTER_SERVERS: Final = 16
-"""Of one broker; RocketMQ 5 has none any more."""
+"""Maximum number of filter servers of a broker; RocketMQ 5 has removed them."""
 
 MAX_MAPPING: Final = 64 << 10
-"""Bytes of a static topic's mapping, some thousand queues."""
+"""Maximum bytes of a static topic's mapping: some thousand queues."""
 
 
 def refusal(broker: BrokerRegistration) -> str | None:
-    """Why a registration is none of a broker; None if it is one. Its timeout is then one that
-    brokers have."""
+    """Reason to refuse a registration; None if it is valid.
+
+    Its timeout is then limited to the range of brokers' timeouts.
+    """
     wrong = check_lengths(
         clusterName=broker.cluster,
         brokerName=broker.name,
@@ -44,7 +49,7 @@ def refusal(broker: BrokerRegistration) -> str | None:
         zone=broker.zone,
     )
     if wrong is None and not _is_a_brokers(broker.topics.data_version):
-        wrong = "no broker has such a data version"
+        wrong = "the data version is out of range"
     servers = broker.filter_servers or []
     if wrong is None and len(servers) > MAX_FILTER_SERVERS:
         wrong = f"a broker has at most {MAX_FILTER_SERVERS} filter servers"
@@ -66,7 +71,7 @@ def _is_a_brokers(version: DataVersion) -> bool:
 
 
 def leave_out_long_ones(broker: BrokerRegistration) -> Steps[None]:
-    """Topics and mappings that are too long for the table are left out, in steps."""
+    """Remove topics and mappings that are too long for the table, in steps."""
     table, mappings = broker.topics.topic_config_table, broker.topics.topic_queue_mapping_info_map
     long = [key for key, one in table.items() if len(one.topic_name) > MAX_NAME_LENGTH]
     large: list[str] = []
@@ -81,7 +86,7 @@ def leave_out_long_ones(broker: BrokerRegistration) -> Steps[None]:
         del mappings[key]
     if long or large:
         logger.warning(
-            "%s registers %d topics and %d mappings that are too long: left out",
+            "%s: %d topics and %d mappings of its registration are too long: ignored",
             broker.name,
             len(long),
             len(large),

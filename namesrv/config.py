@@ -1,7 +1,6 @@
 """The name server's configuration.
 
-Owns the declarations of its keys. It must never read a file or a socket. Called by node.py, the CLI
-and the handlers of 318/319.
+Owns the declarations of its keys. It must never read a file or a socket.
 """
 
 from dataclasses import dataclass
@@ -28,23 +27,24 @@ IDLE_KEYS = {
         """
     ),
 }
-"""NamesrvConfig of 5.5.0, without the keys that are honoured: accepted and shown, so that its files
+"""Keys of NamesrvConfig in 5.5.0 that have no effect here: accepted and shown, so that its files
 and tools work unchanged."""
 
 
 NOT_SHOWN = (NETTY_CLIENT_KEYS.keys() - NETTY_SERVER_KEYS.keys()) | {"useTLS"}
-"""Keys of the client inside 5.5.0's name server: its file may have them, its answer has not."""
+"""Keys of the client inside 5.5.0's name server: its file may have them, its answer to 319 has
+not."""
 
 SECONDS = INT32_MAX // 1_000
 
 
 @dataclass(slots=True)
 class NamesrvConfig(NodeConfig):
-    """Everything a name server is given from outside (RocketMQ: common/namesrv/NamesrvConfig).
+    """All settings of a name server (RocketMQ: common/namesrv/NamesrvConfig).
 
-    `listen_port` 0 lets the system choose. An empty `config_store_path` means that changes by
-    UPDATE_NAMESRV_CONFIG last until the process ends. `enable_controller_in_namesrv` is for what
-    makes the nodes of a process: it is read at their start.
+    With `listen_port` 0 the system chooses a port. With an empty `config_store_path` changes by
+    UPDATE_NAMESRV_CONFIG last until the process ends. `enable_controller_in_namesrv` is read by the
+    code that creates the nodes of a process, at their start.
     """
 
     IDLE = IDLE_KEYS
@@ -53,7 +53,7 @@ class NamesrvConfig(NodeConfig):
 
     bind_address: str = key("bindAddress", HOST, "0.0.0.0", "The address to listen at.")
     listen_port: int = key(
-        "listenPort", PORT, 9876, "Where clients and brokers connect; 0: a free port."
+        "listenPort", PORT, 9876, "Port for clients and brokers; 0: a free port."
     )
     kv_config_path: str = key(
         "kvConfigPath", TEXT, "~/namesrv/kvConfig.json", "The file of the key values."
@@ -62,7 +62,7 @@ class NamesrvConfig(NodeConfig):
         "configStorePath",
         TEXT,
         "",
-        "The file into which changes by request go; empty: none.",
+        "The file that keeps changes by request; empty: none.",
         rocketmq="~/namesrv/namesrv.properties",
     )
     config_black_list: str = key(
@@ -89,7 +89,7 @@ class NamesrvConfig(NodeConfig):
         "scanNotActiveBrokerInterval",
         between(10, INT32_MAX),
         5_000,
-        "Milliseconds between two looks for brokers that are gone.",
+        "Milliseconds between two checks for silent brokers.",
         live=True,
     )
     server_channel_max_idle_seconds: int = key(
@@ -102,7 +102,7 @@ class NamesrvConfig(NodeConfig):
         "supportActingMaster",
         BOOLEAN,
         False,
-        "Answer the replica with the lowest id as the master where there is none.",
+        "Show the replica with the lowest id as the master of a group without one.",
         live=True,
     )
     enable_all_topic_list: bool = key(
@@ -122,11 +122,15 @@ class NamesrvConfig(NodeConfig):
         "needWaitForService",
         BOOLEAN,
         False,
-        "Answer no routes for a while after the start.",
+        "Withhold routes for waitSecondsForService after the start.",
         live=True,
     )
     wait_seconds_for_service: int = key(
-        "waitSecondsForService", between(0, SECONDS), 45, "Seconds of that while.", live=True
+        "waitSecondsForService",
+        between(0, SECONDS),
+        45,
+        "Seconds after the start in which routes are withheld (needWaitForService).",
+        live=True,
     )
     delete_topic_with_broker_registration: bool = key(
         "deleteTopicWithBrokerRegistration",
@@ -140,6 +144,6 @@ class NamesrvConfig(NodeConfig):
     )
 
     def values(self) -> dict[str, str]:
-        """As of every node, without the keys of its client."""
+        """The values of all keys as of every node, without the keys of RocketMQ's client."""
         shown = NodeConfig.values(self)
         return {name: value for name, value in shown.items() if name not in NOT_SHOWN}

@@ -1,10 +1,10 @@
-"""What a name server answers: one function for each request code of remoting.md 8.
+"""The name server's request handlers: one function for each request code of remoting.md 8.
 
 Owns codes, remarks and bodies. It must never keep state: routes, key values and configuration are
-the parts of `NameServer`. Built by node.py, called through the transport's dispatcher.
+parts of `NameServer`.
 
-Where RocketMQ goes on with a request that has no field at all, its null names are those of nothing:
-they are found nowhere, and no table is asked for them.
+RocketMQ executes some requests even without any field; their null names match no entry of a table,
+so the handlers here skip the look-up.
 """
 
 import functools
@@ -48,17 +48,17 @@ logger = logging.getLogger(__name__)
 ZONE_MODE = "__ZONE_MODE"
 ZONE_NAME = "__ZONE_NAME"
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-NULL = "null"  # what a remark shows for a name that was not sent, as Java does
-SEEN = "namesrv.registered"  # key of a peer's context: its close is being watched
+NULL = "null"  # the text in a remark for a name that was not sent, as in Java
+SEEN = "namesrv.registered"  # key of a peer's context: set once the peer's close is watched
 
 
 @dataclass(slots=True)
 class NameServer:
     """The parts that the handlers work on.
 
-    `notify` sends a notice to the brokers it names; `save_config` persists changed properties, and
-    resolves when they are durable or with why they are not. `work` does what is left of long work,
-    step by step, and serves others between.
+    `notify` sends a notice to its target brokers; `save_config` persists changed properties, and
+    resolves with None when they are durable, or with the error. `work` runs the rest of long work
+    step by step, and serves other requests between the steps.
     """
 
     config: NamesrvConfig
@@ -68,12 +68,13 @@ class NameServer:
     notify: Callable[[Notice], None]
     save_config: Callable[[list[Property]], Later[OSError | None]]
     probe: Callable[[str, Callable[[int], None]], None] = lambda address, refused: None
-    """Connects to an address, and calls back with the time if the connection is refused."""
+    """Connects to an address; if the connection is refused it calls back with the time in ms."""
 
     work: Callable[[Steps[None]], None] = bodies.finish
 
     def tell(self, notices: list[Notice]) -> None:
-        """Brokers have come or gone: send notices, where the operator wants them sent."""
+        """React to brokers that came or went: remove dropped queues, and send notices if
+        configured."""
         if self.routes.has_dropped:
             self.work(self.routes.sweep())
         if self.config.notify_min_broker_id_changed:
@@ -82,15 +83,16 @@ class NameServer:
 
 
 MAX_BODY = FRAME_MAX - (64 << 10)
-"""Bytes of an answer's body: a frame less a header."""
+"""Maximum bytes of a response's body: a frame less a header."""
 WIDE = 64
-"""Groups of a topic whose route is written in steps: a narrow one is asked for often."""
+"""Number of groups of a topic above which the route is encoded in steps; narrower routes are
+requested often and encoded at once."""
 
 Answer = Callable[[NameServer, Command, Peer, int], Command | Later[Command] | Steps[Command]]
 
 
 def register(table: Dispatcher, server: NameServer) -> None:
-    """Put every handler of a name server into the dispatch table."""
+    """Add every handler of a name server to the dispatch table."""
     for code, answer in _ANSWERS.items():
         table.add(code, functools.partial(answer, server))
     config, key_value = server.config, functools.partial(_key_value_state, server)
@@ -111,7 +113,7 @@ def register(table: Dispatcher, server: NameServer) -> None:
 
 
 def _key_value_state(server: NameServer, request: Command) -> str:
-    """The value of a key; "" if it has none, or the key is that of a credential."""
+    """The value of a key for the audit log; "" if it has none, or if the key holds a credential."""
     name = request.fields.get("key", "")
     if is_secret(name):
         return ""
@@ -121,7 +123,10 @@ def _key_value_state(server: NameServer, request: Command) -> str:
 def _route(
     server: NameServer, request: Command, peer: Peer, now_ms: int
 ) -> Command | Steps[Command]:
-    """105. The body is strict JSON for every version: all clients read it, some nothing else."""
+    """Handle 105.
+
+    The body is strict JSON for every version: all clients can read it, some only this.
+    """
     header = read_header_if_any(headers.GetRouteInfoRequest, request.fields)
     config = server.config
     ready_ms = server.started_ms + config.wait_seconds_for_service * 1_000
@@ -147,7 +152,7 @@ def _route(
 
 
 def _in_steps(request: Command, value: object) -> Steps[Command]:
-    """Success with a JSON body; error 1 where the body does not fit into a frame."""
+    """Respond with success and a JSON body; with error 1 if the body does not fit into a frame."""
     body = yield from bodies.dump_in_steps(value, MAX_BODY)
     if body is None:
         remark = f"the answer of over {MAX_BODY} bytes does not fit into one frame"
@@ -158,7 +163,7 @@ def _in_steps(request: Command, value: object) -> Steps[Command]:
 def _register_broker(
     server: NameServer, request: Command, peer: Peer, now_ms: int
 ) -> Steps[Command]:
-    """103. The CRC covers the body as sent; 0 means that the broker did not compute it."""
+    """Handle 103. The CRC covers the body as sent; 0 means that the broker did not compute it."""
     header = read_header(headers.RegisterBrokerRequest, request.fields)
     data = _body(request)
     if header.body_crc32 and body_crc32(data) != header.body_crc32:
@@ -205,8 +210,8 @@ def _register_broker(
 def _take_over(
     server: NameServer, broker: BrokerRegistration, peer: Peer, holder: str, now_ms: int
 ) -> None:
-    """Nothing listens where the holder of a place says it is: the living broker that claimed it
-    has it from now on."""
+    """Replace the holder of a broker id whose address refuses connections by the living broker that
+    claimed the id."""
     if peer.closed or server.routes.member_group(broker.name).get(broker.broker_id) != holder:
         return
     logger.warning(
@@ -224,7 +229,7 @@ def _take_over(
 
 
 def _watch(server: NameServer, peer: Peer) -> None:
-    """A broker's closed connection is its end, however it closed."""
+    """Unregister a peer's brokers when its connection closes, however it closes."""
     if SEEN not in peer.context:
         peer.context[SEEN] = True
         peer.on_close(lambda: server.tell(server.routes.connection_closed(peer)))
@@ -240,7 +245,7 @@ def _order_topics(server: NameServer) -> Steps[bytes | None]:
 
 
 def _unregister_broker(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
-    """104."""
+    """Handle 104: unregister a broker."""
     header = read_header_if_any(headers.UnRegisterBrokerRequest, request.fields)
     if header is not None:
         server.tell(
@@ -252,14 +257,14 @@ def _unregister_broker(server: NameServer, request: Command, peer: Peer, now_ms:
 
 
 def _heartbeat(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
-    """904."""
+    """Handle 904: a broker's heartbeat."""
     header = read_header(headers.BrokerHeartbeatRequest, request.fields)
     server.routes.touch(header.cluster_name, header.broker_addr, now_ms)
     return response(request, ResponseCode.SUCCESS)
 
 
 def _data_version(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
-    """322: a sign of life too."""
+    """Handle 322: compare data versions; also counts as a heartbeat."""
     header = read_header(headers.QueryDataVersionRequest, request.fields)
     asked = DataVersion.from_json(bodies.small(_body(request)))
     server.routes.touch(header.cluster_name, header.broker_addr, now_ms)
@@ -270,7 +275,7 @@ def _data_version(server: NameServer, request: Command, peer: Peer, now_ms: int)
 
 
 def _member_group(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Steps[Command]:
-    """901."""
+    """Handle 901: the members of a broker group."""
     header = read_header_if_any(headers.GetBrokerMemberGroupRequest, request.fields)
     members = server.routes.member_group(header.broker_name) if header else {}
     group = {
@@ -282,14 +287,14 @@ def _member_group(server: NameServer, request: Command, peer: Peer, now_ms: int)
 
 
 def _cluster_info(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Steps[Command]:
-    """106."""
+    """Handle 106: all groups and clusters."""
     return _in_steps(request, server.routes.cluster_info().to_steps())
 
 
 def _put_key_value(
     server: NameServer, request: Command, peer: Peer, now_ms: int
 ) -> Command | Later[Command]:
-    """100."""
+    """Handle 100: set a key value."""
     header = read_header(headers.PutKVConfigRequest, request.fields)
     if header.namespace is None or header.key is None:
         return response(request, ResponseCode.SYSTEM_ERROR, "namespace or key is null")
@@ -303,7 +308,7 @@ def _put_key_value(
 
 
 def _get_key_value(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
-    """101."""
+    """Handle 101: get a key value."""
     header = read_header(headers.GetKVConfigRequest, request.fields)
     value = None
     if header.namespace is not None and header.key is not None:
@@ -318,7 +323,7 @@ def _get_key_value(server: NameServer, request: Command, peer: Peer, now_ms: int
 def _delete_key_value(
     server: NameServer, request: Command, peer: Peer, now_ms: int
 ) -> Command | Later[Command]:
-    """102: success also where nothing was."""
+    """Handle 102: delete a key value; a missing key is a success, too."""
     header = read_header(headers.DeleteKVConfigRequest, request.fields)
     if header.namespace is None or header.key is None:
         return response(request, ResponseCode.SUCCESS)
@@ -336,14 +341,14 @@ def _saved(request: Command, error: OSError | None) -> Command:
 
 
 def _not_saved(request: Command, error: Exception) -> Command:
-    logger.error("the change asked for by code %d is not saved: %s", request.code, error)
+    logger.error("change by request code %d was not saved: %s", request.code, error)
     return response(request, ResponseCode.SYSTEM_ERROR, f"not saved: {error}")
 
 
 def _list_key_values(
     server: NameServer, request: Command, peer: Peer, now_ms: int
 ) -> Command | Steps[Command]:
-    """219."""
+    """Handle 219: list the key values of a namespace."""
     header = read_header(headers.GetKVListByNamespaceRequest, request.fields)
     name = header.namespace
     table = None if name is None else server.key_values.namespace(name)
@@ -354,7 +359,7 @@ def _list_key_values(
 
 
 def _wipe_write(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Steps[Command]:
-    """205."""
+    """Handle 205: take the write permission of a broker's topics."""
     header = read_header_if_any(headers.WipeWritePermOfBrokerRequest, request.fields)
     count = 0
     if header is not None:
@@ -370,7 +375,7 @@ def _wipe_write(server: NameServer, request: Command, peer: Peer, now_ms: int) -
 
 
 def _add_write(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Steps[Command]:
-    """327."""
+    """Handle 327: give write permission to a broker's topics."""
     header = read_header_if_any(headers.AddWritePermOfBrokerRequest, request.fields)
     count = 0
     if header is not None:
@@ -388,7 +393,7 @@ def _add_write(server: NameServer, request: Command, peer: Peer, now_ms: int) ->
 def _all_topics(
     server: NameServer, request: Command, peer: Peer, now_ms: int
 ) -> Command | Steps[Command]:
-    """206."""
+    """Handle 206: list all topics."""
     if not server.config.enable_all_topic_list:
         return response(request, ResponseCode.SYSTEM_ERROR, "disable")
     return _in_steps(request, {"topicList": server.routes.topics()})
@@ -397,7 +402,7 @@ def _all_topics(
 def _cluster_topics(
     server: NameServer, request: Command, peer: Peer, now_ms: int
 ) -> Command | Steps[Command]:
-    """224."""
+    """Handle 224: list the topics of a cluster."""
     header = read_header_if_any(headers.GetTopicsByClusterRequest, request.fields)
     if not server.config.enable_topic_list:
         return response(request, ResponseCode.SYSTEM_ERROR, "disable")
@@ -407,7 +412,7 @@ def _cluster_topics(
 
 
 def _flagged(wanted: Callable[[int], bool]) -> Answer:
-    """311, 312, 313: topics by their topicSysFlag."""
+    """Build the handlers of 311, 312 and 313: list topics by their topicSysFlag."""
 
     def answer(
         server: NameServer, request: Command, peer: Peer, now_ms: int
@@ -425,13 +430,13 @@ def _topics(request: Command, topics: Steps[list[str]]) -> Steps[Command]:
 
 
 def _system_topics(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Steps[Command]:
-    """304: mqadmin asks the broker named here for the rest."""
+    """Handle 304: list system topics; mqadmin queries the broker named here for the others."""
     names, address = server.routes.system_topics()
     return _in_steps(request, {"brokerAddr": address, "topicList": names})
 
 
 def _delete_topic(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
-    """216."""
+    """Handle 216: delete a topic."""
     header = read_header(headers.DeleteTopicFromNamesrvRequest, request.fields)
     if header.topic is not None:
         server.routes.delete_topic(header.topic, header.cluster_name or None)
@@ -439,7 +444,7 @@ def _delete_topic(server: NameServer, request: Command, peer: Peer, now_ms: int)
 
 
 def _register_topic(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
-    """217."""
+    """Handle 217: register a topic."""
     header = read_header(headers.RegisterTopicRequest, request.fields)
     if header.topic is None:
         return response(request, ResponseCode.SUCCESS)
@@ -447,7 +452,7 @@ def _register_topic(server: NameServer, request: Command, peer: Peer, now_ms: in
     if wrong is not None:
         return response(request, ResponseCode.SYSTEM_ERROR, wrong)
     data = _body(request)
-    # A body of `null` is no route in RocketMQ, too: nothing is registered.
+    # RocketMQ, too, registers nothing for a body of `null`.
     route = bodies.small(data) if data else None
     if route is not None and not server.routes.add_topic(
         header.topic, TopicRouteData.from_json(route).queue_datas
@@ -460,17 +465,17 @@ def _register_topic(server: NameServer, request: Command, peer: Peer, now_ms: in
 def _update_config(
     server: NameServer, request: Command, peer: Peer, now_ms: int
 ) -> Command | Later[Command]:
-    """318."""
+    """Handle 318: change properties."""
     return update_config(server.config, request, peer.address, server.save_config)
 
 
 def _get_config(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
-    """319."""
+    """Handle 319: list properties."""
     return get_config(server.config, request)
 
 
 def _shown(text: str | None) -> str:
-    """A field in a remark, as Java prints it."""
+    """The text of a field in a remark, as Java prints it."""
     return NULL if text is None else text
 
 

@@ -1,11 +1,10 @@
 """The key-value configuration: small texts by namespace and key, kept over restarts.
 
-Owns the table and its order of events: saved first, answered then. It must never know where it is
-saved, nor wait for it. Called by the handlers (100, 101, 102, 219, the order configuration in 103
-and 105) and by node.py, which loads it.
+Owns the table, and the rule that a change is answered only after it is saved. It must never know
+the file, nor wait for it.
 
-The table is written whole, by another thread; changes that come meanwhile are written together
-after that. Until a change is durable, the table is as it was before.
+Another thread writes the whole table. Changes that arrive during a write are written together after
+it. Until a change is durable, readers see the table without it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -25,9 +24,9 @@ MAX_ITEMS = 100_000  # of all namespaces: an ordered topic is one item, and a ta
 MAX_TOTAL_SIZE = 32 << 20  # bytes of all items: each change writes them all
 MAX_ITEM_SIZE = 64 << 10  # characters of namespace, key and value: the order of 2,000 brokers
 MAX_WAITING: Final = 200
-"""Changes that wait for the disk."""
+"""Maximum number of changes that wait for the disk."""
 PIECE_ITEMS: Final = 64
-"""Items of one piece of the file's text: others may run before the next."""
+"""Items in a piece of the file's text; other threads may run between two pieces."""
 
 Table = dict[str, dict[str, str]]
 Pieces = Callable[[], Iterable[bytes]]
@@ -40,12 +39,12 @@ class _Change:
     namespace: str
     key: str
     value: str | None
-    """None: it goes."""
+    """The new value; None deletes the key."""
     told: Later[OSError | None]
 
 
 class KeyValues:
-    """The table in memory, and `save` which persists the whole of it. Loop thread only."""
+    """The table in memory; `save` persists all of it. Loop thread only."""
 
     def __init__(self, save: Save, table: Table | None = None) -> None:
         self._save = save
@@ -59,23 +58,27 @@ class KeyValues:
         )
 
     def get(self, namespace: str, key: str) -> str | None:
-        """The value, or None."""
+        """The value of a key, or None."""
         return self._table.get(namespace, {}).get(key)
 
     def namespace(self, namespace: str) -> dict[str, str] | None:
-        """All keys and values of a namespace, None if there never was one. It must not be
-        changed, and does not change."""
+        """All keys and values of a namespace; None if it never existed.
+
+        The returned table must not be changed, and never changes: each change makes a copy.
+        """
         return self._table.get(namespace)
 
     def put(self, namespace: str, key: str, value: str) -> Later[OSError | None]:
-        """Set and save; resolves when it is durable, or with why it is not. Raises ValueError
-        beyond the limits; then nothing changed."""
+        """Set a value and save; resolves with None when it is durable, or with the error.
+
+        Raises ValueError beyond the limits; then nothing has changed.
+        """
         wrong = check_lengths(namespace=namespace, key=key)
         if wrong is not None:
             raise ValueError(wrong)
         if len(namespace) + len(key) + len(value) > MAX_ITEM_SIZE:
             raise ValueError(f"namespace, key and value are longer than {MAX_ITEM_SIZE}")
-        # What waits counts as if it were new: it may be.
+        # Waiting changes count like new items, because they may be.
         waiting = [*self._waiting, *self._written]
         # A namespace stays when its last key is deleted, so it counts, too.
         count = self._count + len(self._table) + 2 * len(waiting)
@@ -83,11 +86,14 @@ class KeyValues:
             raise ValueError(f"there are {MAX_ITEMS} items already")
         size = sum(kept_size(one.namespace, one.key, one.value or "") for one in waiting)
         if self._size + size + kept_size(namespace, key, value) > MAX_TOTAL_SIZE:
-            raise ValueError(f"all items together are over {MAX_TOTAL_SIZE} bytes")
+            raise ValueError(f"all items together exceed {MAX_TOTAL_SIZE} bytes")
         return self._change(namespace, key, value)
 
     def delete(self, namespace: str, key: str) -> Later[OSError | None]:
-        """Remove, if there, and save; resolves as `put`. Raises ValueError where too many wait."""
+        """Delete a key, if it exists, and save; resolves as `put`.
+
+        Raises ValueError if too many changes wait.
+        """
         names = {(one.namespace, one.key) for one in (*self._waiting, *self._written)}
         if self.get(namespace, key) is None and (namespace, key) not in names:
             nothing: Later[OSError | None] = Later()
@@ -97,7 +103,7 @@ class KeyValues:
 
     @property
     def count(self) -> int:
-        """Items of all namespaces."""
+        """Number of items in all namespaces."""
         return self._count
 
     def _change(self, namespace: str, key: str, value: str | None) -> Later[OSError | None]:
@@ -140,7 +146,7 @@ class KeyValues:
 
 
 def pieces_of(table: Table) -> Iterator[bytes]:
-    """The text of kvConfig.json (RocketMQ: KVConfigSerializeWrapper), in pieces."""
+    """Encode kvConfig.json (RocketMQ: KVConfigSerializeWrapper), in pieces."""
     yield b'{\n\t"configTable":{'
     for number, namespace in enumerate(sorted(table)):
         yield _lead(number, 2) + _text(namespace) + b":{"
@@ -163,9 +169,9 @@ def _text(value: str) -> bytes:
 
 
 def table_from_json(value: Any) -> dict[str, dict[str, str]]:
-    """The table in a kvConfig.json (RocketMQ: KVConfigSerializeWrapper).
+    """Decode kvConfig.json (RocketMQ: KVConfigSerializeWrapper).
 
-    Raises BadBody where it has another shape.
+    Raises BadBody for another shape.
     """
     return bodies.table(
         bodies.as_object(value),

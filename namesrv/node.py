@@ -1,7 +1,6 @@
-"""A running name server: picks the clock, the files and the socket, and turns the core's wheel.
+"""A running name server: picks the clock, the files and the socket, and drives the core.
 
 Owns start, the liveness scan, notices to brokers and stop. It must never answer a request itself.
-Called by the CLI and by cluster.py.
 """
 
 import asyncio
@@ -39,23 +38,26 @@ from turbopump.net.wire.java_properties import ConfigError, Property
 
 logger = logging.getLogger(__name__)
 
-NOTICE_TIMEOUT_MS = 300  # RocketMQ's: a group's members also poll each other
-STOP_S = 10.0  # so long a stop waits for the disk
+NOTICE_TIMEOUT_MS = 300  # RocketMQ's value: a group's members also poll each other
+STOP_S = 10.0  # time for which a stop waits for the disk
 PROBE_TIMEOUT_S = 3.0
-PROBES_MAX = 16  # connections to brokers whose place another one claims, at once
-NOTICES_WAITING_MAX = 16  # for one broker: only the newest lead counts in the end
+PROBES_MAX = 16  # concurrent connections to brokers whose id another broker claims
+NOTICES_WAITING_MAX = 16  # for each broker: only the newest master counts in the end
 
 
 def steady_ms() -> int:
-    """Milliseconds of the monotonic clock. A name server measures only signs of life: a wall
-    clock put forward an hour would make every broker silent at once."""
+    """The monotonic clock in ms.
+
+    A name server measures only signs of life: a wall clock that is put forward an hour would make
+    all brokers silent at once.
+    """
     return time.monotonic_ns() // 1_000_000
 
 
 class NameServerNode:
-    """One name server on the running loop.
+    """A name server on the running loop.
 
-    `config` is the node's own from now on: UPDATE_NAMESRV_CONFIG changes it.
+    The node owns `config`: UPDATE_NAMESRV_CONFIG changes it.
     """
 
     def __init__(self, config: NamesrvConfig, files: Files | None = None) -> None:
@@ -73,7 +75,7 @@ class NameServerNode:
 
     @property
     def address(self) -> str:
-        """Where clients of this machine find it: `host:port`."""
+        """The `host:port` for clients on this machine."""
         host = self._config.bind_address
         return join({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), self._port)
 
@@ -82,13 +84,13 @@ class NameServerNode:
         return address in self._routes.member_group(name).values()
 
     def members(self, name: str) -> dict[int, str]:
-        """The registered brokers of a group: address by id, 0 the master's."""
+        """The registered brokers of a group: address by id, 0 is the master's."""
         return dict(self._routes.member_group(name))
 
     async def start(self) -> None:
         """Load the key values, listen, watch the brokers.
 
-        Raises ConfigError: one sentence on what of the configuration cannot be used.
+        Raises ConfigError: one sentence about the unusable setting.
         """
         dispatcher = Dispatcher()
         key_values = self._load_key_values()
@@ -114,7 +116,8 @@ class NameServerNode:
         try:
             self._port = await server.start(host, port)
         except OSError as error:
-            known = error.errno is not None and error.errno > 0  # a resolver's numbers are not
+            # the numbers of a resolver's errors are no errno
+            known = error.errno is not None and error.errno > 0
             what = os.strerror(error.errno or 0) if known else error.strerror or str(error)
             reason = f"the name server cannot listen on {join(host, port)}: {what}"
             await self.stop()
@@ -124,7 +127,7 @@ class NameServerNode:
         logger.info("name server listens on %s", join(host, self._port))
 
     async def stop(self) -> None:
-        """Finish what is in flight and close every connection; nothing after a failed start."""
+        """Finish pending requests and close every connection; a no-op after a failed start."""
         if self._scanning is not None:
             self._scanning.cancel()
         if self._server is not None:
@@ -135,22 +138,26 @@ class NameServerNode:
         if self._disk is not None:
             disk, self._disk = self._disk, None
             if not await disk.close_within(STOP_S):
-                logger.error("a sync of the key values does not return")
+                logger.error("the disk did not finish a write of the key values in time: abandoned")
 
     def _scan(self) -> None:
-        # Asked for first: whatever fails below, the scans go on.
+        # Scheduled first, so that an error below does not end the scans.
         interval_s = self._config.scan_not_active_broker_interval_ms / 1_000
         self._scanning = asyncio.get_running_loop().call_later(interval_s, self._scan)
         for expired in self._routes.scan(steady_ms()):
             logger.warning(
-                "broker %s of cluster %s is silent: unregistered", *reversed(expired.key)
+                "broker %s of cluster %s sent no heartbeat in time: unregistered",
+                *reversed(expired.key),
             )
             assert isinstance(expired.connection, Peer)
             expired.connection.close()
             self._state.tell(expired.notices)
 
     def _notify(self, notice: Notice) -> None:
-        """One task an address: a broker must hear of leads in their order."""
+        """Queue a notice for its targets.
+
+        One task per address, so that a broker receives notices in order.
+        """
         for address in notice.targets:
             waiting = self._notices.get(address)
             if waiting is not None:
@@ -175,7 +182,9 @@ class NameServerNode:
         try:
             await self._client.notify(address, request, NOTICE_TIMEOUT_MS)
         except RemotingError as error:
-            logger.warning("broker %s: no notice of its group's new master: %s", address, error)
+            logger.warning(
+                "broker %s was not notified of its group's new master: %s", address, error
+            )
 
     def _probe(self, address: str, refused: Callable[[int], None]) -> None:
         if address not in self._probed and len(self._probed) < PROBES_MAX:
@@ -185,7 +194,10 @@ class NameServerNode:
             task.add_done_callback(self._sending.discard)
 
     async def _connect(self, address: str, refused: Callable[[int], None]) -> None:
-        """Who does not answer may be behind a wall that only this name server does not pass."""
+        """Connect to an address; call `refused` if the connection is refused.
+
+        A timeout is no proof: a firewall may block only this name server.
+        """
         try:
             host, port = split(address)
             opening = asyncio.open_connection(host, port)
@@ -212,14 +224,14 @@ class NameServerNode:
         )
 
     def _elsewhere(self, work: Callable[[], None]) -> Later[OSError | None]:
-        """Write something on the disk's thread."""
+        """Run `work` on the disk thread; resolves with None or the error."""
         later: Later[OSError | None] = Later()
         assert self._disk is not None, "it is asked while it runs"
         self._disk.submit(work, later.resolve)
         return later
 
     def _work(self, steps: Steps[None]) -> None:
-        """A step now and then, until all is done."""
+        """Run steps on the loop, one per turn, until all are done."""
 
         def step() -> None:
             try:
@@ -235,14 +247,14 @@ class NameServerNode:
         return self._elsewhere(lambda: self._write_config(properties))
 
     def _write_config(self, changed: list[Property]) -> None:
-        """On a disk thread."""
+        """Write changed properties back to the file. Runs on the disk thread."""
         if self._config.config_store_path:
             path = str(Path(self._config.config_store_path).expanduser())
             write_back(self._files, path, changed)
 
 
 def notice_header(notice: Notice) -> NotifyMinBrokerIdChangeRequest:
-    """As RocketMQ's name server sends it, which leaves the broker's name out."""
+    """Build the header as RocketMQ's name server does, without the broker's name."""
     return NotifyMinBrokerIdChangeRequest(
         notice.min_broker_id,
         min_broker_addr=notice.min_address,

@@ -1,7 +1,6 @@
-"""What brokers say of themselves to a name server, and what comes of it, as values.
+"""Values of a broker's registration: the request, its outcome, and an expired broker.
 
-Owns nothing. It must never decide: routes.py does. Made by the handlers, which send what is
-returned.
+Owns no state. It must never decide: routes.py does. The handlers send the returned notices.
 """
 
 from collections.abc import Hashable
@@ -11,12 +10,15 @@ from turbopump.namesrv.route_rows import Notice
 from turbopump.net.wire.topics import TopicConfigs
 
 BrokerKey = tuple[str, str]
-"""Cluster and address: what a live broker is known by."""
+"""Cluster and address: the identity of a live broker."""
 
 
 @dataclass(slots=True)
 class BrokerRegistration:
-    """What a broker says of itself. `acting_master` None: a broker older than 5.0 did not say."""
+    """A broker's registration.
+
+    `acting_master` is None for a broker older than 5.0, which does not send it.
+    """
 
     cluster: str
     name: str
@@ -32,9 +34,9 @@ class BrokerRegistration:
 
 @dataclass(slots=True)
 class Registered:
-    """The outcome of a registration; with `refusal` nothing was changed.
+    """The outcome of a registration; with `refusal` nothing has changed.
 
-    A replica gets the address and the replication address of its live master.
+    For a replica it has the address and the replication address of its live master.
     """
 
     refusal: str | None = None
@@ -42,12 +44,13 @@ class Registered:
     master_ha_address: str | None = None
     notices: list[Notice] = field(default_factory=list)
     holder: str | None = None
-    """The address that keeps the claimed id by a higher state version, if it is another one."""
+    """Address of another broker that keeps the claimed id, because it has a higher state
+    version."""
 
 
 @dataclass(slots=True)
 class Expired:
-    """A broker that fell silent: the connection to close and what to tell its group."""
+    """A silent broker: the connection to close and the notices for its group."""
 
     key: BrokerKey
     connection: Hashable

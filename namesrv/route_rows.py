@@ -1,7 +1,6 @@
-"""What the route table shows of its brokers: rows, notices, acting masters, zones, flags.
+"""Rows of the route table: queues, groups, notices, acting masters, zones, flags.
 
-Owns the forms of single rows and notices. It must never keep a table. Called by routes.py and by
-the handlers.
+Owns the forms of single rows and notices. It must never keep a table.
 """
 
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ UNIT_SUB_FLAG = 2
 
 @dataclass(slots=True)
 class Notice:
-    """The smallest broker id of a group changed; `targets` are the addresses to tell (905)."""
+    """A change of a group's smallest broker id; `targets` are the addresses to notify (905)."""
 
     targets: list[str]
     broker_name: str
@@ -28,27 +27,27 @@ class Notice:
 
 
 def mapping_size(info: dict[str, object]) -> int:
-    """Bytes of a mapping's objects, a multiple of its text's."""
+    """Estimated bytes of a mapping's objects, a multiple of its text's."""
     return 20 * len(dump(info))
 
 
 def is_unit(flags: int) -> bool:
-    """311: topics of one unit."""
+    """Whether a topic belongs to one unit (311)."""
     return bool(flags & UNIT_FLAG)
 
 
 def has_unit_subscription(flags: int) -> bool:
-    """312: topics subscribed by units."""
+    """Whether units subscribe to a topic (312)."""
     return bool(flags & UNIT_SUB_FLAG)
 
 
 def has_unit_subscription_only(flags: int) -> bool:
-    """313: topics subscribed by units that are not of one unit themselves."""
+    """Whether units subscribe to a topic that belongs to no unit (313)."""
     return has_unit_subscription(flags) and not is_unit(flags)
 
 
 def queue_data(name: str, config: TopicConfig, wipe_write: bool) -> QueueData:
-    """See the module."""
+    """Build the queue row of a broker's topic; with `wipe_write` without write permission."""
     perm = config.perm & ~PERM_WRITE if wipe_write else config.perm
     return QueueData(
         name, config.read_queue_nums, config.write_queue_nums, perm, config.topic_sys_flag
@@ -56,8 +55,8 @@ def queue_data(name: str, config: TopicConfig, wipe_write: bool) -> QueueData:
 
 
 def copy(group: BrokerData) -> BrokerData:
-    """See the module."""
-    # Not `replace`: it takes three times as long, and there may be thousands.
+    """Copy a group for a route, which may be changed."""
+    # `replace` would take three times as long, and there may be thousands.
     return BrokerData(
         group.cluster,
         group.broker_name,
@@ -68,7 +67,7 @@ def copy(group: BrokerData) -> BrokerData:
 
 
 def copy_queue(queue: QueueData) -> QueueData:
-    """A row that may be changed."""
+    """Copy a queue row for a route, which may be changed."""
     return QueueData(
         queue.broker_name,
         queue.read_queue_nums,
@@ -79,7 +78,8 @@ def copy_queue(queue: QueueData) -> QueueData:
 
 
 def new_lead(group: BrokerData, ha_address: str) -> Notice:
-    """A lower id came: the others are notified, or the only one itself."""
+    """Build the notice that a lower id has registered, for the other brokers, or for itself if it
+    is alone."""
     ids = group.broker_addrs
     lead = min(ids)
     targets = [address for key, address in ids.items() if key != lead or len(ids) == 1]
@@ -87,14 +87,14 @@ def new_lead(group: BrokerData, ha_address: str) -> Notice:
 
 
 def lost_lead(group: BrokerData, offline: str) -> Notice:
-    """See the module."""
+    """Build the notice that the broker with the lowest id, at `offline`, was unregistered."""
     ids = group.broker_addrs
     lead = min(ids)
     return Notice(list(ids.values()), group.broker_name, lead, ids[lead], offline)
 
 
 def show_acting_masters(route: TopicRouteData) -> None:
-    """See the module."""
+    """Show the lowest replica of each group without master and write permission as its master."""
     writable = {q.broker_name for q in route.queue_datas if q.perm & PERM_WRITE}
     for group in route.broker_datas:
         ids = group.broker_addrs
@@ -104,8 +104,10 @@ def show_acting_masters(route: TopicRouteData) -> None:
 
 
 def keep_zone(route: TopicRouteData, zone: str) -> None:
-    """RocketMQ: ZoneRouteRPCHook. A group without master is kept: reading from a replica anywhere
-    is better than not reading."""
+    """Remove the groups with a master in another zone (RocketMQ: ZoneRouteRPCHook).
+
+    A group without master stays: reading from a replica in any zone is better than not reading.
+    """
     gone = {
         group.broker_name: group
         for group in route.broker_datas

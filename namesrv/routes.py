@@ -1,9 +1,14 @@
-"""The route table: which brokers live, which topics they have, where a client finds both.
+"""The route table: live brokers, their topics, and the addresses for clients.
 
-Owns all of a name server's routing state (RocketMQ: RouteInfoManager). It must never read a clock,
-a socket or a configuration: time, connections and switches are arguments, connections opaque. What
-brokers have to know is returned as notices. Queues of topics are in topic_queues.py. Called by the
-handlers and by node.py.
+Owns all routing state of a name server (RocketMQ: RouteInfoManager). It must never read a clock, a
+socket or a configuration: time, connections and switches are arguments, connections are opaque.
+Messages for brokers are returned as notices. Queues of topics are in topic_queues.py.
+
+A broker's place is its id in a group:
+
+    free --register--> held --unregister, close of its connection, scan after its timeout--> free
+    held --register of another address, state version not lower, or holder expired--> held by it
+    held --register of another address with a lower state version--> unchanged, the claim ignored
 """
 
 import logging
@@ -31,16 +36,17 @@ from turbopump.net.wire.topics import PERM_WRITE, DataVersion
 logger = logging.getLogger(__name__)
 
 DEFAULT_TIMEOUT_MS = 120_000
-"""How long a broker that names no heartbeat timeout lives after its last sign of life."""
+"""Timeout after the last sign of life for a broker that sends no timeout."""
 
 SYNC_MEMBER_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
-"""Topics of a broker group's own coordination; their routes always show the true ids."""
+"""Prefix of topics for the coordination inside a broker group; their routes always show the real
+ids."""
 
 
-MAX_BROKERS = 10_000  # addresses: a registration of 1,000 topics costs some 300 KB here
+MAX_BROKERS = 10_000  # number of addresses: a registration of 1,000 topics takes some 300 KB here
 
 MAPPINGS_OF_STEP = 100
-"""Mappings of static topics that are taken over in one step: each is measured as a text."""
+"""Mappings of static topics taken over in one step: each is encoded to measure it."""
 
 
 @dataclass(slots=True)
@@ -58,7 +64,7 @@ class _Live:
 
 
 class RouteTable(TopicQueues):
-    """One writer, run to completion: every public method leaves the tables consistent."""
+    """All routing state. Each public method, and each step, leaves the tables consistent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +82,7 @@ class RouteTable(TopicQueues):
         *,
         delete_missing_topics: bool = False,
     ) -> Registered:
-        """As `register_in_steps`, all at once."""
+        """Run `register_in_steps` at once."""
         return finish(
             self.register_in_steps(
                 broker, connection, now_ms, delete_missing_topics=delete_missing_topics
@@ -93,10 +99,11 @@ class RouteTable(TopicQueues):
     ) -> Steps[Registered]:
         """Take over a broker and its topics (RocketMQ: RouteInfoManager.registerBroker).
 
-        Its topics follow in steps, unless it is gone before. A claim to an id whose live holder has
-        a higher state version is answered like a success and not taken over, whatever the order of
-        arrival. Decided before anything is changed. One of the holder itself is of an earlier reign
-        and came late: were it taken, others' late ones would pass for newer.
+        The topics follow in steps, unless the broker is unregistered meanwhile. A claim to an id
+        whose live holder has a higher state version gets a success response but is ignored, in any
+        order of arrival; this is decided before any change. The holder's own registration with a
+        lower version is late and from an earlier term: if it were accepted, late registrations of
+        other brokers would pass for newer.
         """
         while True:
             refusal = yield from self._refusal(broker)
@@ -108,12 +115,12 @@ class RouteTable(TopicQueues):
             if self._groups[broker.name].broker_addrs[broker.broker_id] == broker.address:
                 return Registered()
             logger.warning(
-                "%s claims id %d of %s with an older state version: ignored",
+                "%s: claim to id %d of %s has an older state version: ignored",
                 broker.address,
                 broker.broker_id,
                 broker.name,
             )
-            # A broker that claims another place no longer serves in its old one.
+            # A broker that claims another id no longer serves in its old one.
             holder = self._groups[broker.name].broker_addrs[broker.broker_id]
             left = self.unregister(broker.cluster, broker.name, broker.address)
             return Registered(notices=left, holder=holder)
@@ -122,7 +129,7 @@ class RouteTable(TopicQueues):
         result = Registered()
         before = self._live.get((broker.cluster, broker.address))
         if before is not None and before.broker_name != broker.name:
-            # Renamed and back before its old connection was seen to close.
+            # The broker was renamed, and registered before its old connection closed.
             result.notices = self.unregister(broker.cluster, before.broker_name, broker.address)
         group = self._groups.get(broker.name)
         first = group is None
@@ -152,15 +159,15 @@ class RouteTable(TopicQueues):
     def unregister(
         self, cluster: str, name: str, address: str, broker_id: int | None = None
     ) -> list[Notice]:
-        """Forget a broker; a group without addresses takes its topics with it.
+        """Unregister a broker; the topics of a group without addresses are removed.
 
-        `broker_id`: the id of a broker that asks to be forgotten itself. If the address belongs to
-        another id or name by now, nothing is changed: the request is of an earlier life of that
-        address. (RocketMQ's RouteInfoManager compares the address alone.)
+        `broker_id` is the id of a broker that unregisters itself. If the address now belongs to
+        another id or name, nothing changes: the request comes from an earlier run at that address.
+        (RocketMQ's RouteInfoManager compares the address alone.)
         """
         if broker_id is not None and self._is_of_another(cluster, name, address, broker_id):
             logger.warning(
-                "%s of %s asks to be forgotten as id %d, which it no longer has: ignored",
+                "%s of %s unregisters id %d, which it no longer has: ignored",
                 address,
                 name,
                 broker_id,
@@ -179,7 +186,7 @@ class RouteTable(TopicQueues):
         gone = [broker_id for broker_id, held in ids.items() if held == address]
         for broker_id in gone:
             del ids[broker_id]
-        logger.info("broker %s %s of cluster %s is gone", name, address, cluster)
+        logger.info("broker %s %s of cluster %s unregistered", name, address, cluster)
         if not ids:
             self._drop_group(name)
             return []
@@ -191,7 +198,7 @@ class RouteTable(TopicQueues):
         return [lost_lead(group, address)] if lead in gone else []
 
     def _is_of_another(self, cluster: str, name: str, address: str, broker_id: int) -> bool:
-        """Whether an address is registered, but not under that name and id."""
+        """Whether an address is registered, but under another name or id."""
         live = self._live.get((cluster, address))
         if live is None:
             return False
@@ -201,14 +208,14 @@ class RouteTable(TopicQueues):
         return group.broker_addrs.get(broker_id) != address
 
     def connection_closed(self, connection: Hashable) -> list[Notice]:
-        """Forget every broker that registered last through this connection."""
+        """Unregister every broker whose last registration came through this connection."""
         notices: list[Notice] = []
         for key in self._connections.pop(connection, set()):
             notices += self.unregister(key[0], self._live[key].broker_name, key[1])
         return notices
 
     def scan(self, now_ms: int) -> list[Expired]:
-        """Forget the brokers without a sign of life for longer than their timeout."""
+        """Unregister brokers without a sign of life for longer than their timeout."""
         silent = [(key, live) for key, live in self._live.items() if live.expired(now_ms)]
         return [
             Expired(key, live.connection, self.unregister(key[0], live.broker_name, key[1]))
@@ -216,23 +223,23 @@ class RouteTable(TopicQueues):
         ]
 
     def touch(self, cluster: str, address: str, now_ms: int) -> None:
-        """A sign of life (904, 322); an address that is not registered stays so."""
+        """Note a sign of life (904, 322); an unregistered address stays unregistered."""
         live = self._live.get((cluster, address))
         if live is not None:
             live.updated_ms = now_ms
 
     def data_version(self, cluster: str, address: str) -> DataVersion | None:
-        """The version of the topics that the broker registered last."""
+        """The data version of the broker's last registration."""
         live = self._live.get((cluster, address))
         return None if live is None else live.data_version
 
     def route(
         self, topic: str, *, acting_master: bool = False, zone: str | None = None
     ) -> TopicRouteData | None:
-        """Where the queues of a topic are, None if nowhere (RocketMQ: pickupTopicRouteData).
+        """The route of a topic, None if no broker has it (RocketMQ: pickupTopicRouteData).
 
         With `acting_master` the lowest replica of a group without master and without write
-        permission is shown as its master. With `zone` groups whose master is elsewhere are left
+        permission is shown as its master. With `zone` groups with a master in another zone are left
         out.
         """
         queues = self._there(self._queues.get(topic, {}))
@@ -257,17 +264,17 @@ class RouteTable(TopicQueues):
         return route
 
     def cluster_info(self) -> ClusterInfo:
-        """All groups and clusters."""
+        """Copies of all groups and clusters."""
         groups = {name: copy(group) for name, group in self._groups.items()}
         return ClusterInfo(groups, {name: sorted(names) for name, names in self._clusters.items()})
 
     def member_group(self, name: str) -> dict[int, str]:
-        """Address of each id of a group; empty for an unknown one."""
+        """Address of each id of a group; empty for an unknown group."""
         group = self._groups.get(name)
         return {} if group is None else dict(group.broker_addrs)
 
     def topics_of_cluster(self, cluster: str) -> Steps[list[str]]:
-        """The topics of a cluster's groups, each once, in steps."""
+        """The topics of a cluster's groups, without duplicates, in steps."""
         topics: set[str] = set()
         for name in list(self._clusters.get(cluster, ())):
             before = len(topics)
@@ -277,8 +284,8 @@ class RouteTable(TopicQueues):
         return (yield from sort_in_steps(topics))
 
     def system_topics(self) -> tuple[list[str], str | None]:
-        """Names of clusters and groups, which brokers create as topics, and some broker's address
-        for callers that want the other system topics too."""
+        """Names of clusters and groups, which brokers create as topics, and the address of any
+        broker, for callers that also need the other system topics."""
         names: dict[str, None] = {}
         for cluster, groups in self._clusters.items():
             names |= dict.fromkeys((cluster, *sorted(groups)))
@@ -286,8 +293,10 @@ class RouteTable(TopicQueues):
         return list(names), address
 
     def add_topic(self, topic: str, queues: Iterable[QueueData]) -> bool:
-        """Queues of a topic by hand (217); those of unknown groups are left out. False, and
-        nothing changed, where the table would be over MAX_QUEUE_DATAS."""
+        """Add queues of a topic by request (217); queues of unknown groups are ignored.
+
+        Returns False, and changes nothing, if the table would exceed its limits.
+        """
         known = {queue.broker_name: queue for queue in queues if queue.broker_name in self._groups}
         new = len(known.keys() - self._queues.get(topic, {}).keys())
         size = sum(self._size_of(topic) for _ in range(new))
@@ -298,7 +307,7 @@ class RouteTable(TopicQueues):
         return True
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic everywhere, or in one cluster's groups."""
+        """Remove a topic everywhere, or from one cluster's groups."""
         holders = set(self._queues.get(topic, ()))
         if cluster is not None:
             holders &= self._clusters.get(cluster, set())
@@ -318,13 +327,13 @@ class RouteTable(TopicQueues):
 
     def _refusal(self, broker: BrokerRegistration) -> Steps[str | None]:
         if broker.name in self._dropped:
-            return None  # it is asked again, once nothing is left of the former one
+            return None  # checked again, once the queues of the dropped group are removed
         group = self._groups.get(broker.name)
         known = group is not None and broker.broker_id in group.broker_addrs
         if not known and len(broker.topics.topic_config_table) == 1:
-            # A broker that creates a topic tells it alone; first all its topics must be known.
+            # A broker that creates a topic sends only that topic; its full table must come first.
             return "register broker failed"
-        # An id that is known under another address needs a place of its own until that one ends.
+        # A known id under a new address takes another entry until the old address is removed.
         is_live = (broker.cluster, broker.address) in self._live
         if not is_live and len(self._live) >= MAX_BROKERS:
             return f"register broker failed, {MAX_BROKERS} brokers are registered"
@@ -345,7 +354,7 @@ class RouteTable(TopicQueues):
     def _take_topics(
         self, broker: BrokerRegistration, group: BrokerData, changed: bool, delete_missing: bool
     ) -> Steps[None]:
-        """Queues come from the master, or from the lowest replica of a group of 5.x brokers."""
+        """Take topics from a master, or from the lowest replica of a group of 5.x brokers."""
         is_master = broker.broker_id == MASTER_ID
         is_prime = (
             not is_master
@@ -375,7 +384,8 @@ class RouteTable(TopicQueues):
             held = self._topics_of.get(broker.name, set())
             mappings = broker.topics.topic_queue_mapping_info_map
             for number, (topic, info) in enumerate(mappings.items(), 1):
-                # It goes with the topic's queues; what a broker says of others would stay for ever.
+                # A mapping is removed with the topic's queues; another broker's mapping would never
+                # be removed.
                 if topic in held and info.get("bname", broker.name) == broker.name:
                     self._put_mapping(topic, broker.name, info)
                 if number % MAPPINGS_OF_STEP == 0:
@@ -384,7 +394,7 @@ class RouteTable(TopicQueues):
                         return
 
     def _is_held(self, broker: BrokerRegistration, group: BrokerData) -> bool:
-        """Whether the broker has still the place it registered for."""
+        """Whether the broker still has the id that it registered."""
         is_there = self._groups.get(broker.name) is group
         return is_there and group.broker_addrs.get(broker.broker_id) == broker.address
 

@@ -1,7 +1,7 @@
-"""Which brokers have which queues of which topics, within bounds of number and bytes.
+"""Queues of topics by broker, bounded in number and bytes.
 
-Owns queues, mappings of static topics and what all of them take. It must never know whether a
-broker lives, nor refuse one: routes.py does, through which all others call this.
+Owns queues, mappings of static topics and the bytes of both. It must never know whether a broker
+lives, nor refuse a broker: routes.py does, and all access goes through it.
 """
 
 from collections.abc import Callable
@@ -12,35 +12,37 @@ from turbopump.net.wire.names import kept_size
 from turbopump.net.wire.route import QueueData
 from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
 
-MAX_QUEUE_DATAS = 2_000_000  # (topic, broker) pairs: ten times RocketMQ's advice
-MAX_SIZE = 192 << 20  # bytes of topics and what belongs to them: some 300,000 of one broker each
+MAX_QUEUE_DATAS = 2_000_000  # (topic, broker) pairs: ten times the number that RocketMQ recommends
+# bytes of topics with their queues and mappings: some 300,000 topics on a broker each
+MAX_SIZE = 192 << 20
 _QUEUE_SIZE, _TOPIC_SIZE = 200, 400
 
 TOPICS_OF_STEP = 2_000
-"""Topics of a registration that are taken over in one step, in some 4 ms."""
+"""Topics of a registration that are taken over in one step, which takes some 4 ms."""
 
 
 class TopicQueues:
-    """Of all brokers."""
+    """Queues, mappings and sizes of all brokers' topics."""
 
     def __init__(self) -> None:
         self._queues: dict[str, dict[str, QueueData]] = {}
         self._topics_of: dict[str, set[str]] = {}
         self._mappings: dict[str, dict[str, dict[str, object]]] = {}
         self._dropped: dict[str, set[str]] = {}
-        """Topics of groups that are gone, whose queues of them are still to be removed."""
+        """Topics of removed groups by group name; the queues of these groups are still to be
+        removed."""
         self._queue_count = 0
         self.size = 0
         """Bytes of topics, their queues and mappings."""
 
     def topics(self) -> list[str]:
-        """Every topic."""
+        """List every topic that a group serves."""
         if not self._dropped:
             return list(self._queues)
         return [topic for topic, queues in self._queues.items() if self._there(queues)]
 
     def topics_with_flag(self, wanted: Callable[[int], bool]) -> Steps[list[str]]:
-        """Topics whose topicSysFlag (of its first broker) is wanted, in steps."""
+        """List the topics whose topicSysFlag (at its first broker) matches `wanted`, in steps."""
         found: list[str] = []
         for number, topic in enumerate(self.topics(), 1):
             queues = self._there(self._queues.get(topic, {}))
@@ -51,19 +53,19 @@ class TopicQueues:
         return found
 
     def wipe_write_permission(self, name: str) -> Steps[int]:
-        """Take the write permission of a group's topics; how many topics there are."""
+        """Remove the write permission of a group's topics; returns the number of topics."""
         return self._set_permission(name, lambda perm: perm & ~PERM_WRITE)
 
     def add_write_permission(self, name: str) -> Steps[int]:
-        """Make a group's topics readable and writable; how many topics there are."""
+        """Make a group's topics readable and writable; returns the number of topics."""
         return self._set_permission(name, lambda _: PERM_READ | PERM_WRITE)
 
     def _has_room(self, count: int, size: int) -> bool:
-        """For so many more queues, and bytes."""
+        """Whether `count` more queues and `size` more bytes are within the limits."""
         return self._queue_count + count <= MAX_QUEUE_DATAS and self.size + size <= MAX_SIZE
 
     def _size_of(self, topic: str) -> int:
-        """Bytes of one more broker's queues of a topic."""
+        """Estimated bytes of another broker's queues of a topic."""
         return _QUEUE_SIZE + (0 if topic in self._queues else _TOPIC_SIZE + kept_size(topic))
 
     def _put_mapping(self, topic: str, name: str, info: dict[str, object]) -> None:
@@ -83,11 +85,11 @@ class TopicQueues:
 
     @property
     def has_dropped(self) -> bool:
-        """Whether queues of groups that are gone are still to be removed: see `sweep`."""
+        """Whether queues of removed groups are still to be removed: see `sweep`."""
         return bool(self._dropped)
 
     def sweep(self) -> Steps[None]:
-        """Remove the queues of groups that are gone, in steps. They are shown to no asker."""
+        """Remove the queues of removed groups, in steps. Requests do not see these queues."""
         while self._dropped:
             self._sweep_one(next(iter(self._dropped)))
             yield
@@ -100,7 +102,7 @@ class TopicQueues:
             del self._dropped[name]
 
     def _there(self, queues: dict[str, QueueData]) -> dict[str, QueueData]:
-        """Those of groups that are not gone."""
+        """Filter the queues of groups that exist."""
         if self._dropped.keys().isdisjoint(queues):
             return queues
         return {name: queue for name, queue in queues.items() if name not in self._dropped}

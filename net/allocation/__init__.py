@@ -1,1 +1,1 @@
-"""Who of a group consumes which queues: the strategies, for brokers and clients alike."""
+"""Allocation of queues to a group's members: the strategies, for brokers and clients alike."""

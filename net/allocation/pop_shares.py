@@ -1,7 +1,6 @@
-"""Which queues members of a popping group ask for: all, or their own and those of the next ones.
+"""Queues of the members of a popping group: all, or their own and the next members' queues.
 
-Owns the share numbers (QueryAssignmentProcessor.allocate4Pop). It must never pop. Called by the
-broker's handler of QUERY_ASSIGNMENT.
+Owns the share numbers (QueryAssignmentProcessor.allocate4Pop). It must never pop.
 """
 
 from typing import Final
@@ -10,15 +9,17 @@ from turbopump.net.allocation.shares import Shares, Sharing
 from turbopump.net.wire.queues import MessageQueue
 
 ANY_QUEUE: Final = -1
-"""The queue id that stands for all queues of a broker."""
+"""Queue id for all queues of a broker."""
 
 
 def pop_share(
     group: Sharing, shares: Shares, client_id: str, share_number: int
 ) -> list[MessageQueue]:
-    """The queues of one member, sorted; it pops its own and those of the `share_number` members
-    behind it. 0, or a negative number, and one that reaches all members: any queue of any broker,
-    which is one entry for each broker. With more members than queues each has one of them."""
+    """The queues of a member, sorted: its own and the next `share_number` members' queues.
+
+    If `share_number` is 0 or negative, or includes all members: any queue of any broker, with an
+    entry for each broker. With more members than queues each member has a single queue.
+    """
     members, queues = group.members, group.queues
     if client_id not in shares:
         return []

@@ -1,7 +1,7 @@
-"""CONSISTENT_HASH: queues and members on one ring, byte for byte RocketMQ's.
+"""CONSISTENT_HASH: queues and members on a hash ring, byte for byte RocketMQ's.
 
 Owns the ring (common/consistenthash/ConsistentHashRouter, AllocateMessageQueueConsistentHash). It
-must never change a hash: members in Java compute the same. Called by strategies.py.
+must never change a hash: members in Java compute the same.
 """
 
 import hashlib
@@ -16,11 +16,13 @@ VIRTUAL_NODES: Final = 10
 
 
 def consistent_hash(group: Sharing) -> Shares:
-    """CONSISTENT_HASH: a queue is of the first place on the ring that is not before its hash."""
+    """CONSISTENT_HASH: a queue belongs to the member at the first place on the ring from its
+    hash."""
     ring: dict[int, str] = {}
     for member in group.members:
         for number in range(VIRTUAL_NODES):
-            ring[_hash(f"{member}-{number}")] = member  # of two in one place the later one stays
+            # for two members at the same place the later counts
+            ring[_hash(f"{member}-{number}")] = member
     places = sorted(ring)
     shares: Shares = {member: [] for member in group.members}
     if places:
@@ -36,7 +38,7 @@ def _hash(key: str) -> int:
 
 
 def _key(queue: MessageQueue) -> str:
-    """Java's MessageQueue.toString."""
+    """Format a queue like Java's MessageQueue.toString."""
     return (
         f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
         f"queueId={queue.queue_id}]"

@@ -1,8 +1,7 @@
-"""What a strategy is given and what it gives: members, queues, and who had what before.
+"""Arguments and results of a strategy: members, queues, and the previous allocation.
 
-Owns the order in which members and queues are taken, on which every node has to agree. It must
-never ask a node anything. Called by the strategies beside it and the client's
-rebalance.
+Owns the order of members and queues, on which every node must agree. It must never send a request
+to a node.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,37 +13,37 @@ from turbopump.net.wire.route import TopicRouteData
 from turbopump.net.wire.topics import PERM_READ
 
 Shares = dict[str, list[MessageQueue]]
-"""Client id to its queues, sorted; each member is there, also one without queues."""
+"""Map of client ids to their queues, sorted; each member has an entry, even without queues."""
 
 QUEUES_MAX: Final = 65_536
-"""Queues of one topic that are looked at: a damaged route must not fill the memory."""
+"""Maximum number of queues of a topic: a damaged route must not fill the memory."""
 
 
 class AllocationError(ValueError):
-    """A strategy does not exist, or cannot be used with what it was given; a sentence."""
+    """A strategy that does not exist, or does not fit its arguments; the message is a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineRooms:
-    """Which machine room a client or a broker is in, by the beginning of its name.
+    """Machine rooms of clients and brokers, by the beginning of their names.
 
-    `prefixes` are pairs of a prefix and its room, of which the longest one that fits counts. A
-    broker that none fits is in the room before the one `@` of its name (`room@name`).
+    `prefixes` are pairs of a prefix and its room; the longest matching prefix counts. A broker
+    without a matching prefix is in the room before the only `@` of its name (`room@name`).
     """
 
     prefixes: tuple[tuple[str, str], ...] = ()
 
     def of_client(self, client_id: str) -> str:
-        """The room, "" if it is not known."""
+        """The room of a client; "" if unknown."""
         fitting = [pair for pair in self.prefixes if client_id.startswith(pair[0])]
         return max(fitting, key=lambda pair: len(pair[0]))[1] if fitting else ""
 
     def of_broker(self, broker_name: str) -> str:
-        """The room, "" if it is not known."""
+        """The room of a broker; "" if unknown."""
         return self.of_client(broker_name) or named_room(broker_name)
 
     def __str__(self) -> str:
-        """As the configuration has it: `room:prefix,prefix;room:prefix`."""
+        """Format the rooms as in the configuration: `room:prefix,prefix;room:prefix`."""
         rooms: dict[str, list[str]] = {}
         for prefix, room in self.prefixes:
             rooms.setdefault(room, []).append(prefix)
@@ -58,10 +57,11 @@ class MachineRooms:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """A consumer group and the queues of one topic, as a strategy takes them.
+    """A consumer group and the queues of a topic, the input of a strategy.
 
-    Members and queues are sorted and each is there once. `previous` is who had what; queues and
-    members that are gone may be in it. `fixed` is what the user gave to members (CONFIG).
+    Members and queues are sorted, without duplicates. `previous` is the previous allocation,
+    possibly with queues and members that no longer exist. `fixed` is the user's allocation
+    (CONFIG).
     """
 
     members: tuple[str, ...]
@@ -78,9 +78,9 @@ def sharing_of(
     fixed: Mapping[str, Sequence[MessageQueue]] | None = None,
     rooms: MachineRooms | None = None,
 ) -> Sharing:
-    """Members and queues in the order that all nodes agree on.
+    """Sort members and queues in the order that all nodes agree on.
 
-    Duplicate client ids (one client over two sockets) count once: counting them twice, as
+    Duplicate client ids (a client with two connections) count once: counting them twice, as
     AllocateMessageQueueAveragely does, leaves the share of the second without a consumer.
     """
     return Sharing(
@@ -93,7 +93,7 @@ def sharing_of(
 
 
 def named_room(broker_name: str) -> str:
-    """The room of `room@name`; "" of a name without just one `@`, or that begins with it."""
+    """The room of `room@name`; "" for a name that begins with `@` or does not have exactly one."""
     room, _, name = broker_name.partition("@")
     return room if name and "@" not in name else ""
 
@@ -104,12 +104,12 @@ def java_order(text: str) -> bytes:
 
 
 def sorted_names(names: Collection[str]) -> list[str]:
-    """Names in Java's order. That of ASCII is Python's, too."""
+    """Sort names in Java's order, which for ASCII equals Python's."""
     return sorted(names) if all(map(str.isascii, names)) else sorted(names, key=java_order)
 
 
 def sorted_queues(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-    """Queues in the order every member agrees on (common/message/MessageQueue.compareTo)."""
+    """Sort queues in the order every member agrees on (common/message/MessageQueue.compareTo)."""
     found = list(queues)
     if all(queue.broker_name.isascii() and queue.topic.isascii() for queue in found):
         return sorted(found)
@@ -120,7 +120,7 @@ def sorted_queues(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
 
 
 def readable_counts(data: TopicRouteData) -> tuple[tuple[str, int], ...]:
-    """How many queues of a route can be read on each broker, sorted
+    """Count the readable queues of a route on each broker, sorted
     (MQClientInstance.topicRouteData2TopicSubscribeInfo)."""
     known = {broker.broker_name for broker in data.broker_datas if broker.broker_addrs}
     counts = {
@@ -132,7 +132,7 @@ def readable_counts(data: TopicRouteData) -> tuple[tuple[str, int], ...]:
 
 
 def queues_of(topic: str, counts: Iterable[tuple[str, int]]) -> tuple[MessageQueue, ...]:
-    """Queues 0 to count - 1 of each broker, sorted, QUEUES_MAX at most."""
+    """List the queues 0 to count - 1 of each broker, sorted, at most QUEUES_MAX."""
     queues: list[MessageQueue] = []
     for broker_name, count in counts:
         room = QUEUES_MAX - len(queues)

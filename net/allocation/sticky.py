@@ -1,16 +1,16 @@
-"""STICKY: as even as can be, and then as much as possible stays where it is.
+"""STICKY: an even allocation that moves as few queues as possible.
 
 Owns the rules of the proposal for rebalancing by the broker. It must never depend on anything but
-its arguments: each node gives the same answer. Called by strategies.py.
+its arguments: each node computes the same result.
 
-    1  each member keeps the queues that it had, if both still exist
+    1  each member keeps its previous queues that still exist
     2  each queue without an owner goes, in order, to the member with the fewest
-    3  while two members differ by two queues or more, the one with the most gives its last queue to
-       the one with the fewest
+    3  while two members differ by two queues or more, the member with the most gives its last queue
+       to the member with the fewest
 
-Ties go by client id: the smaller one gets, the larger one gives. No balanced allocation moves
-fewer queues of members that are still there: step 2 fills the smallest first, so step 3 moves only
-what balance cannot do without.
+Ties are decided by client id: the smaller gets, the larger gives. No balanced allocation moves
+fewer queues of members that still exist: step 2 fills the smallest first, so step 3 moves only the
+queues that must move for balance.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from turbopump.net.wire.queues import MessageQueue
 
 
 def sticky(group: Sharing) -> Shares:
-    """STICKY. A queue that two members had stays with the one of the smaller client id."""
+    """STICKY. A queue that two members had stays with the member of the smaller client id."""
     ranks = {queue: rank for rank, queue in enumerate(group.queues)}
     kept = _kept(group, ranks)
     if group.members:
@@ -62,7 +62,7 @@ def _level(kept: list[list[MessageQueue]]) -> None:
     most = [(-len(queues), -at) for at, queues in enumerate(kept)]
     heapify(fewest)
     heapify(most)
-    # No member is changed from both sides: those that give have two more than those that get.
+    # No member both gives and gets: members that give have two more queues than members that get.
     while -most[0][0] - fewest[0][0] >= 2:
         (few, low), (many, high) = fewest[0], most[0]
         kept[low].append(kept[-high].pop())

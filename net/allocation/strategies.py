@@ -1,8 +1,7 @@
-"""The strategies by their names: whole groups in, the share of each member out.
+"""The strategies by name: a whole group in, the share of each member out.
 
 Owns RocketMQ's rules (client/consumer/rebalance/AllocateMessageQueue*) and the table of names. It
-must never depend on anything but its arguments: brokers and members compute the same. Called by the
-client's rebalance.
+must never depend on anything but its arguments: brokers and members compute the same.
 """
 
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from turbopump.net.wire.queues import MessageQueue
 Strategy = Callable[[Sharing], Shares]
 
 NEARBY: Final = "MACHINE_ROOM_NEARBY"
-"""Alone, or followed by `-` and the strategy to use inside a room."""
+"""Name of a strategy, alone, or followed by `-` and the strategy to use inside a room."""
 
 STICKY: Final = "STICKY"
 AVG: Final = "AVG"
@@ -25,7 +24,7 @@ CONFIG: Final = "CONFIG"
 
 
 def averagely(group: Sharing) -> Shares:
-    """AVG: consecutive shares that differ by one at most, the first ones larger."""
+    """AVG: consecutive shares that differ by at most one queue, the first shares larger."""
     if not group.members:
         return {}
     each, larger = divmod(len(group.queues), len(group.members))
@@ -39,20 +38,21 @@ def averagely(group: Sharing) -> Shares:
 
 
 def by_circle(group: Sharing) -> Shares:
-    """AVG_BY_CIRCLE: queues are dealt out one by one."""
+    """AVG_BY_CIRCLE: queues are dealt out in turn."""
     step = len(group.members)
     return {member: list(group.queues[at::step]) for at, member in enumerate(group.members)}
 
 
 def configured(group: Sharing) -> Shares:
-    """CONFIG: what the user gave to each member, whether the queues exist or not."""
+    """CONFIG: the queues that the user gave to each member, even if they do not exist."""
     return {member: list(group.fixed.get(member, ())) for member in group.members}
 
 
 def by_machine_room(group: Sharing) -> Shares:
     """MACHINE_ROOM: the queues of brokers named `room@name`, shared by all members.
 
-    Where rooms are named (consumeridcs), only theirs: queues of other brokers have no consumer.
+    If rooms are configured (consumeridcs), only the queues in these rooms are shared; the others
+    have no consumer.
     """
     names = group.rooms.names
     queues = []
@@ -73,7 +73,7 @@ def by_machine_room(group: Sharing) -> Shares:
 def nearby(inner: Strategy, group: Sharing) -> Shares:
     """MACHINE_ROOM_NEARBY: `inner` inside each room; queues of rooms without members go to all.
 
-    Raises AllocationError for a member or a broker whose room is not known.
+    Raises AllocationError for a member or a broker of an unknown room.
     """
     clients: dict[str, list[str]] = {}
     for member in group.members:
@@ -107,12 +107,12 @@ STRATEGIES: Final[dict[str, Strategy]] = {
 
 
 def is_strategy(name: str) -> bool:
-    """Whether `allocate` knows it."""
+    """Whether `allocate` has a strategy of this name."""
     return name.removeprefix(f"{NEARBY}-") in STRATEGIES or name == NEARBY
 
 
 def allocate(name: str, group: Sharing) -> Shares:
-    """The share of each member by the strategy of that name. Raises AllocationError."""
+    """Allocate queues to each member by the strategy of that name. Raises AllocationError."""
     if name == NEARBY:
         return nearby(averagely, group)
     inner = STRATEGIES.get(name.removeprefix(f"{NEARBY}-"))

@@ -1,1 +1,1 @@
-"""Configurations of nodes: what all of them have in common. No I/O."""
+"""Configurations of nodes: the parts that all kinds of node share. No I/O."""

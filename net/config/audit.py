@@ -1,8 +1,7 @@
-"""One line of the log for each change that an administrator asks for.
+"""The audit log: one line for each change that an administrator requests.
 
 Owns the text: operation, address, user, fields, and the state before and after. It must never
-change a request or an answer, nor log a credential. Called by the tables of request codes of
-brokers, containers, name servers and controllers.
+change a request or a response, nor log a credential.
 """
 
 import logging
@@ -22,12 +21,12 @@ from turbopump.net.wire.java_properties import PropertiesError, Property, printa
 logger = logging.getLogger(__name__)
 
 State = Callable[[Command], str]
-"""The state that a request is about to change, or has changed, as text."""
+"""Returns as text the state that a request will change, or has changed."""
 FIELD_MAX: Final = 120
 FIELDS_MAX: Final = 20
 STATE_MAX: Final = 1_000
-"""Characters of one field, fields, and characters of a state: a line is bounded whatever a peer
-sends."""
+"""Characters of a field, number of fields, and characters of a state: a line is bounded for any
+request."""
 USER: Final = "AccessKey"
 _HIDDEN: Final = frozenset({USER, "Signature", "SecurityToken"})
 _PROPERTIES: Final = frozenset(
@@ -37,17 +36,20 @@ _PROPERTIES: Final = frozenset(
         RequestCode.UPDATE_CONTROLLER_CONFIG,
     }
 )
-"""Requests whose body is properties. The line has the requested values, too, as a refused change
-leaves the values in force as they were."""
+"""Requests whose body is properties.
+
+The line has the requested values, too, because a refused change leaves the current values as they
+were.
+"""
 
 
 def no_state(_request: Command) -> str:
-    """The state of a request whose line needs no more than its fields."""
+    """The state of a request whose line needs only its fields."""
     return ""
 
 
 def keys_of_update(request: Command, values: Callable[[], Mapping[str, str]]) -> str:
-    """The values in force of the keys that a request changes; `values` has no credentials."""
+    """The current values of the keys that a request changes; `values` has no credentials."""
     now = values()
     return ", ".join(f"{item.key}={now[item.key]}" for item in _items(request) if item.key in now)
 
@@ -61,7 +63,8 @@ def _items(request: Command) -> list[Property]:
 
 
 def audit(table: Dispatcher, states: Mapping[RequestCode, State]) -> None:
-    """Have the handlers of these codes log their changes, as far as the table has the codes."""
+    """Make the handlers of these codes log their changes; codes that the table lacks are
+    skipped."""
     for code, state in states.items():
         if code in table.codes:
             table.wrap(code, _audited(code.name, state))
@@ -87,7 +90,11 @@ def _in_steps(line: "_Line", steps: Steps[Answer]) -> Steps[Answer]:
 
 
 class _Line:
-    """Of one request, which may have no fields and no body when its answer comes."""
+    """The audit line of a request.
+
+    It copies the fields, because the request may have lost fields and body when its response is
+    ready.
+    """
 
     def __init__(self, name: str, request: Command, address: str, state: State) -> None:
         self._state, self._name, self._address = state, name, address

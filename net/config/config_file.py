@@ -1,7 +1,7 @@
-"""The configuration file, kept up with the changes of an operator.
+"""Updates of the configuration file by an operator's changes.
 
-Owns how it is replaced: there is always a whole one, and the one before as .bak (as in RocketMQ).
-It must never decide what is in it. Called by the nodes, on a disk thread.
+Owns the replacement: the file is complete at any time, and the previous one stays as .bak (as in
+RocketMQ). It must never decide about the contents. It runs on a disk thread.
 """
 
 import errno
@@ -13,10 +13,10 @@ from turbopump.net.wire.java_properties import PropertiesError, Property, update
 
 
 def write_back(files: Files, path: str, changed: Sequence[Property]) -> None:
-    """Put changed values into a file, which may be a new one; the other lines stay: they are the
-    operator's, or of another node that has its keys there. Raises OSError.
+    """Put changed values into a file, which may be new. Raises OSError.
 
-    RocketMQ writes all keys, and what it had found out about the machine with them.
+    The other lines stay: they belong to the operator, or to another node with its keys in this
+    file. RocketMQ writes all keys, including values that it detected on the machine.
     """
     before = files.read(path) if files.exists(path) else None
     values = {item.key: item.value for item in changed}
@@ -25,6 +25,6 @@ def write_back(files: Files, path: str, changed: Sequence[Property]) -> None:
     except PropertiesError as error:
         raise OSError(errno.EINVAL, str(error)) from None
     if before is not None:
-        # A copy: were it renamed, a crash could leave no file of its name, and no node starts then.
+        # A copy: a crash after a rename could leave no file of this name, and no node would start.
         replace_file(files, f"{path}.bak", before)
     replace_file(files, path, text.encode())

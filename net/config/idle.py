@@ -1,7 +1,7 @@
-"""Keys of RocketMQ that do nothing here, and what is said of their values.
+"""Keys of RocketMQ without effect here, and the texts about their values.
 
-Owns the tables of Netty's keys, which all nodes have, and what no message may show of a value. It
-must never know which node has which key. Called by the configurations of the nodes.
+Owns the tables of Netty's keys, which all nodes have, and the choice of credentials. It
+must never know which node has which key.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,47 +16,46 @@ _SECRET_KEYS: Final = frozenset(
 _SECRET_WORDS: Final = ("password", "credential", "secretkey", "accesskey")
 
 MAX_VALUE_SHOWN: Final = 100
-"""Characters of a value repeated in a message."""
+"""Maximum characters of a value in a message."""
 
 
 def is_secret(key: str) -> bool:
-    """Whether the value is a credential: no answer to a peer, no log and no message shows it."""
+    """Whether the value is a credential: it is not shown in responses, logs and messages."""
     return key in _SECRET_KEYS or any(word in key.lower() for word in _SECRET_WORDS)
 
 
 def shown(item: Property) -> str:
-    """`key=value` for a message; of a credential the key alone."""
+    """Format `key=value` for a message; for a credential only the key."""
     if is_secret(item.key):
         return item.key
     return f"{item.key}={item.value[:MAX_VALUE_SHOWN]}"
 
 
 def place(item: Property) -> str:
-    """Where the property is, for the end of a message."""
+    """Format the line number of a property for the end of a message."""
     return f" (line {item.line})" if item.line else ""
 
 
 @dataclass(frozen=True, slots=True)
 class IdleKey:
-    """A key of RocketMQ's that does nothing here."""
+    """A key of RocketMQ without effect here."""
 
     kind: str
-    """Its Java type."""
+    """Java type of the value."""
     default: str | None
-    """RocketMQ's; None where that is null."""
+    """Default in RocketMQ; None for null."""
     here: str
-    """The value that says what is done here anyway; mostly the default."""
+    """The value that describes the behaviour here; mostly RocketMQ's default."""
     harm: str = ""
-    """Why a value that asks for something else is refused; empty: it is named, and does nothing."""
+    """Reason to refuse another value; if empty another value is reported and ignored."""
 
     def is_quiet(self, value: str) -> bool:
-        """Whether a value asks for nothing but what is done anyway, or what RocketMQ does without
-        the key."""
+        """Whether a value requests only the behaviour here, or RocketMQ's without the key."""
         asked = self._normal(value.strip())
         return asked in ("", self._normal(self.here), self._normal(self.default or ""))
 
     def refusal(self, item: Property) -> str:
-        """Why its value cannot be taken, as a sentence; empty if it can."""
+        """The error for a value that is refused, as a sentence; empty if it is accepted."""
         if not self.harm or self.is_quiet(item.value):
             return ""
         only = f", only {self.here}" if self.here else ""
@@ -72,8 +71,8 @@ class IdleKey:
 
 
 def idle_keys(lines: str) -> dict[str, IdleKey]:
-    """A table of lines `key type default`, with `here VALUE` or `refused REASON` behind them; the
-    default `-` is null, `''` the empty text."""
+    """Parse a table of lines `key type default`, optionally followed by `here VALUE` or `refused
+    REASON`; the default `-` is null, `''` the empty text."""
     found: dict[str, IdleKey] = {}
     for line in lines.split("\n"):
         if not line.strip():
@@ -88,15 +87,15 @@ def idle_keys(lines: str) -> dict[str, IdleKey]:
 
 
 def idle_values(keys: Mapping[str, IdleKey], given: Mapping[str, str]) -> dict[str, str]:
-    """What is shown of idle keys: what was given, or is done anyway; not what is null in RocketMQ,
-    and no credentials."""
+    """Values of idle keys to show: the given value, else the value that describes the behaviour
+    here; no keys that are null in RocketMQ, and no credentials."""
     found = {key: known.here for key, known in keys.items() if known.default is not None}
     found.update(given)
     return {key: value for key, value in found.items() if not is_secret(key)}
 
 
 def without_effect(items: Iterable[Property]) -> list[str]:
-    """One sentence for all that were given in vain; none if nothing was."""
+    """Build one warning about all given keys without effect; an empty list for no keys."""
     named = ", ".join(shown(item) + place(item) for item in items)
     return [printable(f"known, but without effect here: {named}")] if named else []
 
@@ -120,8 +119,7 @@ NETTY_SERVER_KEYS: Final = idle_keys(
     writeBufferLowWaterMark int 0
     """
 )
-"""NettyServerConfig of 5.5.0, without the keys that are honoured: one loop thread has nothing to do
-with the others."""
+"""Keys of NettyServerConfig in 5.5.0 without effect: a single loop thread does not need them."""
 
 NETTY_CLIENT_KEYS: Final = idle_keys(
     """
@@ -147,4 +145,4 @@ NETTY_CLIENT_KEYS: Final = idle_keys(
     writeBufferLowWaterMark int 0
     """
 )
-"""NettyClientConfig of 5.5.0 but useTLS."""
+"""Keys of NettyClientConfig in 5.5.0 without useTLS."""

@@ -1,8 +1,8 @@
-"""Name servers whose addresses are looked up by DNS, again and again.
+"""Name servers whose addresses are looked up by DNS, repeatedly.
 
 Owns the look-ups (fetchNameSrvAddrByDnsLookup; RocketMQ: updateNameServerAddressListByDnsLookup).
-It must never hold up the loop or empty the list of name servers: a look-up that fails leaves the
-addresses of before. Made and called by brokers (node.py) and proxies (proxy/names.py).
+It must never block the loop or empty the list of name servers: a failed look-up leaves the earlier
+addresses. Brokers (node.py) and proxies (proxy/names.py) use it.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from turbopump.net.wire.hosts import join, split
 logger = logging.getLogger(__name__)
 
 TIMEOUT_S: Final = 3.0
-"""A look-up that takes longer has failed; a start waits for one."""
+"""Timeout of a look-up; a start waits for one look-up."""
 
 
 class NamesConfig(Protocol):
@@ -28,8 +28,11 @@ class NamesConfig(Protocol):
 
 
 class NameServerLookup:
-    """Of one node: `namesrv_addr` of its configuration has the addresses, `namesrv_given` the
-    names. `changed` is called after the addresses have changed."""
+    """Look-ups for one node.
+
+    Its configuration has the addresses in `namesrv_addr` and the names in `namesrv_given`;
+    `changed` is called after the addresses have changed.
+    """
 
     def __init__(self, config: NamesConfig, changed: Callable[[], None]) -> None:
         self._config, self._changed = config, changed
@@ -38,22 +41,22 @@ class NameServerLookup:
         self._complained = ""
 
     def begin(self) -> None:
-        """Begin a look-up; nothing while a look-up is under way."""
+        """Begin a look-up, unless a look-up is running."""
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self.look_up())
 
     def stop(self) -> None:
-        """Stop; a later answer changes nothing."""
+        """Cancel the look-up; its result is dropped."""
         if self._task is not None:
             self._task.cancel()
 
     async def look_up(self) -> None:
-        """Have the addresses that the names have now."""
+        """Replace the addresses by the current addresses of the names."""
         config = self._config
         if not config.fetch_namesrv_addr_by_dns_lookup:
             self._end()
             return
-        if config.namesrv_addr is not self._found:  # an operator has changed it
+        if config.namesrv_addr is not self._found:  # changed by an operator
             config.namesrv_given = tuple(config.namesrv_addr)
         given, before = config.namesrv_given, config.namesrv_addr
         try:
@@ -73,7 +76,7 @@ class NameServerLookup:
             self._changed()
 
     def _end(self) -> None:
-        """The key was turned off: the names count again, as they were given."""
+        """Restore the given names, because the key was turned off."""
         config, given = self._config, self._config.namesrv_given
         config.namesrv_given = ()
         if given and config.namesrv_addr is self._found:
@@ -83,12 +86,12 @@ class NameServerLookup:
 
     def _complain(self, why: str) -> None:
         if why != self._complained:
-            logger.warning("the names in namesrvAddr cannot be looked up: %s", why)
+            logger.warning("the look-up of namesrvAddr failed, addresses are unchanged: %s", why)
         self._complained = why
 
 
 async def _addresses(name: str) -> list[str]:
-    """`ip:port` of all hosts that a `name:port` means, sorted. Raises OSError."""
+    """Resolve `name:port` to `ip:port` of all its hosts, sorted. Raises OSError."""
     host, port = split(name)
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)

@@ -1,9 +1,8 @@
 """The configuration of a node: RocketMQ's properties, typed and checked.
 
-Owns how a property finds its key, what is said of a bad one, what a running node may take over,
-and what is shown. It must never know a key: the configuration of each kind of node declares its
-own (`engine/keys.py`). Called by the nodes, by the handlers of 25/26, 318/319 and 1009/1010, and
-by the CLI.
+Owns the search of a property's key, the errors for bad values, the choice of changes that a running
+node accepts, and the list of values to show. It must never know a key: the configuration of each
+kind of node declares its own (`engine/keys.py`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,78 +23,79 @@ from turbopump.net.wire.java_properties import (
 )
 
 MAX_KEY_SHOWN = 100
-"""Characters of a foreign key repeated in a message."""
+"""Maximum characters of an unknown key in a message."""
 
 SUGGESTED_MAX: Final = 10
-"""Warnings after which no likely key is looked for: each search takes some milliseconds."""
+"""Number of warnings after which no similar key is searched: each search takes some ms."""
 
 SUGGESTED_RATIO: Final = 0.8
-"""How much two keys have in common at least, by difflib, for one to be meant by the other."""
+"""Least similarity, by difflib, of a known key that is suggested for an unknown one."""
 
 
 class Declared(NamedTuple):
-    """Where the value of a key is."""
+    """Location of a key's value."""
 
     section: str
-    """The attribute of the configuration that holds it; empty: the configuration itself."""
+    """Attribute of the configuration with the section of the key; empty: the configuration
+    itself."""
     attribute: str
     key: Key
 
 
 @dataclass(slots=True)
 class NodeConfig:
-    """What the configurations of all kinds of node have in common."""
+    """Base of the configurations of all kinds of node."""
 
     IDLE: ClassVar[Mapping[str, IdleKey]] = {}
-    """Keys of RocketMQ that do nothing here."""
+    """Keys of RocketMQ without effect here."""
     TLS: ClassVar[Mapping[str, Key]] = {}
     """Keys of TLS; RocketMQ takes them from system properties or tls.config.file."""
     NODE: ClassVar[str] = "this node"
     NEVER_BY_REQUEST: ClassVar[frozenset[str]] = frozenset({"configBlackList", "rocketmqHome"})
-    """What no request may change, whatever `config_black_list` says."""
+    """Keys that no request may change, independent of `config_black_list`."""
 
     config_black_list: str = ""
     tls_properties: dict[str, str] = field(default_factory=dict)
-    """Those that were given, as text."""
+    """Given keys of TLS, as text."""
     others: dict[str, str] = field(default_factory=dict)
-    """Values of keys that do nothing here."""
+    """Given values of keys without effect here."""
 
     @classmethod
     def knows(cls, key: str) -> bool:
-        """Whether such a node has this key, or RocketMQ's would."""
+        """Whether such a node has this key, here or in RocketMQ."""
         return any(key in keys for keys in (declared(cls), _aliases(cls), cls.TLS, cls.IDLE))
 
     @classmethod
     def takes(cls, key: str) -> bool:
-        """Whether a running node takes a change of this key, which may do nothing here."""
+        """Whether a running node accepts a change of this key; the key may be without effect."""
         found = declared(cls).get(_aliases(cls).get(key, key))
         return found.key.live if found is not None else key in cls.IDLE
 
     @property
     def tls(self) -> TlsSettings:
-        """Of its server."""
+        """TLS settings of the node's server."""
         return TlsSettings.from_properties(self.tls_properties)
 
     @property
     def client_tls(self) -> ClientTlsSettings | None:
-        """Of its connections to other nodes; None: without TLS."""
+        """TLS settings of connections to other nodes; None: without TLS."""
         return ClientTlsSettings.from_properties(self.tls_properties)
 
     @property
     def black_list(self) -> frozenset[str]:
-        """Keys that a request may not touch."""
+        """Keys that a request may not change."""
         configured = (part.strip() for part in self.config_black_list.split(";"))
         return frozenset(part for part in configured if part) | self.NEVER_BY_REQUEST
 
     def is_black_listed(self, key: str) -> bool:
-        """Whether a request may not touch a key, by whichever of its names."""
+        """Whether a request may not change a key, under any of its names."""
         aliases = _aliases(type(self))
         listed = {aliases.get(name, name) for name in self.black_list}
         return aliases.get(key, key) in listed
 
     def values(self) -> dict[str, str]:
-        """Every key and the value in force as text, keys of RocketMQ that do nothing here included;
-        of TLS those that were given. Never credentials."""
+        """Every key with its current value as text, including keys of RocketMQ without effect here;
+        for TLS only the given keys. Never credentials."""
         found = idle_values(self.IDLE, self.others)
         found |= {key: text for key, text in self.tls_properties.items() if not is_secret(key)}
         for name, (of, attribute, key) in declared(type(self)).items():
@@ -106,7 +106,7 @@ class NodeConfig:
         return found
 
     def update(self, properties: Iterable[Property]) -> list[str]:
-        """Take over values; returns warnings. Raises ConfigError and then changes nothing."""
+        """Accept values; returns warnings. On ConfigError nothing has changed."""
         keys, aliases = declared(type(self)), _aliases(type(self))
         after = copy(self)
         after.tls_properties, after.others = dict(self.tls_properties), dict(self.others)
@@ -139,7 +139,8 @@ class NodeConfig:
 
     @classmethod
     def _meant(cls, key: str) -> str:
-        """A question for the known key that is most like an unknown one; empty if none is."""
+        """Ask for the known key that is most similar to an unknown one; empty if no key is
+        similar."""
         known = {
             name.lower(): name
             for names in (cls.IDLE, _aliases(cls), cls.TLS, declared(cls))
@@ -150,12 +151,15 @@ class NodeConfig:
         return f" (did you mean {known[close[0]]}?)" if close else ""
 
     def check(self, _before: "NodeConfig") -> list[str]:
-        """What is allowed and hardly meant, as warnings, after a change. Raises ConfigError for
-        values that contradict each other."""
+        """Check values together after a change; returns warnings about values that are allowed but
+        unlikely.
+
+        Raises ConfigError for values that contradict each other.
+        """
         return []
 
     def why_not(self, item: Property) -> str:
-        """Why a running node does not take this over, as a sentence; empty if it does."""
+        """Reason why a running node does not accept this value, as a sentence; empty if it does."""
         if self.takes(item.key):
             idle = self.IDLE.get(item.key)
             return idle.refusal(item) if idle is not None else ""
@@ -164,8 +168,8 @@ class NodeConfig:
         return _unknown(item.key)
 
     def changing(self, properties: Iterable[Property]) -> list[Property]:
-        """What of a request a running node takes over and keeps: not what it does not know, nor
-        what is in force. Raises PropertiesError for what needs a restart."""
+        """The properties of a request that a running node accepts and keeps, without unknown keys
+        and values that are already current. Raises PropertiesError for keys that need a restart."""
         kept: list[Property] = []
         fixed: list[str] = []
         in_force = self.values()
@@ -203,11 +207,11 @@ class _Table:
 
 
 _TABLES: Final[dict[type, _Table]] = {}
-"""By class: made once, as the same classes are asked over and over."""
+"""Tables by class, built once, because the same classes are queried repeatedly."""
 
 
 def declared(kind: type[NodeConfig]) -> Mapping[str, Declared]:
-    """Every key that does something on such a node, by name, but for those of TLS."""
+    """Every key with an effect on such a node, by name, without the keys of TLS."""
     return _table(kind).keys
 
 

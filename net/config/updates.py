@@ -1,8 +1,7 @@
-"""Requests that ask for a node's configuration or change it.
+"""Requests that query or change a node's configuration.
 
-Owns the bounds of such a request, what its lines may be, and how name servers and controllers
-answer it. It must never know which node has which key. Called by the handlers of 25 and 26, 318
-and 319, 1009 and 1010.
+Owns the bounds of such a request, the form of its lines, and the responses of name servers and
+controllers (318 and 319, 1009 and 1010). It must never know which node has which key.
 """
 
 import copy
@@ -27,22 +26,22 @@ from turbopump.net.wire.java_properties import (
 logger = logging.getLogger(__name__)
 
 MAX_UPDATE: Final = 64 << 10
-"""Bytes of a request that changes a configuration: all keys of a broker are a fifth of it."""
+"""Maximum bytes of a request to change a configuration: five times all keys of a broker."""
 MAX_LINES: Final = 2_000
-"""Of such a request: a broker has some 500 keys."""
+"""Maximum lines of such a request: a broker has some 500 keys."""
 MAX_TOLD: Final = 20
-"""Warnings of one that are logged, and refused keys that its answer names."""
+"""Maximum number of warnings that are logged for a request, and of refused keys in its response."""
 _KEY: Final = re.compile(r"[A-Za-z][A-Za-z0-9._]*")
 
 
 def parse_update(body: Buffer) -> list[Property]:
-    """The properties of a request that changes a configuration.
+    """Parse the properties of a request that changes a configuration.
 
-    A peer's text becomes lines of a file: keys are names, and nothing has a character that a line
-    cannot show. Raises PropertiesError.
+    A peer's text becomes lines of a file, so keys must be names, and all characters of values
+    printable. Raises PropertiesError.
     """
     if len(body) > MAX_UPDATE:
-        raise PropertiesError(f"a change of the configuration is over {MAX_UPDATE} bytes")
+        raise PropertiesError(f"a change of the configuration exceeds {MAX_UPDATE} bytes")
     if bytes(body).count(b"\n") > MAX_LINES:
         raise PropertiesError(f"a change of the configuration has over {MAX_LINES} lines")
     try:
@@ -54,12 +53,12 @@ def parse_update(body: Buffer) -> list[Property]:
             raise PropertiesError(f"{item.key[:MAX_KEY_SHOWN]!r} is no key{place(item)}")
         if not item.value.isprintable():
             raise PropertiesError(f"{item.key}: the value is not one line of text{place(item)}")
-    # Of a key that is there several times the last one counts, as in Java.
+    # The last value of a repeated key counts, as in Java.
     return list({item.key: item for item in properties}.values())
 
 
 def get_config(config: NodeConfig, request: Command) -> Command:
-    """The answer to 319 and 1010: `key=value` lines."""
+    """Respond to 319 and 1010 with `key=value` lines."""
     body = format_properties(config.values()).encode()
     return response(request, ResponseCode.SUCCESS, body=body)
 
@@ -70,8 +69,11 @@ def update_config(
     address: str,
     save: Callable[[list[Property]], Later[OSError | None]],
 ) -> Command | Later[Command]:
-    """The answer to 318 and 1009: checked on a copy and saved first, so that a refused change
-    changes nothing. `address` is that of the peer."""
+    """Respond to 318 and 1009.
+
+    The change is checked on a copy and saved first, so that a refused change has no effect.
+    `address` is the peer's.
+    """
     assert not isinstance(request.body, list), "a decoded body is bytes"
     try:
         properties = parse_update(request.body or b"")
@@ -86,7 +88,7 @@ def update_config(
 
     def saved(error: OSError | None) -> Command:
         if error is not None:
-            logger.error("the configuration from %s is not saved: %s", address, error)
+            logger.error("configuration change from %s was not saved: %s", address, error)
             return response(request, ResponseCode.SYSTEM_ERROR, f"not saved: {error}")
         config.update(changed)
         return response(request, ResponseCode.SUCCESS)

@@ -1,7 +1,7 @@
-"""Reading JSON bodies member by member, as tolerant as fastjson.
+"""Decoding of JSON bodies member by member, as tolerant as fastjson.
 
-Owns the coercions (numbers as text, missing and null members) that every typed body needs. It must
-never know a particular body. Called by topics, groups, heartbeat, route, register and queues.
+Owns the conversions (numbers as text, missing and null members) that every typed body needs. It
+must never know a particular body.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -16,27 +16,29 @@ T = TypeVar("T")
 Steps = Generator[None, None, T]
 
 SMALL_MAX: Final = 64 << 10
-"""Bytes of a JSON body that is read at once, in 6 ms at most."""
+"""Size up to which a JSON body is parsed at once, in 6 ms at most."""
 
 LONG: Final = Bounds(2 << 20, 40_000, 200_000)
-"""Of a request with a list of things: 20,000 queues, thousands of topics or subscriptions."""
+"""Bounds of a request with a long list: 20,000 queues, thousands of topics or subscriptions."""
 
 READ: Final = 200
-"""Elements that are read in one step; the largest take some 10 us."""
+"""Elements converted in one step; an element takes at most some 10 us."""
 
 
 class BadBody(ValueError):
-    """A body that is not JSON, or not of the shape that its request code asks for."""
+    """A body that is not JSON, or has another shape than its request code requires."""
 
 
 def load(body: Buffer | list[memoryview], bounds: Bounds = UNBOUNDED) -> Any:
-    """The JSON value of a body; raises BadBody, also where a long one is beyond `bounds`. An empty
-    body is an error, as in RocketMQ."""
+    """Parse the JSON value of a body; an empty body is an error, as in RocketMQ.
+
+    Raises BadBody, also for a long body beyond `bounds`.
+    """
     if isinstance(body, list):
         body = b"".join(body)
     try:
         if len(body) > SMALL_MAX:
-            # In pieces, also where nothing waits between them: other threads may run.
+            # In pieces even without other work between them, so that other threads can run.
             return finish(json_steps.load(bytes(body), bounds))
         return fastjson.loads(body)
     except ValueError as error:
@@ -44,21 +46,22 @@ def load(body: Buffer | list[memoryview], bounds: Bounds = UNBOUNDED) -> Any:
 
 
 def small(body: Buffer | list[memoryview]) -> Any:
-    """As `load`, of a request that is never long; raises BadBody beyond SMALL_MAX."""
+    """Parse like `load` the body of a request that is never long; raises BadBody beyond
+    SMALL_MAX."""
     if len(body) > SMALL_MAX:
-        raise BadBody(f"a body of {len(body)} bytes is over {SMALL_MAX}")
+        raise BadBody(f"a body of {len(body)} bytes exceeds {SMALL_MAX}")
     return load(body)
 
 
 def small_object(body: Buffer | list[memoryview]) -> dict[str, Any]:
-    """As `load_object`, of a request that is never long."""
+    """Parse like `load_object` the body of a request that is never long."""
     return as_object(small(body))
 
 
 def object_in_steps(
     body: Buffer | list[memoryview], bounds: Bounds = LONG
 ) -> Steps[dict[str, Any]]:
-    """As `load_object`, in steps; raises BadBody, also for a body beyond its bounds."""
+    """Parse like `load_object`, in steps; raises BadBody, also for a body beyond `bounds`."""
     if len(body) <= SMALL_MAX:
         return load_object(body)
     try:
@@ -69,24 +72,24 @@ def object_in_steps(
 
 
 def load_object(body: Buffer | list[memoryview]) -> dict[str, Any]:
-    """The JSON object of a body; raises BadBody for anything else."""
+    """Parse the JSON object of a body; raises BadBody for any other value."""
     return as_object(load(body))
 
 
 def dump(value: Any) -> bytes:
-    """A JSON body as RocketMQ writes it: compact, keys sorted, None members left out."""
+    """Encode a JSON body as RocketMQ does: compact, keys sorted, None members left out."""
     return fastjson.dumps(value).encode("utf-8", "replace")
 
 
 def as_object(value: Any) -> dict[str, Any]:
-    """`value` if it is a JSON object; raises BadBody."""
+    """Return `value` if it is a JSON object; raises BadBody."""
     if not isinstance(value, dict):
         raise BadBody(f"the body has {_kind(value)} where an object belongs")
     return value
 
 
 def text(members: dict[str, Any], name: str, default: str = "") -> str:
-    """A text member; numbers and booleans become text, null and missing the default."""
+    """Read a text member; numbers and booleans become text, null and missing the default."""
     value = members.get(name)
     if value is None:
         return default
@@ -100,41 +103,41 @@ def text(members: dict[str, Any], name: str, default: str = "") -> str:
 
 
 def optional_text(members: dict[str, Any], name: str) -> str | None:
-    """A text member, None if it is null or missing."""
+    """Read a text member; None if it is null or missing."""
     return None if members.get(name) is None else text(members, name)
 
 
 def number(members: dict[str, Any], name: str, default: int = 0) -> int:
-    """An int64 member; digits as text and whole floats are accepted. Raises BadBody."""
+    """Read an int64 member; digits as text and whole floats are accepted. Raises BadBody."""
     value = members.get(name)
     return default if value is None else as_int(value, name)
 
 
 def int32(members: dict[str, Any], name: str, default: int = 0) -> int:
-    """A number member that is an int in RocketMQ's class: a peer could not read a larger one, nor
-    open a file that holds one. Raises BadBody."""
+    """Read a member that is an int in RocketMQ's class: a peer could not read a larger number, nor
+    open a file that contains one. Raises BadBody."""
     value = number(members, name, default)
     if -(1 << 31) <= value < 1 << 31:
         return value
-    raise BadBody(f"{name} is over 32 bits")
+    raise BadBody(f"{name} exceeds 32 bits")
 
 
 def as_int(value: Any, name: str) -> int:
-    """An int64 as fastjson coerces it; `name` is for the error. Raises BadBody."""
+    """Convert to int64 as fastjson does; `name` is for the error text. Raises BadBody."""
     if isinstance(value, int | float | str):
         try:
-            # Python alone reads 1_000 as a number.
+            # Python, but not Java, reads 1_000 as a number.
             result = int(value.replace("_", "?") if isinstance(value, str) else value)
         except (ValueError, OverflowError):
             raise BadBody(f"{name} is no number: {str(value)[:40]!r}") from None
         if -(1 << 63) <= result < 1 << 63:
             return result
-        raise BadBody(f"{name} is over 64 bits")
+        raise BadBody(f"{name} exceeds 64 bits")
     raise BadBody(f"{name} is {_kind(value)}, not a number")
 
 
 def flag(members: dict[str, Any], name: str, default: bool = False) -> bool:
-    """A boolean member; text and numbers are accepted as fastjson does."""
+    """Read a boolean member; text and numbers are accepted as in fastjson."""
     value = members.get(name)
     if value is None:
         return default
@@ -146,7 +149,7 @@ def flag(members: dict[str, Any], name: str, default: bool = False) -> bool:
 
 
 def items(members: dict[str, Any], name: str, read: Callable[[Any], T]) -> list[T]:
-    """A list member, each element through `read`; null and missing are empty. Raises BadBody."""
+    """Read a list member, each element by `read`; null and missing are empty. Raises BadBody."""
     value = members.get(name)
     if value is None:
         return []
@@ -156,7 +159,7 @@ def items(members: dict[str, Any], name: str, read: Callable[[Any], T]) -> list[
 
 
 def table(members: dict[str, Any], name: str, read: Callable[[Any], T]) -> dict[str, T]:
-    """An object member used as a map, each value through `read`; null values are dropped."""
+    """Read an object member as a map, each value by `read`; null values are dropped."""
     value = members.get(name)
     if value is None:
         return {}
@@ -166,7 +169,7 @@ def table(members: dict[str, Any], name: str, read: Callable[[Any], T]) -> dict[
 
 
 def items_in_steps(members: dict[str, Any], name: str, read: Callable[[Any], T]) -> Steps[list[T]]:
-    """As `items`, in steps of READ elements."""
+    """Read like `items`, in steps of READ elements."""
     value = members.get(name)
     if not isinstance(value, list) or len(value) <= READ:
         return items(members, name, read)
@@ -180,7 +183,7 @@ def items_in_steps(members: dict[str, Any], name: str, read: Callable[[Any], T])
 def table_in_steps(
     members: dict[str, Any], name: str, read: Callable[[Any], T]
 ) -> Steps[dict[str, T]]:
-    """As `table`, in steps of READ members."""
+    """Read like `table`, in steps of READ members."""
     value = members.get(name)
     if not isinstance(value, dict) or len(value) <= READ:
         return table(members, name, read)
@@ -194,7 +197,7 @@ def table_in_steps(
 
 
 def dump_in_steps(value: Any, size_max: int) -> Steps[bytes | None]:
-    """As `dump`, in steps; None for more than `size_max` bytes."""
+    """Encode like `dump`, in steps; None for more than `size_max` bytes."""
     try:
         return (yield from json_steps.dump(value, size_max))
     except ValueError:
@@ -202,19 +205,19 @@ def dump_in_steps(value: Any, size_max: int) -> Steps[bytes | None]:
 
 
 def sort_in_steps(values: Iterable[str]) -> Steps[list[str]]:
-    """As sorted, in steps."""
+    """Sort texts in steps."""
     return (yield from json_steps.sort(values))
 
 
 class KeptBody:
-    """A body that is the same for all requests until what it says changes."""
+    """A cached body that is the same for all requests until its key changes."""
 
     def __init__(self) -> None:
         self._key: object = None
         self._body: bytes | None = b""
 
     def dump_in_steps(self, key: object, value: Any, size_max: int) -> Steps[bytes | None]:
-        """As `dump_in_steps`, once for each `key`; None is a key of its own each time."""
+        """Encode like `dump_in_steps`, once for each `key`; with key None each time."""
         if key is None or key != self._key:
             body = yield from dump_in_steps(value, size_max)
             if key is None:
@@ -224,7 +227,7 @@ class KeptBody:
 
 
 def finish(steps: Steps[T]) -> T:
-    """All steps at once."""
+    """Run all steps at once and return their result."""
     while True:
         try:
             next(steps)
@@ -234,7 +237,7 @@ def finish(steps: Steps[T]) -> T:
 
 
 def as_text(value: Any) -> str:
-    """An element that is text (numbers become text); raises BadBody."""
+    """Convert an element to text (numbers become text); raises BadBody."""
     return text({"element": value}, "element")
 
 

@@ -1,14 +1,14 @@
 """Request and response codes, under RocketMQ's names.
 
-Owns the numbers of the remoting protocol. It must never hold behaviour. Called by every codec,
-handler and client. DLedger's codes are not here: they are another protocol in the same frames.
+Owns the numbers of the remoting protocol. It must never hold behaviour. DLedger's codes are not
+here: they belong to another protocol in the same frames.
 """
 
 from enum import IntEnum
 
 
 class RequestCode(IntEnum):
-    """What a request asks for (RocketMQ: remoting/protocol/RequestCode)."""
+    """Kind of a request (RocketMQ: remoting/protocol/RequestCode)."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -177,7 +177,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """How a request ended (RocketMQ: ResponseCode, RemotingSysResponseCode)."""
+    """Outcome of a request (RocketMQ: ResponseCode, RemotingSysResponseCode)."""
 
     RPC_TIME_OUT = -1006
     RPC_SEND_TO_CHANNEL_FAILED = -1004

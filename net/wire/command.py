@@ -1,10 +1,10 @@
-"""One remoting frame: its fields, and both encodings of its header.
+"""A remoting frame: its fields, and both encodings of its header.
 
-Owns the frame layout (length, codec and header length, header, body) and the two header codecs.
-It must never read a socket or know what a code means. Called by the transport, which finds frame
-boundaries, and by handlers and clients, which build requests and responses.
+Owns the frame layout (length, codec and header length, header, body) and the two header codecs. It
+must never read a socket or know the meaning of a code. The transport finds the boundaries of
+frames.
 
-    0  int32  length of what follows
+    0  int32  number of bytes that follow
     4  int32  codec << 24 | header length
     8  header (JSON text or the binary form), then the body to the end
 """
@@ -21,20 +21,20 @@ from turbopump.engine.types import Buffer
 from turbopump.net.wire.header import write_header
 
 VERSION: Final = 513
-"""What RocketMQ 5.5.0 calls itself (MQVersion ordinal); clients enable features by it."""
+"""The version of RocketMQ 5.5.0 (MQVersion ordinal); clients enable features by it."""
 
 FRAME_MAX: Final = 16 << 20
 """Bytes of a frame with its 4 length bytes (com.rocketmq.remoting.frameMaxLength)."""
 
 HEADER_MAX: Final = 128 << 10
-"""Bytes of a header: 32,767 bytes of properties with each separator as an escape of six bytes, and
-as much again; 11 ms if it is all brackets."""
+"""Maximum bytes of a header: 32,767 bytes of properties with each separator as an escape of six
+bytes, and as much again. Parsing one of brackets only takes 11 ms."""
 
 RESPONSE_FLAG: Final = 1
 ONEWAY_FLAG: Final = 2
 
 SMALL_BODY_MAX: Final = 2048
-"""A body up to here is copied behind its header: cheaper than one more entry of a writev."""
+"""Size up to which a body is copied after its header: cheaper than another entry of a writev."""
 
 LANGUAGES: Final = (
     "JAVA",
@@ -65,11 +65,11 @@ Body = bytes | bytearray | memoryview | list[memoryview]
 
 
 class WireError(ValueError):
-    """Bytes that are no frame of this protocol, or a command that does not fit into one."""
+    """Bytes that are no frame of this protocol, or a command that does not fit into a frame."""
 
 
 class Codec(IntEnum):
-    """How a header is encoded; the fifth byte of a frame (RocketMQ: SerializeType)."""
+    """Encoding of a header; the fifth byte of a frame (RocketMQ: SerializeType)."""
 
     JSON = 0
     ROCKETMQ = 1
@@ -94,12 +94,12 @@ class Command:
 
     @property
     def is_response(self) -> bool:
-        """Whether this answers a request."""
+        """Whether the command is a response."""
         return self.flag & RESPONSE_FLAG != 0
 
     @property
     def is_oneway(self) -> bool:
-        """Whether this is a request that must not be answered."""
+        """Whether the command is a request without a response."""
         return self.flag & ONEWAY_FLAG != 0
 
 
@@ -111,7 +111,7 @@ def new_request(
     oneway: bool = False,
     fields: dict[str, str] | None = None,
 ) -> Command:
-    """A request; `header` is a header dataclass, `fields` are added after it.
+    """Build a request; `header` is a header dataclass, `fields` are added after it.
 
     The transport sets the opaque.
     """
@@ -128,9 +128,9 @@ def response(
     *,
     fields: dict[str, str] | None = None,
 ) -> Command:
-    """The answer to `request`, with a JSON header whatever the request's codec was.
+    """Build the response to `request`, with a JSON header for any codec of the request.
 
-    Every client reads JSON, and RocketMQ's servers too answer in their own codec.
+    Every client reads JSON, and RocketMQ's servers, too, respond in their own codec.
     """
     return Command(
         code,
@@ -143,7 +143,7 @@ def response(
 
 
 def encode(command: Command) -> list[Buffer]:
-    """The frame as buffers for one vectored write; slices of a body are passed on uncopied.
+    """Encode the frame as buffers for one vectored write; slices of a body are passed on uncopied.
 
     Raises WireError if the command does not fit into a frame or into its codec.
     """
@@ -153,7 +153,7 @@ def encode(command: Command) -> list[Buffer]:
     body_size = sum(len(part) for part in slices)
     size = 8 + len(header) + body_size
     if size > FRAME_MAX:
-        raise WireError(f"a frame of {size} bytes is over the limit of {FRAME_MAX}")
+        raise WireError(f"a frame of {size} bytes exceeds the limit of {FRAME_MAX}")
     head = struct.pack(">ii", size - 4, command.codec << 24 | len(header)) + header
     if body_size <= SMALL_BODY_MAX:
         return [b"".join((head, *slices))] if body_size else [head]
@@ -161,11 +161,12 @@ def encode(command: Command) -> list[Buffer]:
 
 
 def decode(frame: Buffer) -> Command:
-    """The command in one whole frame, its 4 length bytes included; raises WireError.
+    """Decode one whole frame, its 4 length bytes included; raises WireError.
 
-    As tolerant as RocketMQ: unknown members are ignored, values of extFields are made text, null
-    values dropped, malformed UTF-8 replaced. A JSON header that is no object with a code is an
-    error, so that the transport closes at once (RocketMQ closes, some of them late).
+    The function is as tolerant as RocketMQ: unknown members are ignored, values of extFields are
+    converted to text, null values dropped, malformed UTF-8 replaced. A JSON header that is no
+    object with a code is an error, so that the transport closes at once (RocketMQ closes, sometimes
+    later).
     """
     view = memoryview(frame)
     size = len(view)
@@ -175,7 +176,7 @@ def decode(frame: Buffer) -> Command:
     if 8 + header_size > size:
         raise WireError(f"header of {header_size} bytes in a frame of {size}")
     if header_size > HEADER_MAX:
-        raise WireError(f"a header of {header_size} bytes is over {HEADER_MAX}")
+        raise WireError(f"a header of {header_size} bytes exceeds {HEADER_MAX}")
     header = view[8 : 8 + header_size]
     if view[4] == Codec.JSON:
         command = _decode_json(header)
@@ -232,7 +233,7 @@ def _decode_json(header: memoryview) -> Command:
 
 
 def _int32(value: Any) -> int:
-    """A number as fastjson coerces it: text, booleans and floats too; null is 0."""
+    """Convert a number as fastjson does: text, booleans and floats too; null is 0."""
     if type(value) is int and -0x80000000 <= value <= 0x7FFFFFFF:
         return value
     if value is None:
@@ -249,7 +250,7 @@ def _int32(value: Any) -> int:
 
 
 def _language(value: Any) -> str:
-    # One of ours, not the peer's text: it is kept for as long as its connection.
+    # Our constant, not the peer's text: it is kept as long as the connection.
     number = _LANGUAGE_BYTES.get(value, _OTHER) if isinstance(value, str) else _OTHER
     return LANGUAGES[number]
 
@@ -288,7 +289,7 @@ def _encode_binary(command: Command) -> bytes:
     for name, value in command.fields.items():
         key, text = name.encode("utf-8", "replace"), value.encode("utf-8", "replace")
         if len(key) > _INT16_MAX:
-            raise WireError(f"a field name of {len(key)} bytes is over {_INT16_MAX}")
+            raise WireError(f"a field name of {len(key)} bytes exceeds {_INT16_MAX}")
         pieces += (len(key).to_bytes(2, "big"), key, len(text).to_bytes(4, "big"), text)
     fields = b"".join(pieces)
     if not -_INT16_MAX - 1 <= command.code <= _INT16_MAX:

@@ -1,10 +1,10 @@
-"""Bodies of the requests to controllers: who may be master, who is in sync.
+"""Bodies of the requests to controllers: the master and the in-sync replicas of a group.
 
 Owns RocketMQ's SyncStateSet, ElectMasterResponseBody and BrokerReplicasInfo as values. It must
-never judge what they say. Called by the controller, the broker's membership and the admin client.
+never interpret them.
 
 Keys that are numbers are written quoted: fastjson2 2.0.59, which the `mqadmin` of RocketMQ 5.5.0
-has, refuses them raw. Both are read.
+uses, refuses them unquoted. Both forms are read.
 """
 
 from collections.abc import Iterable
@@ -32,26 +32,26 @@ from turbopump.net.wire.bodies import (
 )
 
 NAMES = Bounds(LONG.size, 8, 20_000)
-"""Of a list of broker names: as many as there are groups, and they are read at once."""
+"""Bounds of a list of broker names: as many as there are groups; it is parsed at once."""
 
 Body = Buffer | list[memoryview]
 
 
 @dataclass(frozen=True, slots=True)
 class SyncStateSet:
-    """The replicas of which a new master may be made, the master included, and the set's epoch."""
+    """The replicas eligible as master, the current master included, and the set's epoch."""
 
     members: frozenset[int] = frozenset()
     set_epoch: int = 0
 
     @classmethod
     def decode(cls, body: Body) -> "SyncStateSet":
-        """Of 1001, 1003, 1004 and 1008; raises BadBody."""
+        """Decode the body of 1001, 1003, 1004 and 1008; raises BadBody."""
         members = load_object(body)
         return cls(_ids(members), int32(members, "syncStateSetEpoch"))
 
     def encode(self) -> bytes:
-        """The body."""
+        """Encode the body of the SyncStateSet."""
         return dump({"syncStateSet": sorted(self.members), "syncStateSetEpoch": self.set_epoch})
 
 
@@ -65,7 +65,7 @@ class MemberGroup:
 
     @classmethod
     def from_json(cls, value: Any) -> "MemberGroup":
-        """From its bean; raises BadBody."""
+        """Decode the JSON bean; raises BadBody."""
         members = as_object(value)
         addresses = table(members, "brokerAddrs", as_text)
         return cls(
@@ -75,7 +75,7 @@ class MemberGroup:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The bean."""
+        """Convert to the JSON bean."""
         return {
             "brokerAddrs": {str(key): self.addresses[key] for key in sorted(self.addresses)},
             "brokerName": self.broker_name,
@@ -85,27 +85,28 @@ class MemberGroup:
 
 @dataclass(frozen=True, slots=True)
 class ElectMasterBody:
-    """What 1002 answers with: the group, absent where the old master stayed, and the set."""
+    """Body of a response to 1002: the group, None if the old master stayed, and the
+    SyncStateSet."""
 
     members: frozenset[int] = frozenset()
     group: MemberGroup | None = None
 
     @classmethod
     def decode(cls, body: Body) -> "ElectMasterBody":
-        """Raises BadBody."""
+        """Decode the body; raises BadBody."""
         members = load_object(body)
         group = members.get("brokerMemberGroup")
         return cls(_ids(members), None if group is None else MemberGroup.from_json(group))
 
     def encode(self) -> bytes:
-        """The body."""
+        """Encode the body of the response to 1002."""
         group = None if self.group is None else self.group.to_json()
         return dump({"brokerMemberGroup": group, "syncStateSet": sorted(self.members)})
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaIdentity:
-    """One broker as its controller knows it."""
+    """A broker in its controller's metadata."""
 
     broker_name: str
     broker_id: int
@@ -114,7 +115,7 @@ class ReplicaIdentity:
 
     @classmethod
     def from_json(cls, value: Any) -> "ReplicaIdentity":
-        """From its bean; raises BadBody."""
+        """Decode the JSON bean; raises BadBody."""
         members = as_object(value)
         return cls(
             text(members, "brokerName"),
@@ -124,7 +125,7 @@ class ReplicaIdentity:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The bean."""
+        """Convert to the JSON bean."""
         return {
             "alive": self.alive,
             "brokerAddress": self.broker_address,
@@ -135,7 +136,7 @@ class ReplicaIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ReplicasInfo:
-    """How one group stands (RocketMQ: BrokerReplicasInfo.ReplicasInfo)."""
+    """State of a group (RocketMQ: BrokerReplicasInfo.ReplicasInfo)."""
 
     master_broker_id: int | None
     master_address: str | None
@@ -146,7 +147,7 @@ class ReplicasInfo:
 
     @classmethod
     def from_json(cls, value: Any) -> "ReplicasInfo":
-        """From its bean; raises BadBody."""
+        """Decode the JSON bean; raises BadBody."""
         members = as_object(value)
         master = members.get("masterBrokerId")
         return cls(
@@ -159,7 +160,7 @@ class ReplicasInfo:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The bean."""
+        """Convert to the JSON bean."""
         return {
             "inSyncReplicas": [replica.to_json() for replica in self.in_sync],
             "masterAddress": self.master_address,
@@ -172,45 +173,45 @@ class ReplicasInfo:
 
 @dataclass(frozen=True, slots=True)
 class BrokerReplicasInfo:
-    """What 1006 answers with: groups by broker name."""
+    """Body of a response to 1006: groups by broker name."""
 
     groups: dict[str, ReplicasInfo] = field(default_factory=dict)
 
     @classmethod
     def decode(cls, body: Body) -> "BrokerReplicasInfo":
-        """Raises BadBody."""
+        """Decode the body; raises BadBody."""
         return cls(table(load_object(body), "replicasInfoTable", ReplicasInfo.from_json))
 
     def encode(self) -> bytes:
-        """The body."""
+        """Encode the body of the response to 1006."""
         groups = {name: group.to_json() for name, group in self.groups.items()}
         return dump({"replicasInfoTable": groups})
 
 
 def join_replicas_info(bodies: Iterable[bytes]) -> bytes:
-    """One body of 1006 of several, each of other groups."""
+    """Join several bodies of 1006, with different groups, to one."""
     begin, end = BrokerReplicasInfo().encode()[:-2], b"}}"
     groups = (body[len(begin) : -len(end)] for body in bodies)
     return begin + b",".join(filter(None, groups)) + end
 
 
 def encode_names(names: Iterable[str]) -> bytes:
-    """The body of a request 1006: the broker names asked for."""
+    """Encode the body of a request 1006: broker names."""
     return dump(list(names))
 
 
 def decode_names(body: Body) -> list[str]:
-    """The broker names of a request 1006; raises BadBody, also beyond NAMES."""
+    """Decode the broker names of a request 1006; raises BadBody, also beyond NAMES."""
     return items({"names": load(body, NAMES)}, "names", as_text)
 
 
 def encode_peers(peers: dict[str, str]) -> str:
-    """`peers` of 1005: `id:host:port;` of each controller."""
+    """Encode `peers` of 1005: `id:host:port;` for each controller."""
     return "".join(f"{name}:{address};" for name, address in peers.items())
 
 
 def decode_peers(peers: str) -> dict[str, str]:
-    """Addresses of controllers by id; what has no address is left out."""
+    """Decode addresses of controllers by id; entries without an address are left out."""
     pairs = (one.partition(":") for one in peers.split(";"))
     return {name: address for name, _, address in pairs if address}
 

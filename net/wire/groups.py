@@ -1,7 +1,7 @@
 """Configurations of subscription groups, on the wire and in subscriptionGroup.json.
 
-Owns RocketMQ's SubscriptionGroupConfig; members it does not know are kept. It must never decide
-whether a group may exist. Called by the broker's group table, its admin handlers and the client.
+Owns RocketMQ's SubscriptionGroupConfig; unknown members are kept. It must never decide whether a
+group may exist.
 """
 
 from dataclasses import dataclass, field
@@ -47,7 +47,7 @@ def _default_policy() -> dict[str, Any]:
 
 @dataclass(slots=True)
 class SubscriptionGroupConfig:
-    """One group of a broker, with RocketMQ's defaults; `extra` holds members unknown here."""
+    """A group of a broker, with RocketMQ's defaults; `extra` holds members unknown here."""
 
     group_name: str
     consume_enable: bool = True
@@ -68,7 +68,7 @@ class SubscriptionGroupConfig:
 
     @classmethod
     def from_json(cls, value: Any) -> "SubscriptionGroupConfig":
-        """From its bean; missing members get RocketMQ's defaults. Raises BadBody."""
+        """Decode the JSON bean; missing members get RocketMQ's defaults. Raises BadBody."""
         members = as_object(value)
         policy = members.get("groupRetryPolicy")
         return cls(
@@ -93,11 +93,11 @@ class SubscriptionGroupConfig:
 
     @classmethod
     def decode(cls, body: Buffer) -> "SubscriptionGroupConfig":
-        """From a body that is one config; raises BadBody."""
+        """Decode a body with one configuration; raises BadBody."""
         return cls.from_json(load_object(body))
 
     def to_json(self) -> dict[str, Any]:
-        """The bean."""
+        """Convert to the JSON bean."""
         return {
             **self.extra,
             "attributes": dict(self.attributes),
@@ -117,11 +117,11 @@ class SubscriptionGroupConfig:
         }
 
     def row(self) -> bytes:
-        """The line of a table of groups, as subscriptionGroup.json has it; see TopicConfig.row."""
+        """Return the line of this group in subscriptionGroup.json; see TopicConfig.row."""
         if not self._row:
             self._row = fastjson.row(self.group_name, self.to_json(), 2)
         return self._row
 
     def encode(self) -> bytes:
-        """The bean as a body."""
+        """Encode the JSON bean as a body."""
         return dump(self.to_json())

@@ -1,7 +1,7 @@
 """Custom headers: typed dataclasses over the text-to-text extFields.
 
 Owns the reading and writing of any header dataclass. It must never know a particular header; they
-are in headers/*. Called by handlers (read requests, write responses) and clients (the reverse).
+are in headers/*. Handlers read requests and write responses, clients the reverse.
 
 A header is a `@dataclass(slots=True)`: the wire key of `queue_id` is `queueId`, unless
 `field(metadata={"key": "a"})` names it. Types: str, bool, float, Int32, Int64 (also plain int), and
@@ -16,10 +16,10 @@ from collections.abc import Callable
 from typing import Annotated, Any, Final, TypeVar
 
 Int32 = Annotated[int, 31]
-"""An int within Java's int."""
+"""An int within the range of Java's int."""
 
 Int64 = Annotated[int, 63]
-"""An int within Java's long; a plain int is read the same way."""
+"""An int within the range of Java's long; a plain int is read the same way."""
 
 H = TypeVar("H")
 
@@ -27,7 +27,7 @@ _DIGITS: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 
 class BadHeader(ValueError):
-    """A header that does not have what its class asks for; `field` is the wire key."""
+    """A header that lacks a required field or has a malformed one; `field` is the wire key."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"the custom field <{field}> {reason}")
@@ -41,10 +41,10 @@ _plans: dict[type[Any], tuple[_Member, ...]] = {}
 
 
 def read_header(cls: type[H], fields: dict[str, str]) -> H:
-    """The header `cls` out of extFields; unknown keys are ignored. Raises BadHeader.
+    """Read the header `cls` from extFields; unknown keys are ignored. Raises BadHeader.
 
-    An empty value counts as missing unless the member is text: the binary codec cannot tell the
-    two apart (RocketMQ: RemotingCommand.decodeCommandCustomHeader).
+    An empty value counts as missing unless the member is text: the binary codec cannot distinguish
+    the two (RocketMQ: RemotingCommand.decodeCommandCustomHeader).
     """
     values: dict[str, Any] = {}
     for name, key, read, required in _plan(cls):
@@ -57,9 +57,11 @@ def read_header(cls: type[H], fields: dict[str, str]) -> H:
 
 
 def read_header_if_any(cls: type[H], fields: dict[str, str]) -> H | None:
-    """As `read_header`; None without a member that `cls` requires. RocketMQ leaves such a member
-    null and does not check it (RemotingCommand.decodeCommandCustomHeader, observed with the name
-    server of 5.5.0), and nothing is found under a null name. Raises BadHeader for a malformed one.
+    """Read like `read_header`; None without a member that `cls` requires.
+
+    RocketMQ leaves such a member null and does not check it
+    (RemotingCommand.decodeCommandCustomHeader, observed with the name server of 5.5.0), and no
+    table has an entry for a null name. Raises BadHeader for a malformed header.
     """
     for _, key, _, required in _plan(cls):
         if required and key not in fields:
@@ -68,7 +70,8 @@ def read_header_if_any(cls: type[H], fields: dict[str, str]) -> H | None:
 
 
 def write_header(header: Any) -> dict[str, str]:
-    """extFields of a header dataclass, in the order of its members; None members are left out."""
+    """Write a header dataclass as extFields, in the order of its members; None members are left
+    out."""
     fields: dict[str, str] = {}
     for name, key, _, _ in _plan(type(header)):
         value = getattr(header, name)
@@ -120,7 +123,7 @@ def _read_text(_key: str, text: str) -> str:
 
 
 def _read_bool(_key: str, text: str) -> bool:
-    # Java's Boolean.parseBoolean: everything but "true" is false.
+    # Java's Boolean.parseBoolean: every text but "true" is false.
     return text.lower() == "true"
 
 

@@ -1,7 +1,6 @@
-"""The body of a heartbeat: who a client is, and what it produces and consumes.
+"""The body of a heartbeat: a client's id, its producer groups and its consumer groups.
 
-Owns RocketMQ's HeartbeatData, ProducerData and ConsumerData. It must never keep state. Called by
-the broker's client handlers and by the client instance.
+Owns RocketMQ's HeartbeatData, ProducerData and ConsumerData. It must never keep state.
 """
 
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from turbopump.net.wire.names import name_member
 from turbopump.net.wire.subscription import SubscriptionData
 
 SUBSCRIPTIONS_MAX: Final = 4_096
-"""Topics of one group of a client."""
+"""Maximum number of topics of a group of a client."""
 
 CLUSTERING: Final = "CLUSTERING"
 BROADCASTING: Final = "BROADCASTING"
@@ -46,11 +45,11 @@ class ProducerData:
 
     @classmethod
     def from_json(cls, value: Any) -> "ProducerData":
-        """From its bean; raises BadBody."""
+        """Decode the JSON bean; raises BadBody."""
         return cls(text(as_object(value), "groupName"))
 
     def to_json(self) -> dict[str, Any]:
-        """The bean."""
+        """Convert to the JSON bean."""
         return {"groupName": self.group_name}
 
 
@@ -67,7 +66,7 @@ class ConsumerData:
 
     @classmethod
     def from_json(cls, value: Any) -> "ConsumerData":
-        """From its bean; raises BadBody."""
+        """Decode the JSON bean; raises BadBody."""
         members = as_object(value)
         return cls(
             group_name=text(members, "groupName"),
@@ -79,7 +78,7 @@ class ConsumerData:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The bean."""
+        """Convert to the JSON bean."""
         return {
             "consumeFromWhere": self.consume_from_where,
             "consumeType": self.consume_type,
@@ -102,12 +101,13 @@ class HeartbeatData:
 
     @classmethod
     def decode(cls, body: Buffer) -> "HeartbeatData":
-        """From the body of HEART_BEAT; raises BadBody."""
+        """Decode the body of HEART_BEAT; raises BadBody."""
         return cls.from_json(load_object(body))
 
     @classmethod
     def decode_in_steps(cls, body: Buffer | list[memoryview]) -> Steps["HeartbeatData"]:
-        """As `decode`, in steps; raises BadBody, also for over SUBSCRIPTIONS_MAX of a group."""
+        """Decode like `decode`, in steps; raises BadBody, also for a group with more than
+        SUBSCRIPTIONS_MAX subscriptions."""
         members = yield from object_in_steps(body)
         consumers: list[ConsumerData] = []
         weight = 0
@@ -128,7 +128,7 @@ class HeartbeatData:
 
     @classmethod
     def from_json(cls, value: Any) -> "HeartbeatData":
-        """From its bean; `isWithoutSub` is read like `withoutSub`. Raises BadBody."""
+        """Decode the JSON bean; `isWithoutSub` is read like `withoutSub`. Raises BadBody."""
         members = as_object(value)
         return cls(
             client_id=text(members, "clientID"),
@@ -139,7 +139,7 @@ class HeartbeatData:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The bean."""
+        """Convert to the JSON bean."""
         return {
             "clientID": self.client_id,
             "consumerDataSet": [data.to_json() for data in self.consumer_data_set],
@@ -149,5 +149,5 @@ class HeartbeatData:
         }
 
     def encode(self) -> bytes:
-        """The bean as a body."""
+        """Encode the JSON bean as a body."""
         return dump(self.to_json())

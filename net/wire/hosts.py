@@ -1,7 +1,6 @@
 """Socket addresses: `ip:port` text and the packed form of records (ip, then int32 port).
 
-Owns both directions for IPv4 and IPv6. It must never resolve a name. Called by the transport, by
-message ids and by what shows a host.
+Owns both directions for IPv4 and IPv6. It must never resolve a name.
 """
 
 import ipaddress
@@ -12,13 +11,13 @@ PACKED_V6_SIZE: Final = 20
 
 
 def pack(address: str) -> bytes:
-    """`1.2.3.4:80` or `[::1]:80` as 8 or 20 bytes; raises ValueError for anything else."""
+    """Pack `1.2.3.4:80` or `[::1]:80` into 8 or 20 bytes; raises ValueError for any other text."""
     host, port = split(address)
     return pack_ip(host, port)
 
 
 def pack_ip(host: str, port: int) -> bytes:
-    """An ip text and a port packed; an IPv4-mapped IPv6 address counts as IPv4."""
+    """Pack an ip text and a port; an IPv4-mapped IPv6 address counts as IPv4."""
     ip = ipaddress.ip_address(host.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
         ip = ip.ipv4_mapped
@@ -28,7 +27,7 @@ def pack_ip(host: str, port: int) -> bytes:
 
 
 def unpack(packed: bytes | bytearray | memoryview) -> str:
-    """The `ip:port` text of a packed host; raises ValueError for a wrong length."""
+    """Convert a packed host to `ip:port`; raises ValueError for a wrong length."""
     if len(packed) not in (PACKED_V4_SIZE, PACKED_V6_SIZE):
         raise ValueError(f"a packed host has 8 or 20 bytes, not {len(packed)}")
     ip = ipaddress.ip_address(bytes(packed[:-4]))
@@ -36,7 +35,7 @@ def unpack(packed: bytes | bytearray | memoryview) -> str:
 
 
 def split(address: str) -> tuple[str, int]:
-    """Host and port of `host:port`, brackets of an IPv6 host removed; raises ValueError."""
+    """Split `host:port`, removing the brackets of an IPv6 host; raises ValueError."""
     host, colon, port = address.strip().rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 0xFFFF:
         raise ValueError(f"{address!r} is no host:port")
@@ -44,5 +43,5 @@ def split(address: str) -> tuple[str, int]:
 
 
 def join(host: str, port: int) -> str:
-    """`host:port`, an IPv6 host in brackets."""
+    """Join to `host:port`, an IPv6 host in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

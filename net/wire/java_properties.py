@@ -1,7 +1,7 @@
 """Java properties text: RocketMQ's configuration files and configuration requests.
 
-Owns the syntax of `.conf`/`.properties` files and of the bodies of 25/26 and 318/319. It must
-never know a node's keys. Called by the nodes' config modules and their configuration handlers.
+Owns the syntax of `.conf`/`.properties` files and of the bodies of 25/26 and 318/319. It must never
+know a node's keys.
 """
 
 from collections.abc import Mapping
@@ -14,19 +14,19 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class PropertiesError(ValueError):
-    """A properties text that cannot be used, in one sentence for the person who wrote it."""
+    """An unusable properties text; the message is one sentence for its author."""
 
     def __init__(self, message: str) -> None:
         super().__init__(printable(message))
 
 
 class ConfigError(PropertiesError):
-    """A configuration that cannot be used; the message is one sentence for the operator."""
+    """An unusable configuration; the message is one sentence for the operator."""
 
 
 @dataclass(slots=True)
 class Property:
-    """One `key=value` of a properties text and the line it began on (0: not from a text)."""
+    """A `key=value` of a properties text and its first line (0: not from a text)."""
 
     key: str
     value: str
@@ -34,14 +34,15 @@ class Property:
 
 
 def printable(text: str) -> str:
-    """A text from outside as one line for logs and terminals: what is no character is escaped."""
+    """Escape non-printable characters of an outside text, so that it is one line in logs and
+    terminals."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def parse_properties(text: str) -> list[Property]:
-    """The properties of a text in the syntax of java.util.Properties, in order.
+    """Parse a text in the syntax of java.util.Properties, in order.
 
     Raises PropertiesError for a malformed escape or a text beyond MAX_TEXT.
     """
@@ -55,13 +56,16 @@ def parse_properties(text: str) -> list[Property]:
 
 
 def format_properties(values: Mapping[str, str]) -> str:
-    """`key=value` lines in order of the keys, as RocketMQ answers GET_*_CONFIG."""
+    """Format `key=value` lines in order of the keys, as in RocketMQ's response to GET_*_CONFIG."""
     return "".join(f"{key}={values[key].translate(_ESCAPED)}\n" for key in sorted(values))
 
 
 def updated_properties(text: str, values: Mapping[str, str]) -> str:
-    """A properties text with these values; all its other lines stay: they are of the operator, or
-    of another node that has its keys in the same file. Raises PropertiesError."""
+    """Replace these values in a properties text.
+
+    All other lines stay: they belong to the operator, or to another node with its keys in the same
+    file. Raises PropertiesError.
+    """
     naturals = _natural_lines(text)
     kept: list[str] = []
     end = 0
@@ -74,7 +78,7 @@ def updated_properties(text: str, values: Mapping[str, str]) -> str:
     while kept and not kept[-1].strip(" \t\f"):
         kept.pop()
     if kept and kept[-1].endswith("\\"):
-        kept.append("")  # what it would continue with is not ours
+        kept.append("")  # ends the continuation, so that it does not include our first line
     before = "".join(f"{line}\n" for line in kept)
     if len(before) > MAX_TEXT:
         raise PropertiesError(f"the properties text is longer than {MAX_TEXT} characters")
@@ -86,8 +90,8 @@ def _natural_lines(text: str) -> list[str]:
 
 
 def _logical_lines(naturals: list[str]) -> list[tuple[int, int, str]]:
-    """Lines with continuations joined, without comments and blanks, with the numbers of their first
-    and last one."""
+    """Join continuation lines and drop comments and blank lines; each result has the numbers of its
+    first and last line."""
     lines: list[tuple[int, int, str]] = []
     pending: str | None = None
     first = 0
@@ -109,7 +113,7 @@ def _logical_lines(naturals: list[str]) -> list[tuple[int, int, str]]:
 
 
 def _split(logical: str) -> tuple[str, str]:
-    """Key and value: the key ends at the first unescaped `=`, `:` or white space."""
+    """Split into key and value: the key ends at the first unescaped `=`, `:` or white space."""
     at = 0
     while at < len(logical) and logical[at] not in "=: \t\f":
         at += 2 if logical[at] == "\\" else 1
@@ -143,5 +147,5 @@ def _unescape(text: str, line: int) -> str:
             parts.append(_ESCAPES.get(escape, escape))
             at += 2
     unescaped = "".join(parts)
-    # Escapes are UTF-16 units: two may be one character, half of one is none (as Java writes it).
+    # Escapes are UTF-16 units: two may form one character; a lone half is replaced, as in Java.
     return unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,8 +1,8 @@
-"""Stored records as clients get them, and the body of a batch as clients send it.
+"""Stored records as clients receive them, and the body of a batch as clients send it.
 
-Owns the decoding of pull and query answers: decompression, inner batches, properties. It must never
-touch a store: the broker passes records on without looking inside. Called by consumers and the
-admin client (decode) and by producers (encode).
+Owns the decoding of pull and query responses: decompression, inner batches, properties. It must
+never touch a store: the broker passes records on without decoding them. Consumers and the admin
+client decode, producers encode.
 """
 
 import struct
@@ -34,12 +34,12 @@ _OFFSET_DIGITS: Final = 18  # always fit an int64
 
 
 class BodyChanged(BadBody):
-    """A body whose CRC is not that of its record: damaged, on a disk or on the way."""
+    """A body whose CRC differs from its record's: damaged on a disk or in transit."""
 
 
 @dataclass(slots=True)
 class MessageView:
-    """One message; hosts are packed, `body` is decompressed, `size` is that of the record."""
+    """A message; hosts are packed, `body` is decompressed, `size` is the size of the record."""
 
     topic: str
     queue_id: int
@@ -60,7 +60,7 @@ class MessageView:
 
     @property
     def offset_message_id(self) -> str:
-        """The broker's id of the message: where it lies."""
+        """The broker's id of the message: its host and log offset."""
         return encode_message_id(self.store_host, self.log_offset)
 
     @property
@@ -71,23 +71,23 @@ class MessageView:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A message whose body cannot be read, and why."""
+    """A message with an unreadable body, and the error."""
 
     message: MessageView
     error: BadBody | CompressionMissing
 
 
 def after_attempts(reconsume_times: int, more: int = 1) -> int:
-    """The reconsumeTimes of a message after `more` attempts: at most the largest int of 32 bits. A
-    producer may set it to that, and Java's number would become negative."""
+    """Compute reconsumeTimes after `more` attempts, at most the largest int of 32 bits: a producer
+    may set the number to that, and Java's would become negative."""
     return min(reconsume_times + more, _INT32_MAX)
 
 
 def decode_messages(body: Buffer, *, check_crc: bool = True) -> list[MessageView]:
-    """The messages of concatenated records (RocketMQ: MessageDecoder.decodesBatch).
+    """Decode the messages of concatenated records (RocketMQ: MessageDecoder.decodesBatch).
 
-    Raises BadBody for bytes that are no record, a body whose CRC differs (unless asked not to
-    check) or that cannot be decompressed, and CompressionMissing.
+    Raises BadBody for bytes that are no record, for a body whose CRC differs (if checked) or that
+    cannot be decompressed, and CompressionMissing.
     """
     messages: list[MessageView] = []
     for found in decode_each(body, check_crc=check_crc):
@@ -98,9 +98,10 @@ def decode_messages(body: Buffer, *, check_crc: bool = True) -> list[MessageView
 
 
 def decode_each(body: Buffer, *, check_crc: bool = True) -> Iterator[MessageView | Unreadable]:
-    """As `decode_messages`, but the one that cannot be read does not keep the others back.
+    """Decode like `decode_messages`, but return the other messages, too, if one is unreadable.
 
-    Raises BadBody for bytes that are no record: where the next one begins is not known then.
+    Raises BadBody for bytes that are no record, because the start of the next record is then
+    unknown.
     """
     region = Region(body)
     position = 0
@@ -126,7 +127,7 @@ def decode_each(body: Buffer, *, check_crc: bool = True) -> Iterator[MessageView
 
 
 def encode_batch(elements: Iterable[tuple[int, Buffer, bytes]]) -> bytes:
-    """The body of SEND_BATCH_MESSAGE of (flag, body, encoded properties) elements.
+    """Encode the body of SEND_BATCH_MESSAGE from (flag, body, encoded properties) elements.
 
     Each is size, magic 0, CRC 0, flag, body size, body, int16 size, properties. Raises ValueError
     for properties over 32,767 bytes.
@@ -134,7 +135,7 @@ def encode_batch(elements: Iterable[tuple[int, Buffer, bytes]]) -> bytes:
     pieces: list[Buffer] = []
     for flag, body, properties in elements:
         if len(properties) > _INT16_MAX:
-            raise ValueError(f"properties of {len(properties)} bytes are over {_INT16_MAX}")
+            raise ValueError(f"properties of {len(properties)} bytes exceed {_INT16_MAX}")
         size = _ELEMENT_HEAD.size + len(body) + 2 + len(properties)
         pieces.append(_ELEMENT_HEAD.pack(size, 0, 0, flag, len(body)))
         pieces += (body, len(properties).to_bytes(2, "big"), properties)
@@ -142,10 +143,10 @@ def encode_batch(elements: Iterable[tuple[int, Buffer, bytes]]) -> bytes:
 
 
 def decode_batch(body: Buffer, strict: bool = False) -> Iterator[tuple[int, bytes, bytes]]:
-    """(flag, body, encoded properties) of each element of a batch body; raises BadBody.
+    """Decode a batch body into (flag, body, encoded properties) elements; raises BadBody.
 
-    Bounded by the body: an element's own size is ignored, as RocketMQ does, which stored any. What
-    is sent is read strictly: it must be the element's.
+    An element's own size is ignored, as in RocketMQ, which stored any value; the body bounds each
+    element. With `strict`, for batches that arrive now, the size must be right.
     """
     view = memoryview(body)
     at, end = 0, len(view)
@@ -162,13 +163,13 @@ def decode_batch(body: Buffer, strict: bool = False) -> Iterator[tuple[int, byte
             raise BadBody(f"a batch has properties of {properties_size} bytes")
         element_end = properties_at + properties_size
         if strict and claimed != element_end - at + _ELEMENT_HEAD.size:
-            raise BadBody(f"a batch has an element that says {claimed} bytes")
+            raise BadBody(f"a batch has an element with the size {claimed}")
         yield flag, bytes(view[at : at + size]), bytes(view[properties_at:element_end])
         at = element_end
 
 
 def inflate(sys_flag: int, body: bytes) -> bytes:
-    """A body decompressed as its sys_flag says; raises BadBody or CompressionMissing."""
+    """Decompress a body by its sys_flag; raises BadBody or CompressionMissing."""
     try:
         return plain_body(sys_flag, body)
     except BadCompression as error:
@@ -176,7 +177,7 @@ def inflate(sys_flag: int, body: bytes) -> bytes:
 
 
 def _view(record: Record) -> MessageView:
-    """The message with its body as it is stored."""
+    """Build the message with its body as stored."""
     return MessageView(
         topic=str(record.topic, "utf-8", "replace"),
         queue_id=record.queue_id,
@@ -198,7 +199,7 @@ def _view(record: Record) -> MessageView:
 
 
 def _unwrap(batch: MessageView) -> Iterator[MessageView]:
-    """The messages of an inner batch; their queue offsets count from INNER_BASE."""
+    """Yield the messages of an inner batch; their queue offsets count from INNER_BASE."""
     base = batch.properties.get(INNER_BASE, "")
     is_offset = base.isascii() and base.isdigit() and len(base) <= _OFFSET_DIGITS
     first = int(base) if is_offset else batch.queue_offset

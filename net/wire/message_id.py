@@ -1,9 +1,8 @@
-"""The two ids of a message: the broker's (where it lies) and the client's (who made it when); and
-the handle by which a timer can be recalled (RocketMQ: common/producer/RecallMessageHandle).
+"""The ids of a message: the broker's (host and log offset) and the client's (process, time,
+counter); also the handle to recall a timer (RocketMQ: common/producer/RecallMessageHandle).
 
-Owns their text forms. It must never read a clock of its own. Called by the broker's send and query
-handlers, by producers and by the admin client. Both have 32 or 56 digits: length does not
-distinguish them.
+Owns their text forms. It must never read a clock of its own. Both ids have 32 or 56 digits, so the
+length does not distinguish them.
 """
 
 import base64
@@ -18,28 +17,29 @@ from turbopump.net.wire.hosts import PACKED_V4_SIZE, PACKED_V6_SIZE
 
 HANDLE_VERSION: Final = "v1"
 MAX_HANDLE: Final = 4_096
-"""Characters; the longest names make some 600."""
+"""Maximum characters of a handle; the longest names result in some 600."""
 INVALID: Final = "recall handle is invalid"
-"""RocketMQ's remark."""
+"""RocketMQ's remark for an invalid handle."""
 
 
 def encode_message_id(store_host: bytes, log_offset: LogOffset) -> str:
-    """Upper-case hex of packed host and log offset (RocketMQ: MessageDecoder.createMessageId)."""
+    """Encode a message id: upper-case hex of packed host and log offset (RocketMQ:
+    MessageDecoder.createMessageId)."""
     assert len(store_host) in (PACKED_V4_SIZE, PACKED_V6_SIZE), "not a packed host"
     return (store_host + log_offset.to_bytes(8, "big", signed=True)).hex().upper()
 
 
 def encode_message_ids(store_host: bytes, log_offsets: Sequence[LogOffset]) -> str:
-    """The ids of several messages, with a comma between them: a batch has up to 32,768."""
+    """Encode the ids of several messages, joined by commas: a batch has up to 32,768."""
     assert len(store_host) in (PACKED_V4_SIZE, PACKED_V6_SIZE), "not a packed host"
     host = store_host.hex().upper()
     return ",".join([f"{host}{log_offset:016X}" for log_offset in log_offsets])
 
 
 def decode_message_id(text: str) -> tuple[bytes, LogOffset]:
-    """(packed host, log offset) of an offset message id; raises ValueError.
+    """Decode an offset message id into (packed host, log offset); raises ValueError.
 
-    A client's id of the same length decodes to a nonsense host: the caller must expect that.
+    A client's id of the same length decodes to a meaningless host: the caller must expect that.
     """
     if len(text) not in (2 * (PACKED_V4_SIZE + 8), 2 * (PACKED_V6_SIZE + 8)):
         raise ValueError(f"a message id has 32 or 56 digits, not {len(text)}")
@@ -48,10 +48,10 @@ def decode_message_id(text: str) -> tuple[bytes, LogOffset]:
 
 
 class UniqueIds:
-    """Makes UNIQ_KEYs: ip, pid, a constant, milliseconds of the month, counter.
+    """Generates UNIQ_KEYs: ip, pid, a constant, milliseconds of the month, counter.
 
-    `ip` is packed (4 or 16 bytes), `constant` any int32 of this process (RocketMQ puts the hash of
-    its class loader there), `now_ms` the wall clock (RocketMQ: MessageClientIDSetter).
+    `ip` is packed (4 or 16 bytes), `constant` any int32 of this process (RocketMQ uses the hash of
+    its class loader), `now_ms` the wall clock (RocketMQ: MessageClientIDSetter).
     """
 
     def __init__(self, ip: bytes, pid: int, constant: int, now_ms: Callable[[], int]) -> None:
@@ -64,7 +64,7 @@ class UniqueIds:
         self._count = 0
 
     def next(self) -> str:
-        """A new id; 65,536 of one millisecond are distinct."""
+        """Generate a new id; 65,536 within a millisecond are distinct."""
         now_ms = self._now_ms()
         if not self._month_begin_ms <= now_ms < self._month_end_ms:
             self._start_month(now_ms)
@@ -82,8 +82,10 @@ class UniqueIds:
 
 @dataclass(frozen=True, slots=True)
 class RecallHandle:
-    """URL-safe Base64 of `v1 topic brokerName timestamp messageId`; `timestamp` is a text of epoch
-    milliseconds, as it came."""
+    """A recall handle: URL-safe Base64 of `v1 topic brokerName timestamp messageId`.
+
+    `timestamp` is a text of epoch milliseconds, as received.
+    """
 
     topic: str
     broker_name: str
@@ -91,13 +93,13 @@ class RecallHandle:
     message_id: str
 
     def encode(self) -> str:
-        """The text."""
+        """Encode the handle as text."""
         parts = (HANDLE_VERSION, self.topic, self.broker_name, self.timestamp, self.message_id)
         return base64.urlsafe_b64encode(" ".join(parts).encode()).decode()
 
 
 def decode_handle(text: str) -> RecallHandle:
-    """Raises ValueError with RocketMQ's remark for what is none."""
+    """Decode a recall handle; raises ValueError with RocketMQ's remark if it is invalid."""
     if len(text) > MAX_HANDLE or not text.isascii():
         raise ValueError(INVALID)
     try:

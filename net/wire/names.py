@@ -1,8 +1,8 @@
-"""Which texts may name something: topics, groups, and whatever else a peer calls by a name.
+"""Valid names: topics, groups, and other texts by which a peer names something.
 
 Owns RocketMQ's rules (common/topic/TopicValidator, client/Validators) and the lengths of names that
-it does not check itself. It must never know a table. Called by brokers, name servers and
-controllers before a name is kept or looked for on a disk. What may name a folder of a store is in
+RocketMQ does not check. It must never know a table. Brokers, name servers and controllers check a
+name before they keep it or look for it on a disk. Names of a store's folders are checked in
 engine/disk/store_paths.py: the store does not rely on its callers.
 """
 
@@ -11,16 +11,16 @@ from typing import Any, Final
 
 from turbopump.net.wire.bodies import BadBody, text
 
-MAX_TOPIC_LENGTH: Final = 127  # fits the one length byte of a V1 record
+MAX_TOPIC_LENGTH: Final = 127  # fits the length byte of a V1 record
 MAX_RETRY_TOPIC_LENGTH: Final = 255  # %RETRY% and %DLQ% topics; V2 records
 MAX_GROUP_LENGTH: Final = 120  # %RETRY%group must fit a topic of 127 characters
 MAX_NAME_LENGTH: Final = 255
-"""Characters of a broker's, a cluster's or a client's name, an address, a key: RocketMQ's longest
-for any name (Validators.CHARACTER_MAX_LENGTH). It does not check these, and no client of it
-sends so many."""
+"""Maximum characters of a broker's, a cluster's or a client's name, an address, a key: RocketMQ's
+limit for any name (Validators.CHARACTER_MAX_LENGTH). RocketMQ does not check these, but its clients
+send no longer ones."""
 
 REVIVE_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
-"""Of the topic of a cluster with its check points of pops (PopAckConstants.REVIVE_TOPIC)."""
+"""Prefix of a cluster's topic with the check points of pops (PopAckConstants.REVIVE_TOPIC)."""
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 
@@ -42,14 +42,15 @@ SYSTEM_TOPICS: Final = frozenset(
         "CHECKPOINT_TOPIC",
     }
 )
-"""Topics no client may create or delete (RocketMQ: TopicValidator)."""
+"""Topics that no client may create or delete (RocketMQ: TopicValidator)."""
 
 _SYSTEM_PREFIX: Final = "rmq_sys_"
 _LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 def validate_topic_name(name: str) -> str | None:
-    """What is wrong with a topic's name, in RocketMQ's words (TopicValidator); None if nothing."""
+    """Check a topic's name; returns the error in RocketMQ's words (TopicValidator), None if it is
+    valid."""
     if not name.strip():
         return "The specified topic is blank."
     if _LEGAL.fullmatch(name) is None:
@@ -72,12 +73,14 @@ def validate_topic_name(name: str) -> str | None:
 
 
 def is_system_topic(name: str) -> bool:
-    """Whether a topic is the brokers' own (RocketMQ: TopicValidator.isSystemTopic)."""
+    """Whether a topic is one of the brokers' system topics (RocketMQ:
+    TopicValidator.isSystemTopic)."""
     return name in SYSTEM_TOPICS or name.startswith(_SYSTEM_PREFIX)
 
 
 def validate_group_name(name: str) -> str | None:
-    """What is wrong with a group's name, in RocketMQ's words (TopicValidator); None if nothing."""
+    """Check a group's name; returns the error in RocketMQ's words (TopicValidator), None if it is
+    valid."""
     if not name.strip():
         return "The specified group is blank."
     if _LEGAL.fullmatch(name) is None:
@@ -94,8 +97,10 @@ def validate_group_name(name: str) -> str | None:
 
 
 def check_lengths(**texts: str | None) -> str | None:
-    """What is wrong with names that RocketMQ takes at any length; None if nothing. The keywords are
-    what the answer calls them."""
+    """Check names that RocketMQ accepts at any length; returns the error, None if all are valid.
+
+    The keywords name the texts in the error.
+    """
     for name, value in texts.items():
         if value is not None and len(value) > MAX_NAME_LENGTH:
             return f"{name} has {len(value)} characters, it may have {MAX_NAME_LENGTH}"
@@ -103,7 +108,7 @@ def check_lengths(**texts: str | None) -> str | None:
 
 
 def name_member(members: dict[str, Any], name: str, default: str = "") -> str:
-    """A text member of a bean that names something. Raises BadBody where it is too long."""
+    """Read a text member of a bean that is a name. Raises BadBody if it is too long."""
     value = text(members, name, default)
     wrong = check_lengths(**{name: value})
     if wrong is not None:
@@ -112,10 +117,10 @@ def name_member(members: dict[str, Any], name: str, default: str = "") -> str:
 
 
 def kept_size(*texts: str) -> int:
-    """Bytes that texts of a peer take where they are kept, for tables that count theirs."""
+    """Estimate the memory of a peer's texts in bytes, for tables with a limit."""
     return sum(60 + len(one) if one.isascii() else 80 + 4 * len(one) for one in texts)
 
 
 def shown(name: str) -> str:
-    """A name for a remark or the log: as it is, the longest ones cut."""
+    """Shorten a name for a remark or the log if it is too long."""
     return name if len(name) <= MAX_NAME_LENGTH else f"{name[:MAX_NAME_LENGTH]}..."

@@ -1,7 +1,7 @@
-"""The handle of a popped message and what a pop's answer says of offsets, as texts.
+"""The handle of a popped message and the offsets in the response to a pop, as texts.
 
-Owns their layout (RocketMQ: ExtraInfoUtil, KeyBuilder). It must never know what a handle is worth:
-the broker finds out. Called by the broker's pop handlers and by the client that pops.
+Owns their layout (RocketMQ: ExtraInfoUtil, KeyBuilder). It must never judge whether a handle is
+still valid: the broker does.
 
     handle        startOffset popTime invisibleTime reviveQid retryFlag brokerName queueId [offset]
     start offsets flag queueId startOffset;...
@@ -19,18 +19,19 @@ from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.names import RETRY_PREFIX
 
 ORDERED_REVIVE_QUEUE: Final = 999
-"""In the place of a revive queue: an ordered pop (KeyBuilder.POP_ORDER_REVIVE_QUEUE)."""
+"""Number in place of a revive queue's: an ordered pop (KeyBuilder.POP_ORDER_REVIVE_QUEUE)."""
 
 HANDLE_MAX: Final = 1_024
-"""Characters of a handle: seven numbers and a broker's name."""
+"""Maximum characters of a handle: seven numbers and a broker's name."""
 
 _PARTS_MIN, _PARTS_MAX = 7, 9
 _BROKER: Final = re.compile(r"[!-~]{1,255}")
-"""A broker's name goes into records and comes back from peers: printable, without blanks."""
+"""Pattern of a broker's name, which is stored in records and sent back by peers: printable, without
+blanks."""
 
 
 class RetryKind(Enum):
-    """Which topic a popped message lay in; the value is the flag in the texts."""
+    """Kind of the topic that held a popped message; the value is the flag in the texts."""
 
     NORMAL = "0"
     RETRY_V1 = "1"
@@ -44,7 +45,7 @@ class RetryKind(Enum):
 
 
 def original_topic(group: str, topic: str) -> str:
-    """What a group's retry topic was made for by pops; any other topic itself."""
+    """The topic to which a group's retry topic of pops belongs; any other topic itself."""
     prefix = RETRY_PREFIX + group
     is_popped = topic.startswith((f"{prefix}_", f"{prefix}+")) and len(topic) > len(prefix) + 1
     return topic[len(prefix) + 1 :] if is_popped else topic
@@ -56,10 +57,10 @@ class BadHandle(ValueError):
 
 @dataclass(slots=True, frozen=True)
 class PopHandle:
-    """What the consumer gives back of a message that it popped.
+    """The handle that a consumer returns for a message that it popped.
 
-    `start` is the queue offset that names the check point, `queue_offset` that of the message where
-    the handle says it. Times are in ms, `pop_time_ms` of the wall clock.
+    `start` is the queue offset that names the check point, `queue_offset` the message's own, if the
+    handle has it. Times are in ms, `pop_time_ms` of the wall clock.
     """
 
     start: QueueOffset
@@ -73,8 +74,10 @@ class PopHandle:
 
     @classmethod
     def parse(cls, text: str) -> "PopHandle":
-        """A handle out of its text; the ninth part, a log offset of the proxy, is not looked at.
-        Raises BadHandle."""
+        """Parse a handle; the ninth part, a log offset from the proxy, is ignored.
+
+        Raises BadHandle.
+        """
         parts = text[:HANDLE_MAX].split(" ")
         if len(text) > HANDLE_MAX or not _PARTS_MIN <= len(parts) <= _PARTS_MAX:
             raise BadHandle(f"a handle has {_PARTS_MIN} to {_PARTS_MAX} parts: {text[:100]!r}")
@@ -96,7 +99,7 @@ class PopHandle:
         )
 
     def text(self) -> str:
-        """The handle as clients keep it."""
+        """Format the handle as clients keep it."""
         parts = [
             self.start,
             self.pop_time_ms,
@@ -112,17 +115,18 @@ class PopHandle:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether an ordered pop gave it."""
+        """Whether the handle comes from an ordered pop."""
         return self.revive_queue_id == ORDERED_REVIVE_QUEUE
 
 
 def start_offsets(popped: Iterable[tuple[RetryKind, int, int]]) -> str:
-    """startOffsetInfo of (kind, queue id, first queue offset); each queue once."""
+    """Format startOffsetInfo from (kind, queue id, first queue offset), each queue once."""
     return ";".join(f"{kind.value} {queue_id} {start}" for kind, queue_id, start in popped)
 
 
 def message_offsets(popped: Iterable[tuple[RetryKind, int, Sequence[int]]]) -> str:
-    """msgOffsetInfo of (kind, queue id, queue offsets of the messages); each queue once."""
+    """Format msgOffsetInfo from (kind, queue id, queue offsets of the messages), each queue
+    once."""
     return ";".join(
         f"{kind.value} {queue_id} {','.join(map(str, offsets))}"
         for kind, queue_id, offsets in popped
@@ -130,7 +134,7 @@ def message_offsets(popped: Iterable[tuple[RetryKind, int, Sequence[int]]]) -> s
 
 
 def read_start_offsets(text: str) -> dict[tuple[RetryKind, int], QueueOffset]:
-    """(kind, queue id) to first queue offset, of startOffsetInfo. Raises BadHandle."""
+    """Parse startOffsetInfo: (kind, queue id) to first queue offset. Raises BadHandle."""
     found = {}
     for part in filter(None, text.split(";")):
         words = part.split(" ")
@@ -145,8 +149,11 @@ def read_start_offsets(text: str) -> dict[tuple[RetryKind, int], QueueOffset]:
 
 
 def order_counts(kind: RetryKind, queue_id: int, counts: Mapping[QueueOffset, int]) -> str:
-    """orderCountInfo of one queue: how often each of its queue offsets was popped before. First
-    deliveries have no entry of their own (ConsumerOrderInfoManager.update)."""
+    """Format orderCountInfo of a queue: the number of former deliveries of each queue offset.
+
+    If no message was delivered before, only the queue's own entry is written
+    (ConsumerOrderInfoManager.update).
+    """
     each = [f"{kind.value} qo{queue_id}%{at} {count}" for at, count in counts.items()]
     if not any(counts.values()):
         each.clear()
@@ -154,8 +161,8 @@ def order_counts(kind: RetryKind, queue_id: int, counts: Mapping[QueueOffset, in
 
 
 def read_order_counts(text: str) -> dict[tuple[int, QueueOffset | None], int]:
-    """(queue id, queue offset) to the number of former deliveries, of orderCountInfo; without a
-    queue offset it is that of all others of the queue. Raises BadHandle."""
+    """Parse orderCountInfo: (queue id, queue offset) to the number of former deliveries; queue
+    offset None stands for all other messages of the queue. Raises BadHandle."""
     found: dict[tuple[int, QueueOffset | None], int] = {}
     for part in filter(None, text.split(";")):
         words = part.split(" ")

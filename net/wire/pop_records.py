@@ -1,10 +1,10 @@
-"""Check points and acknowledgements of popped messages, as they lie in the revive topic.
+"""Check points and acknowledgements of popped messages, as stored in the revive topic.
 
 Owns their JSON, their tags and their names (RocketMQ: PopCheckPoint, AckMsg, BatchAckMsg,
-PopAckConstants, PopMessageProcessor.genCkUniqueId). It must never know a log. Called by the
-broker's pop rooms. A check point and its acknowledgements meet by `CheckPointKey`.
+PopAckConstants, PopMessageProcessor.genCkUniqueId). It must never know a log. `CheckPointKey`
+connects a check point and its acknowledgements.
 
-    check point  tag ck    due at pop time + invisible time - 1 s, so that it comes first
+    check point  tag ck    due at pop time + invisible time - 1 s, so that it is read first
     acks         ack, bAck due at pop time + invisible time
 """
 
@@ -21,16 +21,18 @@ CHECK_POINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
 ORDERED_TAG: Final = "order"
-"""Of what is out of a queue that is popped in order: ours, RocketMQ's brokers pass over it."""
+"""Tag of records about messages taken from a queue with ordered pops: ours, RocketMQ's brokers
+ignore it."""
 CHECK_POINT_LEAD_MS: Final = 1_000
-"""How much sooner than its acknowledgements a check point is due (PopAckConstants.ackTimeInterval).
-"""
+"""Time by which a check point is due before its acknowledgements
+(PopAckConstants.ackTimeInterval)."""
 MESSAGES_MAX: Final = 32
-"""Messages of a check point: one bit of an int each (PopMessageRequestHeader.maxMsgNums)."""
+"""Maximum messages of a check point: one bit of an int each
+(PopMessageRequestHeader.maxMsgNums)."""
 
 
 class CheckPointKey(NamedTuple):
-    """What a check point and its acknowledgements have in common."""
+    """Fields that a check point and its acknowledgements share."""
 
     topic: str
     group: str
@@ -42,11 +44,11 @@ class CheckPointKey(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class CheckPoint:
-    """One hand-out of up to 32 messages of a queue.
+    """A delivery of up to 32 popped messages of a queue.
 
     `distances` are the messages' queue offsets less `start`; `acked` has bit i for the i-th
-    message; `retries` counts how often it was put again because a message could not be revived.
-    `is_suspended`: the consumer gave the messages back on purpose (5.5.0: PopCheckPoint.suspend).
+    message; `retries` counts how often it was stored again because a message could not be revived.
+    `is_suspended`: the consumer returned the messages on purpose (5.5.0: PopCheckPoint.suspend).
     """
 
     key: CheckPointKey
@@ -58,22 +60,22 @@ class CheckPoint:
 
     @property
     def revive_ms(self) -> int:
-        """When what is not acknowledged becomes visible again."""
+        """Time at which the unacknowledged messages become visible again."""
         return self.key.pop_time_ms + self.invisible_ms
 
     def queue_offsets(self) -> list[QueueOffset]:
-        """Where its messages lie."""
+        """The queue offsets of its messages."""
         return [QueueOffset(self.key.start + distance) for distance in self.distances]
 
     def index_of(self, queue_offset: int) -> int | None:
-        """Which message has that queue offset; None if none has."""
+        """Index of the message with that queue offset; None if there is no such message."""
         try:
             return self.distances.index(queue_offset - self.key.start)
         except ValueError:
             return None
 
     def body(self) -> bytes:
-        """Its record's body."""
+        """Encode the body of its record."""
         key = self.key
         members: dict[str, Any] = {
             "bm": self.acked,
@@ -96,7 +98,7 @@ class CheckPoint:
 
     @classmethod
     def parse(cls, body: Buffer) -> "CheckPoint":
-        """Out of a record's body, ours or RocketMQ's; raises BadBody."""
+        """Parse a record's body, ours or RocketMQ's; raises BadBody."""
         members = small_object(body)
         count = int32(members, "n")
         if not 0 < count <= MESSAGES_MAX:
@@ -116,7 +118,7 @@ class CheckPoint:
 
 @dataclass(slots=True, frozen=True)
 class Acknowledgement:
-    """Messages of one check point that were handled; `is_batch` decides the form of its record."""
+    """Acknowledged messages of a check point; `is_batch` decides the form of its record."""
 
     key: CheckPointKey
     queue_offsets: tuple[QueueOffset, ...]
@@ -128,7 +130,7 @@ class Acknowledgement:
         return BATCH_ACK_TAG if self.is_batch else ACK_TAG
 
     def body(self) -> bytes:
-        """Its record's body."""
+        """Encode the body of its record."""
         key = self.key
         members: dict[str, Any] = {
             "ao": -1 if self.is_batch else self.queue_offsets[0],
@@ -145,7 +147,7 @@ class Acknowledgement:
 
     @classmethod
     def parse(cls, body: Buffer, is_batch: bool) -> "Acknowledgement":
-        """Out of a record's body, ours or RocketMQ's, with short or long names; raises BadBody."""
+        """Parse a record's body, ours or RocketMQ's, with short or long names; raises BadBody."""
         members = small_object(body)
         for long_name, name in _LONG_NAMES.items():
             if name not in members and long_name in members:
@@ -171,8 +173,8 @@ _LONG_NAMES: Final = {
 
 
 def unique_key(key: CheckPointKey, tag: str, acked: int | None = None) -> str:
-    """UNIQ_KEY of the record: of a check point, or of the acknowledgement of that offset, -1 for
-    several."""
+    """Build UNIQ_KEY of a check point's record, or of the acknowledgement of offset `acked`; -1 is
+    for several offsets."""
     end = f"{key.pop_time_ms}@{key.broker_name}@{CHECK_POINT_TAG if acked is None else ACK_TAG}"
     middle = f"{key.start}@" if acked is None else f"{acked}@"
     assert (acked is None) == (tag == CHECK_POINT_TAG)
@@ -180,7 +182,7 @@ def unique_key(key: CheckPointKey, tag: str, acked: int | None = None) -> str:
 
 
 def acked_offsets(start: QueueOffset, bits: bytes) -> Sequence[QueueOffset]:
-    """The queue offsets of a bit set of BATCH_ACK_MESSAGE: bit i, little endian, is `start` + i
+    """Convert a bit set of BATCH_ACK_MESSAGE to queue offsets: bit i, little endian, is `start` + i
     (RocketMQ: BitSetSerializerDeserializer)."""
     return [
         QueueOffset(start + 8 * at + bit)
@@ -191,8 +193,11 @@ def acked_offsets(start: QueueOffset, bits: bytes) -> Sequence[QueueOffset]:
 
 
 def _key(members: dict[str, Any]) -> CheckPointKey:
-    """What a record says it belongs to. A client may have written it: names that are none must not
-    get as far as the next record, which could not be written."""
+    """Read the key of a record.
+
+    A client may have written the record: invalid names must be refused here, because a later record
+    with them could not be written.
+    """
     topic, group, broker_name = (name_member(members, name) for name in ("t", "c", "bn"))
     if PROPERTY_SEPARATOR in topic + group + broker_name:
         raise BadBody("a name with the separator of properties")
@@ -208,8 +213,11 @@ def _natural(members: dict[str, Any], name: str) -> int:
 
 
 def _distances(values: list[Any]) -> tuple[int, ...]:
-    """The distances of a check point, of which thousands are read in a row after a restart: those
-    that a broker wrote are checked together."""
+    """Read the distances of a check point.
+
+    Thousands are read in a row after a restart, so the distances that a broker wrote are checked
+    together.
+    """
     if set(map(type, values)) == {int} and min(values) >= 0 and max(values) < 1 << 31:
         return tuple(values)
     return tuple(map(_distance, values))
@@ -218,5 +226,5 @@ def _distances(values: list[Any]) -> tuple[int, ...]:
 def _distance(value: Any) -> int:
     distance = as_int(value, "d")
     if not 0 <= distance < 1 << 31:
-        raise BadBody(f"a message {distance} behind the first")
+        raise BadBody(f"a message at distance {distance} from the first")
     return distance

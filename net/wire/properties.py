@@ -1,7 +1,7 @@
 """Message properties: their text form and their reserved names.
 
-Owns `name 0x01 value 0x02 ...` and RocketMQ's MessageConst. It must never know what a property
-does. Called by the broker's send path, by producers and by the decoder of records.
+Owns `name 0x01 value 0x02 ...` and RocketMQ's MessageConst. It must never know the effect of a
+property.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ MIN_OFFSET: Final = "MIN_OFFSET"
 MAX_OFFSET: Final = "MAX_OFFSET"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 ORIGIN_GROUP: Final = "ORIGIN_GROUP"
-"""Of a copy in a retry topic: the group that popped the message."""
+"""Property of a copy in a retry topic: the group that popped the message."""
 RECONSUME_TIME: Final = "RECONSUME_TIME"
 MAX_RECONSUME_TIMES: Final = "MAX_RECONSUME_TIMES"
 DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
@@ -68,7 +68,7 @@ BORN_HOST: Final = "__BORNHOST"
 BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
 
 KEY_SEPARATOR: Final = " "
-"""Between the keys of KEYS."""
+"""Separator of the keys in KEYS."""
 
 RESERVED: Final = frozenset(
     {
@@ -136,13 +136,14 @@ RESERVED: Final = frozenset(
         "PROPERTY_FORWARD_QUEUE_ID",
     }
 )
-"""Names a user's own property must not have (RocketMQ: MessageConst.STRING_HASH_SET)."""
+"""Names that a user's own property must not have (RocketMQ: MessageConst.STRING_HASH_SET)."""
 
 
 def decode_properties(text: bytes | bytearray | memoryview | str) -> dict[str, str]:
-    """Properties of their text; what has no name or no value is dropped, the last of a name wins.
+    """Decode properties; pairs without a name or value are dropped, the last value of a name
+    counts.
 
-    As RocketMQ's MessageDecoder.string2messageProperties: a value may contain 0x01.
+    A value may contain 0x01, as in RocketMQ's MessageDecoder.string2messageProperties.
     """
     if not isinstance(text, str):
         text = str(text, "utf-8", "replace")
@@ -155,9 +156,10 @@ def decode_properties(text: bytes | bytearray | memoryview | str) -> dict[str, s
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """The text form with a separator after the last pair, as RocketMQ 5 writes it.
+    """Encode properties with a separator after the last pair, as RocketMQ 5 does.
 
-    Raises ValueError for a name or value that holds a separator and so would not come back.
+    Raises ValueError for a name or value that contains a separator, because it could not be
+    decoded.
     """
     text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
     if text.count(PROPERTY_SEPARATOR) != len(properties):

@@ -1,7 +1,7 @@
 """The body of a broker's registration at a name server, plain and compressed.
 
-Owns RocketMQ's RegisterBrokerBody in both encodings, and the CRC that its header carries. It must
-never trust a length or a compressed size. Called by the broker's registration and the name server.
+Owns RocketMQ's RegisterBrokerBody in both encodings, and the CRC in its header. It must never trust
+a length or a compressed size.
 """
 
 import zlib
@@ -28,30 +28,32 @@ from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 from turbopump.pyx.crc32 import masked_crc32
 
 WRAPPED_SINCE_VERSION: Final = 37
-"""MQVersion from which the plain body holds filter servers too (V3_0_11)."""
+"""MQVersion from which the plain body contains filter servers too (V3_0_11)."""
 
 MAPPING_SINCE_VERSION: Final = 413
 """MQVersion from which the compressed body ends with topic queue mappings (V5_0_0)."""
 
 INFLATED_MAX: Final = 32 << 20
 INFLATED_STEP: Final = 1 << 20
-"""Bytes of an inflated body, and of a step; a few KB of zeros must not become gigabytes."""
+"""Maximum bytes of an inflated body, and of a step: a few KB of zeros must not become
+gigabytes."""
 
 TOPICS_MAX: Final = 200_000
-"""Topics of a registration: twice what a broker here has, and four times RocketMQ's advice."""
+"""Maximum topics of a registration: twice a broker's limit here, and four times RocketMQ's
+advice."""
 
 BOUNDS: Final = Bounds(FRAME_MAX, 3 * TOPICS_MAX, 12 * TOPICS_MAX)
-"""Of a registration's JSON: a topic has two objects and nine members."""
+"""Bounds of a registration's JSON: a topic has two objects and nine members."""
 
 
 def body_crc32(body: Buffer) -> int:
-    """The bodyCrc32 of a registration's header, over the body as sent."""
+    """Compute the bodyCrc32 of a registration's header, over the body as sent."""
     return masked_crc32(body)
 
 
 @dataclass(slots=True)
 class RegisterBrokerBody:
-    """What a broker tells about its topics."""
+    """The topics and filter servers that a broker registers."""
 
     topics: TopicConfigs = field(default_factory=TopicConfigs)
     filter_server_list: list[str] = field(default_factory=list)
@@ -60,7 +62,7 @@ class RegisterBrokerBody:
     def decode(
         cls, body: Buffer, *, compressed: bool = False, version: int = MAPPING_SINCE_VERSION
     ) -> "RegisterBrokerBody":
-        """The body of REGISTER_BROKER from a broker of that MQVersion; raises BadBody.
+        """Decode the body of REGISTER_BROKER from a broker of that MQVersion; raises BadBody.
 
         RocketMQ: RegisterBrokerBody.decode, and the bare wrapper of brokers before V3_0_11. An
         empty body is a registration without topics.
@@ -71,7 +73,7 @@ class RegisterBrokerBody:
     def decode_in_steps(
         cls, body: Buffer, *, compressed: bool = False, version: int = MAPPING_SINCE_VERSION
     ) -> Steps["RegisterBrokerBody"]:
-        """As `decode`, in steps; raises BadBody, also for more than TOPICS_MAX topics."""
+        """Decode like `decode`, in steps; raises BadBody, also for more than TOPICS_MAX topics."""
         if not len(body):
             return cls()
         if compressed:
@@ -86,7 +88,7 @@ class RegisterBrokerBody:
         return cls(configs, (yield from items_in_steps(members, "filterServerList", as_text)))
 
     def encode(self, *, compressed: bool = False) -> bytes:
-        """The body; what a compressed one cannot carry (order, topicSysFlag) is lost there."""
+        """Encode the body; a compressed body loses the fields order and topicSysFlag."""
         if compressed:
             return _encode_compressed(self)
         servers = dump(self.filter_server_list)
@@ -159,13 +161,13 @@ def _inflate(body: Buffer) -> Steps[bytes]:
     inflated = b"".join(pieces)
     if not inflater.eof:
         limit = size >= INFLATED_MAX
-        reason = f"is over {INFLATED_MAX} bytes inflated" if limit else "ends in its zlib stream"
+        reason = f"exceeds {INFLATED_MAX} bytes inflated" if limit else "ends in its zlib stream"
         raise BadBody(f"the registration {reason}")
     return inflated
 
 
 class _Reader:
-    """Length-prefixed pieces of an inflated body."""
+    """Reader of the length-prefixed pieces of an inflated body."""
 
     __slots__ = ("_at", "_data")
 
@@ -179,7 +181,7 @@ class _Reader:
 
     def count(self, what: str) -> int:
         number = self._int32(what)
-        # Each element has 4 length bytes, so a count can be checked before anything is made.
+        # Each element has 4 length bytes, so a count is checked before any allocation.
         if not 0 <= number <= min(self.remaining // 4, TOPICS_MAX):
             raise BadBody(f"the registration claims {number} {what}")
         return number

@@ -1,8 +1,8 @@
-"""Routes and cluster tables: where the queues of a topic are.
+"""Routes and cluster tables: the brokers and queues of topics.
 
 Owns RocketMQ's TopicRouteData, BrokerData, QueueData and ClusterInfo. It must never cache or merge
-them. Called by the name server's handlers, clients and admin. Bodies are strict compact JSON, the
-broker ids quoted: every client reads that, and some read nothing else.
+them. Bodies are strict compact JSON with quoted broker ids: every client can read that, and some
+can read nothing else.
 """
 
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ class BrokerData:
 
     @classmethod
     def from_json(cls, value: Any) -> "BrokerData":
-        """From its bean; raises BadBody."""
+        """Decode the JSON bean; raises BadBody."""
         members = as_object(value)
         addresses = table(members, "brokerAddrs", as_text)
         return cls(
@@ -49,7 +49,7 @@ class BrokerData:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The bean."""
+        """Convert to the JSON bean."""
         return {
             "brokerAddrs": {str(key): value for key, value in sorted(self.broker_addrs.items())},
             "brokerName": self.broker_name,
@@ -61,7 +61,7 @@ class BrokerData:
 
 @dataclass(slots=True)
 class QueueData:
-    """How many queues a topic has on a broker group, and what may be done with them."""
+    """Number of a topic's queues on a broker group, and the permission for them."""
 
     broker_name: str
     read_queue_nums: int
@@ -71,7 +71,7 @@ class QueueData:
 
     @classmethod
     def from_json(cls, value: Any) -> "QueueData":
-        """From its bean; raises BadBody."""
+        """Decode the JSON bean; raises BadBody."""
         members = as_object(value)
         return cls(
             broker_name=text(members, "brokerName"),
@@ -82,7 +82,7 @@ class QueueData:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The bean."""
+        """Convert to the JSON bean."""
         return {
             "brokerName": self.broker_name,
             "perm": self.perm,
@@ -104,12 +104,12 @@ class TopicRouteData:
 
     @classmethod
     def decode(cls, body: Buffer) -> "TopicRouteData":
-        """From the body of GET_ROUTEINFO_BY_TOPIC; raises BadBody."""
+        """Decode the body of GET_ROUTEINFO_BY_TOPIC; raises BadBody."""
         return cls.from_json(load_object(body))
 
     @classmethod
     def from_json(cls, value: Any) -> "TopicRouteData":
-        """From its bean; raises BadBody."""
+        """Decode the JSON bean; raises BadBody."""
         members = as_object(value)
         mapping = members.get("topicQueueMappingByBroker")
         return cls(
@@ -121,7 +121,7 @@ class TopicRouteData:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The bean."""
+        """Convert to the JSON bean."""
         return {
             "brokerDatas": [data.to_json() for data in self.broker_datas],
             "filterServerTable": self.filter_server_table,
@@ -131,11 +131,12 @@ class TopicRouteData:
         }
 
     def encode(self) -> bytes:
-        """The bean as a body, without any blank: Go scans the text by hand."""
+        """Encode the JSON bean as a body, without any blank: the Go client scans the text by
+        hand."""
         return dump(self.to_json())
 
     def to_steps(self) -> dict[str, Any]:
-        """The bean, whose parts are made when it is written in steps."""
+        """Convert to the JSON bean; its parts are converted when it is encoded in steps."""
         return {
             "brokerDatas": LazyItems(self.broker_datas, BrokerData.to_json),
             "filterServerTable": self.filter_server_table,
@@ -147,19 +148,19 @@ class TopicRouteData:
 
 @dataclass(slots=True)
 class ClusterInfo:
-    """All broker groups, and the names of those in each cluster."""
+    """All broker groups, and the names of the groups in each cluster."""
 
     broker_addr_table: dict[str, BrokerData] = field(default_factory=dict)
     cluster_addr_table: dict[str, list[str]] = field(default_factory=dict)
 
     @classmethod
     def decode(cls, body: Buffer) -> "ClusterInfo":
-        """From the body of GET_BROKER_CLUSTER_INFO; raises BadBody."""
+        """Decode the body of GET_BROKER_CLUSTER_INFO; raises BadBody."""
         return cls.from_json(load_object(body))
 
     @classmethod
     def from_json(cls, value: Any) -> "ClusterInfo":
-        """From its bean; raises BadBody."""
+        """Decode the JSON bean; raises BadBody."""
         members = as_object(value)
         return cls(
             table(members, "brokerAddrTable", BrokerData.from_json),
@@ -167,7 +168,7 @@ class ClusterInfo:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The bean."""
+        """Convert to the JSON bean."""
         brokers = self.broker_addr_table
         return {
             "brokerAddrTable": {name: data.to_json() for name, data in brokers.items()},
@@ -177,11 +178,11 @@ class ClusterInfo:
         }
 
     def encode(self) -> bytes:
-        """The bean as a body."""
+        """Encode the JSON bean as a body."""
         return dump(self.to_json())
 
     def to_steps(self) -> dict[str, Any]:
-        """The bean, whose parts are made when it is written in steps."""
+        """Convert to the JSON bean; its parts are converted when it is encoded in steps."""
         return {
             "brokerAddrTable": Lazy(self.broker_addr_table, BrokerData.to_json),
             "clusterAddrTable": Lazy(self.cluster_addr_table, sorted),

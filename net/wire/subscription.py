@@ -1,7 +1,7 @@
-"""What a group wants of a topic: the subscription and its text form.
+"""A group's subscription to a topic, and its text form.
 
 Owns RocketMQ's SubscriptionData and FilterAPI.build. It must never filter messages itself beyond
-the tag test. Called by heartbeats, the pull handler and consumers.
+the tag test.
 """
 
 from dataclasses import dataclass
@@ -25,11 +25,11 @@ TAG: Final = "TAG"
 SQL92: Final = "SQL92"
 
 EXPRESSION_MAX: Final = 64 << 10
-"""Characters of an expression, thousands of tags: a broker keeps one for each group and topic, and
-parses it at every pull that carries one."""
+"""Maximum characters of an expression, thousands of tags: a broker keeps one for each group and
+topic, and parses it at every pull that has one."""
 
 TAGS_MAX: Final = 8_192
-"""Tags of one subscription."""
+"""Maximum tags of a subscription."""
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class SubscriptionData:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes where it is kept: its texts, and what its objects cost."""
+        """Estimated bytes of memory: its texts and objects."""
         texts = kept_size(self.topic, self.sub_string, self.expression_type, *self.tags_set)
         return texts + 600 + 100 * (len(self.tags_set) + len(self.code_set))
 
@@ -57,25 +57,25 @@ class SubscriptionData:
 
     @property
     def filter_codes(self) -> frozenset[int] | None:
-        """Tag hashes to read with, None for every message."""
+        """Tag hashes for reading; None for every message."""
         if self.sub_string == ALL or self.class_filter_mode or not self.is_tag_type:
             return None
         return self.code_set
 
     def wants_tag(self, tag: str | None) -> bool:
-        """The test on the text, after the one on the hash (RocketMQ: PullAPIWrapper)."""
+        """Test the tag's text, after the test of its hash (RocketMQ: PullAPIWrapper)."""
         return not self.tags_set or self.class_filter_mode or tag in self.tags_set
 
     @classmethod
     def from_json(cls, value: Any) -> "SubscriptionData":
-        """From its bean; Go sends codeSet as texts. Raises BadBody."""
+        """Decode the JSON bean; Go sends codeSet as texts. Raises BadBody."""
         members = as_object(value)
         sub_string = text(members, "subString")
         tags = frozenset(items(members, "tagsSet", as_text))
         codes = frozenset(items(members, "codeSet", _code))
         characters = max(len(sub_string), sum(map(len, tags)))
         if characters > EXPRESSION_MAX or max(len(tags), len(codes)) > TAGS_MAX:
-            raise BadBody(f"a subscription is over {EXPRESSION_MAX} characters, {TAGS_MAX} tags")
+            raise BadBody(f"a subscription exceeds {EXPRESSION_MAX} characters or {TAGS_MAX} tags")
         return cls(
             topic=name_member(members, "topic"),
             sub_string=sub_string,
@@ -87,7 +87,7 @@ class SubscriptionData:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The bean."""
+        """Convert to the JSON bean."""
         return {
             "classFilterMode": self.class_filter_mode,
             "codeSet": sorted(self.code_set),
@@ -102,10 +102,10 @@ class SubscriptionData:
 def parse_subscription(
     topic: str, expression: str | None, kind: str | None = None, sub_version: int = 0
 ) -> SubscriptionData:
-    """The subscription of an expression; kind None or `TAG` is tags split on `||`.
+    """Parse an expression to a subscription; kind None or `TAG` is tags separated by `||`.
 
-    Raises ValueError where RocketMQ answers SUBSCRIPTION_PARSE_FAILED (FilterAPI.build), and for
-    one beyond EXPRESSION_MAX or TAGS_MAX.
+    Raises ValueError where RocketMQ responds with SUBSCRIPTION_PARSE_FAILED (FilterAPI.build), and
+    for an expression beyond EXPRESSION_MAX or TAGS_MAX.
     """
     if expression and len(expression) > EXPRESSION_MAX:
         raise ValueError(f"an expression of {len(expression)} characters")
@@ -128,6 +128,6 @@ def parse_subscription(
 
 
 def _code(value: Any) -> int:
-    """A hash code as Java has it, an int of 32 bits: a peer may send its unsigned form."""
+    """Convert a hash code to Java's int of 32 bits: a peer may send its unsigned form."""
     code = as_int(value, "codeSet") & 0xFFFFFFFF
     return code - (1 << 32) if code >> 31 else code

@@ -1,7 +1,7 @@
-"""Topic configurations and the version of a table, as they cross the wire and lie in topics.json.
+"""Topic configurations and the version of a table, on the wire and in topics.json.
 
 Owns RocketMQ's DataVersion, TopicConfig and TopicConfigSerializeWrapper. It must never decide
-whether a topic may exist. Called by the broker's topic table, registration, name server and admin.
+whether a topic may exist.
 """
 
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ PERM_PRIORITY: Final = 8
 
 MESSAGE_TYPE: Final = "message.type"
 MIXED: Final = "MIXED"
-"""The attribute that says which messages a topic takes, and its value for all."""
+"""The attribute for the type of messages that a topic accepts, and its value for all types."""
 
 SINGLE_TAG: Final = "SINGLE_TAG"
 MULTI_TAG: Final = "MULTI_TAG"
@@ -49,12 +49,12 @@ class DataVersion:
     timestamp: int = 0
 
     def next(self, now_ms: int, state_version: int = 0) -> "DataVersion":
-        """The version after a change (RocketMQ: DataVersion.nextVersion)."""
+        """Build the version after a change (RocketMQ: DataVersion.nextVersion)."""
         return DataVersion(self.counter + 1, state_version, now_ms)
 
     @classmethod
     def from_json(cls, value: Any) -> "DataVersion":
-        """From its bean; null and missing members are 0. Raises BadBody."""
+        """Decode the JSON bean; null and missing members are 0. Raises BadBody."""
         if value is None:
             return cls()
         members = as_object(value)
@@ -66,11 +66,11 @@ class DataVersion:
 
     @classmethod
     def decode(cls, body: Buffer) -> "DataVersion":
-        """From the body of QUERY_DATA_VERSION; raises BadBody."""
+        """Decode the body of QUERY_DATA_VERSION; raises BadBody."""
         return cls.from_json(load_object(body))
 
     def to_json(self) -> dict[str, int]:
-        """The bean."""
+        """Convert to the JSON bean."""
         return {
             "counter": self.counter,
             "stateVersion": self.state_version,
@@ -78,13 +78,13 @@ class DataVersion:
         }
 
     def encode(self) -> bytes:
-        """The bean as a body."""
+        """Encode the JSON bean as a body."""
         return dump(self.to_json())
 
 
 @dataclass(slots=True)
 class TopicConfig:
-    """One topic of a broker; `attributes` are stored without the + of their assignment."""
+    """A topic of a broker; `attributes` are stored without the + of their assignment."""
 
     topic_name: str
     read_queue_nums: int = 16
@@ -108,12 +108,12 @@ class TopicConfig:
 
     @property
     def is_inherited(self) -> bool:
-        """Whether topics may be created after this one."""
+        """Whether new topics may inherit this topic's configuration."""
         return self.perm & PERM_INHERIT != 0
 
     @classmethod
     def from_json(cls, value: Any) -> "TopicConfig":
-        """From its bean; raises BadBody."""
+        """Decode the JSON bean; raises BadBody."""
         members = as_object(value)
         return cls(
             topic_name=text(members, "topicName"),
@@ -128,11 +128,11 @@ class TopicConfig:
 
     @classmethod
     def decode(cls, body: Buffer) -> "TopicConfig":
-        """From the body of GET_TOPIC_CONFIG; raises BadBody."""
+        """Decode the body of GET_TOPIC_CONFIG; raises BadBody."""
         return cls.from_json(load_object(body))
 
     def to_json(self) -> dict[str, Any]:
-        """The bean."""
+        """Convert to the JSON bean."""
         return {
             "attributes": dict(self.attributes),
             "order": self.order,
@@ -145,19 +145,22 @@ class TopicConfig:
         }
 
     def row(self) -> bytes:
-        """The line of a table of topics, as topics.json has it; `fastjson.compact` makes of it what
-        a body has. Written once: for what is in a table, and so does not change any more. Any
-        thread may call this."""
+        """Return the line of this topic in topics.json; `fastjson.compact` turns it into the form
+        of a body.
+
+        The line is encoded once, so the configuration must be in a table and not change any longer.
+        Any thread may call this.
+        """
         if not self._row:
             self._row = fastjson.row(self.topic_name, self.to_json(), 2)
         return self._row
 
     def encode(self) -> bytes:
-        """The bean as a body."""
+        """Encode the JSON bean as a body."""
         return dump(self.to_json())
 
     def to_text(self) -> str:
-        """The line of a compressed registration; order and topicSysFlag are not carried."""
+        """Format the line of a compressed registration, without order and topicSysFlag."""
         return (
             f"{self.topic_name} {self.read_queue_nums} {self.write_queue_nums} {self.perm} "
             f"{self.topic_filter_type} {fastjson.dumps(self.attributes)}"
@@ -165,7 +168,7 @@ class TopicConfig:
 
     @classmethod
     def from_text(cls, line: str) -> "TopicConfig":
-        """From `name reads writes perm filter {attributes}`, the last optional. Raises BadBody."""
+        """Parse `name reads writes perm filter {attributes}`, the last optional. Raises BadBody."""
         words = line.split(" ", 5)
         if len(words) < 5 or not words[0]:
             raise BadBody(f"a topic of the registration is malformed: {line[:80]!r}")
@@ -198,7 +201,7 @@ class TopicConfigs:
 
     @classmethod
     def from_json(cls, value: Any) -> "TopicConfigs":
-        """From its bean; raises BadBody."""
+        """Decode the JSON bean; raises BadBody."""
         members = as_object(value)
         return cls(
             DataVersion.from_json(members.get("dataVersion")),
@@ -210,7 +213,7 @@ class TopicConfigs:
 
     @classmethod
     def from_json_in_steps(cls, value: Any) -> Steps["TopicConfigs"]:
-        """As `from_json`, in steps."""
+        """Decode like `from_json`, in steps."""
         members = as_object(value)
         return cls(
             DataVersion.from_json(members.get("dataVersion")),
@@ -222,11 +225,11 @@ class TopicConfigs:
 
     @classmethod
     def decode(cls, body: Buffer) -> "TopicConfigs":
-        """From the body of GET_ALL_TOPIC_CONFIG; raises BadBody."""
+        """Decode the body of GET_ALL_TOPIC_CONFIG; raises BadBody."""
         return cls.from_json(load_object(body))
 
     def to_json(self) -> dict[str, Any]:
-        """The bean."""
+        """Convert to the JSON bean."""
         configs = self.topic_config_table
         return {
             "dataVersion": self.data_version.to_json(),
@@ -237,8 +240,8 @@ class TopicConfigs:
         }
 
     def encode(self) -> bytes:
-        """The bean as a body, of rows that are written once: those of a large broker take a tenth
-        of the time that their beans would."""
+        """Encode the JSON bean as a body from rows that are encoded once: for a large broker that
+        takes a tenth of the time."""
         configs = self.topic_config_table
         return (
             b'{"dataVersion":%s,"mappingDataVersion":%s,"topicConfigTable":{%s},'

@@ -1,7 +1,7 @@
 """A whole broker group in one process: name server, controllers and brokers on the running loop.
 
-Owns the layout of a data folder and the order of start and stop. It must never know a request.
-Called by `turbopump up`, by the pytest fixture and by programs: `async with Cluster() as cluster`.
+Owns the layout of a data folder and the order of start and stop. It must never handle a request.
+`turbopump up`, the pytest fixture and programs use it: `async with Cluster() as cluster`.
 """
 
 import asyncio
@@ -35,31 +35,36 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LAYOUT = 1
-"""Version of a data folder: layout.json, namesrv/, controller/, logs/, and for each broker a store
-folder and a file of what was changed while it ran: `broker-a` and `broker-a.properties`."""
+"""Version of a data folder's layout: layout.json, namesrv/, controller/, logs/, and for each broker
+a store folder and a file with the changes of properties at run time, as in `broker-a` and
+`broker-a.properties`."""
 
 CHANGES = ".properties"
 
 LAYOUT_FILE = "layout.json"
 LOOPBACK = "127.0.0.1"
 MODE = "tls.server.mode"
-WILDCARDS = ("0.0.0.0", "::")  # nothing that a client could connect to
-REPLICA_PORTS_APART = 10  # room for the VIP port before, and the HA port behind
+WILDCARDS = ("0.0.0.0", "::")  # addresses to which no client could connect
+REPLICA_PORTS_APART = 10  # leaves room for the VIP port below and the HA port above
 REGISTERED_POLL_MS = 10
-REGISTERED_TIMEOUT_MS = 10_000  # a broker registers in milliseconds where both are one process
-ELECTED_TIMEOUT_MS = 30_000  # controllers elect their leader, brokers register, one is elected
+REGISTERED_TIMEOUT_MS = 10_000  # a broker registers within ms if the name server is in its process
+ELECTED_TIMEOUT_MS = 30_000  # controllers elect their leader, brokers register, a master is elected
 CONTROLLER_GROUP = "turbopump"
 NAMESRV_OWN = frozenset({"bindAddress", "configStorePath", "kvConfigPath", "listenPort"})
-"""In the file of an earlier version, which wrote every key; the cluster sets these."""
+"""Keys in the file of an earlier version, which wrote every key; the cluster sets these itself."""
 
 SUPPORT_ACTING = "supportActingMaster"
 
 LOG_FILE_SIZE = 64 << 20
-"""Of a new log: RocketMQ's 1 GiB is much for a first message on one's own machine. It reserves
-its files' blocks, so that is what a folder takes."""
+"""Bytes of a file of a new log.
+
+Files reserve their blocks, so RocketMQ's 1 GiB would be much for a first message on a user's
+machine.
+"""
 
 SMALL_FILES = {
-    "mappedFileSizeCommitLog": str(16 << 20),  # a message of 4 MiB fits, and rolling happens
+    # room for a message of 4 MiB, and small enough for tests to roll files
+    "mappedFileSizeCommitLog": str(16 << 20),
     "mappedFileSizeConsumeQueue": str(20 * 5_000),
     "maxHashSlotNum": "20000",
     "maxIndexNum": "80000",
@@ -73,8 +78,11 @@ class ClusterError(StartError):
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """A running broker of a cluster; `address` is `host:port`, `id` 0 the master's, -1 that of one
-    without a role, `grpc` where gRPC is served, empty where it is off."""
+    """A running broker of a cluster.
+
+    `address` is `host:port`; `id` is 0 for the master and -1 for a broker without a role; `grpc` is
+    the `host:port` for gRPC, empty if it is off.
+    """
 
     name: str
     id: int
@@ -85,24 +93,26 @@ class BrokerAddress:
 
 
 class Cluster:
-    """A name server and a broker, a master and its replicas, or brokers that controllers elect a
-    master of; reachable by any RocketMQ client.
+    """A name server with a broker, a master with replicas, or brokers whose master controllers
+    elect.
+
+    Any RocketMQ client can connect to it.
 
     Args:
-        data: the folder of everything kept; None for one that is removed at the end.
-        host: the address to listen at and to tell clients; a wildcard listens at all of this
-            machine's, and tells the one that others reach it at.
+        data: the data folder; None for a temporary folder, removed at the end.
+        host: the address to listen at and to give to clients; a wildcard listens at all addresses
+            of this machine and gives clients the address by which others reach it.
         namesrv_port, broker_port: 0 for free ones.
-        replicas: copies of the broker's log; a send is answered when one of them has it, too. They
-            listen REPLICA_PORTS_APART behind one another, unless ports are free ones.
-        acting_master: whether the replica with the lowest id acts for its master while that is
-            gone (RIP-32).
-        brokers, controllers: with controllers, that many brokers are one group whose master they
-            elect; `replicas` is then 0. Brokers listen as replicas do, controllers on
-            `controller_port` and those behind it.
-        broker_properties, controller_properties, namesrv_properties: RocketMQ's keys, over what the
-            cluster itself sets.
-        on_progress: called, several times a second, how far `start` is with recovering a big store.
+        replicas: replicas of the broker; a send is answered once one of them has it. Their
+            ports are REPLICA_PORTS_APART apart, unless ports are free ones.
+        acting_master: whether the replica with the lowest id acts for its master while no master
+            runs (RIP-32).
+        brokers, controllers: with controllers, that number of brokers is one group whose master
+            they elect; `replicas` is then 0. The brokers' ports are as for replicas; controllers
+            listen on consecutive ports from `controller_port`.
+        broker_properties, controller_properties, namesrv_properties: RocketMQ's keys; they override
+            the cluster's own values.
+        on_progress: called several times a second with the progress of a big store's recovery.
     """
 
     def __init__(
@@ -150,12 +160,12 @@ class Cluster:
 
     @property
     def controllers(self) -> list[str]:
-        """The controllers' `host:port`; empty without."""
+        """The controllers' `host:port`; an empty list without controllers."""
         return [controller.address for controller in self._controllers]
 
     @property
     def brokers(self) -> list[BrokerAddress]:
-        """The running brokers, the master first; with controllers, in the roles they have now."""
+        """The running brokers, the master first; with controllers, in their current roles."""
         assert self._brokers, "the cluster is not started"
         found = [
             BrokerAddress(
@@ -171,10 +181,10 @@ class Cluster:
         return sorted(found, key=lambda broker: (broker.id < 0, broker.id))
 
     async def start(self) -> None:
-        """Start all of it; returns when clients can send.
+        """Start all nodes; returns when clients can send.
 
-        Raises ClusterError, StoreError, StartError, TlsError, PropertiesError or OSError; nothing
-        runs then.
+        Raises ClusterError, StoreError, StartError, TlsError, PropertiesError or OSError; then no
+        node runs.
         """
         self.check()
         prepare_data(self.data)
@@ -189,34 +199,34 @@ class Cluster:
             raise
 
     def check(self) -> None:
-        """Raises ClusterError for a group that cannot be."""
+        """Raise ClusterError for an impossible group."""
         brokers, controllers = self._sizes
         if brokers > 1 and not controllers:
             raise ClusterError(
-                f"{brokers} brokers of one group need controllers, which elect their master; "
-                "replicas of one that stays the master do without"
+                f"{brokers} brokers of a group need controllers, which elect their master; "
+                "replicas of a fixed master do not"
             )
         if controllers and controllers % 2 == 0:
             raise ClusterError(
-                f"{controllers} controllers can lose no more of them than {controllers - 1} can: "
+                f"{controllers} controllers tolerate as many failures as {controllers - 1}: "
                 "use 1, 3 or 5"
             )
         if controllers and self._replicas:
-            raise ClusterError("replicas are those of a master that stays: not with controllers")
+            raise ClusterError("replicas follow a fixed master: not with controllers")
         if self._acting_master and self.broker_count < 2:
             raise ClusterError(
-                "a replica that acts for its master needs one: --replicas 1 or more, or --brokers "
+                "an acting master must be a replica: --replicas 1 or more, or --brokers "
                 "2 or more with controllers"
             )
 
     @property
     def broker_count(self) -> int:
-        """Brokers of the group."""
+        """Number of brokers in the group."""
         brokers, controllers = self._sizes
         return brokers if controllers else self._replicas + 1
 
     def namesrv_properties(self) -> dict[str, str]:
-        """What the name server is given."""
+        """The name server's properties."""
         return {
             "bindAddress": self._host,
             "listenPort": str(self._ports[0]),
@@ -227,7 +237,7 @@ class Cluster:
         }
 
     def controller_properties(self, number: int) -> dict[str, str]:
-        """What a controller is given, but for its peers."""
+        """A controller's properties, without its peers."""
         port = self._controller_port
         return {
             "bindAddress": self._host,
@@ -243,7 +253,7 @@ class Cluster:
     def broker_properties(
         self, number: int, namesrv: str, controllers: list[str]
     ) -> dict[str, str]:
-        """What a broker is given; the first one is number 0."""
+        """A broker's properties; the first broker is number 0."""
         given = self._common_broker_properties(BrokerConfig().broker_name, namesrv)
         if number:
             port = self._ports[1]
@@ -268,8 +278,11 @@ class Cluster:
         return given
 
     async def stop_broker(self, broker: BrokerAddress) -> None:
-        """Stop one broker of `brokers` for good: with controllers another one is elected in the
-        place of a master. Raises ClusterError if it does not run."""
+        """Stop a broker of `brokers` for good; controllers elect another master if it was the
+        master.
+
+        Raises ClusterError if the broker does not run.
+        """
         found = next((one for one in self._brokers if one[0].address == broker.address), None)
         if found is None:
             raise ClusterError(f"no broker runs at {broker.address}")
@@ -277,7 +290,7 @@ class Cluster:
         await found[0].stop()
 
     async def stop(self) -> None:
-        """Stop what runs: the brokers write everything down, then the others go."""
+        """Stop the running nodes: brokers first, which save their state, then the others."""
         brokers, self._brokers = self._brokers, []
         controllers, self._controllers = self._controllers, []
         namesrv, self._namesrv = self._namesrv, None
@@ -315,9 +328,12 @@ class Cluster:
         self._namesrv = namesrv
 
     async def _start_controllers(self, count: int) -> None:
-        """All listen before any begins: with free ports they know their peers only then."""
+        """Start controllers.
+
+        All listen before any begins: only then are the peers' free ports known.
+        """
         if not count:
-            return  # and pay for no import
+            return  # avoids the import
         from turbopump.controller.config import format_peers
         from turbopump.controller.node import ControllerNode
 
@@ -374,7 +390,8 @@ class Cluster:
         return {**own, **self._broker_properties}
 
     def _log_file_size(self, name: str) -> int:
-        """That of the logs that are there: all members of a group must have the same."""
+        """File size of the existing logs, because all members of a group must have the same;
+        LOG_FILE_SIZE for the first log."""
         files, given = RealFiles(), self._broker_properties
         root = given.get("storePathRootDir", str(self.data / name))
         folders = [given.get("storePathCommitLog", f"{root}/commitlog")]
@@ -383,7 +400,10 @@ class Cluster:
         return next(filter(None, found), LOG_FILE_SIZE)
 
     def _id_of(self, broker: BrokerNode, config: BrokerConfig) -> int:
-        """0 of a master. With controllers what the name server tells clients: -1 before that."""
+        """Id of a broker: 0 for the master.
+
+        With controllers it is the id that the name server gives to clients, -1 before registration.
+        """
         if not self._controllers:
             return config.broker_id
         assert self._namesrv is not None
@@ -391,7 +411,8 @@ class Cluster:
         return next((each for each, at in members.items() if at == broker.address), -1)
 
     def _tls_of_servers(self) -> dict[str, str]:
-        """What the broker's properties say of TLS, for the name server too: they have one face."""
+        """The broker's properties for TLS servers, which apply to the name server and controllers,
+        too."""
         return {
             key: value.strip().lower() if key == MODE else value
             for key, value in self._broker_properties.items()
@@ -402,7 +423,7 @@ class Cluster:
         return BOOLEAN.show(self._tls_of_servers().get(MODE) == "enforcing")
 
     async def _registered(self) -> None:
-        """Until the name server hands out the brokers' addresses, a master's among them."""
+        """Wait until the name server has the brokers' addresses, a master's among them."""
         timeout_ms = ELECTED_TIMEOUT_MS if self._controllers else REGISTERED_TIMEOUT_MS
         for _ in range(timeout_ms // REGISTERED_POLL_MS):
             brokers = self.brokers
@@ -424,9 +445,9 @@ async def _stop_all(nodes: "Iterable[BrokerNode | ControllerNode]") -> None:
 
 
 def prepare_data(data: Path) -> None:
-    """Make a data folder, or check that this program knows its layout.
+    """Create a data folder, or check that its layout is of this version.
 
-    Raises OSError where it cannot be made or written, StoreError where it is of another version.
+    Raises OSError if it cannot be created or written, StoreError if it is of another version.
     """
     files, marker = RealFiles(), data / LAYOUT_FILE
     if data.is_file():
@@ -437,7 +458,7 @@ def prepare_data(data: Path) -> None:
         if found != LAYOUT:
             raise StoreError(
                 f"{data} is a data folder of another version: its layout is {found}, "
-                f"this program knows {LAYOUT}"
+                f"this program needs {LAYOUT}"
             )
         return
     fresh = f"{marker}.tmp"
@@ -456,8 +477,8 @@ def _layout_of(text: bytes) -> object:
 
 
 def changed_before(path: str, passed_over: Iterable[str] = ()) -> list[Property]:
-    """What UPDATE_BROKER_CONFIG and its like have changed in an earlier life, in a file of a data
-    folder. Raises ClusterError, OSError."""
+    """The properties that admin requests (UPDATE_BROKER_CONFIG and the like) changed in an earlier
+    run, from a file of a data folder. Raises ClusterError, OSError."""
     files = RealFiles()
     if not files.exists(path):
         return []
@@ -467,7 +488,7 @@ def changed_before(path: str, passed_over: Iterable[str] = ()) -> list[Property]
         raise ClusterError(f"{path}: {error}") from None
     found = [item for item in found if item.key not in passed_over]
     names = ", ".join(item.key for item in found)
-    logger.info("%s has what was changed while it ran: %s", path, names)
+    logger.info("%s: keys that were changed at run time: %s", path, names)
     return found
 
 

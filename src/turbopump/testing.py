@@ -1,7 +1,8 @@
 """The pytest fixture `turbopump_cluster`: a real broker on free ports.
 
-Owns the thread and the loop it runs in, so that synchronous and asynchronous tests can use it. It
-must never import the broker when pytest starts. Loaded by pytest through its entry point.
+Owns the thread and the loop in which the cluster runs, so that synchronous and asynchronous tests
+can use it. It must never import the broker when pytest starts: pytest loads this module through its
+entry point.
 """
 
 from collections.abc import Coroutine, Iterator, Mapping
@@ -20,10 +21,10 @@ T = TypeVar("T")
 
 
 class RunningCluster:
-    """A started cluster in a thread of its own.
+    """A started cluster in its own thread.
 
-    `namesrv` is what clients are pointed at, `brokers` and `controllers` what ran at the start,
-    `data` the folder of its files.
+    `namesrv` is the address for clients, `brokers` and `controllers` are the nodes that ran at the
+    start, `data` is the folder of their files.
     """
 
     def __init__(self, cluster: "Cluster", loop: "asyncio.AbstractEventLoop") -> None:
@@ -43,7 +44,7 @@ class RunningCluster:
     def stop_broker(self, broker: "BrokerAddress") -> None:
         """Stop one of `brokers` for good; in a group with controllers another master is elected.
 
-        Raises ClusterError if it does not run any more.
+        Raises ClusterError if the broker does not run.
         """
         self.run(self._cluster.stop_broker(broker))
 
@@ -56,7 +57,7 @@ def running_cluster(
     brokers: int = 1,
     controllers: int = 0,
 ) -> Iterator[RunningCluster]:
-    """A cluster with small files for as long as the context lasts, for fixtures of any scope."""
+    """Run a cluster with small files until the context ends, for fixtures of any scope."""
     import asyncio
     import threading
 
@@ -91,6 +92,6 @@ def running_cluster(
 
 @pytest.fixture
 def turbopump_cluster(tmp_path: "Path") -> Iterator[RunningCluster]:
-    """A broker and a name server of the test's own, empty at its start."""
+    """A broker and a name server for one test, empty at its start."""
     with running_cluster(tmp_path / "turbopump") as cluster:
         yield cluster

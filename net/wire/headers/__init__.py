@@ -1,1 +1,1 @@
-"""Header dataclasses by family; each file names RocketMQ's classes minus "Header"."""
+"""Header dataclasses by family; each class is named as RocketMQ's without "Header"."""

@@ -1,7 +1,6 @@
 """Headers of the admin requests: message lookup, topics, groups, offsets and the broker itself.
 
 Owns the fields of the RocketMQ header classes of the same names. It must never hold behaviour.
-Called by the broker's admin handlers and by the admin client.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from turbopump.net.wire.header import Int32, Int64
 
 @dataclass(slots=True)
 class QueryMessageRequest:
-    """QueryMessageRequestHeader; times are epoch ms.
+    """Request QUERY_MESSAGE (QueryMessageRequestHeader); times are epoch ms.
 
     `unique_key_query` is an extra field beside the header ("true" or "false"); `index_type` of
     5.5.0 is `K` (key), `U` (unique key) or `T` (tag).
@@ -28,7 +27,7 @@ class QueryMessageRequest:
 
 @dataclass(slots=True)
 class QueryMessageResponse:
-    """QueryMessageResponseHeader: how far the index has come."""
+    """Response to QUERY_MESSAGE (QueryMessageResponseHeader): the last message of the index."""
 
     index_last_update_timestamp: Int64
     index_last_update_phyoffset: Int64
@@ -36,7 +35,7 @@ class QueryMessageResponse:
 
 @dataclass(slots=True)
 class ViewMessageRequest:
-    """ViewMessageRequestHeader; `offset` is a log offset."""
+    """Request VIEW_MESSAGE_BY_ID (ViewMessageRequestHeader); `offset` is a log offset."""
 
     offset: Int64
     topic: str | None = None
@@ -44,7 +43,7 @@ class ViewMessageRequest:
 
 @dataclass(slots=True)
 class QueryConsumeQueueRequest:
-    """QueryConsumeQueueRequestHeader; `index` is a queue offset."""
+    """Request QUERY_CONSUME_QUEUE (QueryConsumeQueueRequestHeader); `index` is a queue offset."""
 
     topic: str
     queue_id: Int32
@@ -55,7 +54,8 @@ class QueryConsumeQueueRequest:
 
 @dataclass(slots=True)
 class CreateTopicRequest:
-    """CreateTopicRequestHeader; `attributes` is `+key=value,-key`."""
+    """Request UPDATE_AND_CREATE_TOPIC (CreateTopicRequestHeader); `attributes` is
+    `+key=value,-key`."""
 
     topic: str
     read_queue_nums: Int32
@@ -71,21 +71,21 @@ class CreateTopicRequest:
 
 @dataclass(slots=True)
 class DeleteTopicRequest:
-    """DeleteTopicRequestHeader."""
+    """Request DELETE_TOPIC_IN_BROKER (DeleteTopicRequestHeader)."""
 
     topic: str = ""
 
 
 @dataclass(slots=True)
 class GetTopicStatsInfoRequest:
-    """GetTopicStatsInfoRequestHeader."""
+    """Request GET_TOPIC_STATS_INFO (GetTopicStatsInfoRequestHeader)."""
 
     topic: str
 
 
 @dataclass(slots=True)
 class GetTopicConfigRequest:
-    """GetTopicConfigRequestHeader; `lo` asks for the logical topic."""
+    """Request GET_TOPIC_CONFIG (GetTopicConfigRequestHeader); `lo` requests the logical topic."""
 
     topic: str
     lo: bool | None = None
@@ -93,7 +93,8 @@ class GetTopicConfigRequest:
 
 @dataclass(slots=True)
 class GetAllTopicConfigRequest:
-    """GetAllTopicConfigRequestHeader; all absent (or none at all): the whole table."""
+    """Request GET_ALL_TOPIC_CONFIG (GetAllTopicConfigRequestHeader); without any field: the whole
+    table."""
 
     topic_seq: Int32 | None = None
     data_version: str | None = None
@@ -102,21 +103,21 @@ class GetAllTopicConfigRequest:
 
 @dataclass(slots=True)
 class GetAllTopicConfigResponse:
-    """GetAllTopicConfigResponseHeader."""
+    """Response to GET_ALL_TOPIC_CONFIG (GetAllTopicConfigResponseHeader)."""
 
     total_topic_num: Int32
 
 
 @dataclass(slots=True)
 class QueryTopicConsumeByWhoRequest:
-    """QueryTopicConsumeByWhoRequestHeader."""
+    """Request QUERY_TOPIC_CONSUME_BY_WHO (QueryTopicConsumeByWhoRequestHeader)."""
 
     topic: str
 
 
 @dataclass(slots=True)
 class DeleteSubscriptionGroupRequest:
-    """DeleteSubscriptionGroupRequestHeader."""
+    """Request DELETE_SUBSCRIPTIONGROUP (DeleteSubscriptionGroupRequestHeader)."""
 
     group_name: str
     clean_offset: bool = False
@@ -124,7 +125,8 @@ class DeleteSubscriptionGroupRequest:
 
 @dataclass(slots=True)
 class GetAllSubscriptionGroupRequest:
-    """GetAllSubscriptionGroupRequestHeader; all absent (or none at all): the whole table."""
+    """Request GET_ALL_SUBSCRIPTIONGROUP_CONFIG (GetAllSubscriptionGroupRequestHeader); without any
+    field: the whole table."""
 
     group_seq: Int32 | None = None
     data_version: str | None = None
@@ -133,21 +135,22 @@ class GetAllSubscriptionGroupRequest:
 
 @dataclass(slots=True)
 class GetAllSubscriptionGroupResponse:
-    """GetAllSubscriptionGroupResponseHeader."""
+    """Response to GET_ALL_SUBSCRIPTIONGROUP_CONFIG (GetAllSubscriptionGroupResponseHeader)."""
 
     total_group_num: Int32
 
 
 @dataclass(slots=True)
 class GetSubscriptionGroupConfigRequest:
-    """GetSubscriptionGroupConfigRequestHeader."""
+    """Request GET_SUBSCRIPTIONGROUP_CONFIG (GetSubscriptionGroupConfigRequestHeader)."""
 
     group: str
 
 
 @dataclass(slots=True)
 class UpdateGroupForbiddenRequest:
-    """UpdateGroupForbiddenRequestHeader; `readable` absent only asks."""
+    """Request UPDATE_AND_GET_GROUP_FORBIDDEN (UpdateGroupForbiddenRequestHeader); without
+    `readable` it only reads."""
 
     group: str
     topic: str
@@ -156,14 +159,14 @@ class UpdateGroupForbiddenRequest:
 
 @dataclass(slots=True)
 class QueryTopicsByConsumerRequest:
-    """QueryTopicsByConsumerRequestHeader."""
+    """Request QUERY_TOPICS_BY_CONSUMER (QueryTopicsByConsumerRequestHeader)."""
 
     group: str = ""
 
 
 @dataclass(slots=True)
 class QuerySubscriptionByConsumerRequest:
-    """QuerySubscriptionByConsumerRequestHeader."""
+    """Request QUERY_SUBSCRIPTION_BY_CONSUMER (QuerySubscriptionByConsumerRequestHeader)."""
 
     group: str
     topic: str = ""
@@ -171,7 +174,8 @@ class QuerySubscriptionByConsumerRequest:
 
 @dataclass(slots=True)
 class GetConsumeStatsRequest:
-    """GetConsumeStatsRequestHeader; `topic_list` is separated by semicolons."""
+    """Request GET_CONSUME_STATS (GetConsumeStatsRequestHeader); `topic_list` is separated by
+    semicolons."""
 
     consumer_group: str
     topic: str | None = None
@@ -180,7 +184,7 @@ class GetConsumeStatsRequest:
 
 @dataclass(slots=True)
 class QueryConsumeTimeSpanRequest:
-    """QueryConsumeTimeSpanRequestHeader."""
+    """Request QUERY_CONSUME_TIME_SPAN (QueryConsumeTimeSpanRequestHeader)."""
 
     topic: str
     group: str
@@ -188,7 +192,8 @@ class QueryConsumeTimeSpanRequest:
 
 @dataclass(slots=True)
 class QueryCorrectionOffsetRequest:
-    """QueryCorrectionOffsetHeader; `filter_groups` is separated by commas."""
+    """Request QUERY_CORRECTION_OFFSET (QueryCorrectionOffsetHeader); `filter_groups` is separated
+    by commas."""
 
     topic: str = ""
     compare_group: str = ""
@@ -197,7 +202,7 @@ class QueryCorrectionOffsetRequest:
 
 @dataclass(slots=True)
 class CloneGroupOffsetRequest:
-    """CloneGroupOffsetRequestHeader."""
+    """Request CLONE_GROUP_OFFSET (CloneGroupOffsetRequestHeader)."""
 
     src_group: str = ""
     dest_group: str = ""
@@ -207,14 +212,16 @@ class CloneGroupOffsetRequest:
 
 @dataclass(slots=True)
 class GetBrokerConsumeStatsRequest:
-    """GetConsumeStatsInBrokerHeader; `is_order` asks for topics with the order flag only."""
+    """Request GET_BROKER_CONSUME_STATS (GetConsumeStatsInBrokerHeader); `is_order` requests only
+    topics with the order flag."""
 
     is_order: bool = False
 
 
 @dataclass(slots=True)
 class ViewBrokerStatsDataRequest:
-    """ViewBrokerStatsDataRequestHeader, such as TOPIC_PUT_NUMS of a topic."""
+    """Request VIEW_BROKER_STATS_DATA (ViewBrokerStatsDataRequestHeader), such as TOPIC_PUT_NUMS of
+    a topic."""
 
     stats_name: str
     stats_key: str
@@ -222,28 +229,31 @@ class ViewBrokerStatsDataRequest:
 
 @dataclass(slots=True)
 class GetBrokerConfigResponse:
-    """GetBrokerConfigResponseHeader; the DataVersion of the configuration as JSON text."""
+    """Response to GET_BROKER_CONFIG (GetBrokerConfigResponseHeader); the DataVersion of the
+    configuration as JSON text."""
 
     version: str
 
 
 @dataclass(slots=True)
 class ResetMasterFlushOffsetRequest:
-    """ResetMasterFlushOffsetHeader; a log offset."""
+    """Request RESET_MASTER_FLUSH_OFFSET (ResetMasterFlushOffsetHeader); the field is a log
+    offset."""
 
     master_flush_offset: Int64 | None = None
 
 
 @dataclass(slots=True)
 class AddBrokerRequest:
-    """AddBrokerRequestHeader; `config_path` is a file of the container's machine."""
+    """Request ADD_BROKER (AddBrokerRequestHeader); `config_path` is a file on the container's
+    machine."""
 
     config_path: str | None = None
 
 
 @dataclass(slots=True)
 class RemoveBrokerRequest:
-    """RemoveBrokerRequestHeader: which broker of a container."""
+    """Request REMOVE_BROKER (RemoveBrokerRequestHeader): a broker of a container."""
 
     broker_name: str
     broker_cluster_name: str

@@ -1,7 +1,6 @@
-"""Headers about clients: who is connected, leaving a group, and what is relayed to a client.
+"""Headers about clients: connected clients, leaving a group, and requests relayed to a client.
 
 Owns the fields of the RocketMQ header classes of the same names. It must never hold behaviour.
-Called by the broker's client handlers, by the client instance and by the admin client.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +10,8 @@ from turbopump.net.wire.header import Int32, Int64
 
 @dataclass(slots=True)
 class UnregisterClientRequest:
-    """UnregisterClientRequestHeader; a Java client sends one request for each group."""
+    """Request UNREGISTER_CLIENT (UnregisterClientRequestHeader); a Java client sends one request
+    for each group."""
 
     client_id: str = field(default="", metadata={"key": "clientID"})
     producer_group: str | None = None
@@ -20,35 +20,37 @@ class UnregisterClientRequest:
 
 @dataclass(slots=True)
 class GetConsumerListByGroupRequest:
-    """GetConsumerListByGroupRequestHeader."""
+    """Request GET_CONSUMER_LIST_BY_GROUP (GetConsumerListByGroupRequestHeader)."""
 
     consumer_group: str
 
 
 @dataclass(slots=True)
 class GetConsumerConnectionListRequest:
-    """GetConsumerConnectionListRequestHeader."""
+    """Request GET_CONSUMER_CONNECTION_LIST (GetConsumerConnectionListRequestHeader)."""
 
     consumer_group: str
 
 
 @dataclass(slots=True)
 class GetProducerConnectionListRequest:
-    """GetProducerConnectionListRequestHeader."""
+    """Request GET_PRODUCER_CONNECTION_LIST (GetProducerConnectionListRequestHeader)."""
 
     producer_group: str
 
 
 @dataclass(slots=True)
 class NotifyConsumerIdsChangedRequest:
-    """NotifyConsumerIdsChangedRequestHeader; broker to client, one-way."""
+    """Request NOTIFY_CONSUMER_IDS_CHANGED (NotifyConsumerIdsChangedRequestHeader); broker to
+    client, one-way."""
 
     consumer_group: str
 
 
 @dataclass(slots=True)
 class GetConsumerRunningInfoRequest:
-    """GetConsumerRunningInfoRequestHeader; from a tool to the broker and on to the client."""
+    """Request GET_CONSUMER_RUNNING_INFO (GetConsumerRunningInfoRequestHeader); a tool sends it to
+    the broker, which forwards it to the client."""
 
     consumer_group: str
     client_id: str
@@ -57,7 +59,8 @@ class GetConsumerRunningInfoRequest:
 
 @dataclass(slots=True)
 class ConsumeMessageDirectlyResultRequest:
-    """ConsumeMessageDirectlyResultRequestHeader; the broker adds broker_name and the record."""
+    """Request CONSUME_MESSAGE_DIRECTLY (ConsumeMessageDirectlyResultRequestHeader); the broker adds
+    broker_name and the record."""
 
     consumer_group: str
     client_id: str | None = None
@@ -68,10 +71,11 @@ class ConsumeMessageDirectlyResultRequest:
 
 @dataclass(slots=True)
 class ResetOffsetRequest:
-    """ResetOffsetRequestHeader: of 222 (tool to broker) and 220 (broker to client).
+    """Request 222 from a tool to the broker, and 220 from the broker to a client
+    (ResetOffsetRequestHeader).
 
     `timestamp` is epoch ms, -1 means the end of the queue; `queue_id` -1 means every queue;
-    `offset` counts only with a queue id and is absent or -1 when the time decides.
+    `offset` counts only with a queue id and is absent or -1 if the time decides.
     """
 
     topic: str
@@ -84,7 +88,8 @@ class ResetOffsetRequest:
 
 @dataclass(slots=True)
 class GetConsumerStatusRequest:
-    """GetConsumerStatusRequestHeader: of 223 (tool to broker) and 221 (broker to client)."""
+    """Request 223 from a tool to the broker, and 221 from the broker to a client
+    (GetConsumerStatusRequestHeader)."""
 
     topic: str
     group: str
@@ -93,7 +98,7 @@ class GetConsumerStatusRequest:
 
 @dataclass(slots=True)
 class ReplyMessageRequest:
-    """ReplyMessageRequestHeader: of 326, a reply on its way to the producer that asked.
+    """Request 326: a reply on its way to the producer of the request (ReplyMessageRequestHeader).
 
     Hosts are "ip:port" texts, times epoch ms; the body of the request is the reply's body.
     """

@@ -1,12 +1,11 @@
-"""Headers of the requests to controllers and of those that controllers send to brokers.
+"""Headers of requests to controllers, and from controllers to brokers.
 
 Owns the fields of RocketMQ's header classes of the same names (remoting/protocol/header/controller)
-and the members that only ours have, marked so. It must never hold behaviour. Called by the
-controller, the broker's membership and the admin client. The request of a heartbeat (904) is
-`headers.routes.BrokerHeartbeatRequest`: name servers read it too.
+and the members that only Turbopump has, marked as ours. It must never hold behaviour. The request
+of a heartbeat (904) is `headers.routes.BrokerHeartbeatRequest`, because name servers read it, too.
 
-Broker ids are those that the controller gave, never 0; times are epoch ms; -1 stands for "none" as
-in RocketMQ. Members that a Java peer ignores are only written where they say something.
+Broker ids are assigned by the controller and never 0; times are epoch ms; -1 stands for "none" as
+in RocketMQ. Members that a Java peer ignores are only written if they have a value.
 """
 
 from dataclasses import dataclass
@@ -16,11 +15,11 @@ from turbopump.net.wire.header import Int32, Int64
 
 @dataclass(slots=True)
 class AlterSyncStateSetRequest:
-    """1001, AlterSyncStateSetRequestHeader; the body is a SyncStateSet with the set wanted and the
-    epoch of the set in force.
+    """Request 1001 (AlterSyncStateSetRequestHeader); the body is the wanted SyncStateSet with the
+    epoch of the current set.
 
-    `fence` is ours: the set wanted may be the one in force, whose epoch is raised then, so that no
-    request of before has an effect any more. A Java controller refuses that with 2013.
+    `fence` is ours: the wanted set may equal the current one; its epoch is then raised, so that
+    earlier requests no longer have an effect. A Java controller refuses that with 2013.
     """
 
     broker_name: str
@@ -32,15 +31,18 @@ class AlterSyncStateSetRequest:
 
 @dataclass(slots=True)
 class AlterSyncStateSetResponse:
-    """1001; the body is the set now in force. 0 in a refusal."""
+    """Response to 1001; the body is the current set. The epoch is 0 in a refusal."""
 
     new_sync_state_set_epoch: Int32 = 0
 
 
 @dataclass(slots=True)
 class ElectMasterRequest:
-    """1002, ElectMasterRequestHeader. A broker asks with its own id, an administrator with
-    `designate_elect` and the id that is to be master, the controller itself with -1."""
+    """Request 1002 (ElectMasterRequestHeader).
+
+    A broker sends its own id, an administrator `designate_elect` and the id of the wanted master,
+    the controller itself -1.
+    """
 
     broker_name: str
     cluster_name: str = ""
@@ -51,7 +53,7 @@ class ElectMasterRequest:
 
 @dataclass(slots=True)
 class ElectMasterResponse:
-    """1002; the body is an ElectMasterBody. Without a master nothing is set."""
+    """Response to 1002; the body is an ElectMasterBody. Without a master no field is set."""
 
     master_broker_id: Int64 | None = None
     master_address: str | None = None
@@ -61,12 +63,12 @@ class ElectMasterResponse:
 
 @dataclass(slots=True)
 class RegisterBrokerToControllerRequest:
-    """1003, RegisterBrokerToControllerRequestHeader.
+    """Request 1003 (RegisterBrokerToControllerRequestHeader).
 
-    Four are ours, which a Java controller ignores. `unclean`, `damaged`: the broker's last stop
-    may have cost it bytes that it had acknowledged; its store is damaged. `registerCheckCode` is
-    that with which it got its id (1013): the id may be another broker's by now. `life`: a number
-    that no other life of the broker has, from one opening of its store to the next.
+    Four fields are ours; a Java controller ignores them. `unclean`: the broker's last stop may have
+    lost bytes that it had acknowledged. `damaged`: its store is damaged. `registerCheckCode` is the
+    code with which the broker got its id (1013), because the id may belong to another broker by
+    now. `life`: a number that is unique for each opening of the broker's store.
     """
 
     cluster_name: str
@@ -82,7 +84,8 @@ class RegisterBrokerToControllerRequest:
 
 @dataclass(slots=True)
 class RegisterBrokerToControllerResponse:
-    """1003; the body is a SyncStateSet. The last four are absent while no master lives."""
+    """Response to 1003; the body is a SyncStateSet. The last four are absent while no master
+    lives."""
 
     cluster_name: str
     broker_name: str
@@ -94,14 +97,15 @@ class RegisterBrokerToControllerResponse:
 
 @dataclass(slots=True)
 class GetReplicaInfoRequest:
-    """1004, GetReplicaInfoRequestHeader."""
+    """Request 1004 (GetReplicaInfoRequestHeader)."""
 
     broker_name: str
 
 
 @dataclass(slots=True)
 class GetReplicaInfoResponse:
-    """1004; the body is a SyncStateSet. Without a master its id and address are absent."""
+    """Response to 1004; the body is a SyncStateSet. Without a master its id and address are
+    absent."""
 
     master_broker_id: Int64 | None = None
     master_address: str | None = None
@@ -110,7 +114,10 @@ class GetReplicaInfoResponse:
 
 @dataclass(slots=True)
 class GetMetaDataResponse:
-    """1005, GetMetaDataResponseHeader. `peers` is `n0:host:port;n1:host:port;`; `term` is ours."""
+    """Response to 1005 (GetMetaDataResponseHeader).
+
+    `peers` is `n0:host:port;n1:host:port;`; `term` is ours.
+    """
 
     group: str
     is_leader: bool
@@ -122,7 +129,7 @@ class GetMetaDataResponse:
 
 @dataclass(slots=True)
 class NotifyBrokerRoleChangedRequest:
-    """1008, one-way from the controller to brokers; the body is a SyncStateSet."""
+    """Request 1008, one-way from the controller to brokers; the body is a SyncStateSet."""
 
     master_address: str | None = None
     master_epoch: Int32 | None = None
@@ -132,7 +139,8 @@ class NotifyBrokerRoleChangedRequest:
 
 @dataclass(slots=True)
 class CleanBrokerDataRequest:
-    """1011, CleanControllerBrokerDataRequestHeader; the ids are `1;2;3`, none for all of them."""
+    """Request 1011 (CleanControllerBrokerDataRequestHeader); the ids are `1;2;3`, without ids it is
+    for all of them."""
 
     broker_name: str
     cluster_name: str | None = None
@@ -143,7 +151,7 @@ class CleanBrokerDataRequest:
 
 @dataclass(slots=True)
 class GetNextBrokerIdRequest:
-    """1012, GetNextBrokerIdRequestHeader."""
+    """Request 1012 (GetNextBrokerIdRequestHeader)."""
 
     cluster_name: str
     broker_name: str
@@ -151,7 +159,7 @@ class GetNextBrokerIdRequest:
 
 @dataclass(slots=True)
 class GetNextBrokerIdResponse:
-    """1012."""
+    """Response to 1012: the next free broker id."""
 
     cluster_name: str
     broker_name: str
@@ -160,8 +168,8 @@ class GetNextBrokerIdResponse:
 
 @dataclass(slots=True)
 class ApplyBrokerIdRequest:
-    """1013, ApplyBrokerIdRequestHeader; the check code is `address;epoch ms` and says who applies
-    when the request is sent again."""
+    """Request 1013 (ApplyBrokerIdRequestHeader); the check code is `address;epoch ms` and
+    identifies the applicant if the request is sent again."""
 
     cluster_name: str
     broker_name: str
@@ -171,7 +179,7 @@ class ApplyBrokerIdRequest:
 
 @dataclass(slots=True)
 class ApplyBrokerIdResponse:
-    """1013."""
+    """Response to 1013: the id is assigned."""
 
     cluster_name: str
     broker_name: str
@@ -179,12 +187,12 @@ class ApplyBrokerIdResponse:
 
 @dataclass(slots=True)
 class BrokerHeartbeatResponse:
-    """904 as a controller of ours answers it; a Java controller's answer has no members.
+    """Response to 904 from a Turbopump controller; a Java controller's response has no members.
 
-    `lease_ms`: so long after it SENT the heartbeat the broker may serve as master; only the leading
-    controller grants it, and only while no other one can lead. The others are how its group stands,
-    so that a broker whose role changed need not wait for its next poll. `unknown`: the leading
-    controller has no broker of that name and id.
+    `lease_ms`: time after SENDING the heartbeat in which the broker may serve as master; only the
+    leading controller grants it, and only while no other controller can lead. `unknown`: the
+    leading controller has no broker of that name and id. The other members are the state of the
+    broker's group, so that a broker whose role changed need not wait for its next poll.
     """
 
     lease_ms: Int64 | None = None

@@ -1,7 +1,6 @@
 """Headers about offsets: of groups (query, update) and of queues (min, max, by time).
 
 Owns the fields of the RocketMQ header classes of the same names. It must never hold behaviour.
-Called by the broker's offset handlers and by consumers and the admin client.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from turbopump.net.wire.header import Int32, Int64
 
 @dataclass(slots=True)
 class QueryConsumerOffsetRequest:
-    """QueryConsumerOffsetRequestHeader."""
+    """Request QUERY_CONSUMER_OFFSET (QueryConsumerOffsetRequestHeader)."""
 
     consumer_group: str
     topic: str
@@ -22,14 +21,18 @@ class QueryConsumerOffsetRequest:
 
 @dataclass(slots=True)
 class QueryConsumerOffsetResponse:
-    """QueryConsumerOffsetResponseHeader; `offset` is the next queue offset to consume."""
+    """Response to QUERY_CONSUMER_OFFSET (QueryConsumerOffsetResponseHeader); `offset` is the next
+    queue offset to consume."""
 
     offset: Int64 | None = None
 
 
 @dataclass(slots=True)
 class UpdateConsumerOffsetRequest:
-    """UpdateConsumerOffsetRequestHeader. queue_id and commit_offset may be absent: code 29."""
+    """Request UPDATE_CONSUMER_OFFSET (UpdateConsumerOffsetRequestHeader).
+
+    Without queue_id or commit_offset the response is 29.
+    """
 
     consumer_group: str
     topic: str
@@ -40,7 +43,8 @@ class UpdateConsumerOffsetRequest:
 
 @dataclass(slots=True)
 class SearchOffsetRequest:
-    """SearchOffsetRequestHeader; `timestamp` is epoch ms, boundary_type `LOWER` or `UPPER`."""
+    """Request SEARCH_OFFSET_BY_TIMESTAMP (SearchOffsetRequestHeader); `timestamp` is epoch ms,
+    boundary_type `LOWER` or `UPPER`."""
 
     topic: str
     queue_id: Int32
@@ -51,14 +55,15 @@ class SearchOffsetRequest:
 
 @dataclass(slots=True)
 class SearchOffsetResponse:
-    """SearchOffsetResponseHeader."""
+    """Response to SEARCH_OFFSET_BY_TIMESTAMP (SearchOffsetResponseHeader)."""
 
     offset: Int64
 
 
 @dataclass(slots=True)
 class GetMaxOffsetRequest:
-    """GetMaxOffsetRequestHeader; `committed` false asks for offsets not yet readable."""
+    """Request GET_MAX_OFFSET (GetMaxOffsetRequestHeader); `committed` false includes offsets that
+    are not yet readable."""
 
     topic: str
     queue_id: Int32
@@ -68,14 +73,14 @@ class GetMaxOffsetRequest:
 
 @dataclass(slots=True)
 class GetMaxOffsetResponse:
-    """GetMaxOffsetResponseHeader."""
+    """Response to GET_MAX_OFFSET (GetMaxOffsetResponseHeader)."""
 
     offset: Int64
 
 
 @dataclass(slots=True)
 class GetMinOffsetRequest:
-    """GetMinOffsetRequestHeader."""
+    """Request GET_MIN_OFFSET (GetMinOffsetRequestHeader)."""
 
     topic: str
     queue_id: Int32
@@ -84,14 +89,14 @@ class GetMinOffsetRequest:
 
 @dataclass(slots=True)
 class GetMinOffsetResponse:
-    """GetMinOffsetResponseHeader."""
+    """Response to GET_MIN_OFFSET (GetMinOffsetResponseHeader)."""
 
     offset: Int64
 
 
 @dataclass(slots=True)
 class GetEarliestMsgStoretimeRequest:
-    """GetEarliestMsgStoretimeRequestHeader."""
+    """Request GET_EARLIEST_MSG_STORETIME (GetEarliestMsgStoretimeRequestHeader)."""
 
     topic: str
     queue_id: Int32
@@ -100,6 +105,7 @@ class GetEarliestMsgStoretimeRequest:
 
 @dataclass(slots=True)
 class GetEarliestMsgStoretimeResponse:
-    """GetEarliestMsgStoretimeResponseHeader; `timestamp` is epoch ms, -1 if there is none."""
+    """Response to GET_EARLIEST_MSG_STORETIME (GetEarliestMsgStoretimeResponseHeader); `timestamp`
+    is epoch ms, -1 without a message."""
 
     timestamp: Int64

@@ -1,8 +1,7 @@
 """Headers of pop consumption: pop, its acknowledgements, its polls.
 
 Owns the fields of RocketMQ's PopMessageRequestHeader, AckMessageRequestHeader,
-ChangeInvisibleTimeRequestHeader and their like. It must never decide about a message. Called by
-the broker's pop handlers and by the client that pops.
+ChangeInvisibleTimeRequestHeader and their like. It must never decide about a message.
 """
 
 from dataclasses import dataclass, field
@@ -12,8 +11,11 @@ from turbopump.net.wire.header import Int32, Int64
 
 @dataclass(slots=True)
 class PopMessageRequest:
-    """PopMessageRequestHeader; `queue_id` -1 is any queue. Times are in ms: `invisible_time` hides
-    what is popped, `poll_time` from `born_time` on bounds a long poll."""
+    """Request POP_MESSAGE (PopMessageRequestHeader); `queue_id` -1 is any queue.
+
+    Times are in ms: popped messages are hidden for `invisible_time`; `poll_time`, counted from
+    `born_time`, limits a long poll.
+    """
 
     consumer_group: str
     topic: str
@@ -32,7 +34,8 @@ class PopMessageRequest:
 
 @dataclass(slots=True)
 class PopMessageResponse:
-    """PopMessageResponseHeader; `rest_num` messages are left behind those that were popped."""
+    """Response to POP_MESSAGE (PopMessageResponseHeader); `rest_num` messages follow after the
+    popped ones."""
 
     pop_time: Int64
     invisible_time: Int64
@@ -45,8 +48,11 @@ class PopMessageResponse:
 
 @dataclass(slots=True)
 class AckMessageRequest:
-    """AckMessageRequestHeader; `topic` is the one that the record lies in: the retry topic of a
-    message that was revived. `extra_info` is the handle (net/wire/pop_handles.py)."""
+    """Request ACK_MESSAGE (AckMessageRequestHeader).
+
+    `topic` is the topic that holds the record: the retry topic for a message that was revived.
+    `extra_info` is the handle (net/wire/pop_handles.py).
+    """
 
     consumer_group: str
     topic: str
@@ -58,8 +64,8 @@ class AckMessageRequest:
 
 @dataclass(slots=True)
 class ChangeInvisibleTimeRequest:
-    """ChangeInvisibleTimeRequestHeader; `invisible_time` in ms counts from now on. `suspend`: the
-    delivery that ends with it does not count as one (5.5.0)."""
+    """Request CHANGE_MESSAGE_INVISIBLETIME (ChangeInvisibleTimeRequestHeader); `invisible_time` in
+    ms counts from now. With `suspend` the delivery that ends does not count (5.5.0)."""
 
     consumer_group: str
     topic: str
@@ -73,7 +79,8 @@ class ChangeInvisibleTimeRequest:
 
 @dataclass(slots=True)
 class ChangeInvisibleTimeResponse:
-    """ChangeInvisibleTimeResponseHeader: what the new handle is made of."""
+    """Response to CHANGE_MESSAGE_INVISIBLETIME (ChangeInvisibleTimeResponseHeader): the parts of
+    the new handle."""
 
     pop_time: Int64
     invisible_time: Int64
@@ -82,7 +89,7 @@ class ChangeInvisibleTimeResponse:
 
 @dataclass(slots=True)
 class PeekMessageRequest:
-    """PeekMessageRequestHeader."""
+    """Request PEEK_MESSAGE (PeekMessageRequestHeader)."""
 
     topic: str
     queue_id: Int32
@@ -92,7 +99,8 @@ class PeekMessageRequest:
 
 @dataclass(slots=True)
 class NotificationRequest:
-    """NotificationRequestHeader: whether there is anything to pop, without popping it."""
+    """Request NOTIFICATION (NotificationRequestHeader): whether there are messages to pop, without
+    popping them."""
 
     consumer_group: str
     topic: str
@@ -105,7 +113,7 @@ class NotificationRequest:
 
 @dataclass(slots=True)
 class NotificationResponse:
-    """NotificationResponseHeader."""
+    """Response to NOTIFICATION (NotificationResponseHeader)."""
 
     has_msg: bool
     polling_full: bool
@@ -113,7 +121,7 @@ class NotificationResponse:
 
 @dataclass(slots=True)
 class PollingInfoRequest:
-    """PollingInfoRequestHeader."""
+    """Request POLLING_INFO (PollingInfoRequestHeader)."""
 
     consumer_group: str
     topic: str
@@ -122,6 +130,6 @@ class PollingInfoRequest:
 
 @dataclass(slots=True)
 class PollingInfoResponse:
-    """PollingInfoResponseHeader."""
+    """Response to POLLING_INFO (PollingInfoResponseHeader)."""
 
     polling_num: Int32

@@ -1,7 +1,7 @@
 """Headers of the pull path (PULL_MESSAGE and LITE_PULL_MESSAGE share them) and its flag bits.
 
 Owns the fields of RocketMQ's PullMessageRequestHeader and PullMessageResponseHeader. It must never
-decide about a pull. Called by the broker's pull handler and by consumers.
+decide about a pull.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +19,8 @@ LITE_PULL_FLAG: Final = 16
 
 @dataclass(slots=True)
 class PullMessageRequest:
-    """PullMessageRequestHeader; `suspend_timeout_millis` bounds a long poll."""
+    """Request PULL_MESSAGE (PullMessageRequestHeader); `suspend_timeout_millis` limits a long
+    poll."""
 
     consumer_group: str
     topic: str
@@ -40,7 +41,8 @@ class PullMessageRequest:
 
 @dataclass(slots=True)
 class PullMessageResponse:
-    """PullMessageResponseHeader; the first four are there in every answer, found or not."""
+    """Response to PULL_MESSAGE (PullMessageResponseHeader); each response, found or not, has the
+    first four fields."""
 
     suggest_which_broker_id: Int64
     next_begin_offset: Int64

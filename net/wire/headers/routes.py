@@ -1,8 +1,7 @@
-"""Headers of the requests that a name server answers (remoting.md 8).
+"""Headers of the requests to a name server (remoting.md 8).
 
-Owns their members and which of them are required. It must never hold behaviour. Called by the name
-server's handlers and by everyone who asks or registers there. Names are RocketMQ's classes in
-remoting/protocol/header/namesrv without the word Header.
+Owns their members and the choice of required ones. It must never hold behaviour. Names are
+RocketMQ's classes in remoting/protocol/header/namesrv without the word Header.
 """
 
 from dataclasses import dataclass
@@ -12,7 +11,10 @@ from turbopump.net.wire.header import Int32, Int64
 
 @dataclass(slots=True)
 class GetRouteInfoRequest:
-    """105. `accept_standard_json_only` asks for quoted integer keys in the body."""
+    """Request 105, a topic's route.
+
+    `accept_standard_json_only` requests quoted integer keys in the body.
+    """
 
     topic: str
     accept_standard_json_only: bool | None = None
@@ -20,7 +22,8 @@ class GetRouteInfoRequest:
 
 @dataclass(slots=True)
 class RegisterBrokerRequest:
-    """103. `body_crc32` is the masked CRC of the body as sent, 0 for unchecked.
+    """Request 103, registration of a broker. `body_crc32` is the masked CRC of the body as sent, 0
+    for unchecked.
 
     `enable_acting_master` None marks a broker older than 5.0.
     """
@@ -38,7 +41,7 @@ class RegisterBrokerRequest:
 
 @dataclass(slots=True)
 class RegisterBrokerResponse:
-    """103: for a replica, where its live master and its replication port are."""
+    """Response to 103; for a replica it has its live master's address and replication port."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
@@ -46,7 +49,7 @@ class RegisterBrokerResponse:
 
 @dataclass(slots=True)
 class UnRegisterBrokerRequest:
-    """104."""
+    """Request 104: unregister a broker."""
 
     broker_name: str
     broker_addr: str
@@ -56,7 +59,7 @@ class UnRegisterBrokerRequest:
 
 @dataclass(slots=True)
 class QueryDataVersionRequest:
-    """322; the body is the broker's DataVersion."""
+    """Request 322; the body is the broker's DataVersion."""
 
     broker_name: str
     broker_addr: str
@@ -66,21 +69,22 @@ class QueryDataVersionRequest:
 
 @dataclass(slots=True)
 class QueryDataVersionResponse:
-    """322: whether the name server's topics are of another version."""
+    """Response to 322: whether the name server's topics are of another version."""
 
     changed: bool
 
 
 @dataclass(slots=True)
 class BrokerHeartbeatRequest:
-    """904. Only the first three matter to a name server; a controller reads the rest.
+    """Request 904, a heartbeat. A name server needs only the first three; a controller reads the
+    rest.
 
-    Five are ours, which a Java controller ignores. `leased`: as master it serves only under leases
-    granted in its reign. `standing`: 2 of the master of `epoch`, 1 of a member of its SyncStateSet,
-    0 of a replica outside of it, as far as the broker learnt in this life. `unfit`: it takes no
-    messages now, "full" until there is room or "failed", when it cannot be led either
-    (engine.types.Fitness). `syncStateSetEpoch`: of the newest set that it knows. `slow`: whether
-    the broker's syncs take too long for sends; absent while that is unknown.
+    Five members are ours; a Java controller ignores them. `leased`: as master it serves only under
+    leases granted in its term. `standing`: 2 for the master of `epoch`, 1 for a member of its
+    SyncStateSet, 0 for a replica outside of it, as far as the broker has learnt since its start.
+    `unfit`: the broker accepts no messages now; "full" until there is room, or "failed", when it
+    cannot be master either (engine.types.Fitness). `syncStateSetEpoch`: of the newest set that it
+    knows. `slow`: whether the broker's syncs take too long for sends; absent while that is unknown.
     """
 
     cluster_name: str
@@ -101,7 +105,7 @@ class BrokerHeartbeatRequest:
 
 @dataclass(slots=True)
 class GetBrokerMemberGroupRequest:
-    """901."""
+    """Request 901: the members of a broker group."""
 
     cluster_name: str
     broker_name: str
@@ -109,7 +113,7 @@ class GetBrokerMemberGroupRequest:
 
 @dataclass(slots=True)
 class NotifyMinBrokerIdChangeRequest:
-    """905, sent one-way by the name server to the brokers of a group."""
+    """Request 905, sent one-way by the name server to the brokers of a group."""
 
     min_broker_id: Int64 | None = None
     broker_name: str | None = None
@@ -120,10 +124,12 @@ class NotifyMinBrokerIdChangeRequest:
 
 @dataclass(slots=True)
 class ExchangeHaInfo:
-    """906, between brokers; its answer has the same members. Without an address in it, it asks.
+    """Request 906 between brokers, and its response with the same members. Without an address it is
+    a query.
 
-    Two are ours, which RocketMQ ignores. `returnNumber`: which of its master's questions a replica
-    answers. `isOnline`, without an address: the master that asked it so serves now.
+    Two members are ours; RocketMQ ignores them. `returnNumber`: the number of the master's query
+    that a replica answers. `isOnline`, without an address: the master that sent that query serves
+    now.
     """
 
     master_ha_address: str | None = None
@@ -135,7 +141,10 @@ class ExchangeHaInfo:
 
 @dataclass(slots=True)
 class PutKVConfigRequest:
-    """100. RocketMQ requires all three; a missing one has an answer of its own."""
+    """Request 100: set a key value.
+
+    RocketMQ requires all three; each missing field has its own error.
+    """
 
     namespace: str | None = None
     key: str | None = None
@@ -144,7 +153,8 @@ class PutKVConfigRequest:
 
 @dataclass(slots=True)
 class GetKVConfigRequest:
-    """101; RocketMQ does not check its fields: a null one names no item."""
+    """Request 101: get a key value. RocketMQ does not check its fields: a null field names no
+    item."""
 
     namespace: str | None = None
     key: str | None = None
@@ -152,14 +162,14 @@ class GetKVConfigRequest:
 
 @dataclass(slots=True)
 class GetKVConfigResponse:
-    """101."""
+    """Response to 101: the value."""
 
     value: str | None = None
 
 
 @dataclass(slots=True)
 class DeleteKVConfigRequest:
-    """102, unchecked as 101."""
+    """Request 102: delete a key value; unchecked like 101."""
 
     namespace: str | None = None
     key: str | None = None
@@ -167,49 +177,52 @@ class DeleteKVConfigRequest:
 
 @dataclass(slots=True)
 class GetKVListByNamespaceRequest:
-    """219, unchecked as 101."""
+    """Request 219: list a namespace; unchecked like 101."""
 
     namespace: str | None = None
 
 
 @dataclass(slots=True)
 class WipeWritePermOfBrokerRequest:
-    """205."""
+    """Request 205: remove the write permission of a broker's topics."""
 
     broker_name: str
 
 
 @dataclass(slots=True)
 class WipeWritePermOfBrokerResponse:
-    """205."""
+    """Response to 205: the number of topics."""
 
     wipe_topic_count: Int32
 
 
 @dataclass(slots=True)
 class AddWritePermOfBrokerRequest:
-    """327."""
+    """Request 327: give write permission to a broker's topics."""
 
     broker_name: str
 
 
 @dataclass(slots=True)
 class AddWritePermOfBrokerResponse:
-    """327."""
+    """Response to 327: the number of topics."""
 
     add_topic_count: Int32
 
 
 @dataclass(slots=True)
 class GetTopicsByClusterRequest:
-    """224."""
+    """Request 224: the topics of a cluster."""
 
     cluster: str
 
 
 @dataclass(slots=True)
 class DeleteTopicFromNamesrvRequest:
-    """216. Without a cluster the topic goes from all of them. RocketMQ does not check the topic."""
+    """Request 216: delete a topic, without a cluster from all clusters.
+
+    RocketMQ does not check the topic.
+    """
 
     topic: str | None = None
     cluster_name: str | None = None
@@ -217,7 +230,9 @@ class DeleteTopicFromNamesrvRequest:
 
 @dataclass(slots=True)
 class RegisterTopicRequest:
-    """217; the body is a TopicRouteData of which the queues count. RocketMQ does not check the
-    topic."""
+    """Request 217: register a topic; only the queues of the body's TopicRouteData count.
+
+    RocketMQ does not check the topic.
+    """
 
     topic: str | None = None

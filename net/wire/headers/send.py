@@ -1,8 +1,7 @@
-"""Headers of the send path: send in both spellings, its answer, and the send-back of consumers.
+"""Headers of the send path: send in both spellings, its response, and the send-back of consumers.
 
 Owns the fields of RocketMQ's SendMessageRequestHeader (V1 and V2), SendMessageResponseHeader,
-ConsumerSendMsgBackRequestHeader and those of recalls. It must never check their meaning. Called by
-the broker's send handlers and by producers.
+ConsumerSendMsgBackRequestHeader and the headers of recalls. It must never check their meaning.
 """
 
 from dataclasses import dataclass, field, fields
@@ -15,7 +14,7 @@ _V1_CODES = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE}
 
 @dataclass(slots=True)
 class SendMessageRequest:
-    """SendMessageRequestHeader; `born_timestamp` is epoch milliseconds."""
+    """Request SEND_MESSAGE (SendMessageRequestHeader); `born_timestamp` is epoch ms."""
 
     producer_group: str
     topic: str
@@ -35,7 +34,8 @@ class SendMessageRequest:
 
 @dataclass(slots=True)
 class SendMessageRequestV2(SendMessageRequest):
-    """SendMessageRequestHeaderV2: the same members under one-letter keys."""
+    """Request SEND_MESSAGE_V2 (SendMessageRequestHeaderV2): the same members under one-letter
+    keys."""
 
     producer_group: str = field(metadata={"key": "a"})
     topic: str = field(metadata={"key": "b"})
@@ -54,7 +54,7 @@ class SendMessageRequestV2(SendMessageRequest):
 
 
 def read_send(code: int, extension: dict[str, str]) -> SendMessageRequest:
-    """The send header in the spelling that `code` uses: V1 for 10 and 324, else V2.
+    """Read the send header in the spelling that `code` uses: V1 for 10 and 324, else V2.
 
     Raises BadHeader (RocketMQ: SendMessageRequestHeader.parseRequestHeader).
     """
@@ -63,7 +63,7 @@ def read_send(code: int, extension: dict[str, str]) -> SendMessageRequest:
 
 
 def write_send(code: int, header: SendMessageRequest) -> dict[str, str]:
-    """extFields of a send header in the spelling that `code` uses."""
+    """Write extFields of a send header in the spelling that `code` uses."""
     cls = SendMessageRequest if code in _V1_CODES else SendMessageRequestV2
     if type(header) is not cls:
         header = cls(**{member.name: getattr(header, member.name) for member in fields(cls)})
@@ -72,7 +72,8 @@ def write_send(code: int, header: SendMessageRequest) -> dict[str, str]:
 
 @dataclass(slots=True)
 class SendMessageResponse:
-    """SendMessageResponseHeader; `msg_id` of a batch holds the ids of its records, comma-joined."""
+    """Response to a send (SendMessageResponseHeader); `msg_id` of a batch has the ids of its
+    records, joined by commas."""
 
     msg_id: str
     queue_id: Int32
@@ -84,7 +85,7 @@ class SendMessageResponse:
 
 @dataclass(slots=True)
 class RecallMessageRequest:
-    """RecallMessageRequestHeader; see net/wire/message_id.py."""
+    """Request RECALL_MESSAGE (RecallMessageRequestHeader); see net/wire/message_id.py."""
 
     topic: str
     recall_handle: str
@@ -94,14 +95,16 @@ class RecallMessageRequest:
 
 @dataclass(slots=True)
 class RecallMessageResponse:
-    """RecallMessageResponseHeader; `msg_id` is the unique key of the message."""
+    """Response to RECALL_MESSAGE (RecallMessageResponseHeader); `msg_id` is the message's unique
+    key."""
 
     msg_id: str
 
 
 @dataclass(slots=True)
 class ConsumerSendMsgBackRequest:
-    """ConsumerSendMsgBackRequestHeader; `offset` is the log offset of the record to retry."""
+    """Request CONSUMER_SEND_MSG_BACK (ConsumerSendMsgBackRequestHeader); `offset` is the log offset
+    of the record to retry."""
 
     offset: Int64
     group: str

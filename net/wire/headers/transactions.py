@@ -1,8 +1,7 @@
-"""Headers of transactions: their end, the question about it, a check that is taken up again.
+"""Headers of transactions: their end, the check by the broker, and a check that is resumed.
 
 Owns the fields of RocketMQ's EndTransactionRequestHeader, CheckTransactionStateRequestHeader and
-ResumeCheckHalfMessageRequestHeader. It must never check their meaning. Called by the broker's
-handlers and by producers.
+ResumeCheckHalfMessageRequestHeader. It must never check their meaning.
 """
 
 from dataclasses import dataclass, field
@@ -12,10 +11,10 @@ from turbopump.net.wire.header import Int32, Int64
 
 @dataclass(slots=True)
 class EndTransactionRequest:
-    """EndTransactionRequestHeader: of 37, from a producer.
+    """Request 37 from a producer: the end of a transaction (EndTransactionRequestHeader).
 
     `tran_state_table_offset` is the queue offset of the half message, `commit_log_offset` its log
-    offset, `commit_or_rollback` 8, 12 or, for what is not known yet, 0.
+    offset, `commit_or_rollback` is 8, 12, or 0 for an unknown outcome.
     """
 
     producer_group: str
@@ -31,7 +30,8 @@ class EndTransactionRequest:
 
 @dataclass(slots=True)
 class CheckTransactionStateRequest:
-    """CheckTransactionStateRequestHeader: of 39, to a producer; the body is the record."""
+    """Request 39 to a producer: check a transaction (CheckTransactionStateRequestHeader); the body
+    is the record."""
 
     tran_state_table_offset: Int64
     commit_log_offset: Int64
@@ -44,7 +44,8 @@ class CheckTransactionStateRequest:
 
 @dataclass(slots=True)
 class ResumeCheckHalfMessageRequest:
-    """ResumeCheckHalfMessageRequestHeader: of 323; `msg_id` is the broker's id."""
+    """Request 323: resume a check (ResumeCheckHalfMessageRequestHeader); `msg_id` is the broker's
+    id."""
 
     msg_id: str | None = None
     topic: str | None = None

@@ -1,12 +1,11 @@
 """Compiles a filter expression: the grammar of RocketMQ's SelectorParser, without recursion.
 
-Owns which expressions there are and what each is made of. It must never evaluate one. Called by
-the broker for subscriptions with SQL92.
+Owns the language of expressions and the ops for each. It must never evaluate an expression.
 
-Operators wait on a stack until what binds less comes (the shunting-yard algorithm), so nesting
-costs memory, not stack, and the ops come out in the order in which they are run. What RocketMQ
-refuses when it builds an expression is refused here; besides that, words behind a whole expression
-are refused, which RocketMQ leaves unread.
+Operators wait on a stack until an operator of lower precedence follows (the shunting-yard
+algorithm), so nesting costs memory, not stack, and the ops are written in the order of execution.
+Expressions that RocketMQ refuses when it builds them are refused here; so are words after a
+complete expression, which RocketMQ ignores.
 """
 
 from collections.abc import Iterator
@@ -24,9 +23,10 @@ from turbopump.pyx import filter as kernel
 from turbopump.pyx.filter import Filter
 
 NESTING_MAX: Final = 1_000
-"""Operators and brackets that wait for their right side."""
+"""Maximum number of operators and brackets that wait for their right side."""
 SEARCHES_MAX: Final = 32
-"""CONTAINS of an expression: one may look through a long property for a third of a millisecond."""
+"""Maximum number of CONTAINS in an expression: each may search a long property for a third of a
+ms."""
 
 _RELATIONS: Final = {
     "<": kernel.LESS,
@@ -34,7 +34,7 @@ _RELATIONS: Final = {
     ">": kernel.GREATER,
     ">=": kernel.GREATER_EQUAL,
 }
-# a < b is b > a.
+# a < b is the same as b > a
 _TURNED: Final = {
     kernel.LESS: kernel.GREATER,
     kernel.LESS_EQUAL: kernel.GREATER_EQUAL,
@@ -61,7 +61,7 @@ _LEVELS: Final = {
 
 
 class _Kind(Enum):
-    """What RocketMQ's classes tell apart: what may stand where depends on it."""
+    """Classes that RocketMQ distinguishes; the grammar allows each in different places."""
 
     PROPERTY = "a property"
     CONSTANT = "a constant"
@@ -71,7 +71,7 @@ class _Kind(Enum):
 
 
 class _Expected(Enum):
-    """What may come next."""
+    """Kind of the next word."""
 
     OPERAND = "an operand"
     OPERATOR = "an operator"
@@ -79,8 +79,11 @@ class _Expected(Enum):
 
 
 class _Operand(NamedTuple):
-    """What is on the operand stack: `start` is its first op; `value` the constant or the
-    property's name; a single op that compares natively has `compare` (of a number) and `load`."""
+    """An entry of the operand stack.
+
+    `start` is its first op; `value` the constant or the property's name. A single op that can
+    compare natively has `compare`, the op for it, and `operand`, the bytes of its value.
+    """
 
     kind: _Kind
     start: int
@@ -94,7 +97,7 @@ class _Operand(NamedTuple):
 
 
 class _Operator(NamedTuple):
-    """What is on the operator stack; `jump` is an op to aim behind its result."""
+    """An entry of the operator stack; `jump` is an op whose target is the end of its result."""
 
     name: str
     level: int
@@ -103,14 +106,14 @@ class _Operator(NamedTuple):
 
 
 def compile_filter(subscription: SubscriptionData) -> Filter:
-    """The filter of a subscription that is not by tags. Raises SqlError."""
+    """Compile the filter of a subscription that is not by tags. Raises SqlError."""
     if subscription.expression_type != SQL92:
         raise SqlError(f"There are no expressions of type {shown(subscription.expression_type)}")
     return compile_sql(subscription.sub_string)
 
 
 def compile_sql(expression: str) -> Filter:
-    """The filter of an expression of SQL92. Raises SqlError for one that is none."""
+    """Compile an expression of SQL92. Raises SqlError for an invalid expression."""
     found = _compiled(expression)
     if isinstance(found, str):
         raise SqlError(found)
@@ -119,7 +122,7 @@ def compile_sql(expression: str) -> Filter:
 
 @lru_cache(maxsize=64)
 def _compiled(expression: str) -> Filter | str:
-    """What is wrong with an expression is remembered as well."""
+    """Compile an expression, or return its error; errors are cached, too."""
     try:
         return Filter(program_of(expression))
     except SqlError as error:
@@ -127,7 +130,7 @@ def _compiled(expression: str) -> Filter | str:
 
 
 def program_of(expression: str) -> bytes:
-    """The program of an expression of SQL92, as csrc/filter.h has it. Raises SqlError."""
+    """Compile the program of an SQL92 expression in the form of csrc/filter.h. Raises SqlError."""
     if len(expression) > EXPRESSION_MAX:
         raise SqlError(f"It has over {EXPRESSION_MAX} characters")
     return _Compiler(expression).run()
@@ -144,7 +147,7 @@ class _Compiler:
         self._searches = 0
 
     def run(self) -> bytes:
-        """The program."""
+        """Compile the whole expression and return the program."""
         expected = _Expected.OPERAND
         while expected is not _Expected.NOTHING:
             if expected is _Expected.OPERAND:
@@ -158,7 +161,7 @@ class _Compiler:
         return self._program.to_bytes()
 
     def _next(self) -> SqlWord:
-        """The word at hand; the one behind it is at hand then."""
+        """Return the current word and advance to the next."""
         word = self._word
         if word.kind != END:
             self._word = next(self._words)
@@ -176,14 +179,14 @@ class _Compiler:
         self._operators.append(operator)
 
     def _prefixes(self) -> None:
-        """What may stand before an operand."""
+        """Read the signs, brackets and NOT before an operand."""
         while self._word.kind in ("(", "+", "-", "NOT"):
             word = self._next()
             if word.kind != "+":
                 self._wait(_Operator(word.kind, _OPEN if word.kind == "(" else _PREFIX))
 
     def _primary(self) -> None:
-        """A literal or a property, with what was in front of it."""
+        """Read a literal or a property, and apply its prefixes."""
         word = self._word
         if word.kind == NAME:
             self._next()
@@ -218,7 +221,8 @@ class _Compiler:
         return _Operand(kind, start, value, compare, operand)
 
     def _apply_prefixes(self) -> None:
-        """Signs and NOT bind what is behind them, before any other operator."""
+        """Apply the waiting signs and NOT to the operand: they bind more than any other
+        operator."""
         while self._operators and self._operators[-1].level == _PREFIX:
             name = self._operators.pop().name
             operand = self._operands.pop()
@@ -234,7 +238,8 @@ class _Compiler:
                 self._operands.append(_Operand(_Kind.NEGATED, operand.start))
 
     def _negated(self, number: _Operand) -> _Operand:
-        """A negated number keeps its type, but to RocketMQ it is no constant any more."""
+        """Write a negated number: it keeps its type, but RocketMQ no longer treats it as a
+        constant."""
         assert isinstance(number.value, (int, float)), "it is a number"
         value = -number.value
         if number.compare == kernel.COMPARE_DOUBLE:
@@ -245,7 +250,7 @@ class _Compiler:
         return _Operand(_Kind.NEGATED, start, value, number.compare, operand)
 
     def _after_operand(self) -> _Expected:
-        """An operand is complete: apply what waits for it, and read what follows."""
+        """Apply the operators that wait for the operand, and read the next operator."""
         word, waiting = self._word, self._operators[-1].name if self._operators else ""
         if waiting in ("TO", "NOT TO"):
             self._between()
@@ -268,7 +273,8 @@ class _Compiler:
         return _Expected.OPERATOR
 
     def _is_last_comment(self) -> bool:
-        """Whether only a comment follows, in the last line: no line end behind it makes it one."""
+        """Whether only a comment follows, in the last line; the lexer returns it as signs, as no
+        line end follows it."""
         word = self._word
         if word.kind != "-" or not self._expression.startswith("--", word.at):
             return False
@@ -284,7 +290,7 @@ class _Compiler:
         self._apply_prefixes()
 
     def _postfix(self) -> _Expected:
-        """The operators that NOT may stand in front of."""
+        """Read an operator that may follow NOT: IN, BETWEEN, or a search."""
         negates = self._word.kind == "NOT"
         if negates:
             self._next()
@@ -305,7 +311,7 @@ class _Compiler:
         return _Expected.OPERATOR
 
     def _reduce(self, level: int) -> None:
-        """Apply the operators that wait and bind as much or more."""
+        """Apply the waiting operators of at least this precedence."""
         while self._operators and self._operators[-1].level >= level:
             operator = self._operators.pop()
             right, left = self._operands.pop(), self._operands.pop()
@@ -322,7 +328,7 @@ class _Compiler:
             self._operands.append(_Operand(_Kind.BOOLEAN, left.start))
 
     def _binary(self, name: str) -> None:
-        """An operator whose left side is complete."""
+        """Push a binary operator, whose left side is complete."""
         level = _LEVELS[name]
         self._reduce(level)
         jump = -1
@@ -337,14 +343,15 @@ class _Compiler:
         self._wait(_Operator(name, level, jump))
 
     def _as_condition(self, operand: _Operand) -> None:
-        """SelectorParser.asBooleanExpression; the operand's ops are the last ones."""
+        """Convert the last operand to a condition (SelectorParser.asBooleanExpression)."""
         if operand.kind is _Kind.PROPERTY:
             self._program.add(kernel.CAST)
         elif operand.kind not in (_Kind.BOOLEAN, _Kind.TRUTH):
             raise SqlError(f"{_said(operand)} is no condition")
 
     def _ordered(self, operand: _Operand) -> None:
-        """ComparisonExpression.checkLessThanOperand."""
+        """Check an operand of an ordering comparison
+        (ComparisonExpression.checkLessThanOperand)."""
         is_text = operand.kind is _Kind.CONSTANT and not operand.is_number
         if is_text or operand.kind in (_Kind.BOOLEAN, _Kind.TRUTH):
             raise SqlError(f"{_said(operand)} cannot be compared by <, <=, > or >=")
@@ -363,7 +370,8 @@ class _Compiler:
             self._program.add(kernel.COMPARE, flag=kernel.EQUAL)
 
     def _compare(self, relation: int, left: _Operand, right: _Operand, jump: int) -> None:
-        """`jump`: a left side that is null makes null of it, whatever the right side is."""
+        """Write a comparison; `jump` skips it if the left side is null, because the result is then
+        null."""
         self._ordered(right)
         if left.kind is _Kind.PROPERTY and right.is_number:
             self._compare_number(relation, left, right, left.start)
@@ -376,7 +384,8 @@ class _Compiler:
     def _compare_number(
         self, relation: int, name: _Operand, number: _Operand, start: int | None
     ) -> None:
-        """One op, in place of all from `start` on where that is given."""
+        """Write one op for a comparison with a number; it replaces all ops from `start`, if
+        given."""
         if start is not None:
             self._program.take_back(max(name.start, number.start))
             self._program.take_back(start)
@@ -428,13 +437,13 @@ class _Compiler:
             raise SqlError(f"It searches over {SEARCHES_MAX} times")
         if wanted:
             self._program.add(op, flag=int(negates), operand=self._program.text(wanted))
-        else:  # neither with nor without NOT: RocketMQ does not even look at the operand
+        else:  # with and without NOT: RocketMQ does not read the operand for an empty text
             self._program.take_back(operand.start)
             self._program.add(kernel.BOOLEAN)
         self._operands.append(_Operand(_Kind.BOOLEAN, operand.start))
 
     def _between_low(self) -> None:
-        """The lower bound is complete: AND has to follow."""
+        """Write the op for a complete lower bound; AND must follow."""
         if self._word.kind != "AND":
             raise self._unexpected()
         self._next()
@@ -445,7 +454,7 @@ class _Compiler:
         self._wait(_Operator("NOT TO" if negates else "TO", _OPEN, between.jump, jump))
 
     def _between(self) -> None:
-        """The upper bound is complete (ComparisonExpression.createBetween)."""
+        """Write the op for a complete upper bound (ComparisonExpression.createBetween)."""
         operator = self._operators.pop()
         high, low, value = self._operands.pop(), self._operands.pop(), self._operands.pop()
         self._ordered(high)
@@ -472,7 +481,8 @@ class _Compiler:
 
 
 def _is_above(low: _Operand, high: _Operand) -> bool:
-    """Whether two constants are out of order; a negated number is no constant to RocketMQ."""
+    """Whether two constants are out of order; RocketMQ does not treat a negated number as a
+    constant."""
     if low.kind is not _Kind.CONSTANT or high.kind is not _Kind.CONSTANT:
         return False
     one, other = low.value, high.value
@@ -484,7 +494,7 @@ def _is_above(low: _Operand, high: _Operand) -> bool:
 
 
 def _literal(word: SqlWord) -> str | int | float:
-    """The value of a literal. Raises SqlError for a number that Java does not take."""
+    """Convert a literal to its value. Raises SqlError for a number outside Java's range."""
     if word.kind == TEXT:
         return word.text[1:-1].replace("''", "'")
     if word.kind == WHOLE:
@@ -499,7 +509,7 @@ def _literal(word: SqlWord) -> str | int | float:
 
 
 def _said(operand: _Operand) -> str:
-    """An operand in an error."""
+    """Format an operand for an error."""
     if operand.value is None:
         return operand.kind.value if operand.kind is not _Kind.TRUTH else "NULL"
     return repr(operand.value)[:40]

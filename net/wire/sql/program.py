@@ -1,7 +1,6 @@
-"""A filter's program while it is written: ops, the texts they refer to, the depth of the stack.
+"""A filter's program under construction: ops, the texts they refer to, the depth of the stack.
 
-Owns the bytes that csrc/filter.h describes. It must never know the language. Called by the
-compiler.
+Owns the bytes that csrc/filter.h describes. It must never know the language.
 """
 
 import struct
@@ -18,7 +17,7 @@ _REAL = struct.Struct("<d")
 _NO_OPERAND: Final = bytes(8)
 
 _EFFECT: Final = {
-    **dict.fromkeys(range(kernel.BETWEEN_HIGH + 1), 1),  # a value more
+    **dict.fromkeys(range(kernel.BETWEEN_HIGH + 1), 1),  # pushes a value
     **dict.fromkeys((kernel.CAST, kernel.NOT, kernel.NEGATE, kernel.IF_FALSE), 0),
     **dict.fromkeys((kernel.IF_TRUE, kernel.IF_NULL, kernel.IS_NULL, kernel.BETWEEN_LOW), 0),
     **dict.fromkeys((kernel.CONTAINS, kernel.STARTS, kernel.ENDS), 0),
@@ -28,7 +27,7 @@ _EFFECT: Final = {
 
 
 class Program:
-    """What was written so far. Raises SqlError where a program would be beyond its bounds."""
+    """A program under construction. Raises SqlError if it exceeds its limits."""
 
     def __init__(self) -> None:
         self._ops: list[tuple[int, int, int, int, bytes]] = []
@@ -39,13 +38,13 @@ class Program:
         self._depth = self._depth_max = 0
 
     def __len__(self) -> int:
-        """The number of the next op."""
+        """Return the number of the next op."""
         return len(self._ops)
 
     def add(
         self, op: int, *, flag: int = 0, name: str = "", arg: int = 0, operand: bytes = _NO_OPERAND
     ) -> int:
-        """Write an op; gives its number."""
+        """Write an op and return its number."""
         number = len(self._ops)
         if number == kernel.OPS_MAX:
             raise SqlError(f"It takes over {kernel.OPS_MAX} steps")
@@ -63,18 +62,18 @@ class Program:
         self.add(kernel.IN, flag=flag, name=name, arg=len(members), operand=_WHOLE.pack(number))
 
     def take_back(self, number: int) -> None:
-        """Forget the ops from this one on, which all together leave one value more."""
+        """Remove the ops from `number` on; together they push one value."""
         if number < len(self._ops):
             del self._ops[number:]
             self._depth -= 1
 
     def aim(self, number: int) -> None:
-        """The jump of that number goes to the next op."""
+        """Set the target of the jump `number` to the next op."""
         op, flag, name, _arg, operand = self._ops[number]
         self._ops[number] = op, flag, name, len(self._ops), operand
 
     def text(self, text: str) -> bytes:
-        """The operand that refers to a text."""
+        """Return the operand that refers to a text."""
         data = encoded(text)
         return _PLACE.pack(self._place(data), len(data))
 
@@ -92,7 +91,7 @@ class Program:
         return at
 
     def to_bytes(self) -> bytes:
-        """The program."""
+        """Encode the program in the form of csrc/filter.h."""
         entries = [name.encode() for name in self._names]
         firsts = []
         for members in self._lists:
@@ -109,15 +108,15 @@ class Program:
 
 
 def encoded(text: str) -> bytes:
-    """A text as properties have it; half a pair of surrogates is in no message."""
+    """Encode a text as in properties; half a surrogate pair matches no message."""
     return text.encode(errors="surrogatepass")
 
 
 def whole(value: int) -> bytes:
-    """The operand of an int or a long."""
+    """Encode the operand of an int or a long."""
     return _WHOLE.pack(value)
 
 
 def real(value: float) -> bytes:
-    """The operand of a double."""
+    """Encode the operand of a double."""
     return _REAL.pack(value)

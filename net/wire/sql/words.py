@@ -1,7 +1,7 @@
-"""The words of a filter expression.
+"""The lexer of filter expressions.
 
-Owns the lexer of RocketMQ's SelectorParser: reserved words in any case, names, literals, comments.
-It must never know what may follow what. Called by the compiler.
+Owns the words of RocketMQ's SelectorParser: reserved words in any case, names, literals, comments.
+It must never know the grammar.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 WORDS_MAX: Final = 2_048
-"""Words of an expression: reading so many takes some milliseconds."""
+"""Maximum words of an expression; reading that many takes some ms."""
 
 RESERVED: Final = frozenset(
     ("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS")
@@ -30,7 +30,7 @@ _LINE_END = re.compile(r"[\n\r]")
 
 
 class SqlError(ValueError):
-    """An expression that is none. RocketMQ's text comes first, as operators search for it."""
+    """An invalid expression. RocketMQ's text comes first, because operators search for it."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"Invalid MessageSelector. {why}")
@@ -38,7 +38,8 @@ class SqlError(ValueError):
 
 
 class SqlWord(NamedTuple):
-    """`kind` is one of the constants above, a reserved word, or a sign; `at` a character."""
+    """A word: `kind` is one of the constants above, a reserved word, or a sign; `at` is its first
+    character."""
 
     kind: str
     text: str
@@ -46,16 +47,16 @@ class SqlWord(NamedTuple):
 
 
 def words(expression: str) -> Iterator[SqlWord]:
-    """The words of an expression, and END. Raises SqlError.
+    """Yield the words of an expression, and END. Raises SqlError.
 
-    `--` begins a comment if a line ends behind it; else it is two signs (SelectorParser.jj).
+    `--` begins a comment if a line end follows; else it is two signs (SelectorParser.jj).
     """
     at, size, count = 0, len(expression), 0
     last_line_end = max(expression.rfind("\n"), expression.rfind("\r"))
     while at < size:
         if at < last_line_end and expression.startswith("--", at):
             found = _LINE_END.search(expression, at)
-            assert found is not None, "a line ends behind it"
+            assert found is not None, "a line end follows"
             at = found.end()
             continue
         match = _WORD.match(expression, at)

@@ -1,8 +1,7 @@
-"""`turbopump analyze`: the jobs over stores, on a local Spark unless --master says otherwise.
+"""`turbopump analyze`: the Spark jobs over stores, on a local Spark unless --master is given.
 
-Owns the names, the help, and what is said where Spark is not installed. Options are the jobs' own,
-the same as with `python -m` and spark-submit; nothing that a job needs is imported before it runs.
-Called by app.py.
+Owns the commands' names, their help and the error for a missing package. The options are the jobs'
+own, the same as with `python -m` and spark-submit; a job's modules are imported when it runs.
 """
 
 import argparse
@@ -18,31 +17,31 @@ app = typer.Typer(no_args_is_help=True, help="Stores and histories as tables, ju
 AS_THEY_ARE = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 HELP = {"-h", "--help"}
 OF_SPARK = ("pyspark", "mmap_ninja")
-"""What nothing that runs with --local needs."""
+"""Packages that a job with --local does not need."""
 PACKAGES = ("pyarrow", "numpy", "pyspark", "mmap_ninja", "matplotlib")
 
 
 @app.command(context_settings=AS_THEY_ARE, add_help_option=False)
 def throughput(context: typer.Context) -> None:
-    """Messages, bytes, latencies, gaps and replication delay of stores, over time."""
+    """Show messages, bytes, latencies, gaps and replication delay of stores, over time."""
     _run("throughput", "turbopump.spark.throughput.job", context)
 
 
 @app.command(context_settings=AS_THEY_ARE, add_help_option=False)
 def truncation(context: typer.Context) -> None:
-    """Prove or refute that replicated stores hold what clients received."""
+    """Prove or refute that replicated stores hold all messages that clients received."""
     _run("truncation", "turbopump.spark.audit.job", context)
 
 
 @app.command(context_settings=AS_THEY_ARE, add_help_option=False)
 def rebalance(context: typer.Context) -> None:
-    """How even, sticky and slow the rebalances of consumer groups were."""
+    """Measure how even, sticky and slow the rebalances of consumer groups were."""
     _run("rebalance", "turbopump.spark.rebalance.job", context)
 
 
 @app.command(context_settings=AS_THEY_ARE, add_help_option=False)
 def export(context: typer.Context) -> None:
-    """Topics as Parquet, or as an mmap-ninja dataset."""
+    """Export topics as Parquet, or as an mmap-ninja dataset."""
     _run("export", "turbopump.spark.export.job", context)
 
 
@@ -66,7 +65,9 @@ def _run(job: str, module: str, context: typer.Context) -> None:
 
 
 def _check(parser: argparse.ArgumentParser, words: list[str]) -> None:
-    """Wrong arguments get one sentence, as with every other command. Raises UserError."""
+    """Check a job's arguments; wrong ones raise UserError with one sentence, as in every other
+    command.
+    """
 
     def refuse(message: str) -> NoReturn:
         raise UserError(f"{parser.prog.removeprefix('turbopump ')}: {message}")
@@ -76,8 +77,9 @@ def _check(parser: argparse.ArgumentParser, words: list[str]) -> None:
 
 
 def _show_help(parser: argparse.ArgumentParser) -> None:
-    """The help of a job's arguments, in the form that all commands have: a command with the same
-    options is made for it, and only its help is used."""
+    """Print the help of a job's arguments in the form of all other commands: a typer command with
+    the same options is built for it, and only its help is used.
+    """
 
     def command() -> None:
         raise AssertionError("the job parses its arguments itself")

@@ -1,7 +1,7 @@
-"""The tree of commands, and what happens when one fails.
+"""The tree of commands, and the handling of a command's failure.
 
-Owns the names. It must never import what a command needs: their modules import typer only, and the
-rest when they run. Called by turbopump.cli.main.
+Owns the names. It must never import a command's dependencies: the modules of commands import typer
+only, and the rest when they run.
 """
 
 import io
@@ -53,26 +53,29 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which it is.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     """A high-availability message broker, compatible with Apache RocketMQ 5.x."""
 
 
 def run() -> None:
-    """Run the command of this process's arguments; ends the process."""
+    """Run the command of this process's arguments and end the process."""
     if isinstance(
         sys.stdout, io.TextIOWrapper
-    ):  # a name on a disk, or in an answer, can be no text
+    ):  # names in stores and responses may be invalid text
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             app()
         finally:
-            sys.stdout.flush()  # here, where a full disk is a sentence
+            sys.stdout.flush()  # here, so that a full disk is reported as one sentence
     except UserError as error:
         fail(error)
-    except BrokenPipeError:  # the reader of a pipe has gone, which is its right
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, has ended: no error
         _drop_output()
         raise SystemExit(FAILED) from None
     except OSError as error:
@@ -82,5 +85,7 @@ def run() -> None:
 
 
 def _drop_output() -> None:
-    """Standard output cannot be written: the interpreter's flush at exit must not fail too."""
+    """Replace a standard output that cannot be written, so that the flush at exit does not fail
+    too.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

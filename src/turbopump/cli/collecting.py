@@ -1,13 +1,12 @@
-"""The garbage collector of a process that serves: no collection walks all that its tables hold.
+"""Settings of the garbage collector in a process that serves: full collections stay short.
 
-Owns the collector's settings. It must never collect by itself. Called by commands that serve, and
-by the walk that measures them.
+Owns the collector's settings. It must never start a collection.
 
-A full collection looks at every object there is: at those of 60,000 registered topics for 30 to
-50 ms, and at ten times as many for ten times as long, while the loop serves no peer. But what
-tables hold goes when they drop it, without a collector: their rows are in no cycle, nor is a
-connection that has ended (net/transport/gone.py). So what one long collection found alive no later
-one looks at, and each takes as long as what came since the one before.
+A full collection visits every object: with 60,000 registered topics that takes 30 to 50 ms, with
+ten times the topics ten times as long, and the loop serves no peer meanwhile. The rows of tables
+need no collector, because they are in no reference cycle; nor is a closed connection
+(net/transport/gone.py). So each object that survived one long collection is frozen: later
+collections do not visit it, and each takes as long as the objects created since the last one.
 """
 
 import gc
@@ -16,8 +15,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 FROZEN_OVER_MS: Final = 5.0
-"""A collection that took longer had much to look at: some 50,000 objects. Shorter ones go on
-looking at the same, and free what is a cycle among it."""
+"""Duration above which a full collection freezes the objects it found alive; it visited some
+50,000. After a shorter one all objects stay visible, so that cycles among them are still freed.
+"""
 
 _FULL: Final = 2
 
@@ -27,19 +27,19 @@ def _clock_ms() -> float:
 
 
 class Collecting:
-    """A callback of the collector."""
+    """A callback of the collector that freezes objects after each long full collection."""
 
     def __init__(self, clock_ms: Callable[[], float] = _clock_ms) -> None:
         self._clock_ms = clock_ms
         self._began_ms = 0.0
 
     def begin(self) -> None:
-        """What was imported and started lives as long as the process: it is not looked at."""
+        """Freeze all objects of imports and of the start: they live as long as the process."""
         gc.freeze()
         gc.callbacks.append(self)
 
     def end(self) -> None:
-        """As before `begin`."""
+        """Restore the state before `begin`."""
         gc.callbacks.remove(self)
         gc.unfreeze()
 

@@ -1,7 +1,6 @@
-"""`turbopump consume`: print the messages of a topic as they come.
+"""`turbopump consume`: print the messages of a topic as they arrive.
 
-Owns the options and the printing. The consuming is done by net/client/consuming/consumer.py. Called
-by app.py.
+Owns the options and the printing; net/client/consuming/consumer.py consumes.
 """
 
 import os
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Begin(Enum):
-    """Where a group that has no offsets yet begins."""
+    """Position at which a group without committed offsets begins."""
 
     FIRST = "first"
     LAST = "last"
@@ -34,7 +33,7 @@ def consume(
     topic: Topic,
     namesrv: Namesrv = DEFAULT_NAMESRV,
     group: Annotated[
-        str, typer.Option("-g", "--consumerGroup", help="The consumer group; it keeps its offsets.")
+        str, typer.Option("-g", "--consumerGroup", help="Consumer group; its offsets are kept.")
     ] = "TURBOPUMP_CONSUME",
     expression: Annotated[
         str, typer.Option("-e", "--expression", metavar="TAGS", help="Tags joined by '||'.")
@@ -44,17 +43,17 @@ def consume(
         typer.Option(metavar="CONDITION", help="A condition on properties, instead of tags."),
     ] = None,
     begin: Annotated[
-        Begin, typer.Option("--from", help="Where a new group begins; last is now.")
+        Begin, typer.Option("--from", help="Start of a new group; last is now.")
     ] = Begin.FIRST,
     count: Annotated[
-        int, typer.Option("--count", min=0, help="End after so many messages; 0 for never.")
+        int, typer.Option("--count", min=0, help="Number of messages to print; 0 for no limit.")
     ] = 0,
     timeout_s: Annotated[
         float | None,
-        typer.Option("--timeout", min=0, metavar="SECONDS", help="End when none came for so long."),
+        typer.Option("--timeout", min=0, metavar="SECONDS", help="Maximum wait for a message."),
     ] = None,
     pop: Annotated[
-        bool, typer.Option("--pop", help="Pop messages of any queue: no queues are shared out.")
+        bool, typer.Option("--pop", help="Pop messages of any queue; no queue assignment.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -108,7 +107,8 @@ async def _next(consumer: "Consumer | SimpleConsumer") -> "ReceivedMessage | Non
     if isinstance(consumer, Consumer):
         return await consumer.receive()
     while True:
-        # One at a time: what is left behind at the end would be hidden from the group for a while.
+        # One at a time: a popped message that is not printed stays hidden from the group for a
+        # while.
         popped = await consumer.receive(1)
         if popped:
             return popped[0]

@@ -1,7 +1,6 @@
-"""How a command fails: one clear sentence on stderr and an exit code, never a traceback.
+"""Failures of commands: one clear sentence on stderr and an exit code, never a traceback.
 
-Owns the two kinds of failure and the translation of all exceptions into them. Called by
-app.py around every command, and by commands that find bad input themselves.
+Owns the two kinds of failure and the translation of all exceptions into them.
 """
 
 import errno
@@ -10,10 +9,10 @@ import sys
 from typing import NoReturn
 
 BAD_INPUT = 2
-"""Something the user gave or configured cannot be used: arguments, files, folders, ports."""
+"""Exit code for unusable input or configuration: arguments, files, folders, ports."""
 
 FAILED = 1
-"""The command was understood, but what it asked for did not happen."""
+"""Exit code for a valid command whose work failed."""
 
 
 class UserError(Exception):
@@ -23,13 +22,13 @@ class UserError(Exception):
 
 
 class CommandFailed(UserError):
-    """What was asked for did not happen, in one sentence; exit code 1."""
+    """Failure of a valid command, in one sentence; exit code 1."""
 
     exit_code = FAILED
 
 
 def sentence_of(error: OSError) -> str:
-    """What the operating system refused, for a person: with the file, without the number."""
+    """Describe the operating system's error for a person: with the file, without the number."""
     what = os.strerror(error.errno) if error.errno else str(error)
     if error.errno == errno.ENOSPC:
         what = "the disk is full"
@@ -37,13 +36,16 @@ def sentence_of(error: OSError) -> str:
 
 
 def failure_of(error: OSError) -> UserError:
-    """The failure that a refusal of the operating system is: a file with a name was given by the
-    user, anything else (a full standard output) was not."""
+    """The failure for an error of the operating system.
+
+    An error with a file name is bad input, because the user named the file; any other (a full
+    standard output) is not.
+    """
     kind = UserError if error.filename else CommandFailed
     return kind(sentence_of(error))
 
 
 def fail(error: UserError) -> NoReturn:
-    """Say it and end the process."""
+    """Print the error and end the process with its exit code."""
     print(f"turbopump: {error}", file=sys.stderr)
     raise SystemExit(error.exit_code)

@@ -1,6 +1,6 @@
 """Text files that a user names.
 
-Owns the errors and warnings about their form. Called by the commands that take a properties file.
+Owns the errors and warnings about their form.
 """
 
 import logging
@@ -20,10 +20,10 @@ def read_text(path: Path) -> str:
 
 
 def properties_text(path: Path) -> str:
-    """The text of a properties file; logs a warning for each key that it gives twice.
+    """The text of a properties file; logs a warning for each duplicate key.
 
-    Raises UserError for a file that cannot be read, or is JSON: each of its lines would be a key
-    that is not known, and a node would start with defaults.
+    Raises UserError for a file that cannot be read and for JSON: each JSON line would be an unknown
+    key, and the node would start with defaults.
     """
     from turbopump.net.wire.java_properties import PropertiesError, parse_properties, printable
 

@@ -1,6 +1,6 @@
-"""Where a node's log goes: stderr, and rotating files in a folder.
+"""Destinations of a node's log: stderr, and rotating files in a folder.
 
-Owns the format and the sizes. Called by up.py and nodes.py before anything starts.
+Owns the format and the sizes of log files.
 """
 
 import logging
@@ -10,14 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-FILE_SIZE_MAX = 16 << 20  # bytes of one log file
-FILES_MAX = 5  # older files kept: 100 MB of log at most
+FILE_SIZE_MAX = 16 << 20  # bytes of a log file
+FILES_MAX = 5  # older files kept: at most 100 MB of log
 FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 def configure(folder: Path | None, level: str) -> None:
     """Log to stderr and, with a folder, to turbopump.log in it. Raises OSError."""
-    # A full disk or a closed terminal must not fill the other with tracebacks of its own.
+    # The handler of a full disk or a closed terminal must not fill the other log with tracebacks.
     logging.raiseExceptions = False
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
     if folder is not None:
@@ -34,7 +34,7 @@ def configure(folder: Path | None, level: str) -> None:
 
 
 def name_brokers(current: Callable[[], str]) -> None:
-    """Lines say of which broker of the process they are, where `current` knows it."""
+    """Add the name of the broker that logs to each log line, where `current` returns one."""
     make = logging.getLogRecordFactory()
 
     def named(*words: Any, **more: Any) -> logging.LogRecord:

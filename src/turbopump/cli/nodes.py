@@ -1,6 +1,6 @@
-"""`turbopump namesrv`, `controller`, `broker`, `container`, `proxy`: nodes by RocketMQ's own files.
+"""`turbopump namesrv`, `controller`, `broker`, `container`, `proxy`: nodes with RocketMQ's files.
 
-Owns the reading of the file and what of it is said. Called by app.py.
+Owns the reading of the configuration file and the warnings about it.
 """
 
 import logging
@@ -25,21 +25,22 @@ if TYPE_CHECKING:
 
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("-c", "--configFile", metavar="FILE", help="RocketMQ's properties."),
+    typer.Option("-c", "--configFile", metavar="FILE", help="RocketMQ's properties file."),
 ]
 NO_NAME_SERVER = (
     "there is no namesrvAddr, and no -n: the broker registers at no name server, so only gRPC "
     "clients that are given its address find it"
 )
 LogFolder = Annotated[
-    Path | None, typer.Option("--log-dir", metavar="DIR", help="Log files besides stderr.")
+    Path | None,
+    typer.Option("--log-dir", metavar="DIR", help="Folder for log files, besides stderr."),
 ]
 
 
 def namesrv(
     config_file: ConfigFile = None,
     port: Annotated[
-        int | None, port_option("-p", "--port", help="Over listenPort of the file.")
+        int | None, port_option("-p", "--port", help="Overrides listenPort of the file.")
     ] = None,
     log_folder: LogFolder = None,
     log_level: LogLevel = "info",
@@ -64,13 +65,13 @@ def namesrv(
     node = NameServerNode(config)
     nodes: list[NameServerNode | ControllerNode] = [node]
     if config.enable_controller_in_namesrv:
-        # The port is the name server's: the controller's is that of its own entry.
+        # listenPort is the name server's; the controller's port is in its entry of the peers.
         own = [item for item in given if quorum.knows(item.key) and item.key != "listenPort"]
         _update(quorum, own, config_file)
         quorum.config_store_path = config.config_store_path
         nodes.append(_controller_node(quorum))
     elif foreign:
-        warnings.append(f"enableControllerInNamesrv is not true, so {min(foreign)} says nothing")
+        warnings.append(f"enableControllerInNamesrv is not true, so {min(foreign)} has no effect")
     _warn(config_file, warnings)
 
     def ready() -> None:
@@ -109,7 +110,7 @@ def broker(
     name_servers: Annotated[
         str | None,
         typer.Option(
-            "-n", "--namesrvAddr", metavar="HOST:PORT", help="Over namesrvAddr of the file."
+            "-n", "--namesrvAddr", metavar="HOST:PORT", help="Overrides namesrvAddr of the file."
         ),
     ] = None,
     log_folder: LogFolder = None,
@@ -159,11 +160,11 @@ def proxy(
     name_servers: Annotated[
         str | None,
         typer.Option(
-            "-n", "--namesrvAddr", metavar="HOST:PORT", help="Over namesrvAddr of the file."
+            "-n", "--namesrvAddr", metavar="HOST:PORT", help="Overrides namesrvAddr of the file."
         ),
     ] = None,
     port: Annotated[
-        int | None, port_option("-p", "--port", help="Over grpcServerPort of the file.")
+        int | None, port_option("-p", "--port", help="Overrides grpcServerPort of the file.")
     ] = None,
     log_folder: LogFolder = None,
     log_level: LogLevel = "info",
@@ -202,21 +203,23 @@ def container(
             "-b",
             "--brokerConfigFiles",
             metavar="FILE:FILE",
-            help="The brokers' properties, over brokerConfigPaths of the file.",
+            help="The brokers' files; overrides brokerConfigPaths of the file.",
         ),
     ] = None,
     name_servers: Annotated[
         str | None,
         typer.Option(
-            "-n", "--namesrvAddr", metavar="HOST:PORT", help="Over namesrvAddr of the file."
+            "-n", "--namesrvAddr", metavar="HOST:PORT", help="Overrides namesrvAddr of the file."
         ),
     ] = None,
     log_folder: LogFolder = None,
     log_level: LogLevel = "info",
     as_json: Json = False,
 ) -> None:
-    """Run several brokers in one process until Ctrl-C, each from a file and with a store of its
-    own; `admin addBroker` and `removeBroker` start and stop single ones."""
+    """Run several brokers in one process until Ctrl-C, each with its own file and store.
+
+    `admin addBroker` and `removeBroker` start and stop single brokers.
+    """
     from turbopump.broker.container.config import ContainerConfig
     from turbopump.broker.container.node import BROKER, ContainerNode
     from turbopump.cli.running import run
@@ -251,7 +254,8 @@ def _of_container(event: "BrokerEvent", as_json: bool) -> None:
 
 
 def _controller_node(config: "ControllerConfig") -> "ControllerNode":
-    from turbopump.controller.node import ControllerNode  # a name server seldom needs it
+    # imported only if used: most name servers run no controller
+    from turbopump.controller.node import ControllerNode
 
     return ControllerNode(config)
 

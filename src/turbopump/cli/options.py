@@ -1,6 +1,6 @@
 """Options that several commands share, under mqadmin's letters and names.
 
-Owns their spelling and their parsing. Called by the command modules.
+Owns their spelling and their parsing.
 """
 
 import re
@@ -12,12 +12,12 @@ import typer
 from turbopump.cli.errors import UserError
 
 DEFAULT_NAMESRV = "127.0.0.1:9876"
-INT32_MAX = (1 << 31) - 1  # what the protocol's counts hold
-INT64_MAX = (1 << 63) - 1  # and its times and offsets
+INT32_MAX = (1 << 31) - 1  # the largest count that the protocol can carry
+INT64_MAX = (1 << 63) - 1  # the largest time or offset that the protocol can carry
 
 
 class Switch(Enum):
-    """mqadmin's boolean options take a value: `-o true`."""
+    """Value of a boolean option in mqadmin's form: `-o true`."""
 
     TRUE = "true"
     FALSE = "false"
@@ -27,7 +27,7 @@ class Switch(Enum):
 
 
 def port_option(*names: str, help: str) -> Any:
-    """The option of a port number."""
+    """Declare an option that takes a port number."""
     return typer.Option(*names, min=0, max=65_535, metavar="N", help=help)
 
 
@@ -38,7 +38,7 @@ def _log_level(text: str) -> str:
 
 
 def split_addresses(text: str) -> list[str]:
-    """`host:port;host:port` as a list; raises UserError for anything else."""
+    """Split `host:port;host:port` into addresses; raises UserError for an invalid or empty list."""
     addresses = [part.strip() for part in text.replace(",", ";").split(";") if part.strip()]
     for address in addresses:
         check_address(address)
@@ -48,7 +48,7 @@ def split_addresses(text: str) -> list[str]:
 
 
 def check_address(address: str) -> None:
-    """Raises UserError for what is not `host:port`."""
+    """Raise UserError unless `address` is `host:port`."""
     host, _, port = address.rpartition(":")
     if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65_536:
         raise UserError(f"{address} is no address: host:port is expected")
@@ -83,8 +83,10 @@ MessageId = Annotated[str, typer.Option("-i", "--msgId", metavar="ID", help="The
 
 
 def one_place(broker: str | None, cluster: str | None) -> None:
-    """Commands go to one broker or to a cluster; raises UserError unless exactly one is given."""
+    """Check that a command has exactly one target, a broker or a cluster; raises UserError
+    otherwise.
+    """
     if (broker is None) == (cluster is None):
-        raise UserError("say where: either a broker's address with -b or a cluster with -c")
+        raise UserError("give either a broker's address with -b or a cluster with -c")
     if broker is not None:
         check_address(broker)

@@ -1,6 +1,6 @@
-"""What commands print: JSON lines for programs, columns like mqadmin's for people.
+"""Output of commands: JSON lines for programs, columns like mqadmin's for people.
 
-Owns formats only. It must never ask a node anything. Called by every command.
+Owns formats only. It must never send a request to a node.
 """
 
 import json
@@ -11,13 +11,13 @@ from typing import Any
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on one line, at once: readers of a pipe wait for lines."""
+    """Print one JSON document on one line and flush: readers of a pipe wait for lines."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, separators=(", ", ": ")) + "\n")
     sys.stdout.flush()
 
 
 def java_text(value: object) -> object:
-    """A value as Java prints it, where that differs: `true`, and `{a=1, b=2}` for a map."""
+    """Convert a value to Java's text where that differs: `true`, and `{a=1, b=2}` for a map."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):
@@ -26,7 +26,8 @@ def java_text(value: object) -> object:
 
 
 def columns(layout: str, *values: object) -> str:
-    """A line of columns: `layout` is format fields as in `{:<16}  {:>14}`, blanks cut at the end.
+    """Format one line of columns by `layout`, fields as in `{:<16} {:>14}`; trailing blanks are
+    cut.
 
     Values are printed as Java prints them.
     """
@@ -34,12 +35,12 @@ def columns(layout: str, *values: object) -> str:
 
 
 def table(layout: str, head: Sequence[object], rows: Iterable[Sequence[object]]) -> list[str]:
-    """The head and the rows as lines of columns."""
+    """Format the head and the rows as lines of columns."""
     return [columns(layout, *cells) for cells in (head, *rows)]
 
 
 def front(text: str, length: int) -> str:
-    """At most the first `length` characters (RocketMQ: UtilAll.frontStringAtLeast)."""
+    """Cut a text to its first `length` characters (RocketMQ: UtilAll.frontStringAtLeast)."""
     return text[:length]
 
 
@@ -52,8 +53,10 @@ def local_time(epoch_ms: int) -> str:
 
 
 def local_seconds(epoch_ms: int) -> str:
-    """`2026-11-21 17:30:00` in local time; `99999999999999999999 ms` beyond what a year can be,
-    which is what the client wrote that said so."""
+    """Format a time as `2026-11-21 17:30:00` in local time.
+
+    A time beyond the year 9999, which a client may have written, becomes `99999999999999999999 ms`.
+    """
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(epoch_ms // 1000))
     except (OSError, OverflowError, ValueError):
@@ -61,7 +64,9 @@ def local_seconds(epoch_ms: int) -> str:
 
 
 def duration_text(length_ms: int | None, known: bool = True) -> str:
-    """`0.8 s`, `59 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`; `>= 59 s` where it may be longer."""
+    """Format a duration: `0.8 s`, `59 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`; `>= 59 s` if
+    `known` is False, because the duration may be longer.
+    """
     if length_ms is None:
         return "N/A"
     seconds = length_ms // 1000
@@ -79,7 +84,7 @@ def duration_text(length_ms: int | None, known: bool = True) -> str:
 
 
 def print_lines(lines: Sequence[str], *, flush: bool = False) -> None:
-    """Several lines of text, with `flush` seen at once behind a pipe too."""
+    """Print several lines; with `flush` a reader of a pipe, too, gets them at once."""
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     if flush:
         sys.stdout.flush()

@@ -1,6 +1,6 @@
-"""What is shown while a node opens a big store: events for programs, a bar on a terminal.
+"""Progress while a node opens a big store: events for programs, a bar on a terminal.
 
-Owns the pace. The log lines of all runs come from the node. Called by up.py and nodes.py.
+Owns the interval of events. The log lines about recovery come from the node.
 """
 
 import sys
@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from turbopump.engine.types import Progress
 
 INTERVAL_S = 1.0
-"""Between two events, and before the first: most starts show nothing."""
+"""Interval between two events, and delay of the first: most starts take less and show nothing."""
 
 
 class Recovering:
-    """`reached` is called as often as the node likes, `end` before anything else is printed."""
+    """Shows the progress of recovery.
+
+    `reached` may be called at any rate; `end` must be called before other output.
+    """
 
     def __init__(self, as_json: bool) -> None:
         self._json = as_json
@@ -29,7 +32,7 @@ class Recovering:
         self._task: TaskID | None = None
 
     def reached(self, progress: "Progress") -> None:
-        """The node opens its store and is so far."""
+        """Show `progress` of the node's recovery, if the interval has passed."""
         now_s = time.monotonic()
         if self._bar is None and now_s - self._shown_s < INTERVAL_S:
             return
@@ -40,7 +43,7 @@ class Recovering:
             self._show(progress)
 
     def end(self) -> None:
-        """Ready, stopped or failed: the bar goes."""
+        """Remove the bar: the node is ready, stopped or failed."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
@@ -70,7 +73,7 @@ class Recovering:
 
 
 def event(progress: "Progress") -> dict[str, object]:
-    """The line for programs; `done` and `total` are bytes of the log."""
+    """Build the JSON event of `progress`; `done` and `total` are bytes of the log."""
     return {
         "event": "recovering",
         "phase": progress.phase,

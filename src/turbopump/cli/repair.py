@@ -1,7 +1,7 @@
-"""`turbopump repair STORE`: the ways out for a log that is damaged in its middle.
+"""`turbopump repair STORE`: removes or skips damage in the middle of a log.
 
-Owns the command. It must never cut or give up anything that was not named with its log offset, nor
-work on a store that a broker uses. Called by app.py.
+Owns the command. It must never cut the log or give up a record unless its log offset was given, nor
+work on a store that a broker uses.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ def repair(
             min=0,
             max=INT64_MAX,
             metavar="OFFSET",
-            help="Do without the damaged record at this log offset; all others stay.",
+            help="Give up the damaged record at this log offset; keep all others.",
         ),
     ] = None,
     cut_at: Annotated[
@@ -44,13 +44,15 @@ def repair(
             min=0,
             max=INT64_MAX,
             metavar="OFFSET",
-            help="Cut the log at the damaged record: it and ALL messages after it are gone.",
+            help="Cut the log at the damaged record: removes it and ALL messages after it.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check every record of a store's log, and get past damage in it. Exit code 1 while a broker
-    would take no writes because of it."""
+    """Check every record of a store's log, and remove or skip damage in it.
+
+    Exit code 1 while damage makes a broker refuse writes.
+    """
     if give_up is not None and cut_at is not None:
         raise UserError("--give-up and --cut-log-at are two different ways out: choose one")
     opened, now_ms = _open(store, config_file)

@@ -1,6 +1,6 @@
-"""Runs a command's coroutine on uvloop and turns what it raises into one sentence.
+"""Runs a command's coroutine on uvloop and turns its exceptions into one sentence.
 
-Owns the loop of every command. Called by the commands that talk to brokers or are brokers.
+Owns the loop of every command.
 """
 
 import os
@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TLS_FILE = "TURBOPUMP_TLS"
-"""The environment variable that names a file of RocketMQ's `tls.*` properties: commands then
-connect by TLS."""
+"""The environment variable that names a file of RocketMQ's `tls.*` properties.
+
+If it is set, commands connect by TLS.
+"""
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end on a uvloop of its own."""
+    """Run a coroutine to its end on a new uvloop."""
     import asyncio
 
     import uvloop
@@ -34,7 +36,9 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def ask(namesrv: str, call: "Callable[[Admin], Awaitable[T]]") -> T:
-    """What an admin client answers; raises CommandFailed where none does, or where it is no."""
+    """Run `call` with an admin client and return its result; raises CommandFailed if no node
+    answers, or one refuses.
+    """
     from turbopump.net.client.admin.client import Admin
 
     addresses, options = split_addresses(namesrv), client_options()
@@ -47,7 +51,7 @@ def ask(namesrv: str, call: "Callable[[Admin], Awaitable[T]]") -> T:
 
 
 def client_options() -> "ClientOptions":
-    """How commands connect; raises UserError for a TLS file that cannot be used."""
+    """Client options of commands; raises UserError for an unusable TLS file."""
     from turbopump.net.client.options import ClientOptions
 
     path = os.environ.get(TLS_FILE)
@@ -68,7 +72,7 @@ def client_options() -> "ClientOptions":
 
 
 async def failing_clearly(work: Awaitable[T]) -> T:
-    """The result of `work`; what clients raise becomes UserError or CommandFailed."""
+    """Await `work`, return its result; clients' exceptions become UserError or CommandFailed."""
     from turbopump.net.client.errors import ClientError, InvalidArgument
     from turbopump.net.transport.errors import RemotingError
     from turbopump.net.wire.bodies import BadBody
@@ -85,5 +89,5 @@ async def failing_clearly(work: Awaitable[T]) -> T:
 
 
 def one_line(error: Exception) -> str:
-    """What an error says as one line: a broker's remark may have lines of its own."""
+    """The text of an error on one line: a broker's remark may have several."""
     return " ".join(str(error).split()) or type(error).__name__

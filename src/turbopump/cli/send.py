@@ -1,6 +1,6 @@
 """`turbopump send`: messages from the command line, a file or standard input.
 
-Owns the options. The sending is done by net/client/producer.py. Called by app.py.
+Owns the options; net/client/producer.py sends.
 """
 
 import os
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 GROUP = "TURBOPUMP_SEND"
 _SPAN = re.compile(r"([0-9]{1,12})(ms|s|m|h|d)", re.ASCII)
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-LINE_MAX = 4 << 20  # bytes of one line of standard input: the broker's largest message
+LINE_MAX = 4 << 20  # bytes of a line of standard input: the broker's largest message
 
 Delay = Annotated[
-    str, typer.Option("--delay", metavar="TIME", help="Deliver that much later: 500ms, 90s, 2h.")
+    str, typer.Option("--delay", metavar="TIME", help="Delay of the delivery: 500ms, 90s, 2h.")
 ]
 
 
 class LocalEnd(StrEnum):
-    """How the local transaction of `--transaction` ends."""
+    """Outcome of the local transaction of `--transaction`."""
 
     COMMIT = "commit"
     ROLL_BACK = "roll-back"
@@ -53,13 +53,13 @@ Transaction = Annotated[
     LocalEnd | None,
     typer.Option(
         "--transaction",
-        help="Send it as a half message and end it so; unknown leaves it for the broker to ask.",
+        help="Send a half message, then end it so; unknown: the broker checks later.",
     ),
 ]
 At = Annotated[
     str,
     typer.Option(
-        "--at", metavar="TIME", help="Deliver then: 2030-01-31T08:00:00, or milliseconds."
+        "--at", metavar="TIME", help="Time of the delivery: 2030-01-31T08:00:00, or milliseconds."
     ),
 ]
 
@@ -69,7 +69,7 @@ def send(
     namesrv: Namesrv = DEFAULT_NAMESRV,
     body: Annotated[
         str | None,
-        typer.Option("-p", "--body", help="The body; without it each line of stdin is one."),
+        typer.Option("-p", "--body", help="The body; default: each line of stdin."),
     ] = None,
     file: Annotated[
         Path | None, typer.Option("-f", "--file", metavar="FILE", help="The body is this file.")
@@ -92,12 +92,12 @@ def send(
     at: At = "",
     transaction: Transaction = None,
     sharding_key: Annotated[
-        str, typer.Option("--sharding-key", help="Messages of one key go to one queue, in order.")
+        str, typer.Option("--sharding-key", help="Messages with a key go to one queue, in order.")
     ] = "",
-    count: Annotated[int, typer.Option("--count", min=1, help="Send it so many times.")] = 1,
+    count: Annotated[int, typer.Option("--count", min=1, help="Number of copies to send.")] = 1,
     as_json: Json = False,
 ) -> None:
-    """Send messages; a topic that does not exist yet is created by the broker."""
+    """Send messages; the broker creates a topic that does not exist."""
     from turbopump.net.client.messages import Message, SendResult
 
     _check_text(tags, keys, sharding_key, *(properties or []))
@@ -138,7 +138,9 @@ def send(
 async def _sender(
     addresses: list[str], options: "ClientOptions", ending: LocalEnd | None
 ) -> "AsyncIterator[Callable[[Message], Awaitable[SendResult]]]":
-    """What sends one message: as it is, or within a transaction that ends so."""
+    """Yield the function that sends one message: directly, or in a transaction that ends with
+    `ending`.
+    """
     from turbopump.net.client.producer import Producer
     from turbopump.net.client.transactions import TransactionEnd, TransactionProducer
 
@@ -214,8 +216,9 @@ def _time_ms(text: str) -> int:
 
 
 def _check_text(*texts: str) -> None:
-    """Raises UserError for bytes of the command line that are no text: a message's properties have
-    no place for them, its body has."""
+    """Raise UserError for arguments that are not UTF-8: a message's properties cannot hold such
+    bytes, its body can.
+    """
     for text in texts:
         try:
             text.encode()

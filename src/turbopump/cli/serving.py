@@ -1,6 +1,6 @@
-"""Runs nodes until a signal: start, say that they are ready, wait, stop.
+"""Runs nodes until a signal: start, report ready, wait, stop.
 
-Owns signals and what is said of a failed start. Called by up.py and nodes.py.
+Owns the signals and the error texts of a failed start.
 """
 
 import asyncio
@@ -17,25 +17,27 @@ from turbopump.cli.errors import UserError, sentence_of
 from turbopump.engine.disk.flush import ABANDONED
 
 OPEN_FILES_MAX = 1 << 20
-"""More than any broker uses: 200,000 connections and 16,384 mapped files."""
+"""Largest limit of open files that is requested: more than 200,000 connections and 16,384 mapped
+files, the most that any broker uses.
+"""
 
 
 class Node(Protocol):
-    """Something that runs on the loop."""
+    """A node that runs on the loop."""
 
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
 
 
 class Together:
-    """Several nodes of one process, as one: started in order, stopped in the opposite one."""
+    """Several nodes of a process as a single node: started in order, stopped in reverse order."""
 
     def __init__(self, *nodes: Node) -> None:
         self._nodes = nodes
         self._running: list[Node] = []
 
     async def start(self) -> None:
-        """All, or none of them runs."""
+        """Start all nodes; if one fails, stop the running nodes and raise its error."""
         try:
             for node in self._nodes:
                 await node.start()
@@ -45,7 +47,7 @@ class Together:
             raise
 
     async def stop(self) -> None:
-        """Those that run; each is stopped whatever becomes of the others."""
+        """Stop the running nodes; each is stopped even if the stop of another fails."""
         if self._running:
             try:
                 await self._running.pop().stop()
@@ -56,8 +58,8 @@ class Together:
 async def serve(node: Node, ready: Callable[[], None]) -> None:
     """Start, call `ready`, wait for SIGINT, SIGTERM or SIGHUP (a closed terminal), stop.
 
-    A signal during the start cancels it: a long recovery ends soon, and the next start goes on from
-    there. Raises UserError where the node cannot start.
+    A signal during the start cancels it, so a long recovery ends soon; the next start resumes it.
+    Raises UserError if the node cannot start.
     """
     raise_open_files()
     stop = asyncio.Event()
@@ -89,7 +91,7 @@ async def serve(node: Node, ready: Callable[[], None]) -> None:
 
 
 def leave() -> NoReturn:
-    """End the process although a thread of it waits for a disk that does not answer."""
+    """End the process although one of its threads waits for a disk that does not respond."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -97,8 +99,11 @@ def leave() -> NoReturn:
 
 
 def raise_open_files() -> None:
-    """Open as many files as this user may: the usual soft limit of 1,024 is less than a broker's
-    connections and mapped files, and only programs that still use select() need it."""
+    """Raise the limit of open files to this user's maximum.
+
+    The usual soft limit of 1,024 is less than a broker's connections and mapped files, and only
+    programs that still use select() need it.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES_MAX)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -106,7 +111,7 @@ def raise_open_files() -> None:
 
 
 async def _started(node: Node, stop: asyncio.Event) -> bool:
-    """Whether the node is up; False after a signal, and nothing runs then."""
+    """Whether the node started; False after a signal, and then no node runs."""
     starting, stopping = asyncio.ensure_future(_start(node)), asyncio.ensure_future(stop.wait())
     await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()

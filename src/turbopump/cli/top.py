@@ -1,7 +1,7 @@
-"""`turbopump top`: the broker groups as they are, and every election as it happens.
+"""`turbopump top`: the current state of the broker groups, and every election as it happens.
 
-Owns the options, the pace and where it is shown: a terminal gets a screen, a pipe gets lines. The
-asking is done by net/client/admin/group_watch.py, the layout by top_view.py. Called by app.py.
+Owns the options, the interval and the form: a screen on a terminal, lines for a pipe.
+net/client/admin/group_watch.py queries the nodes, top_view.py has the layout.
 """
 
 from collections import deque
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from turbopump.net.client.admin.group_watch import GroupWatch
 
 ANSWER_TIMEOUT_MS: Final = 1000
-"""For one node: a stopped one must not stop the picture of the others."""
+"""Timeout of a node's response: a stopped node must not delay the view of the others."""
 
 CHANGES_SHOWN: Final = 12
-"""Lines of the screen's history: what fits a small terminal beside two groups of three."""
+"""Lines of history on the screen: as many as fit a small terminal beside two groups of three."""
 
 
 class _Shown(Protocol):
-    """Where samples go."""
+    """A form of output for samples."""
 
     def show(self, sample: "Sample", changes: "list[Change]") -> None:
-        """A sample, and what is different from the one before."""
+        """Show a sample and its differences from the previous sample."""
 
 
 def top(
@@ -46,22 +46,24 @@ def top(
             "-a",
             "--controllerAddress",
             metavar="HOST:PORT",
-            help="Controllers, separated by ';'; those of the brokers' own configuration if not "
-            "given.",
+            help="Controllers, separated by ';'. Default: those in the brokers' configuration.",
         ),
     ] = None,
     broker_name: Annotated[
         str | None, typer.Option("-b", "--brokerName", metavar="NAME", help="One group only.")
     ] = None,
     interval_s: Annotated[
-        float, typer.Option("--interval", min=0.05, max=3600, metavar="SECONDS", help="The pace.")
+        float,
+        typer.Option(
+            "--interval", min=0.05, max=3600, metavar="SECONDS", help="Seconds between refreshes."
+        ),
     ] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Look once, print it and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one sample and exit.")] = False,
     as_json: Json = False,
 ) -> None:
     """Watch the broker groups: roles, epochs, SyncStateSets, lag, and elections as they happen.
 
-    A screen on a terminal, lines elsewhere, one JSON document for each look with --json.
+    A screen on a terminal, lines elsewhere, one JSON document for each sample with --json.
     """
     import asyncio
     import signal
@@ -129,26 +131,26 @@ def _shown(as_json: bool, title: str, stack: ExitStack) -> _Shown:
 
 
 class JsonLines:
-    """For programs: a document for each sample, the changes in it."""
+    """Output for programs: a JSON document for each sample, with its changes."""
 
     def show(self, sample: "Sample", changes: "list[Change]") -> None:
-        """One line."""
+        """Print the sample and its changes as one line of JSON."""
         told = [change.to_json() for change in changes]
         print_json({**sample.to_json(), "changes": told})
 
 
 class PlainLines:
-    """For files and pipes: a line for each controller and broker, and one for each change."""
+    """Output for files and pipes: a line for each controller, broker and change."""
 
     def show(self, sample: "Sample", changes: "list[Change]") -> None:
-        """What changed, then how it is."""
+        """Print the changes, then the new state."""
         from turbopump.cli.top_view import change_lines, sample_lines
 
         print_lines([*change_lines(changes), *sample_lines(sample)], flush=True)
 
 
 class Screen(AbstractContextManager["Screen"]):
-    """For people: the whole terminal, as it was before when it ends."""
+    """Output for people: the whole terminal, which is restored at the end."""
 
     def __init__(self, title: str) -> None:
         self._title = title
@@ -167,7 +169,7 @@ class Screen(AbstractContextManager["Screen"]):
         self._live.stop()
 
     def show(self, sample: "Sample", changes: "list[Change]") -> None:
-        """Draw it."""
+        """Draw the sample and the latest changes."""
         from turbopump.cli.top_view import screen
 
         assert self._live is not None

@@ -1,7 +1,7 @@
-"""How `turbopump top` looks: tables of a screen, lines of a file.
+"""Layout of `turbopump top`: tables for a screen, lines for a file.
 
-Owns the columns and the units. It must never ask a node; rich is imported only for a screen.
-Called by top.py.
+Owns the columns and the units. It must never send a request to a node; rich is imported only for a
+screen.
 """
 
 from collections.abc import Collection, Sequence
@@ -48,7 +48,7 @@ LAG_LINE: Final = "     {:<32} {:<32} {:>12}  {:<16} {}"
 POP_COLUMNS: Final = ("pops by", "popped/s", "acked/s", "in flight", "revival late by")
 POP_LINE: Final = "     {:<32} {:>12} {:>12} {:>12}  {}"
 LAGS_SHOWN: Final = 8
-"""Consumer groups of a screen, for each broker group; lines and JSON have all."""
+"""Consumer groups that a screen shows of each broker group; lines and JSON have all."""
 STYLES: Final = {
     "leader": "magenta",
     "election": "bold yellow",
@@ -57,7 +57,7 @@ STYLES: Final = {
     "answer": "red",
 }
 OLD: Final = "bright_black"
-"""Grey: what no node confirmed in this sample."""
+"""Grey: values that no node confirmed in this sample."""
 NUMBERS: Final = frozenset(
     (
         *("term", "epoch", "end", "confirm", "lag", "in/s", "out/s", "age", "behind"),
@@ -65,9 +65,9 @@ NUMBERS: Final = frozenset(
     )
 )
 TOLD: Final = frozenset(("set", "alive"))
-"""Columns that hold the words of the controllers, as old as the group's."""
+"""Columns that controllers reported; they are as old as the group's answer."""
 WIDE: Final = 124
-"""Columns of a terminal that has room for all of a broker's; a narrower one shows fewer."""
+"""Width in characters at which all columns of a broker fit; a narrower terminal shows fewer."""
 LEFT_OUT: Final = frozenset(("alive", "end", "in/s", "out/s"))
 KIB: Final = 1024
 UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
@@ -75,7 +75,7 @@ UNKNOWN: Final = "-"
 
 
 def sample_lines(sample: "Sample") -> list[str]:
-    """Everything seen, as lines."""
+    """Format the whole sample as lines."""
     lines = [local_time(sample.at_ms), *(f"! {error}" for error in sample.errors)]
     if sample.controllers:
         lines.append(columns(CONTROLLER_LINE, *CONTROLLER_COLUMNS))
@@ -94,13 +94,14 @@ def sample_lines(sample: "Sample") -> list[str]:
 
 
 def change_lines(changes: Sequence["Change"]) -> list[str]:
-    """What happened, with the time it was seen."""
+    """Format the changes as lines, each with the time it was noticed."""
     return [f"* {local_time(change.at_ms)} {change.text}" for change in changes]
 
 
 def group_title(group: "GroupView") -> str:
-    """`broker-a of DefaultCluster: master 1, epoch 3, SyncStateSet {1,2} of epoch 5`, and how old
-    that is, unless it is of just now."""
+    """Format the title `broker-a of DefaultCluster: master 1, epoch 3, SyncStateSet {1,2} of epoch
+    5`, with the age of the data if no node confirmed it in this sample.
+    """
     master = "no master" if group.master_id is None else f"master {group.master_id}"
     epoch = "" if group.epoch is None else f", epoch {group.epoch}"
     members = "{" + ",".join(map(str, group.sync_state_set)) + "}"
@@ -113,7 +114,7 @@ def group_title(group: "GroupView") -> str:
 
 
 def waiting_lines(view: "WaitingView", now_ms: int) -> list[str]:
-    """What waits for a time or an end, a line for each kind that there is."""
+    """Format the numbers of waiting timers and open transactions, a line for each kind."""
     lines = []
     if view.timers or view.next_due_ms is not None:
         due = view.next_due_ms
@@ -130,7 +131,7 @@ def waiting_lines(view: "WaitingView", now_ms: int) -> list[str]:
 
 
 def age_text(age_ms: int | None) -> str:
-    """`-` for just now, `0.4 s`, `12 s`, `3 min`, `5 h`; `never`."""
+    """Format an age: `-` for this sample, `0.4 s`, `12 s`, `3 min`, `5 h`; `never` for None."""
     if age_ms is None:
         return "never"
     if not age_ms:
@@ -144,7 +145,7 @@ def age_text(age_ms: int | None) -> str:
 
 
 def size_text(size: int | None) -> str:
-    """`0 B`, `12.5 KiB`, `3.0 GiB`."""
+    """Format a size: `0 B`, `12.5 KiB`, `3.0 GiB`."""
     if size is None:
         return UNKNOWN
     if size < KIB:
@@ -154,7 +155,7 @@ def size_text(size: int | None) -> str:
 
 
 def lag_text(broker: "BrokerView") -> str:
-    """Bytes and, if known and not zero, for how long."""
+    """Format a broker's lag in bytes, and in ms if that is known and not zero."""
     behind = f" {broker.lag_ms} ms" if broker.lag_ms else ""
     return f"{size_text(broker.lag)}{behind}"
 
@@ -192,7 +193,7 @@ def _broker(group: "GroupView", view: "BrokerView") -> tuple[object, ...]:
 
 
 def _doing(view: "BrokerView") -> str:
-    """`acts since 2026-11-25 12:00:00.000`, and how its following goes."""
+    """Format a broker's state, after `acts since 2026-11-25 12:00:00.000` for an acting master."""
     if view.acting_since_ms is None:
         return view.state
     return f"acts since {local_time(view.acting_since_ms)} {view.state}".rstrip()
@@ -227,7 +228,7 @@ def _known(value: int | bool | None, doubt: str = "") -> str:
 def screen(
     title: str, sample: "Sample", changes: Sequence["Change"], width: int
 ) -> "RenderableType":
-    """Everything seen and what happened, newest last, for a terminal of so many columns."""
+    """Draw the sample and the changes, newest last, for a terminal of `width` characters."""
     from rich.console import Group
     from rich.text import Text
 
@@ -273,8 +274,10 @@ def _table(
     left_out: Collection[str] = (),
     old: Collection[str] = (),
 ) -> "RenderableType":
-    """Cells as they are: rich would read [brackets] in them as mark-up. Where there is not enough
-    room the last column takes several lines. Columns in `old` are grey."""
+    """Build a table whose cells are plain text: rich would read [brackets] in strings as mark-up.
+
+    Where the terminal is too narrow the last column takes several lines. Columns in `old` are grey.
+    """
     from rich.table import Table
     from rich.text import Text
 

@@ -1,6 +1,6 @@
 """`turbopump up`: a name server, a broker or a group of them, and controllers in this process.
 
-Owns the options, the ready event and the hint for people. Called by app.py.
+Owns the options, the ready event and the hint for people.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ Replicas = Annotated[
         "--replicas",
         min=0,
         max=8,
-        help="Copies of the broker's log; sends are answered when one has it, too. Their ports "
+        help="Replicas of the broker; a send is answered once one has it. Their ports "
         "follow, 10 apart.",
     ),
 ]
@@ -34,8 +34,8 @@ ActingMaster = Annotated[
     bool,
     typer.Option(
         "--acting-master",
-        help="With --replicas: while the master is gone the lowest replica serves consumers. With "
-        "--controllers: while they can elect no other.",
+        help="With --replicas: while no master runs the lowest replica serves consumers. With "
+        "--controllers: while they cannot elect a master.",
     ),
 ]
 Brokers = Annotated[
@@ -44,7 +44,7 @@ Brokers = Annotated[
         "--brokers",
         min=1,
         max=9,
-        help="Brokers of one group, with --controllers. Their ports follow, 10 apart.",
+        help="Brokers of the group, with --controllers. Their ports follow, 10 apart.",
     ),
 ]
 Controllers = Annotated[
@@ -66,26 +66,26 @@ Processes = Annotated[
     bool | None,
     typer.Option(
         "--processes/--one-process",
-        help="Each node a process of its own, which `turbopump node` kills and starts; so it is "
-        "with controllers and with --acting-master, unless --one-process.",
+        help="Each node in its own process, which `turbopump node` kills and starts. Default "
+        "with controllers and with --acting-master.",
     ),
 ]
 ProxyPort = Annotated[
     int | None,
     port_option(
         "--proxy-port",
-        help="Run a proxy, too: gRPC for all brokers at this port; 0 for a free one.",
+        help="Also run a proxy: gRPC for all brokers at this port; 0 for a free one.",
     ),
 ]
 MoreProperties = Annotated[
     Path | None,
-    typer.Option("-c", "--config", metavar="FILE", help="More properties of the broker."),
+    typer.Option("-c", "--config", metavar="FILE", help="Additional broker properties."),
 ]
 
 
 def up(
     data: Annotated[
-        Path, typer.Option("--data", metavar="DIR", help="Where everything is kept.")
+        Path, typer.Option("--data", metavar="DIR", help="Folder for all data and logs.")
     ] = Path("turbopump-data"),
     namesrv_port: Annotated[
         int, port_option("--namesrv-port", help="The name server's port; 0 for a free one.")
@@ -97,7 +97,7 @@ def up(
         str,
         typer.Option(
             "--host",
-            help="The address to listen at and to tell clients; 0.0.0.0 listens at all and tells "
+            help="Address to listen at and to give to clients; 0.0.0.0 listens at all and gives "
             "this machine's.",
         ),
     ] = "127.0.0.1",
@@ -112,7 +112,7 @@ def up(
     log_level: LogLevel = "info",
     as_json: Json = False,
 ) -> None:
-    """Run a name server and a broker until Ctrl-C; says where to connect.
+    """Run a name server and a broker until Ctrl-C, and print where to connect.
 
     `--brokers 3 --controllers 3` is a whole group that elects another master when one is lost,
     `--replicas 2 --acting-master` one whose replicas serve consumers until it is back: break it
@@ -131,7 +131,7 @@ def up(
     recovering = Recovering(as_json)
     apart = controllers > 0 or acting_master if processes is None else processes
     cluster = Cluster(
-        # Files that are read from other folders, too, need the whole path.
+        # Other processes read the files from other folders: they need the absolute path.
         data.absolute() if apart else data,
         host=host,
         namesrv_port=namesrv_port,
@@ -162,7 +162,7 @@ def _run_here(
     config: Path | None,
     as_json: bool,
 ) -> None:
-    """All nodes on one loop of this process, until a signal."""
+    """Run all nodes on one loop of this process, until a signal."""
     from turbopump.cli.running import run
     from turbopump.cli.serving import Together, serve
 
@@ -186,7 +186,7 @@ def _stopped(as_json: bool) -> None:
 
 
 def _prepare(data: Path, log_level: str) -> None:
-    """The data folder and its log; raises UserError."""
+    """Create the data folder and its log; raises UserError."""
     from turbopump.cli import logs
     from turbopump.cluster import prepare_data
     from turbopump.engine.types import StoreError
@@ -201,7 +201,7 @@ def _prepare(data: Path, log_level: str) -> None:
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """The broker properties of a file, each checked; raises UserError naming file and line."""
+    """Read and check the broker properties of a file; raises UserError naming file and line."""
     from turbopump.broker.config.config import BrokerConfig
     from turbopump.net.wire.java_properties import PropertiesError, parse_properties
 

@@ -1,1 +1,1 @@
-"""A proxy: gRPC for a whole cluster, without a broker in it."""
+"""A proxy: gRPC for a whole cluster, without a broker in its process."""

@@ -1,10 +1,10 @@
-"""Requests to brokers: to the master of a group, wherever it is now.
+"""Requests to the current master of a broker group.
 
-Owns what is under way, bounded in bytes, and what an answer says of a broker. It must never choose
-a broker. Called by ground.py and members.py.
+Owns the pending requests, bounded in bytes, and the conclusions from a response about its broker.
+It must never choose a broker.
 
-A broker that hangs holds what was sent to it, no more: what waits for it is bounded, and calls to
-others do not wait for those.
+Only requests to a broker that hangs wait: their bytes are bounded for each broker, and requests to
+other brokers do not wait for them.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,12 +16,12 @@ from turbopump.proxy.cluster_map import ClusterMap
 from turbopump.proxy.name_servers import Call
 
 TIMEOUT_MS: Final = 3_000
-"""For an answer, besides what a request may wait for messages."""
+"""Timeout of a response, besides the time for which a request may wait for messages."""
 HELD_OF_BROKER_MAX: Final = 64 << 20
 HELD_MAX: Final = 256 << 20
-"""Bytes of requests that wait for their answers, of one broker and of all."""
+"""Bytes of requests that wait for their responses, for each broker and for all."""
 REQUEST_SIZE: Final = 4_000
-"""Bytes of a request besides its body."""
+"""Estimated bytes of a request besides its body."""
 _NOT_THE_MASTER: Final = frozenset(
     {
         ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -30,11 +30,11 @@ _NOT_THE_MASTER: Final = frozenset(
         ResponseCode.TOPIC_NOT_EXIST,
     }
 )
-"""What a broker may answer that is no master any more, or has lost a topic."""
+"""Response codes of a broker that is no longer the master, or has lost a topic."""
 
 
 class BrokerCalls:
-    """Requests that are under way. Loop thread only."""
+    """Pending requests to brokers. Loop thread only."""
 
     def __init__(self, known: ClusterMap, call: Call) -> None:
         self._known = known
@@ -50,8 +50,12 @@ class BrokerCalls:
         done: Callable[[Command], None],
         wait_ms: int = 0,
     ) -> None:
-        """`done` gets the answer, or one that says why there is none. `topics` are those whose
-        routes may be wrong if it fails; `wait_ms`: so long the request may wait for messages."""
+        """Send a request to a group's master; `done` receives the response, or an error response
+        with the reason.
+
+        `topics` are the topics whose routes may be wrong if it fails; `wait_ms` is how long the
+        broker may hold the request for messages.
+        """
         address = self._known.master(broker_name)
         if not address:
             self._known.failed(broker_name, address, topics)
@@ -63,8 +67,10 @@ class BrokerCalls:
         size = REQUEST_SIZE + sum(map(len, parts))
         held = self._held.get(address, 0)
         if held + size > HELD_OF_BROKER_MAX or self.held + size > HELD_MAX:
-            text = f"too much waits for {broker_name}" if held + size > HELD_OF_BROKER_MAX else ""
-            text = text or "too much waits for brokers"
+            text = (
+                f"too many bytes wait for {broker_name}" if held + size > HELD_OF_BROKER_MAX else ""
+            )
+            text = text or "too many bytes wait for brokers"
             done(response(request, ResponseCode.FLOW_CONTROL, text))
             return
         self.held += size

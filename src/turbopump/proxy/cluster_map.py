@@ -1,10 +1,10 @@
-"""What a proxy knows of the cluster: brokers and their masters, topics, consumer groups.
+"""A proxy's view of the cluster: brokers and their masters, topics, consumer groups.
 
-Owns how it is found out, and what counts when answers differ: the newest. It must never decide
-about a call. Called by ground.py, broker_calls.py (failures) and members.py (masters).
+Owns the queries for it, and the choice between different answers: the newest counts. It must never
+decide about a call.
 
-A name server says where a topic is. What messages it takes, and what a group is, only brokers
-know: any master is asked.
+A name server has the routes of topics. A topic's attributes and a group's configuration come from
+any master.
 """
 
 import logging
@@ -32,23 +32,26 @@ from turbopump.proxy.name_servers import AskedNameServers, Call
 logger = logging.getLogger(__name__)
 
 ASK_MS: Final = 1_000
-"""A broker that has not answered a question about a topic or a group by then is given up."""
+"""Timeout of a broker's response about a topic or a group."""
 ASKED_MAX: Final = 3
-"""Brokers that are asked the same, until one answers."""
+"""Number of brokers queried for the same thing, until one responds."""
 DOWN_MS: Final = 3_000
-"""A broker that did not answer is chosen for nothing new for so long, where others are."""
+"""Time for which a broker that did not respond is avoided if there are others."""
 CLUSTER_MS: Final = 30_000
 CLUSTER_AGAIN_MS: Final = 1_000
-"""Between two looks at all brokers of the cluster; the latter while none was successful."""
+"""Intervals of queries for all brokers of the cluster: after a success, and until the first
+success."""
 BROKERS_MAX: Final = 10_000
 TOPIC_SIZE: Final = 600
-"""Bytes of a topic on one broker."""
+"""Estimated bytes of a topic on one broker."""
 
 
 @dataclass(slots=True, frozen=True)
 class KnownTopic:
-    """A topic by the brokers that serve it, sorted by name; `at_ms` is when its attributes were
-    asked for."""
+    """A topic's configuration on each broker that serves it, sorted by broker name.
+
+    `at_ms` is the time of the query for its attributes.
+    """
 
     topics: Mapping[str, TopicConfig]
     attributes: dict[str, str]
@@ -63,7 +66,7 @@ class _Broker:
 
 
 class ClusterMap:
-    """All that is known, asked for when it is needed. Loop thread only."""
+    """Brokers, topics and groups, queried when needed. Loop thread only."""
 
     def __init__(self, config: ProxyConfig, call: Call, steady_ms: Callable[[], int]) -> None:
         self._config = config
@@ -82,15 +85,15 @@ class ClusterMap:
             self._look_for_group, _size_of_group, steady_ms, config.group_refresh_seconds * 1_000
         )
 
-    # Brokers.
+    # Brokers
 
     def master(self, broker_name: str) -> str:
-        """Where the master of a group is, empty if there is none."""
+        """Address of a group's master; empty without a master."""
         broker = self._brokers.get(broker_name)
         return "" if broker is None else broker.master
 
     def knows(self, broker_name: str) -> bool:
-        """Whether there is such a group, with or without a master."""
+        """Whether a broker group exists, with or without a master."""
         return broker_name in self._brokers
 
     def masters(self) -> dict[str, str]:
@@ -98,42 +101,41 @@ class ClusterMap:
         return {name: one.master for name, one in self._brokers.items() if one.master}
 
     def name_at(self, address: str) -> str:
-        """The name of the group whose master is there, empty if there is none."""
+        """Name of the group whose master has this address; empty if no master has it."""
         return next((name for name, at in self.masters().items() if at == address), "")
 
     def is_up(self, broker_name: str) -> bool:
-        """Whether there is a master that has not failed a moment ago."""
+        """Whether a group has a master without a failure in the last DOWN_MS."""
         broker = self._brokers.get(broker_name)
         if broker is None or not broker.master:
             return False
         return broker.failed_ms is None or self._steady_ms() - broker.failed_ms > DOWN_MS
 
     def failed(self, broker_name: str, address: str, topics: Iterable[str]) -> None:
-        """A master did not answer, or is none any more: the routes of these topics are asked for
-        before they are used again."""
+        """Note that a master did not respond, or is no longer master: the routes of `topics` are
+        queried before their next use."""
         broker = self._brokers.get(broker_name)
         if broker is not None and broker.master == address:
             broker.failed_ms = self._steady_ms()
         for topic in topics:
             self.topics.doubt(topic)
         if self._has_cluster and self._cluster_ms is not None:
-            # The next tick asks where all masters are.
+            # The next tick queries for all masters.
             self._cluster_ms = min(self._cluster_ms, self._steady_ms() - CLUSTER_MS)
 
     def answered(self, broker_name: str, address: str) -> None:
-        """A master has answered."""
+        """Note that a master has responded."""
         broker = self._brokers.get(broker_name)
         if broker is not None and broker.master == address:
             broker.failed_ms = None
 
     def name_servers_changed(self) -> None:
-        """Ask the name servers that the configuration has now; the next tick asks for all
-        brokers."""
+        """Use the configuration's new name servers; the next tick queries for all brokers."""
         self._name_servers.replace(self._config.namesrv_addr)
         self._cluster_ms = None
 
     def tick(self) -> None:
-        """Look at the whole cluster now and then."""
+        """Query for all brokers of the cluster if the interval has passed."""
         every_ms = CLUSTER_MS if self._has_cluster else CLUSTER_AGAIN_MS
         if self._cluster_ms is None or self._steady_ms() - self._cluster_ms >= every_ms:
             self._ask_for_cluster()
@@ -154,7 +156,7 @@ class ClusterMap:
             else:
                 self._has_cluster = True
                 for data in found.values():
-                    # A replica that acts for its master is in routes alone.
+                    # A replica that acts for its master is only in routes.
                     if 0 in data.broker_addrs or data.broker_name not in self._brokers:
                         self._take_broker(data)
                 for name in self._brokers.keys() - {one.broker_name for one in found.values()}:
@@ -176,7 +178,7 @@ class ClusterMap:
             broker.master, broker.failed_ms = master, None
         broker.cluster = data.cluster
 
-    # Topics.
+    # Topics
 
     def _look_for_topic(
         self, name: str, before: KnownTopic | None, done: Callable[[KnownTopic | Absent], None]
@@ -239,7 +241,7 @@ class ClusterMap:
 
         self._ask_some(self._in_turn(topics), request, described)
 
-    # Groups.
+    # Groups
 
     def _look_for_group(
         self,
@@ -272,10 +274,11 @@ class ClusterMap:
             self._waiting.append(ask)
             self._ask_for_cluster()
 
-    # Questions to brokers.
+    # Queries to brokers
 
     def _in_turn(self, names: Iterable[str]) -> list[str]:
-        """Brokers to ask, another one first each time, those that failed last."""
+        """Choose the brokers to query, beginning with a different one each time; failed brokers are
+        last."""
         found = [name for name in names if self.master(name)]
         if found:
             self._next += 1
@@ -310,7 +313,8 @@ class ClusterMap:
         if isinstance(answer, Command):
             self.answered(name, address)
             if answer.code == ResponseCode.TOPIC_NOT_EXIST and left:
-                self._ask_some(left, request, done)  # a broker that is new to the route
+                # this broker has the topic's route, but not yet its configuration
+                self._ask_some(left, request, done)
             else:
                 done(answer)
             return

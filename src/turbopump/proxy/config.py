@@ -1,10 +1,9 @@
 """The proxy's configuration.
 
-Owns the declarations of its keys. It must never read a file or a socket. Called by node.py and the
-CLI.
+Owns the declarations of its keys. It must never read a file or a socket.
 
-RocketMQ's proxy has its keys in a JSON file, rmq-proxy.json; both that and `key=value` lines are
-read.
+RocketMQ's proxy has its keys in a JSON file, rmq-proxy.json; that form and `key=value` lines are
+accepted.
 """
 
 import json
@@ -177,7 +176,7 @@ IDLE_KEYS: Final = {
         """
     ),
 }
-"""ProxyConfig of 5.5.0, without the keys that are honoured."""
+"""Keys of ProxyConfig in 5.5.0 that have no effect here."""
 
 ALIASES: Final = {
     "tls.test.mode.enable": "tlsTestModeEnable",
@@ -185,7 +184,7 @@ ALIASES: Final = {
     "tls.server.keyPath": "tlsKeyPath",
     "tls.server.keyPassword": "tlsKeyPassword",
 }
-"""The names that keys of TLS have in rmq-proxy.json."""
+"""Names of the keys for TLS in rmq-proxy.json."""
 
 
 def _named(one: Key) -> Key:
@@ -199,9 +198,9 @@ SECONDS: Final = between(1, INT32_MAX // 1_000)
 
 @dataclass(slots=True)
 class ProxyConfig(NodeConfig):
-    """Everything a proxy is given from outside (RocketMQ: proxy/config/ProxyConfig).
+    """All settings of a proxy (RocketMQ: proxy/config/ProxyConfig).
 
-    `grpc_server_port` 0 lets the system choose.
+    With `grpc_server_port` 0 the system chooses a port.
     """
 
     IDLE = IDLE_KEYS
@@ -212,7 +211,7 @@ class ProxyConfig(NodeConfig):
         "namesrvAddr",
         NAME_SERVERS,
         [],
-        "Where the name servers are.",
+        "Addresses of the name servers.",
         live=True,
         in_force="name_servers",
     )
@@ -220,7 +219,7 @@ class ProxyConfig(NodeConfig):
         "fetchNameSrvAddrByDnsLookup",
         BOOLEAN,
         False,
-        "Whether names in namesrvAddr mean all hosts that DNS has for them, looked up repeatedly.",
+        "Whether a name in namesrvAddr stands for all its addresses in DNS, looked up repeatedly.",
         live=True,
         rocketmq=OURS,
     )
@@ -228,7 +227,7 @@ class ProxyConfig(NodeConfig):
         "fetchNamesrvAddrInterval",
         COUNT,
         10_000,
-        "Milliseconds between two look-ups, and between two looks at the proxy's file.",
+        "Milliseconds between two look-ups, and between two checks of the proxy's file.",
         live=True,
         rocketmq=OURS,
     )
@@ -236,75 +235,75 @@ class ProxyConfig(NodeConfig):
         "rocketMQClusterName",
         TEXT,
         "",
-        "The cluster whose brokers are served; empty: those of all clusters.",
+        "The cluster whose brokers are served; empty: all clusters.",
         rocketmq="DefaultCluster",
     )
     bind_address: str = key(
         "bindAddress", HOST, "0.0.0.0", "The address to listen at.", rocketmq=OURS
     )
-    grpc_server_port: int = key(
-        "grpcServerPort", PORT, 8081, "Where clients connect; 0: a free port."
-    )
+    grpc_server_port: int = key("grpcServerPort", PORT, 8081, "Port for clients; 0: a free port.")
     local_serve_addr: str = key(
         "localServeAddr",
         HOST,
         "",
-        "The host in routes for a client that does not say where it connects to; empty:"
+        "The host in routes for a client whose request has no endpoint; empty:"
         " bindAddress, or the loopback address.",
     )
     echoes_port: bool = key(
         "useEndpointPortFromRequest",
         BOOLEAN,
         False,
-        "Tell clients the port that they say they connect to, as behind a load balancer, and not"
+        "Give clients the port of their request's endpoint, for use with a load balancer, and not"
         " grpcServerPort.",
     )
     max_message_size: int = key(
         "maxMessageSize",
         between(1, 64 << 20),
         4 << 20,
-        "Bytes of a message's body; brokers have a limit of their own.",
+        "Maximum bytes of a message's body; brokers have their own limit.",
     )
     route_refresh_seconds: int = key(
         "topicRouteServiceCacheRefreshSeconds",
         SECONDS,
         20,
-        "Seconds after which the route of a topic in use is asked for anew; a broker that does not"
-        " answer has that done at once.",
+        "Seconds after which the route of a topic in use is queried again; after a failed call to"
+        " a broker it is queried at once.",
     )
     topic_refresh_seconds: int = key(
         "topicConfigCacheRefreshSeconds",
         SECONDS,
         20,
-        "Seconds after which the attributes of a topic in use are asked for anew.",
+        "Seconds after which the attributes of a topic in use are queried again.",
     )
     group_refresh_seconds: int = key(
         "subscriptionGroupConfigCacheRefreshSeconds",
         SECONDS,
         20,
-        "Seconds after which the configuration of a group in use is asked for anew.",
+        "Seconds after which the configuration of a group in use is queried again.",
     )
     shutdown_seconds: int = key(
         "grpcShutdownTimeSeconds",
         SECONDS,
         3,
-        "Seconds that calls under way have when the proxy stops.",
+        "Seconds that pending calls have to end when the proxy stops.",
         rocketmq="30",
     )
     path: str = ""
-    """The file that is read again for the keys of name servers; empty: none."""
+    """Path of the file that is read again for the name servers' keys; empty: none."""
     namesrv_given: tuple[str, ...] = ()
-    """The names in namesrvAddr while `namesrv_addr` has the addresses that DNS has for them."""
+    """The names in namesrvAddr while `namesrv_addr` has their addresses from DNS."""
 
     @property
     def name_servers(self) -> list[str]:
-        """namesrvAddr as it was given."""
+        """The configured value of namesrvAddr, before look-ups."""
         return list(self.namesrv_given) or self.namesrv_addr
 
 
 def read_file(text: str) -> list[Property]:
-    """The properties of a file: the members of a JSON object, or `key=value` lines. Raises
-    PropertiesError."""
+    """The properties of a file: the members of a JSON object, or `key=value` lines.
+
+    Raises PropertiesError.
+    """
     if not text.lstrip().startswith("{"):
         return parse_properties(text)
     try:

@@ -1,8 +1,8 @@
-"""Where clients find a proxy: where they say they have found it.
+"""The endpoint of a proxy in routes: the host to which the client connected.
 
-Owns that rule of RocketMQ's proxy (GrpcConverter, RouteActivity): the host of the request, with the
-proxy's own port or the request's. So any number of proxies can stand behind one name. It must never
-know a route. Called by routes, through node.py.
+Owns this rule of RocketMQ's proxy (GrpcConverter, RouteActivity): the host of the request, with the
+proxy's own port or the request's. So several proxies can share one host name. It must never handle
+a route.
 """
 
 from typing import Any, Final
@@ -12,12 +12,13 @@ from turbopump.net.messaging.routes import endpoints_at
 from turbopump.net.wire.hosts import join
 
 ADDRESSES_MAX: Final = 64
-"""Addresses that one request may name."""
+"""Maximum number of addresses in one request."""
 _Endpoints: Final = message_class("Endpoints")
 
 
 class ToldEndpoints:
-    """Answers for one proxy: `host` is for requests that do not say where they go."""
+    """Returns the endpoints for one proxy's responses; `host` is for requests without an
+    endpoint."""
 
     def __init__(self, host: str, port: int, *, echoes_port: bool) -> None:
         self._own = join(host, port)
@@ -25,7 +26,7 @@ class ToldEndpoints:
         self._echoes_port = echoes_port
 
     def __call__(self, request: Any) -> Any:
-        """The message Endpoints for a request that has one."""
+        """Build the message Endpoints for a request."""
         given = request.endpoints
         if not 0 < len(given.addresses) <= ADDRESSES_MAX:
             return endpoints_at(self._own)

@@ -1,7 +1,7 @@
-"""The clients' service in a proxy: its requests are executed by the brokers of a cluster.
+"""The backend of the clients' service in a proxy: brokers of a cluster execute its requests.
 
-Owns which broker executes a request. It must never know a message of gRPC. Made by node.py; called
-by the services of net/messaging through the port GrpcGround.
+Owns the choice of the broker for a request. It must never handle a message of gRPC. The services of
+net/messaging use it through the port GrpcGround.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,18 +26,20 @@ from turbopump.proxy.kept_answers import Absent
 from turbopump.proxy.members import ClusterMembers
 
 WAITING_MAX: Final = 256 << 20
-"""Bytes of requests that wait until it is known what their names are; of more, each is refused
-whose names are not known."""
+"""Bytes of requests that wait for the look-up of their names; beyond it a request with an unknown
+name is refused."""
 WAITING_SIZE: Final = 1_000
-"""Bytes of one name that is waited for."""
+"""Estimated bytes of a name that is looked up."""
 TOPIC_FIELDS: Final = ("topic", "b", "originTopic")
-"""Where requests have their topic."""
+"""Fields with the topic of a request."""
 
 
 class ClusterGround:
-    """The port of a proxy. Loop thread only. `soon` has work done behind the turn of the loop that
-    is under way, `call_later` after so many ms; `now_ms` is the wall clock, `steady_ms` the
-    loop's."""
+    """The port of a proxy. Loop thread only.
+
+    `soon` schedules work after the current turn of the loop, `call_later` after a delay in ms;
+    `now_ms` is the wall clock, `steady_ms` the loop's.
+    """
 
     def __init__(
         self,
@@ -62,15 +64,15 @@ class ClusterGround:
         self._turns = Turns(soon, NoRooms())
         self._next = 0
         self.waiting = 0
-        """Bytes that wait for names."""
+        """Bytes of requests that wait for names."""
 
     @property
     def body_max(self) -> int:
-        """Bytes of a message's body."""
+        """Maximum bytes of a message's body."""
         return self._config.max_message_size
 
     def work(self, host: bytes, steps: Steps[None]) -> None:
-        """Go through steps, each some milliseconds; those of one host follow one another."""
+        """Run steps of some milliseconds each; the steps of a host run one after another."""
         self._turns.work(host, without_failing(steps))
 
     def know(
@@ -80,8 +82,8 @@ class ClusterGround:
         then: Callable[[], None],
         size: int = 0,
     ) -> None:
-        """Find out what there is of these names; what is not known yet is not waited for where too
-        much waits."""
+        """Look up names and then call `then`; it is called at once if too many bytes wait
+        already."""
         wanted = [(self._known.topics.want, name) for name in topics]
         wanted += [(self._known.groups.want, name) for name in groups]
         size += WAITING_SIZE * len(wanted)
@@ -103,7 +105,7 @@ class ClusterGround:
         one_less()
 
     def topics_of(self, name: str) -> Mapping[str, TopicConfig]:
-        """A topic by the names of its brokers; raises RpcRefused."""
+        """The configuration of a topic by broker name; raises RpcRefused."""
         found = self._known.topics.get(name)
         if found is None:
             raise RpcRefused(Code.INTERNAL_SERVER_ERROR, f"the route of {name} is not known yet")
@@ -113,7 +115,8 @@ class ClusterGround:
         return found.topics
 
     def group(self, name: str) -> SubscriptionGroupConfig | None:
-        """A consumer group; raises RpcRefused where no broker could be asked."""
+        """The configuration of a consumer group, None if it does not exist; raises RpcRefused if no
+        broker responds."""
         found = self._known.groups.get(name)
         if isinstance(found, Absent):
             if found.is_certain:
@@ -122,16 +125,16 @@ class ClusterGround:
         return found
 
     def is_system(self, topic: str) -> bool:
-        """Whether a topic is the brokers' own."""
+        """Whether a topic is one of the brokers' system topics."""
         return is_system_topic(topic)
 
     def serves(self, broker_name: str) -> bool:
-        """Whether there is, or was a moment ago, such a broker."""
+        """Whether a broker group of this name is known, with or without a master."""
         return self._known.knows(broker_name)
 
     def choose(self, topic: str, message_group: str | None) -> tuple[str, int]:
-        """Brokers take turns, those that failed a moment ago have none; a message group has one of
-        all queues. Raises RpcRefused."""
+        """Choose a broker and queue for a message: brokers in rotation, without recently failed
+        ones; a message group always has the same queue. Raises RpcRefused."""
         writable = {
             name: of.write_queue_nums
             for name, of in self.topics_of(topic).items()
@@ -148,7 +151,7 @@ class ClusterGround:
         return self._one_of(writable), ANY_QUEUE
 
     def choose_readable(self, topic: str) -> str:
-        """Brokers take turns. Raises RpcRefused."""
+        """Choose a broker to read from, in rotation. Raises RpcRefused."""
         return self._one_of(self.topics_of(topic))
 
     def _one_of(self, names: Iterable[str]) -> str:
@@ -158,17 +161,18 @@ class ClusterGround:
         return up[self._next % len(up)]
 
     def take(self, _take: Take) -> None:
-        """A broker is asked."""
+        """No-op: a broker does this when it receives the request."""
 
     def ask(
         self, broker_name: str, request: Command, _peer: Peer, done: Done, wait_ms: int = 0
     ) -> None:
-        """Ask the master of a group."""
+        """Send a request to the master of a group."""
         topics = [request.fields[name] for name in TOPIC_FIELDS if name in request.fields]
         self._calls.ask(broker_name, request, topics, done, wait_ms)
 
     def beat(self, data: HeartbeatData, peer: Peer, done: Done) -> None:
-        """Brokers hear of it as soon as they can: the client does not wait for that."""
+        """Register a client's groups at the brokers in the background, and answer its heartbeat at
+        once."""
         named = (one.group_name for one in data.producer_data_set)
         transactional = [topic for topic in named if self._is_transactional(topic)]
         self._members.produces(data.client_id, transactional, peer)
@@ -177,7 +181,7 @@ class ClusterGround:
         done(response(new_request(RequestCode.HEART_BEAT), ResponseCode.SUCCESS))
 
     def leave(self, client_id: str, _group: str, _peer: Peer) -> None:
-        """A client is gone."""
+        """Remove a client that has disconnected."""
         self._members.leave(client_id)
 
     def _is_transactional(self, topic: str) -> bool:

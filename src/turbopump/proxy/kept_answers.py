@@ -1,7 +1,14 @@
-"""Answers of other nodes by name, kept for a while: routes of topics, configurations of groups.
+"""A cache of other nodes' answers by name: routes of topics, configurations of groups.
 
-Owns when something is asked for, once for all that wait for it, and how much is kept. It must never
-know what is asked, nor read a clock. Called by cluster_map.py.
+Owns the time of queries, one query for all that wait for it, and the size of the cache. It must
+never depend on the kind of the query, nor read a clock.
+
+States of an entry:
+
+    empty --want--> queued --room among LOOKS_MAX--> queried --answer--> fresh or absent
+    fresh --fresh_ms--> old: used, and queried at its next use
+    fresh --doubt--> in doubt: its next use waits for a query
+    absent --ABSENT_MS--> its next use waits for a query
 """
 
 from collections import deque
@@ -13,25 +20,30 @@ from typing import Final, Generic, TypeVar, cast
 from turbopump.net.wire.names import kept_size
 
 SIZE_MAX: Final = 32 << 20
-"""Bytes of one kind of answers: 20,000 topics on a handful of brokers. Of more, what was not used
-for the longest time is asked for again."""
+"""Maximum bytes of a cache: 20,000 topics on a handful of brokers.
+
+Beyond it the entries that were not used for the longest time are dropped.
+"""
 ENTRY_SIZE: Final = 500
-"""Bytes of an entry besides its name and its answer."""
+"""Estimated bytes of an entry besides its name and its answer."""
 AGAIN_MS: Final = 200
-"""A question whose answer is in doubt is not repeated sooner: in a failover all calls fail."""
+"""Least time between two queries for an answer in doubt: in a failover all calls fail."""
 ABSENT_MS: Final = 1_000
-"""So long the answer that there is none, or that none came, stands."""
+"""Time for which the result that there is no answer is used."""
 GONE_MS: Final = 30_000
-"""What was there is believed gone after so long: in a failover a topic has no route for a while."""
+"""Time after which a missing name is believed: in a failover a topic has no route for a while."""
 LOOKS_MAX: Final = 64
-"""Questions at once; more wait for their turn."""
+"""Maximum number of concurrent queries; more are queued."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True, frozen=True)
 class Absent:
-    """There is no answer. `is_certain`: a node says so; else none could be asked."""
+    """No answer.
+
+    `is_certain`: a node reported that the name does not exist; else no node responded.
+    """
 
     text: str
     is_certain: bool
@@ -45,15 +57,18 @@ class _Entry(Generic[T]):
     good_ms: int = 0
     looks: bool = False
     holds: bool = False
-    """All that want it wait for the look that is under way."""
+    """Uses of the entry wait for the current query."""
     in_doubt: bool = False
     waiting: list[Callable[[], None]] = field(default_factory=list)
     size: int = 0
 
 
 class KeptAnswers(Generic[T]):
-    """Answers to one kind of question. `look` asks: (name, what was known of it, where the answer
-    goes, now or later). `size_of` says the bytes of an answer. Loop thread only."""
+    """A cache for one kind of query. Loop thread only.
+
+    `look` sends a query: (name, the previous answer, callback for the answer, called now or later).
+    `size_of` returns the bytes of an answer.
+    """
 
     def __init__(
         self,
@@ -72,21 +87,23 @@ class KeptAnswers(Generic[T]):
         self.size = 0
 
     def get(self, name: str) -> T | Absent | None:
-        """What is known of a name; None: it was not asked for, or too long ago."""
+        """The current answer for a name; None if there was no query, or the entry was dropped."""
         entry = self._entries.get(name)
         return None if entry is None else entry.value
 
     def doubt(self, name: str) -> None:
-        """The answer may not hold any more: it is asked for before it is used again."""
+        """Mark the answer as doubtful: the next use waits for a query."""
         entry = self._entries.get(name)
         if entry is not None:
             entry.in_doubt = True
 
     def want(self, name: str, then: Callable[[], None]) -> None:
-        """Call `then` when there is an answer, which is now where it is fresh enough. One that is
-        old is used while it is asked for anew."""
+        """Call `then` when there is an answer: at once if it is fresh enough.
+
+        An old answer is used while it is queried again.
+        """
         entry = self._entries.pop(name, None) or self._add(name)
-        self._entries[name] = entry  # used last
+        self._entries[name] = entry  # as the most recently used entry
         age_ms = self._steady_ms() - entry.asked_ms
         if entry.value is None:
             is_due = waits = True
@@ -146,7 +163,7 @@ class KeptAnswers(Generic[T]):
         self._make_room(entry)
 
     def _make_room(self, entry: _Entry[T]) -> None:
-        """Forget what was not used for the longest time; what is asked for stays."""
+        """Drop the entries that were not used for the longest time; an entry with a query stays."""
         while self.size > SIZE_MAX and self._entries:
             oldest = next(iter(self._entries.values()))
             if oldest.looks or oldest is entry:
@@ -155,7 +172,7 @@ class KeptAnswers(Generic[T]):
             self.size -= oldest.size
 
     def _stays(self, entry: _Entry[T], value: Absent, now_ms: int) -> bool:
-        """Whether what was known is used on, although there is no answer now."""
+        """Whether the previous answer stays in use although there is no answer now."""
         if entry.value is None or isinstance(entry.value, Absent):
             return False
         return not value.is_certain or now_ms - entry.good_ms < GONE_MS

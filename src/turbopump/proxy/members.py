@@ -1,12 +1,12 @@
-"""What brokers know of the clients of a proxy: which topics have a transactional producer, and
-which groups a consumer.
+"""Registration of a proxy's clients at brokers: topics with a transactional producer, and groups
+with a consumer.
 
-Owns the registration of this proxy at all masters, as one client of theirs, and the way of their
-questions to a client. It must never keep a client's settings. Called by ground.py, by brokers'
-requests, and each tick.
+Owns the registration of this proxy at all masters, as one client of each, and the forwarding of
+brokers' requests to a client. It must never keep a client's settings.
 
-A broker keeps one member of a group for each connection, and a proxy has one to each broker: so it
-is the proxy that is the member, under a client id of its own, as RocketMQ's is of producer groups.
+A broker keeps one member of a group for each connection, and a proxy has one connection to each
+broker. So the proxy is the member, under its own client id, as RocketMQ's proxy is for producer
+groups.
 """
 
 import logging
@@ -30,15 +30,16 @@ from turbopump.proxy.cluster_map import ClusterMap
 logger = logging.getLogger(__name__)
 
 BEAT_MS: Final = 30_000
-"""A master is sent everything so often; what is new it is sent at once."""
+"""Interval of full heartbeats to a master; changes are sent immediately."""
 BEAT_GROUPS_MAX: Final = 100
-"""Groups of one heartbeat."""
+"""Maximum number of groups in one heartbeat."""
 GROUPS_SIZE_MAX: Final = 64 << 20
-"""Bytes of all groups; what does not fit is not registered."""
+"""Bytes of all groups; groups beyond it are not registered."""
 GROUP_SIZE: Final = 1_000
 MEMBER_SIZE: Final = 200
 RELAY_MS: Final = 5_000
-"""For a client to answer what an operator asks of it (grpcProxyRelayRequestTimeoutInSeconds)."""
+"""Timeout of a client's response to an operator's request
+(grpcProxyRelayRequestTimeoutInSeconds)."""
 
 
 @dataclass(slots=True)
@@ -49,7 +50,7 @@ class _Group:
 
 
 class ClusterMembers:
-    """The members at this proxy. Loop thread only. `client_id` is the proxy's own."""
+    """The clients of this proxy by group. Loop thread only. `client_id` is the proxy's own."""
 
     def __init__(
         self,
@@ -69,25 +70,25 @@ class ClusterMembers:
         self._size = 0
 
     def register(self, table: Dispatcher) -> None:
-        """Answer what brokers ask on the proxy's connections to them."""
+        """Register the handlers of requests that brokers send on the proxy's connections."""
         table.add(RequestCode.CHECK_TRANSACTION_STATE, self._check)
         table.add(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, lambda _request, _peer, _now_ms: None)
         table.add(RequestCode.GET_CONSUMER_RUNNING_INFO, self._relay)
         table.add(RequestCode.CONSUME_MESSAGE_DIRECTLY, self._relay)
 
     def leave_all(self) -> None:
-        """The proxy stops: brokers hear of it at once."""
+        """Unregister all clients at the brokers, because the proxy stops."""
         for client_id in list(self._of_client):
             self.leave(client_id)
 
     def produces(self, client_id: str, topics: Iterable[str], peer: Peer) -> None:
-        """A client sends transactions to topics."""
+        """Register a client that sends transactions to topics."""
         new = [topic for topic in topics if self._join(self._producers, 0, topic, client_id, peer)]
         if new:
             self._tell([ProducerData(topic) for topic in new], [])
 
     def consumes(self, client_id: str, data: ConsumerData, peer: Peer) -> None:
-        """A client consumes for a group."""
+        """Register a client that consumes for a group."""
         group = data.group_name
         is_new = self._join(self._consumers, 1, group, client_id, peer)
         known = self._consumers.get(group)
@@ -107,7 +108,7 @@ class ClusterMembers:
             self._tell([], [data])
 
     def leave(self, client_id: str) -> None:
-        """A client is gone."""
+        """Unregister a client that has disconnected."""
         topics, groups = self._of_client.pop(client_id, (set(), set()))
         for topic in topics:
             if self._part(self._producers, topic, client_id):
@@ -117,7 +118,7 @@ class ClusterMembers:
                 self._untell(UnregisterClientRequest(self._client_id, consumer_group=group))
 
     def tick(self) -> None:
-        """Send masters everything that were not sent it for long, or were lost."""
+        """Send a full heartbeat to each master whose last one is BEAT_MS old, or failed."""
         now_ms, masters = self._steady_ms(), self._known.masters()
         for name, address in masters.items():
             if now_ms - self._sent_ms.get(address, now_ms - BEAT_MS) >= BEAT_MS:
@@ -127,13 +128,14 @@ class ClusterMembers:
             del self._sent_ms[address]
 
     def lost(self, address: str) -> None:
-        """A connection is gone: the broker has forgotten the members behind it."""
+        """Send a full heartbeat soon: with the connection the broker has removed the proxy's
+        groups."""
         self._sent_ms.pop(address, None)
 
     def _join(
         self, of: dict[str, _Group], kind: int, name: str, client_id: str, peer: Peer
     ) -> bool:
-        """Whether the group is new here."""
+        """Whether the client's group is new at this proxy."""
         group = of.get(name)
         if group is not None and client_id in group.members:
             group.members[client_id] = peer
@@ -141,7 +143,7 @@ class ClusterMembers:
         size = MEMBER_SIZE + kept_size(client_id)
         more = 0 if group is not None else GROUP_SIZE + kept_size(name)
         if self._size + size + more > GROUPS_SIZE_MAX:
-            logger.warning("%s is not registered: all groups take too many bytes", name)
+            logger.warning("%s is not registered: all groups exceed the limit of bytes", name)
             return False
         is_new = group is None
         group = of.setdefault(name, _Group())
@@ -152,7 +154,7 @@ class ClusterMembers:
         return is_new
 
     def _part(self, of: dict[str, _Group], name: str, client_id: str) -> bool:
-        """Whether the group is no more."""
+        """Whether the group has no members left."""
         group = of[name]
         del group.members[client_id]
         size = MEMBER_SIZE + kept_size(client_id)
@@ -186,7 +188,7 @@ class ClusterMembers:
 
         def answered(answer: Command) -> None:
             if answer.code != ResponseCode.SUCCESS:
-                logger.info("%s takes no heartbeat: %s", name, answer.remark)
+                logger.info("%s refused a heartbeat: %s", name, answer.remark)
                 self._sent_ms.pop(address, None)
 
         self._calls.ask(name, new_request(RequestCode.HEART_BEAT, body=body), (), answered)
@@ -196,10 +198,10 @@ class ClusterMembers:
             request = new_request(RequestCode.UNREGISTER_CLIENT, header)
             self._calls.ask(name, request, (), lambda _answer: None)
 
-    # Brokers' questions.
+    # Requests from brokers
 
     def _check(self, request: Command, peer: Peer, _now_ms: int) -> None:
-        """39: one of the topic's producers is to say how its transaction ended."""
+        """Forward a check of a transaction (39) to one of the topic's producers."""
         assert not isinstance(request.body, list), "a decoded body is one buffer"
         for view in decode_messages(request.body):
             producer = _next_of(self._producers, view.properties.get(names.PGROUP, ""))
@@ -209,7 +211,8 @@ class ClusterMembers:
                 producer.notify(asked)
 
     def _relay(self, request: Command, _peer: Peer, _now_ms: int) -> Answer:
-        """307, 309: what an operator asks of a consumer is asked of one of the group's here."""
+        """Forward an operator's request to a consumer (307, 309) to a member of its group at this
+        proxy."""
         group = request.fields.get("consumerGroup", "")
         consumer = _next_of(self._consumers, group)
         if consumer is None:
@@ -231,7 +234,7 @@ class ClusterMembers:
 
 
 def _next_of(of: dict[str, _Group], name: str) -> Peer | None:
-    """A member of a group, another one each time; None if it has none."""
+    """The next connected member of a group, in rotation; None if it has none."""
     group = of.get(name)
     if group is None:
         return None

@@ -1,6 +1,6 @@
-"""Questions to name servers: one after the other, until one answers.
+"""Queries to name servers, one after another until one responds.
 
-Owns which of them is asked first. It must never keep an answer. Called by cluster_map.py.
+Owns the order of name servers. It must never keep an answer.
 """
 
 import logging
@@ -15,10 +15,11 @@ logger = logging.getLogger(__name__)
 
 TIMEOUT_MS: Final = 3_000
 NEXT_MS: Final = 1_000
-"""One that has not answered for so long is given up for the next one, where there is one."""
+"""Timeout of a name server's response if there is another to query."""
 
 Call = Callable[[str, Command, int], Later[Command | str]]
-"""(address, request, timeout in ms) -> the answer later, or a text that says why there is none."""
+"""(address, request, timeout in ms) -> the response later, or a text with the reason of a
+failure."""
 _ANSWERS: Final = frozenset({ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST})
 
 
@@ -31,12 +32,13 @@ class AskedNameServers:
         self._complained = False
 
     def replace(self, addresses: Sequence[str]) -> None:
-        """Ask these from now on; a question under way goes on with the addresses of before."""
+        """Use these addresses for later queries; a pending query continues with the earlier
+        ones."""
         self._addresses = list(addresses)
 
     def ask(self, code: int, header: Any, done: Callable[[Command | str], None]) -> None:
-        """`done` gets the first answer, which says success or that there is no such topic, or why
-        there is none."""
+        """Send a query; `done` receives the first response with success or "no such topic", or a
+        text with the reason of the failure."""
         self._ask(list(self._addresses), code, header, done)
 
     def _ask(
@@ -51,7 +53,7 @@ class AskedNameServers:
                     self._complained = False
                     done(answer)
                     return
-                text = f"{address} answers {answer.code}: {answer.remark}"
+                text = f"{address} answered {answer.code}: {answer.remark}"
             else:
                 text = answer
             self._put_last(address)

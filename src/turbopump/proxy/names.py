@@ -1,8 +1,8 @@
-"""A proxy's name servers while it runs: looked up by DNS, and read again from the proxy's file.
+"""A proxy's name servers at run time: looked up by DNS, and read again from the proxy's file.
 
-Owns when both happen. A proxy has no port for requests of administrators, so its file is the place
-where an operator changes `namesrvAddr`. It must never hold up the loop or empty the list of name
-servers: a file that cannot be used leaves the list as it is. Made and called by node.py.
+Owns the time of both. A proxy has no port for requests of administrators, so its file is the place
+where an operator changes `namesrvAddr`. It must never block the loop or empty the list of name
+servers: an unusable file leaves the list as it is.
 """
 
 import asyncio
@@ -18,38 +18,38 @@ from turbopump.proxy.config import ProxyConfig, read_file
 logger = logging.getLogger(__name__)
 
 FILE_MAX: Final = 1 << 20
-"""Bytes of the proxy's file; a file with every key has a hundredth of it."""
+"""Maximum bytes of the proxy's file; a file with every key has a hundredth of it."""
 
 
 class FollowedNames:
-    """The name servers of one proxy; `changed` is called after `config.namesrv_addr` changed."""
+    """The name servers of a proxy; `changed` is called after `config.namesrv_addr` changed."""
 
     def __init__(self, config: ProxyConfig, changed: Callable[[], None]) -> None:
         self._config, self._changed = config, changed
         self._lookup = NameServerLookup(config, changed)
         self._state: tuple[int, ...] = ()
-        """Of the file when it was read last: time, length and inode."""
+        """State of the file when it was last read: time, length and inode."""
         self._task: asyncio.Task[None] | None = None
         self._complained = ""
 
     async def look_up(self) -> None:
-        """One look-up, whose time is bounded."""
+        """Look names up once, with a time limit."""
         await self._lookup.look_up()
 
     def begin(self) -> None:
-        """Read the file and look names up, each unless that is under way."""
+        """Start to read the file and to look names up, unless the previous run is still active."""
         if self._config.path and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self.read())
         self._lookup.begin()
 
     def stop(self) -> None:
-        """End both."""
+        """Stop the reading and the look-ups."""
         self._lookup.stop()
         if self._task is not None:
             self._task.cancel()
 
     async def read(self) -> None:
-        """Take the keys of name servers from the file if the file has changed."""
+        """Take the name servers' keys from the file if the file has changed."""
         try:
             fresh = await asyncio.to_thread(self._fresh)
         except (OSError, UnicodeError, PropertiesError) as error:
@@ -72,8 +72,10 @@ class FollowedNames:
         self._lookup.begin()
 
     def _fresh(self) -> ProxyConfig | None:
-        """The file's configuration, None if the file is as before. On a thread of its own. Raises
-        OSError, UnicodeError, PropertiesError."""
+        """The file's configuration; None if the file is unchanged. Runs on a worker thread.
+
+        Raises OSError, UnicodeError, PropertiesError.
+        """
         path = Path(self._config.path)
         status = path.stat()
         state = (status.st_mtime_ns, status.st_size, status.st_ino)
@@ -90,5 +92,5 @@ class FollowedNames:
 
     def _complain(self, why: str) -> None:
         if why != self._complained:
-            logger.warning("%s: the name servers stay as they are: %s", self._config.path, why)
+            logger.warning("%s: the name servers are unchanged: %s", self._config.path, why)
         self._complained = why

@@ -1,7 +1,7 @@
 """A proxy on a running loop: a gRPC port, and connections to name servers and brokers.
 
-Owns the order of start and stop, the clocks and the timer. It must never know a message. Called by
-the CLI. Whatever a proxy knows it has asked for: any number of them serve one cluster.
+Owns the order of start and stop, the clocks and the timer. It must never handle a message. A proxy
+keeps no state that it cannot query again, so any number of proxies can serve one cluster.
 """
 
 import asyncio
@@ -36,11 +36,11 @@ logger = logging.getLogger(__name__)
 
 TICK_S: Final = 0.5
 LEAVE_S: Final = 1.0
-"""For brokers to hear that a proxy stops."""
+"""Seconds for brokers to receive the unregistrations of a proxy that stops."""
 
 
 class ProxyNode:
-    """One proxy on the running loop."""
+    """A proxy on the running loop."""
 
     def __init__(self, config: ProxyConfig) -> None:
         self._config = config
@@ -50,12 +50,12 @@ class ProxyNode:
         self._timer: asyncio.TimerHandle | None = None
         self._watched: set[str] = set()
         self._followed_ms: int | None = None
-        """When the file and DNS were asked last."""
+        """Time of the last check of the file and DNS."""
         self._runs = False
 
     @property
     def address(self) -> str:
-        """Where clients of this machine find it: `host:port`."""
+        """The `host:port` for clients on this machine."""
         return join(self._host, self._port)
 
     @property
@@ -64,7 +64,7 @@ class ProxyNode:
         return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
     async def start(self) -> None:
-        """Listen, and look at the cluster. Raises ConfigError: one sentence."""
+        """Listen, and query the cluster. Raises ConfigError: one sentence."""
         config = self._config
         if not config.namesrv_addr:
             raise ConfigError("namesrvAddr is missing: a proxy finds brokers by name servers")
@@ -90,7 +90,7 @@ class ProxyNode:
         logger.info("the proxy listens on %s", join(host, self._port))
 
     async def stop(self) -> None:
-        """End what is under way (GOAWAY), leave the brokers, close every connection."""
+        """End pending calls (GOAWAY), unregister at the brokers, close every connection."""
         self._runs = False
         if self._timer is not None:
             self._timer.cancel()
@@ -150,7 +150,7 @@ class ProxyNode:
             self._names.begin()
         self._known.tick()
         for address in set(self._known.masters().values()) - self._watched:
-            # The broker at the other end forgets the members behind a connection that is lost.
+            # When a connection is lost, the broker removes the proxy's groups.
             self._watched.add(address)
             self._client.on_lost(address, partial(self._members.lost, address))
         self._members.tick()

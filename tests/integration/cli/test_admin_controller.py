@@ -158,7 +158,7 @@ def test_the_living_are_not_cleaned(admin: Ask, refused: Callable[..., str]) -> 
     words = ("cleanBrokerMetadata", "-bn", NAME)
     assert "still alive" in refused(1, *words, "-c", CLUSTER, "-b", "1;2")
     assert "still alive" in refused(1, *words, "-c", CLUSTER)
-    assert "which cluster" in refused(2, *words)
+    assert "the broker's cluster" in refused(2, *words)
     assert "1;2;3" in refused(2, *words, "-c", CLUSTER, "-b", "1,2")
     assert len(whole(admin)["in_sync"]) == 3
 

@@ -122,7 +122,7 @@ def test_a_name_server_without_a_controller_names_keys_that_say_nothing(
     )
     done = launch("namesrv", "-c", str(path), "--json").stop()
     assert done.code == 0
-    assert "enableControllerInNamesrv is not true, so controllerDLegerGroup says" in done.err
+    assert "enableControllerInNamesrv is not true, so controllerDLegerGroup has" in done.err
 
 
 def test_a_broker_needs_an_address(command: Command) -> None:

@@ -154,7 +154,7 @@ def test_a_cluster_refuses_what_cannot_be(tmp_path: Path) -> None:
             await Cluster(tmp_path, controllers=2).start()
         with pytest.raises(ClusterError, match="not with controllers"):
             await Cluster(tmp_path, replicas=1, controllers=1).start()
-        with pytest.raises(ClusterError, match="needs one: --replicas 1 or more"):
+        with pytest.raises(ClusterError, match="must be a replica: --replicas 1 or more"):
             await Cluster(tmp_path, acting_master=True).start()
 
     asyncio.run(run())

@@ -111,7 +111,7 @@ def test_keys_of_a_controller_that_is_none(
     with caplog.at_level(logging.WARNING):
         started("namesrv", f"listenPort=9870\n{QUORUM}")
     assert len(configured) == 1
-    assert "enableControllerInNamesrv is not true, so controllerDLegerPeers says nothing" in (
+    assert "enableControllerInNamesrv is not true, so controllerDLegerPeers has no effect" in (
         caplog.text
     )
 

@@ -64,7 +64,7 @@ def test_a_file_that_cannot_be_used_changes_nothing(
     for _ in range(2):
         asyncio.run(followed.look())
     assert (followed.config.namesrv_addr, followed.changes) == (["a:1"], [])
-    assert caplog.text.count("the name servers stay as they are") == 1
+    assert caplog.text.count("the name servers are unchanged") == 1
     followed.file.unlink()
     asyncio.run(followed.look())
     assert followed.config.namesrv_addr == ["a:1"]

@@ -1,1 +1,1 @@
-"""`turbopump admin`: its commands, by what they are about."""
+"""`turbopump admin`: its commands, by subject."""

@@ -1,7 +1,7 @@
 """`admin clusterList`, `brokerStatus` and `deleteExpiredCommitLog`.
 
 Owns their options and columns (RocketMQ: ClusterListSubCommand, BrokerStatusSubCommand,
-DeleteExpiredCommitLogSubCommand). The asking is done by net/client/admin/client.py.
+DeleteExpiredCommitLogSubCommand); net/client/admin/client.py sends the requests.
 """
 
 import time
@@ -49,7 +49,7 @@ def cluster_list(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Every broker of every cluster with its load."""
+    """List every broker of every cluster with its load."""
     while True:
         found = ask(namesrv, lambda admin: admin.cluster_list(cluster))
         if as_json:
@@ -137,7 +137,7 @@ def broker_status(
     cluster: WholeCluster = None,
     as_json: Json = False,
 ) -> None:
-    """A broker's own figures."""
+    """Print the runtime figures that a broker reports."""
     one_place(broker, cluster)
     for status in ask(namesrv, lambda admin: admin.broker_status(broker=broker, cluster=cluster)):
         if as_json:
@@ -153,7 +153,7 @@ def delete_expired_commit_log(
     cluster: WholeCluster = None,
     as_json: Json = False,
 ) -> None:
-    """Have log files older than fileReservedTime go now, whatever the hour."""
+    """Delete log files older than fileReservedTime now, at any hour."""
     one_place(broker, cluster)
     told = ask(
         namesrv, lambda admin: admin.delete_expired_commit_log(broker=broker, cluster=cluster)

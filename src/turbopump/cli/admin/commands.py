@@ -1,7 +1,6 @@
 """`turbopump admin`: mqadmin's commands under its names, letters and columns.
 
-Owns the group of commands; they live in the other modules of this folder, by subject. Called by
-app.py.
+Owns the group of commands; the other modules of this folder define them, by subject.
 """
 
 import typer
@@ -18,7 +17,7 @@ from turbopump.cli.admin import reading as admin_reading
 from turbopump.cli.admin import topics as admin_topics
 
 app = typer.Typer(
-    help="What mqadmin does, with its command names, option letters and columns.",
+    help="mqadmin's commands, with its names, option letters and columns.",
     no_args_is_help=True,
 )
 MODULES = (

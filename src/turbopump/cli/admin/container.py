@@ -1,7 +1,7 @@
 """`admin addBroker` and `removeBroker`: the brokers of a container.
 
-Owns their options (RocketMQ: AddBrokerSubCommand, RemoveBrokerSubCommand). The asking is done by
-net/client/admin/client.py.
+Owns their options (RocketMQ: AddBrokerSubCommand, RemoveBrokerSubCommand);
+net/client/admin/client.py sends the requests.
 """
 
 from typing import Annotated
@@ -32,13 +32,16 @@ def add_broker(
     config_path: Annotated[
         str,
         typer.Option(
-            "-b", "--brokerConfigPath", metavar="FILE", help="Its properties, on that machine."
+            "-b",
+            "--brokerConfigPath",
+            metavar="FILE",
+            help="The broker's properties file, on the container's machine.",
         ),
     ],
     namesrv: Namesrv = DEFAULT_NAMESRV,
     as_json: Json = False,
 ) -> None:
-    """Start one more broker in a container."""
+    """Start another broker in a container."""
     check_address(container)
     ask(namesrv, lambda admin: admin.add_broker(container, config_path))
     if as_json:
@@ -71,7 +74,7 @@ def remove_broker(
 
 
 def _parts(identity: str) -> tuple[str, str, int]:
-    """Raises UserError."""
+    """Split `cluster:name:id`; raises UserError for any other text."""
     parts = [part.strip() for part in identity.split(":")]
     number = parts[-1]
     if len(parts) != 3 or not all(parts) or not (number.isascii() and number.isdigit()):

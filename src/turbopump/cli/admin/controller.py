@@ -1,8 +1,7 @@
-"""`admin getSyncStateSet`, `electMaster`, `cleanBrokerMetadata` and the other commands of
-controllers.
+"""`admin getSyncStateSet`, `electMaster`, `cleanBrokerMetadata` and other commands of controllers.
 
-Owns their options and columns (RocketMQ: tools/command/controller, GetSyncStateSetSubCommand). The
-asking is done by net/client/admin/controller.py.
+Owns their options and columns (RocketMQ: tools/command/controller, GetSyncStateSetSubCommand);
+net/client/admin/controller.py sends the requests.
 """
 
 import re
@@ -54,7 +53,7 @@ EachController = Annotated[
         "-a",
         "--controllerAddress",
         metavar="HOST:PORT",
-        help="The controllers, separated by ';'; each one is asked.",
+        help="The controllers, separated by ';'; each is asked.",
     ),
 ]
 BrokerName = Annotated[
@@ -85,9 +84,9 @@ def sync_state_set(
     interval: Interval = None,
     as_json: Json = False,
 ) -> None:
-    """Who is master of a broker group, and which replicas have everything."""
+    """Show the master of a broker group, and which replicas are in sync."""
     if (broker_name is None) == (cluster is None):
-        raise UserError("say where: either a broker's name with -b or a cluster with -c")
+        raise UserError("give either a broker's name with -b or a cluster with -c")
     addresses = controller_addresses(controllers)
 
     async def found(admin: "Admin") -> "list[SyncStateLine]":
@@ -111,7 +110,7 @@ def sync_state_set(
 
 
 def sync_state_lines(group: "SyncStateLine") -> list[str]:
-    """A group as mqadmin prints it."""
+    """Format a group as mqadmin prints it."""
     lines = [
         "",
         f"#brokerName\t{group.broker_name}",
@@ -142,7 +141,8 @@ def elect_master(
     cluster: Annotated[str, typer.Option("-c", "--clusterName", help="The group's cluster.")],
     as_json: Json = False,
 ) -> None:
-    """Make one replica of a group its master; the controllers refuse one that is not fit."""
+    """Make one replica of a group its master; the controllers refuse a replica that is not
+    eligible."""
     elected = ask_controllers(
         controllers, lambda asked: asked.elect_master(cluster, broker_name, broker_id)
     )
@@ -153,7 +153,7 @@ def elect_master(
 
 
 def elected_lines(elected: "ElectedMaster") -> list[str]:
-    """The outcome as mqadmin prints it."""
+    """Format the outcome as mqadmin prints it."""
     return [
         "",
         f"#ClusterName\t{elected.cluster}",
@@ -166,7 +166,7 @@ def elected_lines(elected: "ElectedMaster") -> list[str]:
 
 
 def controller_metadata(controllers: Controllers, as_json: Json = False) -> None:
-    """Who leads the controllers, and who they are."""
+    """Show the leader of the controllers, and their addresses."""
     told = ask_controllers(controllers, lambda asked: asked.metadata())
     if as_json:
         print_json(told.to_json())
@@ -175,7 +175,7 @@ def controller_metadata(controllers: Controllers, as_json: Json = False) -> None
 
 
 def metadata_lines(told: "ControllerMetadata") -> list[str]:
-    """A quorum as mqadmin prints it."""
+    """Format a quorum as mqadmin prints it."""
     return [
         "",
         f"#ControllerGroup\t{told.group}",
@@ -186,7 +186,7 @@ def metadata_lines(told: "ControllerMetadata") -> list[str]:
 
 
 def controller_config(controllers: EachController, as_json: Json = False) -> None:
-    """The properties of each controller."""
+    """Print the properties of each controller."""
     for found in ask_controllers(controllers, lambda asked: asked.config()):
         if as_json:
             print_json(found.to_json())
@@ -195,7 +195,7 @@ def controller_config(controllers: EachController, as_json: Json = False) -> Non
 
 
 def config_lines(found: "NodeProperties") -> list[str]:
-    """A controller's properties as mqadmin prints them."""
+    """Format a controller's properties as mqadmin prints them."""
     return [
         f"============{found.address}============",
         *(columns(CONFIG_LINE, key, value) for key, value in found.table.items()),
@@ -226,7 +226,7 @@ def clean_broker_metadata(
             "-b",
             "--brokerControllerIdsToClean",
             metavar="IDS",
-            help="The replicas to forget, as in 1;2;3; the whole group if not given.",
+            help="The replicas to remove, as in 1;2;3; the whole group if not given.",
         ),
     ] = None,
     cluster: Annotated[
@@ -238,15 +238,15 @@ def clean_broker_metadata(
         typer.Option(
             "-l",
             "--cleanLivingBroker",
-            help="Living ones, too. RocketMQ's own controllers then forget the whole group, "
-            "whatever -b says.",
+            help="Also remove living replicas. RocketMQ's controllers then remove the group, "
+            "whatever -b names.",
         ),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Let the controllers forget replicas that will not come back."""
+    """Remove replicas that will not come back from the controllers' metadata."""
     if cluster is None and not living:
-        raise UserError("say which cluster the broker is of, with -c; only -l does without")
+        raise UserError("give the broker's cluster with -c; only -l works without it")
     numbers = broker_numbers(broker_ids)
     cleaned = ask_controllers(
         controllers,
@@ -261,21 +261,24 @@ def clean_broker_metadata(
 
 
 def ask_controllers(controllers: str, call: "Callable[[ControllerAdmin], Awaitable[T]]") -> T:
-    """What controllers answer. An admin client begins with name servers: here it asks none, and
-    gets the controllers' addresses in their place."""
+    """Run `call` with a client of the controllers and return its result.
+
+    An admin client is made with name servers' addresses; here it sends them no request, so it gets
+    the controllers' addresses in their place.
+    """
     addresses = controller_addresses(controllers)
     return ask(";".join(addresses), lambda admin: call(admin.controllers(addresses)))
 
 
 def controller_addresses(text: str) -> list[str]:
-    """`host:port;host:port` as a list; raises UserError for anything else."""
+    """Split `host:port;host:port` into addresses; raises UserError for an invalid or empty list."""
     if not text.strip(" ;,"):
         raise UserError("no controller address is given: -a host:port")
     return split_addresses(text)
 
 
 def broker_numbers(text: str | None) -> list[int]:
-    """`1;2;3` as numbers, each once; raises UserError for anything else."""
+    """Parse `1;2;3` into sorted numbers without duplicates; raises UserError for any other text."""
     parts = [part.strip() for part in (text or "").split(";") if part.strip()]
     for part in parts:
         if not re.fullmatch("[0-9]{1,18}", part):
@@ -293,5 +296,5 @@ def _identity(replica: "ReplicaLine") -> str:
 
 
 def _or_null(value: object) -> object:
-    """As Java prints what is not there."""
+    """Convert a missing value to `null`, as Java prints it."""
     return "null" if value in (None, "") else value

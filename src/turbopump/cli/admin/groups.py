@@ -1,7 +1,7 @@
 """`admin consumerProgress`, `updateSubGroup`, `setConsumeMode` and `resetOffsetByTime`.
 
-Owns their options and columns (RocketMQ: tools/command/consumer and offset). The asking is done by
-net/client/admin/client.py.
+Owns their options and columns (RocketMQ: tools/command/consumer and offset);
+net/client/admin/client.py sends the requests.
 """
 
 import re
@@ -57,20 +57,25 @@ def register(app: typer.Typer) -> None:
 def consumer_progress(
     namesrv: Namesrv = DEFAULT_NAMESRV,
     group: Annotated[
-        str | None, typer.Option("-g", "--groupName", help="One group; all without it.")
+        str | None, typer.Option("-g", "--groupName", help="One group; default: all.")
     ] = None,
     topic: Annotated[
         str | None, typer.Option("-t", "--topicName", help="One topic of the group.")
     ] = None,
     with_clients: Annotated[
         Switch,
-        typer.Option("-s", "--showClientIP", case_sensitive=False, help="Who has each queue."),
+        typer.Option(
+            "-s",
+            "--showClientIP",
+            case_sensitive=False,
+            help="Show the client that consumes each queue.",
+        ),
     ] = Switch.FALSE,
     as_json: Json = False,
 ) -> None:
-    """How far consumer groups are: messages behind, and for how long the oldest of them has waited.
+    """Show the lag of consumer groups: unconsumed messages, and how long the oldest has waited.
 
-    A time after >= is what is known at least: the message is older than the broker's start.
+    A time after >= is a lower bound: the message is older than the broker's start.
     """
     if group is None:
         groups = ask(namesrv, lambda admin: admin.consumer_progress_all())
@@ -158,15 +163,17 @@ def update_group(
     cluster: Annotated[
         str | None, typer.Option("-c", "--clusterName", help="At every master of a cluster.")
     ] = None,
-    consume: Annotated[Switch, _switch("-s", "--consumeEnable", "May consume.")] = Switch.TRUE,
+    consume: Annotated[
+        Switch, _switch("-s", "--consumeEnable", "The group may consume.")
+    ] = Switch.TRUE,
     from_min: Annotated[
         Switch, _switch("-m", "--consumeFromMinEnable", "Begin at the first message.")
     ] = Switch.FALSE,
     broadcast: Annotated[
-        Switch, _switch("-d", "--consumeBroadcastEnable", "May broadcast.")
+        Switch, _switch("-d", "--consumeBroadcastEnable", "The group may broadcast.")
     ] = Switch.FALSE,
     orderly: Annotated[
-        Switch, _switch("-o", "--consumeMessageOrderly", "Consumes in order.")
+        Switch, _switch("-o", "--consumeMessageOrderly", "The group consumes in order.")
     ] = Switch.FALSE,
     retry_queues: Annotated[
         int, _number("-q", "--retryQueueNums", "Queues of its retry topic.", INT32_MAX)
@@ -181,11 +188,11 @@ def update_group(
         int, _number("-w", "--whichBrokerWhenConsumeSlowly", "The broker when slow.", INT64_MAX)
     ] = 1,
     notify: Annotated[
-        Switch, _switch("-a", "--notifyConsumerIdsChanged", "Tell members of changes.")
+        Switch, _switch("-a", "--notifyConsumerIdsChanged", "Notify members of changes.")
     ] = Switch.TRUE,
     retry_policy: Annotated[
         str | None,
-        typer.Option("-p", "--groupRetryPolicy", metavar="JSON", help="When retries come."),
+        typer.Option("-p", "--groupRetryPolicy", metavar="JSON", help="Delays of retries."),
     ] = None,
     attributes: Annotated[
         str, typer.Option("--attributes", metavar="+A=B,-C", help="Attributes to change.")
@@ -220,7 +227,7 @@ def update_group(
 def set_consume_mode(
     group: GroupName,
     topic: Annotated[
-        str, typer.Option("-t", "--topicName", help="The topic; '*' for all, if Turbopump's.")
+        str, typer.Option("-t", "--topicName", help="The topic; '*' for all (Turbopump only).")
     ],
     namesrv: Namesrv = DEFAULT_NAMESRV,
     broker: Annotated[
@@ -230,7 +237,8 @@ def set_consume_mode(
         str | None, typer.Option("-c", "--clusterName", help="At every master of a cluster.")
     ] = None,
     mode: Annotated[
-        str | None, typer.Option("-m", "--mode", metavar="PULL|POP", help="How messages come.")
+        str | None,
+        typer.Option("-m", "--mode", metavar="PULL|POP", help="How members fetch messages."),
     ] = None,
     pop_share_queue_num: Annotated[
         int,
@@ -238,14 +246,14 @@ def set_consume_mode(
     ] = 0,
     rebalance: Annotated[
         str | None,
-        typer.Option("--rebalance", metavar="BROKER|CLIENT", help="Who shares out the queues."),
+        typer.Option("--rebalance", metavar="BROKER|CLIENT", help="Which side assigns the queues."),
     ] = None,
     strategy: Annotated[
-        str | None, typer.Option("--strategy", help="By which strategy, as AVG or STICKY.")
+        str | None, typer.Option("--strategy", help="Assignment strategy, such as AVG or STICKY.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """How a running group gets its messages and its queues; its members follow at once."""
+    """Set how a running group gets its messages and its queues; its members follow at once."""
     one_place(broker, cluster)
     done = ask(
         namesrv,
@@ -290,7 +298,7 @@ def _policy(text: str) -> dict[str, Any]:
 
 
 def _attributes(text: str) -> dict[str, str]:
-    """`+a=b,-c` as RocketMQ sends it: the sign stays with the name (AttributeParser)."""
+    """Parse `+a=b,-c` into RocketMQ's form: the sign stays with the name (AttributeParser)."""
     found: dict[str, str] = {}
     for part in filter(None, text.split(",")):
         name, _, value = part.strip().partition("=")
@@ -309,12 +317,12 @@ def reset_offset(
             "-s",
             "--timestamp",
             metavar="now|-1|MILLISECONDS|yyyy-MM-dd#HH:mm:ss:SSS",
-            help="Where to go on; -1 is the end.",
+            help="Time at which to continue; -1 is the end.",
         ),
     ],
     namesrv: Namesrv = DEFAULT_NAMESRV,
     force: Annotated[
-        Switch, typer.Option("-f", "--force", case_sensitive=False, help="Back and forth.")
+        Switch, typer.Option("-f", "--force", case_sensitive=False, help="Also move offsets back.")
     ] = Switch.TRUE,
     broker: Annotated[
         str | None, typer.Option("-b", "--broker", metavar="HOST:PORT", help="With -q: one queue.")
@@ -329,7 +337,7 @@ def reset_offset(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Let a group go on at another time."""
+    """Reset a group's offsets to a given time."""
     timestamp_ms = _timestamp_ms(when)
     if (broker is None) != (queue_id is None) or (queue_offset is not None and queue_id is None):
         raise UserError("one queue is named by its broker with -b and its number with -q")
@@ -359,7 +367,7 @@ def reset_offset(
 
 
 def _timestamp_ms(text: str) -> int:
-    """mqadmin's forms of a time, local where it is a date."""
+    """Parse mqadmin's forms of a time into ms since the epoch; a date is local time."""
     if text == "now":
         return time.time_ns() // 1_000_000
     if re.fullmatch(r"-1|[0-9]{1,19}", text) and int(text) <= INT64_MAX:

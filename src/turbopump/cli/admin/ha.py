@@ -1,7 +1,7 @@
-"""`admin haStatus` and `getBrokerEpoch`: how far each replica follows, and the epochs of its log.
+"""`admin haStatus` and `getBrokerEpoch`: the progress of each replica, and the epochs of its log.
 
-Owns their options and columns (RocketMQ: HAStatusSubCommand, GetBrokerEpochSubCommand). The asking
-is done by net/client/admin/client.py.
+Owns their options and columns (RocketMQ: HAStatusSubCommand, GetBrokerEpochSubCommand);
+net/client/admin/client.py sends the requests.
 """
 
 import time
@@ -42,7 +42,7 @@ def ha_status(
     interval: Interval = None,
     as_json: Json = False,
 ) -> None:
-    """A master's replicas with how far each is, or a replica's connection to its master."""
+    """Show a master's replicas and their progress, or a replica's connection to its master."""
     one_place(broker, cluster)
     while True:
         for status in ask(namesrv, lambda admin: admin.ha_status(broker=broker, cluster=cluster)):
@@ -57,7 +57,7 @@ def ha_status(
 
 
 def master_lines(status: "HaStatus") -> list[str]:
-    """A master as mqadmin prints it."""
+    """Format a master as mqadmin prints it."""
     lines = [
         "",
         f"#MasterAddr\t{status.address}",
@@ -83,7 +83,7 @@ def master_lines(status: "HaStatus") -> list[str]:
 
 
 def replica_lines(status: "HaStatus") -> list[str]:
-    """A replica as mqadmin prints it."""
+    """Format a replica as mqadmin prints it."""
     return [
         "",
         f"#MasterAddr\t{status.master_address}",
@@ -99,7 +99,7 @@ def broker_epoch(
     namesrv: Namesrv = DEFAULT_NAMESRV,
     broker_name: Annotated[
         str | None,
-        typer.Option("-b", "--brokerName", metavar="NAME", help="Every replica of one broker."),
+        typer.Option("-b", "--brokerName", metavar="NAME", help="Every replica of a broker."),
     ] = None,
     cluster: Annotated[
         str | None, typer.Option("-c", "--clusterName", help="Every broker of a cluster.")
@@ -107,9 +107,9 @@ def broker_epoch(
     interval: Interval = None,
     as_json: Json = False,
 ) -> None:
-    """Which master wrote what of the log, as each replica has it."""
+    """Show which master wrote which part of the log, for the log of each replica."""
     if (broker_name is None) == (cluster is None):
-        raise UserError("say where: either a broker's name with -b or a cluster with -c")
+        raise UserError("give either a broker's name with -b or a cluster with -c")
     while True:
         for found in ask(
             namesrv, lambda admin: admin.broker_epochs(broker_name=broker_name, cluster=cluster)
@@ -124,7 +124,7 @@ def broker_epoch(
 
 
 def epoch_lines(found: "BrokerEpochs") -> list[str]:
-    """A broker's epochs as mqadmin prints them."""
+    """Format a broker's epochs as mqadmin prints them."""
     return [
         "",
         f"#clusterName\t{found.cluster}",

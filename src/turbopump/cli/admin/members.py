@@ -1,8 +1,8 @@
-"""`admin consumerConnection`, `producerConnection`, `consumerStatus`, `deleteSubGroup`,
-`skipAccumulatedMessage` and `cloneGroupOffset`.
+"""`admin` commands about a group's members: `consumerConnection`, `producerConnection`,
+`consumerStatus`, `deleteSubGroup`, `skipAccumulatedMessage` and `cloneGroupOffset`.
 
-Owns their options and columns (RocketMQ: tools/command/connection, consumer, offset). The asking is
-done by net/client/admin/members.py.
+Owns their options and columns (RocketMQ: tools/command/connection, consumer, offset);
+net/client/admin/members.py sends the requests.
 """
 
 import json
@@ -50,7 +50,7 @@ def consumer_connection(
     broker: OneBroker = None,
     as_json: Json = False,
 ) -> None:
-    """The members of a consumer group, and its subscriptions."""
+    """List the members of a consumer group, and its subscriptions."""
     if broker is not None:
         check_address(broker)
     found = ask(namesrv, lambda admin: admin.consumer_connection(group, broker=broker))
@@ -76,7 +76,7 @@ def producer_connection(
     namesrv: Namesrv = DEFAULT_NAMESRV,
     as_json: Json = False,
 ) -> None:
-    """The members of a producer group, at the brokers of a topic."""
+    """List the members of a producer group that are connected to the brokers of a topic."""
     found = ask(namesrv, lambda admin: admin.producer_connection(group, topic))
     if as_json:
         print_json(found.to_json())
@@ -94,11 +94,11 @@ def consumer_status(
     namesrv: Namesrv = DEFAULT_NAMESRV,
     client_id: Annotated[
         str | None,
-        typer.Option("-i", "--clientId", metavar="ID", help="All that one member reports."),
+        typer.Option("-i", "--clientId", metavar="ID", help="The whole report of this member."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """The queues of each member of a group; with -i all that one member reports of itself."""
+    """Show the queues of each member of a group; with -i the whole report of that member."""
     found = ask(namesrv, lambda admin: admin.consumer_status(group, client_id=client_id))
     if as_json:
         for member in found:
@@ -127,7 +127,7 @@ def delete_group(
     ] = None,
     clean_offset: Annotated[
         Switch,
-        typer.Option("-r", "--removeOffset", case_sensitive=False, help="Its offsets, too."),
+        typer.Option("-r", "--removeOffset", case_sensitive=False, help="Also delete its offsets."),
     ] = Switch.FALSE,
     as_json: Json = False,
 ) -> None:
@@ -152,11 +152,11 @@ def skip_accumulated(
     topic: Topic,
     namesrv: Namesrv = DEFAULT_NAMESRV,
     force: Annotated[
-        Switch, typer.Option("-f", "--force", case_sensitive=False, help="Back and forth.")
+        Switch, typer.Option("-f", "--force", case_sensitive=False, help="Also move offsets back.")
     ] = Switch.TRUE,
     as_json: Json = False,
 ) -> None:
-    """Let a group go on at the end of each queue: what waits is not consumed."""
+    """Set a group's offsets to the end of each queue: it skips the waiting messages."""
     done = ask(
         namesrv, lambda admin: admin.reset_offset_by_time(group, topic, -1, force=bool(force))
     )
@@ -178,7 +178,7 @@ def clone_offset(
     ] = Switch.TRUE,
     as_json: Json = False,
 ) -> None:
-    """Let one group go on where another one is in a topic."""
+    """Copy one group's offsets in a topic to another group."""
     done = ask(
         namesrv,
         lambda admin: admin.clone_group_offset(source, target, topic, offline=bool(offline)),

@@ -1,7 +1,7 @@
 """`admin queryMsgById`, `queryMsgByKey`, `queryMsgByUniqueKey` and `queryMsgTrace`.
 
-Owns their options and columns (RocketMQ: tools/command/message). The asking is done by
-net/client/admin/client.py.
+Owns their options and columns (RocketMQ: tools/command/message); net/client/admin/client.py sends
+the requests.
 """
 
 from pathlib import Path
@@ -32,11 +32,13 @@ FOUND = "{:<50} {:>4} {:>40}"
 STEP = "{:<14} {:<20} {:<22} {:<23} {:>9} {}"
 Begin = Annotated[
     int,
-    typer.Option("-b", "--beginTimestamp", min=0, max=INT64_MAX, help="Not older, milliseconds."),
+    typer.Option(
+        "-b", "--beginTimestamp", min=0, max=INT64_MAX, help="Earliest store time, in ms."
+    ),
 ]
 End = Annotated[
     int,
-    typer.Option("-e", "--endTimestamp", min=0, max=INT64_MAX, help="Not newer, milliseconds."),
+    typer.Option("-e", "--endTimestamp", min=0, max=INT64_MAX, help="Latest store time, in ms."),
 ]
 BodyFolder = Annotated[
     Path | None,
@@ -50,7 +52,7 @@ def register(app: typer.Typer) -> None:
     app.command("queryMsgByKey")(by_key)
     app.command("queryMsgByUniqueKey")(by_unique_key)
     app.command("queryMsgTrace")(trace)
-    app.command("queryMsgTraceById", hidden=True)(trace)  # RocketMQ's name for it
+    app.command("queryMsgTraceById", hidden=True)(trace)  # RocketMQ's name of the command
 
 
 def by_id(
@@ -64,7 +66,7 @@ def by_id(
     body_folder: BodyFolder = None,
     as_json: Json = False,
 ) -> None:
-    """Messages by the broker's id or the client's; several separated by commas."""
+    """Show messages by the broker's or the client's message ids, several separated by commas."""
     wanted = [part.strip() for part in message_id.split(",") if part.strip()]
     if not wanted:
         raise UserError("no message id is given: -i ID")
@@ -83,7 +85,7 @@ def by_unique_key(
     body_folder: BodyFolder = None,
     as_json: Json = False,
 ) -> None:
-    """A message by the id that its client gave it."""
+    """Show a message by the id that its client assigned."""
     found = ask(namesrv, lambda admin: admin.query_message_by_unique_key(topic, message_id))
     _show(found, as_json, body_folder, None)
 
@@ -96,11 +98,11 @@ def by_key(
     end_ms: End = INT64_MAX,
     max_count: Annotated[
         int,
-        typer.Option("-m", "--maxNum", min=1, max=INT32_MAX, help="At most so many of a broker."),
+        typer.Option("-m", "--maxNum", min=1, max=INT32_MAX, help="Maximum per broker."),
     ] = 64,
     as_json: Json = False,
 ) -> None:
-    """Messages by key."""
+    """List messages by key."""
     found = ask(
         namesrv,
         lambda admin: admin.query_message_by_key(
@@ -120,17 +122,18 @@ def trace(
     ],
     namesrv: Namesrv = DEFAULT_NAMESRV,
     trace_topic: Annotated[
-        str, typer.Option("-t", "--traceTopic", help="Where clients write their traces.")
+        str, typer.Option("-t", "--traceTopic", help="Topic of the clients' traces.")
     ] = "RMQ_SYS_TRACE_TOPIC",
     begin_ms: Begin = 0,
     end_ms: End = INT64_MAX,
     max_count: Annotated[
         int,
-        typer.Option("-c", "--maxNum", min=1, max=INT32_MAX, help="At most so many of a broker."),
+        typer.Option("-c", "--maxNum", min=1, max=INT32_MAX, help="Maximum per broker."),
     ] = 64,
     as_json: Json = False,
 ) -> None:
-    """What clients wrote of a message: its send, each delivery, the end of its transaction."""
+    """Show the clients' traces of a message: its send, each delivery, the end of its
+    transaction."""
     found = ask(
         namesrv,
         lambda admin: admin.query_message_trace(
@@ -179,7 +182,8 @@ def _show(
 def show_message(
     message: "ReceivedMessage", body_folder: Path | None, body_format: str | None
 ) -> list[str]:
-    """A message as mqadmin prints it; with `body_folder` its body is written to a file there."""
+    """Format a message as mqadmin prints it; with `body_folder` its body is written to a file
+    there."""
     fields: list[tuple[str, object]] = [
         ("OffsetID:", message.offset_message_id),
         ("Topic:", message.topic),
@@ -207,15 +211,16 @@ def show_message(
 
 
 def body_name(message: "ReceivedMessage") -> str:
-    """The name of the file for a body: the message's id, unless the client that chose it made it
-    one that could lead out of the folder."""
+    """The name of the file for a body: the message's id, or the offset id if the client chose an id
+    with characters that could lead out of the folder."""
     plain = message.message_id.isascii() and message.message_id.isalnum()
     return message.message_id if plain else message.offset_message_id
 
 
 def text_of(body: bytes, charset: str) -> str:
-    """A body as text; raises BadParameter for an unknown character set."""
+    """Decode a body; raises BadParameter for an unknown character set."""
     try:
         return body.decode(charset, "backslashreplace")
-    except (LookupError, ValueError):  # some know no way round what is wrong, or no such name
+    # LookupError also if the character set has no "backslashreplace"
+    except (LookupError, ValueError):
         raise typer.BadParameter(f"{charset} is no known character set") from None

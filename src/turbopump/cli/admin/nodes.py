@@ -1,9 +1,9 @@
-"""`admin getBrokerConfig`, `updateBrokerConfig`, `getNamesrvConfig`, `updateNamesrvConfig`,
-`wipeWritePerm`, `addWritePerm`, `cleanUnusedTopic`, `cleanExpiredCQ`, `topicClusterList` and
-`statsAll`.
+"""`admin` commands about brokers and name servers: `getBrokerConfig`, `updateBrokerConfig`,
+`getNamesrvConfig`, `updateNamesrvConfig`, `wipeWritePerm`, `addWritePerm`, `cleanUnusedTopic`,
+`cleanExpiredCQ`, `topicClusterList` and `statsAll`.
 
-Owns their options and columns (RocketMQ: tools/command/broker, namesrv, stats). The asking is done
-by net/client/admin/nodes.py.
+Owns their options and columns (RocketMQ: tools/command/broker, namesrv, stats);
+net/client/admin/nodes.py sends the requests.
 """
 
 from collections.abc import Awaitable, Callable
@@ -59,7 +59,7 @@ def broker_config(
     cluster: WholeCluster = None,
     as_json: Json = False,
 ) -> None:
-    """The properties of a broker, or of every broker of a cluster."""
+    """Print the properties of a broker, or of every broker of a cluster."""
     found = _ask_at(namesrv, broker, cluster, lambda admin: admin.broker_config)
     _show_properties(found, as_json)
 
@@ -80,7 +80,7 @@ def update_broker_config(
 
 
 def namesrv_config(namesrv: Namesrv = DEFAULT_NAMESRV, as_json: Json = False) -> None:
-    """The properties of each name server."""
+    """Print the properties of each name server."""
     _show_properties(ask(namesrv, lambda admin: admin.namesrv_config()), as_json)
 
 
@@ -111,7 +111,7 @@ def _ask_at(
     cluster: str | None,
     command: "Callable[[Admin], Callable[..., Awaitable[T]]]",
 ) -> T:
-    """The answer of a command that goes to one broker, or to every broker of a cluster."""
+    """Run a command at one broker, or at every broker of a cluster, and return its result."""
     one_place(broker, cluster)
     return ask(namesrv, lambda admin: command(admin)(broker=broker, cluster=cluster))
 
@@ -119,7 +119,7 @@ def _ask_at(
 def wipe_write_perm(
     broker_name: BrokerName, namesrv: Namesrv = DEFAULT_NAMESRV, as_json: Json = False
 ) -> None:
-    """Let clients send no more to a broker, before it is stopped; it can still be read."""
+    """Stop clients from sending to a broker, before it is stopped; they can still read from it."""
     done = ask(namesrv, lambda admin: admin.wipe_write_perm(broker_name))
     _show_perm("wipe", done, as_json)
 
@@ -170,7 +170,7 @@ def _show_success(addresses: list[str], as_json: bool) -> None:
 
 
 def topic_clusters(topic: Topic, namesrv: Namesrv = DEFAULT_NAMESRV, as_json: Json = False) -> None:
-    """The clusters that have a topic."""
+    """List the clusters that have a topic."""
     found = ask(namesrv, lambda admin: admin.topic_clusters(topic))
     if as_json:
         print_json({"topic": topic, "clusters": found})
@@ -188,7 +188,7 @@ def stats_all(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Each topic with its groups: messages not consumed yet, a second, and in 24 hours."""
+    """Show each topic with its groups: unconsumed messages, messages per second and in 24 hours."""
     found = ask(namesrv, lambda admin: admin.stats_all(topic))
     if active:
         found = [line for line in found if line.in_24_hours or line.out_24_hours]

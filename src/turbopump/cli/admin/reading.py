@@ -1,7 +1,7 @@
 """`admin printMsg`, `queryMsgByOffset` and `resendDeadLetters`.
 
-Owns their options and columns (RocketMQ: tools/command/message). The asking is done by
-net/client/admin/reading.py.
+Owns their options and columns (RocketMQ: tools/command/message); net/client/admin/reading.py sends
+the requests.
 """
 
 from typing import TYPE_CHECKING, Annotated
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from turbopump.net.client.admin.client import Admin
 
 Charset = Annotated[
-    str, typer.Option("-c", "--charsetName", metavar="CHARSET", help="How the body is read.")
+    str, typer.Option("-c", "--charsetName", metavar="CHARSET", help="Character set of the body.")
 ]
 
 
@@ -46,11 +46,15 @@ def print_messages(
     ] = "*",
     begin_ms: Annotated[
         int | None,
-        typer.Option("-b", "--beginTimestamp", min=0, max=INT64_MAX, help="Stored then or later."),
+        typer.Option(
+            "-b", "--beginTimestamp", min=0, max=INT64_MAX, help="Earliest store time, in ms."
+        ),
     ] = None,
     end_ms: Annotated[
         int | None,
-        typer.Option("-e", "--endTimestamp", min=0, max=INT64_MAX, help="Stored before then."),
+        typer.Option(
+            "-e", "--endTimestamp", min=0, max=INT64_MAX, help="Stored before this time, in ms."
+        ),
     ] = None,
     with_body: Annotated[
         Switch, typer.Option("-d", "--printBody", case_sensitive=False, help="With the body.")
@@ -90,7 +94,7 @@ def by_offset(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """The message at an offset of a queue."""
+    """Show the message at an offset of a queue."""
     found = ask(namesrv, lambda admin: admin.message_at(topic, broker_name, queue_id, queue_offset))
     if as_json:
         print_json(found.to_json())
@@ -108,7 +112,7 @@ def resend_dead_letters(
 ) -> None:
     """Send the dead letters of a group to it again; each once, the oldest first.
 
-    They stay in %DLQ%, where the group's offset is the place up to which they were sent.
+    They stay in %DLQ%, where the group's offset marks the last message that was sent again.
     """
 
     async def each(admin: "Admin") -> int:

@@ -1,7 +1,7 @@
 """`admin topicList`, `topicRoute`, `topicStatus`, `updateTopic` and `deleteTopic`.
 
-Owns their options and columns (RocketMQ: tools/command/topic). The asking is done by
-net/client/admin/client.py.
+Owns their options and columns (RocketMQ: tools/command/topic); net/client/admin/client.py sends the
+requests.
 """
 
 from typing import Annotated, Any
@@ -41,7 +41,7 @@ def topic_list(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Every topic that the name server knows."""
+    """List every topic of the name server."""
     found = ask(namesrv, lambda admin: admin.topic_list(with_clusters=with_clusters))
     if as_json:
         print_json(found.to_json())
@@ -62,7 +62,7 @@ def topic_route(
     as_list: Annotated[bool, typer.Option("-l", "--list", help="As columns.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Where the queues of a topic are: RocketMQ's route, as JSON unless -l."""
+    """Show the brokers and queues of a topic: RocketMQ's route, as JSON unless -l."""
     import json
 
     found = ask(namesrv, lambda admin: admin.topic_route(topic))
@@ -77,7 +77,7 @@ def topic_route(
 def _route_lines(route: dict[str, Any]) -> list[str]:
     from turbopump.net.wire.route import TopicRouteData
 
-    read = TopicRouteData.from_json(route)  # the client has seen that it is one
+    read = TopicRouteData.from_json(route)  # the client has checked the form
     brokers = {broker.broker_name: broker for broker in read.broker_datas}
     queues = sorted(
         (queue for queue in read.queue_datas if queue.broker_name in brokers),
@@ -97,7 +97,7 @@ def _route_lines(route: dict[str, Any]) -> list[str]:
 
 
 def topic_status(topic: Topic, namesrv: Namesrv = DEFAULT_NAMESRV, as_json: Json = False) -> None:
-    """The offsets of every queue of a topic."""
+    """Show the offsets of every queue of a topic."""
     found = ask(namesrv, lambda admin: admin.topic_status(topic))
     if as_json:
         print_json(found.to_json())
@@ -141,10 +141,14 @@ def update_topic(
         typer.Option("-o", "--order", case_sensitive=False, help="Ordered, with a fixed route."),
     ] = Switch.FALSE,
     unit: Annotated[
-        Switch, typer.Option("-u", "--unit", case_sensitive=False, help="Of one unit.")
+        Switch,
+        typer.Option("-u", "--unit", case_sensitive=False, help="The topic belongs to one unit."),
     ] = Switch.FALSE,
     unit_subscribed: Annotated[
-        Switch, typer.Option("-s", "--hasUnitSub", case_sensitive=False, help="Units subscribe.")
+        Switch,
+        typer.Option(
+            "-s", "--hasUnitSub", case_sensitive=False, help="Other units subscribe to it."
+        ),
     ] = Switch.FALSE,
     attributes: Annotated[
         str, typer.Option("-a", "--attributes", metavar="+A=B,-C", help="Attributes to change.")
@@ -185,7 +189,7 @@ def update_topic(
 
 
 def _perm_text(perm: int) -> str:
-    """RocketMQ: PermName.perm2String."""
+    """Format a permission as RocketMQ does (PermName.perm2String)."""
     return "".join(
         (
             "R" if perm & 4 else "-",

@@ -1,1 +1,1 @@
-"""`turbopump bench`: loads, their plan, and what they report."""
+"""`turbopump bench`: loads, their plan, and their reports."""

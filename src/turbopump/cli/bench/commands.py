@@ -1,6 +1,6 @@
 """`turbopump bench`: a native load for any RocketMQ broker, with RocketMQ's own flags.
 
-Owns the commands, and what is shown while they run. The load is bench/run.py's. Called by app.py.
+Owns the commands and the progress shown; bench/run.py runs the load.
 """
 
 import sys
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 TOPIC = "BenchmarkTest"
 ASYNC_IN_FLIGHT = 256
-"""What `-y true` has in flight: RocketMQ's benchmark bounds it by a queue of its client only."""
+"""Requests in flight with `-y true`. RocketMQ's benchmark has no such limit but its client's
+queue."""
 
 app = typer.Typer(no_args_is_help=True, help="Load for any RocketMQ broker, measured.")
 
@@ -59,7 +60,7 @@ def producer(
     plot: of.Plot = None,
     as_json: Json = False,
 ) -> None:
-    """Send, and measure how fast and how late the answers come."""
+    """Send messages, and measure throughput and latency."""
     from turbopump.cli.bench.plan import Plan
 
     _refuse(trace_enable, acl_enable)
@@ -111,7 +112,7 @@ def consumer(
     plot: of.Plot = None,
     as_json: Json = False,
 ) -> None:
-    """Read what a topic holds, from all its queues at once, and count it."""
+    """Read the messages of a topic, from all its queues at once, and count them."""
     from turbopump.cli.bench.plan import Plan
 
     _refuse(trace_enable, acl_enable)
@@ -155,7 +156,8 @@ def mixed(
     plot: of.Plot = None,
     as_json: Json = False,
 ) -> None:
-    """Send and read at once: also how long a message takes from its maker to its reader."""
+    """Send and read at once, and measure also the time from a message's creation to its
+    delivery."""
     from turbopump.cli.bench.plan import Plan
 
     plan = Plan(
@@ -195,14 +197,14 @@ def _refuse(trace_enable: Switch, acl_enable: Switch) -> None:
 
 
 def _suffix() -> int:
-    """RocketMQ's: the last two digits of the milliseconds."""
+    """Suffix of the group as in RocketMQ: the last two digits of the milliseconds."""
     from turbopump.net.client.options import wall_clock_ms
 
     return wall_clock_ms() % 100
 
 
 def _with_file(plan: "Plan", path: Path | None) -> "Plan":
-    """The plan with what a workload file decides; its other keys are named in a warning."""
+    """Apply a workload file to a plan; unknown keys are named in a warning."""
     if path is None:
         return plan
     from turbopump.cli.bench.workload import Workload
@@ -222,7 +224,7 @@ def _with_file(plan: "Plan", path: Path | None) -> "Plan":
 
 
 def _with_corpus(plan: "Plan", path: Path | None) -> "Plan":
-    """The plan with the bodies of a dataset; its size is that of the largest."""
+    """Add a dataset's bodies to a plan; the message size is that of the largest body."""
     if path is None:
         return plan
     from turbopump.cli.bench.corpus import open_corpus
@@ -232,7 +234,7 @@ def _with_corpus(plan: "Plan", path: Path | None) -> "Plan":
 
 
 def _run(plan: "Plan", picture: Path | None, as_json: bool) -> None:
-    """Carry the plan out, show it meanwhile, print what came of it."""
+    """Run the plan, show its progress, print the report."""
     from turbopump.cli.bench.report import plot
     from turbopump.cli.bench.run import carry_out
 
@@ -250,7 +252,7 @@ def _run(plan: "Plan", picture: Path | None, as_json: bool) -> None:
 
 
 def _check_picture(path: Path) -> None:
-    """Before the load, not after it, is the time to say that it cannot be drawn."""
+    """Check that a picture can be drawn, before the load runs rather than after it."""
     from importlib.util import find_spec
 
     if find_spec("matplotlib") is None:
@@ -260,11 +262,11 @@ def _check_picture(path: Path) -> None:
 
 
 def _silent(load: "Load") -> None:
-    """No progress is shown."""
+    """Show no progress: stderr is no terminal."""
 
 
 class _Progress:
-    """One line on the terminal that follows the load."""
+    """A line on the terminal with the load's progress."""
 
     def __enter__(self) -> "Callable[[Load], None]":
         from rich.console import Console

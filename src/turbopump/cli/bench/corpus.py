@@ -1,8 +1,7 @@
-"""Bodies to send again: those of an mmap-ninja dataset, or of Parquet, behind one interface.
+"""Bodies to send again: from an mmap-ninja dataset or from Parquet, with one interface.
 
-Owns the reading of both. It must never hold a corpus in memory: a dataset is mapped where it lies,
-and Parquet's bodies are first unpacked into a file without a name. Called by bench/commands.py;
-what sends them is csrc/load.c.
+Owns the reading of both. It must never hold a corpus in memory: a dataset is mapped in place, and
+Parquet's bodies are first unpacked into a temporary file. csrc/load.c sends them.
 """
 
 import mmap
@@ -19,14 +18,14 @@ from typing import IO, Any
 
 from turbopump.cli.errors import UserError
 
-BATCH_ROWS = 1024  # of Parquet at once: a batch of the largest bodies stays below 4 GiB
+BATCH_ROWS = 1024  # rows of Parquet read at once: a batch of the largest bodies stays below 4 GiB
 COLUMN = "body"
 BYTE_TYPES = {"uint8", "int8", "bytes8", "S1"}
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Body n is data[starts[n]:ends[n]]; `starts` and `ends` are of int64."""
+    """Bodies of a dataset: body n is data[starts[n]:ends[n]]; `starts` and `ends` are of int64."""
 
     path: Path
     data: memoryview
@@ -39,8 +38,8 @@ class Corpus:
 
 
 def open_corpus(path: Path) -> Corpus:
-    """The bodies of a dataset that `turbopump analyze export` made, of any RaggedMmap of bytes, or
-    of a Parquet file or folder with a column `body`. Raises UserError, OSError."""
+    """Open a dataset of `turbopump analyze export`, any RaggedMmap of bytes, or a Parquet file or
+    folder with a column `body`. Raises UserError, OSError."""
     if sys.byteorder != "little":
         raise UserError("datasets are little-endian, and this machine is not")
     for folder in (path / COLUMN, path):
@@ -116,7 +115,7 @@ def _unpacked(files: list[Path]) -> tuple[memoryview, memoryview, memoryview]:
 
 
 def _bodies(types: Any) -> tuple[Callable[[Any], bool], ...]:
-    """Arrow's tests of the columns whose values have bytes of their own."""
+    """Arrow's tests for column types that consist of bytes."""
     return (
         *(types.is_binary, types.is_large_binary, types.is_fixed_size_binary),
         *(types.is_string, types.is_large_string),

@@ -1,8 +1,8 @@
-"""The requests of a load as templates: whole frames, and where their changing parts stand.
+"""The requests of a load as templates: whole frames, and the positions of their variable parts.
 
-Owns the making of them: net/wire encodes each request, and a part is found where two encodings
-with other values begin to differ, so that no layout is known twice. It must never open a socket.
-Called by bench/run.py; what patches them is csrc/load_frame.c.
+Owns the making of templates: net/wire encodes each request twice with different values, and a part
+begins where the encodings differ, so that no layout is duplicated here. It must never open a
+socket. csrc/load_frame.c patches the templates.
 """
 
 import random
@@ -25,12 +25,12 @@ from turbopump.net.wire.queues import MessageQueue
 from turbopump.pyx.load_parts import OPAQUE_BASE
 
 OTHER_OPAQUE = 2_111_111_111  # differs from OPAQUE_BASE in each digit and in its first byte
-BORN_MS = 1_000_000_000_000  # 13 digits, as every time from 2001 to 2286
+BORN_MS = 1_000_000_000_000  # 13 digits, like every time from 2001 to 2286
 OTHER_BORN_MS = 2_111_111_111_111
 SECONDS, OTHER_SECONDS = "1000000000", "2111111111"
 SERIAL, OTHER_SERIAL = "0" * 12, "F" * 12
-LENGTH_SIZE = 4  # of a frame's length, which does not count itself
-SUSPEND_MS = 15_000  # what RocketMQ's push consumer asks for
+LENGTH_SIZE = 4  # bytes of a frame's length field, which does not count itself
+SUSPEND_MS = 15_000  # the value that RocketMQ's push consumer sends
 
 Row = tuple[int, int, int, int, int, int, int, int]
 """A load_template: at, size, then the positions of opaque, born, keys, unique and offset, codec."""
@@ -38,10 +38,10 @@ Row = tuple[int, int, int, int, int, int, int, int]
 
 @dataclass(frozen=True)
 class Shape:
-    """What the messages of a load are like.
+    """Form of a load's messages.
 
-    `unique_prefix` are the first digits of every UNIQ_KEY, without its last 12; empty: no
-    UNIQ_KEY. `tag_count` tags are used by turns.
+    `unique_prefix` are the first digits of every UNIQ_KEY, without its last 12; empty: no UNIQ_KEY.
+    `tag_count` tags are used in rotation.
     """
 
     size: int = 128
@@ -57,7 +57,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class _Parts:
-    """The values of the changing parts."""
+    """Values of the variable parts of a frame."""
 
     opaque: int = OPAQUE_BASE
     born_ms: int = BORN_MS
@@ -68,14 +68,17 @@ class _Parts:
 
 @dataclass
 class Templates:
-    """Frames behind each other in `texts`, a row for each."""
+    """Consecutive frames in `texts`, with a row for each."""
 
     texts: bytearray = field(default_factory=bytearray)
     rows: list[Row] = field(default_factory=list)
     _positions: dict[object, tuple[int, int, int, int, int]] = field(default_factory=dict)
 
     def add(self, codec: Codec, kind: object, make: Callable[[_Parts], bytes]) -> int:
-        """Add what `make` encodes; `kind` is what the positions of the parts depend on."""
+        """Add the frame that `make` encodes, and return its row number.
+
+        Frames of the same `kind` have their variable parts at the same positions.
+        """
         frame = make(_Parts())
         found = self._positions.get(kind)
         if found is None:
@@ -94,20 +97,20 @@ class Templates:
 
 
 def difference(frame: bytes, other: bytes) -> int:
-    """Where two frames of equal length begin to differ; 0 if they are equal."""
+    """Position of the first difference of two frames of equal length; 0 if they are equal."""
     assert len(frame) == len(other), "a part must not change its width"
     pairs = enumerate(zip(frame, other, strict=True))
     return next((at for at, (one, two) in pairs if one != two), 0)
 
 
 def random_body(size: int, seed: int = 1) -> bytes:
-    """Letters and digits, as RocketMQ's benchmark fills its bodies."""
+    """Random letters and digits, as in RocketMQ's benchmark."""
     letters = string.ascii_letters + string.digits
     return "".join(random.Random(seed).choices(letters, k=size)).encode()
 
 
 def padding(size: int) -> dict[str, str]:
-    """User properties of more than `size` bytes, named and filled as RocketMQ's benchmark does."""
+    """User properties of more than `size` bytes, named and filled as in RocketMQ's benchmark."""
     made: dict[str, str] = {}
     total = number = 0
     value = 10
@@ -134,7 +137,8 @@ def _properties(shape: Shape, parts: _Parts, tag: int) -> dict[str, str]:
 
 
 def batch_body(shape: Shape, content: bytes) -> tuple[bytes, int, int]:
-    """(body, position of the first UNIQ_KEY's serial or 0, bytes from element to element)."""
+    """Encode a batch: (body, position of the first UNIQ_KEY's serial or 0, bytes from one element
+    to the next)."""
 
     def element(parts: _Parts) -> bytes:
         return encode_batch([(0, content, encode_properties(_properties(shape, parts, 0)))])
@@ -144,13 +148,14 @@ def batch_body(shape: Shape, content: bytes) -> tuple[bytes, int, int]:
 
 
 def empty_element(shape: Shape) -> tuple[bytes, int]:
-    """A message of a batch without its body, and the position of its UNIQ_KEY's serial or 0."""
+    """Encode a batch's message without its body; also the position of its UNIQ_KEY's serial or
+    0."""
     one, unique_at, _ = batch_body(replace(shape, batch=1), b"")
     return one, unique_at
 
 
 def add_send(templates: Templates, shape: Shape, queue: MessageQueue, tag: int, body: int) -> int:
-    """Add a send to one queue; its frame says that `body` bytes follow."""
+    """Add a send to one queue; its length field includes the `body` bytes that follow the frame."""
     code = RequestCode.SEND_BATCH_MESSAGE if shape.batch > 1 else RequestCode.SEND_MESSAGE_V2
 
     def make(parts: _Parts) -> bytes:

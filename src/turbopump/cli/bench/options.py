@@ -1,6 +1,6 @@
-"""The options of `turbopump bench`: RocketMQ's letters and names first, then ours.
+"""The options of `turbopump bench`: RocketMQ's letters and names first, then our own.
 
-Owns their spelling. Called by bench/commands.py.
+Owns their spelling.
 """
 
 from enum import Enum
@@ -13,14 +13,14 @@ from turbopump.cli.options import INT32_MAX, INT64_MAX, Switch
 
 
 class HeaderEncoding(Enum):
-    """How request headers are encoded (RocketMQ: SerializeType)."""
+    """Encoding of request headers (RocketMQ: SerializeType)."""
 
     JSON = "json"
     ROCKETMQ = "rocketmq"
 
 
 class BenchBegin(Enum):
-    """Where a consumer begins."""
+    """Position at which a consumer begins."""
 
     FIRST = "first"
     LAST = "last"
@@ -43,12 +43,12 @@ Threads = Annotated[
     int, _count("-w", "--threadCount", "--connections", help="Connections, one request each.")
 ]
 Size = Annotated[int, _count("-s", "--messageSize", help="Bytes of a body.")]
-KeyEnable = Annotated[Switch, _switch("-k", "--keyEnable", help="A key: the time in seconds.")]
+KeyEnable = Annotated[Switch, _switch("-k", "--keyEnable", help="Add a key: the time in seconds.")]
 PropertySize = Annotated[
     int, _count("-p", "--propertySize", help="Bytes of user properties, at least.", least=0)
 ]
 TagCount = Annotated[
-    int, _count("-l", "--tagCount", help="So many tags by turns, 0: none.", least=0)
+    int, _count("-l", "--tagCount", help="Number of tags used in rotation, 0: none.", least=0)
 ]
 Messages = Annotated[
     int,
@@ -56,13 +56,13 @@ Messages = Annotated[
         "-q",
         "--messageNum",
         "--messages",
-        help="End after so many, 0: never.",
+        help="Number of messages, 0: no limit.",
         least=0,
         most=INT64_MAX,
     ),
 ]
-DelayEnable = Annotated[Switch, _switch("-d", "--delayEnable", help="Delayed messages.")]
-DelayLevel = Annotated[int, _count("-e", "--delayLevel", help="Their level.")]
+DelayEnable = Annotated[Switch, _switch("-d", "--delayEnable", help="Send delayed messages.")]
+DelayLevel = Annotated[int, _count("-e", "--delayLevel", help="Level of the delay.")]
 AsyncEnable = Annotated[
     Switch, _switch("-y", "--asyncEnable", help="One connection, 256 in flight, unless given.")
 ]
@@ -70,14 +70,14 @@ TraceEnable = Annotated[
     Switch, _switch("-m", "--msgTraceEnable", help="Not supported.", hidden=True)
 ]
 AclEnable = Annotated[Switch, _switch("-a", "--aclEnable", help="Not supported.", hidden=True)]
-Batch = Annotated[int, _count("-b", "--batchSize", "--batch", help="Messages of one request.")]
+Batch = Annotated[int, _count("-b", "--batchSize", "--batch", help="Messages per request.")]
 Group = Annotated[str, typer.Option("-g", "--group", metavar="GROUP", help="The consumer group.")]
 Suffix = Annotated[
-    Switch, _switch("-p", "--groupPrefixEnable", help="A number behind the group's name.")
+    Switch, _switch("-p", "--groupPrefixEnable", help="Append a number to the group's name.")
 ]
 
 InFlight = Annotated[
-    int | None, _count("--in-flight", help="Requests a connection has in flight at once; 1.")
+    int | None, _count("--in-flight", help="Requests in flight per connection; 1.")
 ]
 Rate = Annotated[
     float,
@@ -85,31 +85,29 @@ Rate = Annotated[
         "--rate",
         min=0,
         metavar="N",
-        help="Messages a second by the clock, 0: as fast as they are answered.",
+        help="Messages per second, 0: a request follows each response.",
     ),
 ]
 Duration = Annotated[
-    float, _seconds("--duration", "How long to measure; 30 if nothing else ends it.")
+    float, _seconds("--duration", "Time to measure; 30 if there is no other limit.")
 ]
-Warmup = Annotated[float, _seconds("--warmup", "How long before the measurement.")]
-Header = Annotated[
-    HeaderEncoding, typer.Option("--encoding", help="How request headers are encoded.")
-]
+Warmup = Annotated[float, _seconds("--warmup", "Time before the measurement.")]
+Header = Annotated[HeaderEncoding, typer.Option("--encoding", help="Encoding of request headers.")]
 NoUniqueKey = Annotated[
-    bool, typer.Option("--no-unique-key", help="Without the UNIQ_KEY that clients give.")
+    bool, typer.Option("--no-unique-key", help="Omit the UNIQ_KEY that clients set.")
 ]
-Queues = Annotated[int, _count("--queues", help="Queues of a topic that has to be created.")]
-Topics = Annotated[int, _count("--topics", help="So many topics, TOPIC-0 and on.")]
+Queues = Annotated[int, _count("--queues", help="Queues of a topic that is created.")]
+Topics = Annotated[int, _count("--topics", help="Number of topics: TOPIC-0, TOPIC-1 ...")]
 PullConnections = Annotated[
-    int, _count("-w", "--threadCount", "--connections", help="Connections; the queues are dealt.")
+    int, _count("-w", "--threadCount", "--connections", help="Connections; they share the queues.")
 ]
 Consumers = Annotated[int, _count("--consumers", help="Connections that pull.")]
-PullSize = Annotated[int, _count("--pull-size", help="Messages of one pull, at most.")]
+PullSize = Annotated[int, _count("--pull-size", help="Maximum messages per pull.")]
 From = Annotated[
-    BenchBegin, typer.Option("--from", help="Begin at the first message, or behind all.")
+    BenchBegin, typer.Option("--from", help="Begin at the first message, or after the last.")
 ]
 Follow = Annotated[
-    bool, typer.Option("--follow", help="Go on with what arrives until the time is over.")
+    bool, typer.Option("--follow", help="Continue with new messages until the time ends.")
 ]
 CheckCrc = Annotated[bool, typer.Option("--check-crc", help="Check the CRC of each body.")]
 WorkloadFile = Annotated[
@@ -121,7 +119,7 @@ Replay = Annotated[
     typer.Option(
         "--replay",
         metavar="DATASET",
-        help="Send these bodies by turns: of `turbopump analyze export`, either format.",
+        help="Send these bodies in rotation: from `turbopump analyze export`, either format.",
     ),
 ]
 Plot = Annotated[

@@ -1,7 +1,6 @@
-"""What a load is to be, and what can be wrong with it before anything is connected.
+"""The plan of a load, and its checks before anything is connected.
 
-Owns the plan and its bounds. It must never open a socket. Made by bench/commands.py from options
-and workload files; carried out by bench/run.py.
+Owns the plan and its bounds. It must never open a socket.
 """
 
 import math
@@ -15,22 +14,22 @@ from turbopump.net.client.sending import check_group, check_topic
 from turbopump.net.wire.command import FRAME_MAX
 from turbopump.pyx.load import WINDOW_MAX
 
-CONNECTIONS_MAX = 10_000  # more than that is a test of the kernel
-TEMPLATES_MAX = 200_000  # queues and tags: some 100 MB of prepared requests
+CONNECTIONS_MAX = 10_000  # a larger number tests the kernel instead of a broker
+TEMPLATES_MAX = 200_000  # of queues and tags: some 100 MB of prepared requests
 RATE_MAX = 100_000_000.0  # beyond it a request would be due every few nanoseconds
 SECONDS_MAX = 86_400.0  # one row of figures a second is kept
-DURATION_S = 30.0  # of a load that nothing else ends
-HEADER_ROOM = 65_536  # of a frame, for its header
+DURATION_S = 30.0  # of a load without any other limit
+HEADER_ROOM = 65_536  # bytes of a frame reserved for its header
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One load: who sends, who pulls, how fast, how long.
+    """A load: senders, pullers, rate, duration.
 
-    `send_connections` or `pull_connections` of 0: none. `rate` counts messages a second, 0
-    is as fast as the answers come. `messages` counts from the start, warm-up included. `follow`
-    pulls what arrives instead of what lies there. The bodies of a `corpus` go by turns instead of
-    the one `body`; the shape's size is then that of the largest.
+    `send_connections` or `pull_connections` of 0: none. `rate` counts messages per second; 0 sends
+    the next request when a response arrives. `messages` counts from the start, warm-up included.
+    `follow` pulls new messages instead of stored ones. The bodies of a `corpus` are sent in
+    rotation instead of `body`; the shape's size is then that of the largest.
     """
 
     namesrv: list[str]
@@ -54,13 +53,13 @@ class Plan:
     warmup_s: float = 0.0
 
     def topic_names(self) -> list[str]:
-        """The topic itself, or as many as wanted, numbered."""
+        """Names of all topics: the topic itself, or `topics` numbered names."""
         if self.topics == 1:
             return [self.topic]
         return [f"{self.topic}-{number}" for number in range(self.topics)]
 
     def check(self) -> "Plan":
-        """This plan; raises UserError for what cannot be carried out."""
+        """Return this plan; raises UserError for an impossible plan."""
         from turbopump.net.client.errors import InvalidArgument
 
         try:
@@ -84,7 +83,7 @@ class Plan:
         return self
 
     def describe(self) -> dict[str, Any]:
-        """The plan as the JSON result repeats it."""
+        """The plan as repeated in the JSON result."""
         shape = self.shape
         return {
             "topic": self.topic,

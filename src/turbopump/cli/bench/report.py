@@ -1,6 +1,6 @@
-"""What a load measured: as JSON, as lines, as a picture.
+"""The measurements of a load: as JSON, as lines, as a picture.
 
-Owns the formats. It must never run anything. Made by bench/run.py, shown by bench/commands.py.
+Owns the formats. It must never run a load.
 """
 
 from dataclasses import dataclass, field
@@ -23,13 +23,13 @@ NO_CODES = {
 
 
 def code_name(code: int) -> str:
-    """An error as the JSON result names it: the answer code's number, or a word."""
+    """Name of an error in the JSON result: the response code's number, or a word."""
     return NO_CODES.get(code, str(code))
 
 
 @dataclass(frozen=True)
 class Section:
-    """The figures of the senders, or of the pullers."""
+    """The figures of all senders, or of all pullers."""
 
     messages: int
     all_messages: int
@@ -44,7 +44,7 @@ class Section:
 
     @classmethod
     def of(cls, load: Load, kind: int, follow: bool) -> "Section":
-        """The figures of one kind of a finished load."""
+        """Collect the figures of `kind` from a finished load."""
         found = load.figures(kind)
         rows = [row[kind] for row in load.rows()]
         latency = {name: load.latency(kind, share) / 1000 for name, share in SHARES.items()}
@@ -101,7 +101,7 @@ class Section:
         return {**made, "series": self.series}
 
     def lines(self, name: str) -> list[str]:
-        """The figures for people."""
+        """The figures as lines for people."""
         speed = self.bytes / self.duration_s / (1 << 20) if self.duration_s else 0.0
         shown = [
             f"{name}: {self.messages:,} messages in {self.duration_s:.2f} s,"
@@ -131,9 +131,12 @@ def _error(code: str) -> str:
 
 @dataclass(frozen=True)
 class Outage:
-    """What a failover cost: when the first send failed (s from the start of the load), the longest
-    time without an acknowledgement meanwhile, sends that failed, and how long after the first
-    failure a connection that had failed was acknowledged something again; None: not any more."""
+    """The effect of a failover on a load.
+
+    `at_s` is the time of the first failed send, in s from the start of the load; `gap_ms` the
+    longest time without an acknowledgement in the failover; `resumed_ms` the time from the first
+    failure to the first acknowledgement on a connection that had failed, None if there was none.
+    """
 
     at_s: float
     gap_ms: float
@@ -142,7 +145,7 @@ class Outage:
 
     @classmethod
     def of(cls, began_ns: int, resumed_ns: int, gap_ns: int, failed: int) -> "Outage":
-        """As `Load.outages` tells it."""
+        """Convert a tuple of `Load.outages`."""
         resumed_ms = (resumed_ns - began_ns) / 1e6 if resumed_ns >= 0 else None
         return cls(began_ns / 1e9, gap_ns / 1e6, failed, resumed_ms)
 
@@ -156,7 +159,7 @@ class Outage:
         }
 
     def line(self) -> str:
-        """The figures for people."""
+        """The figures as a line for people."""
         again = "not acknowledged again"
         if self.resumed_ms is not None:
             again = f"acknowledged again {self.resumed_ms:,.0f} ms after the first of them"
@@ -168,7 +171,7 @@ class Outage:
 
 @dataclass(frozen=True)
 class LoadReport:
-    """One finished load. `sections` are by native.SEND and native.PULL."""
+    """Report of a finished load. `sections` are by native.SEND and native.PULL."""
 
     plan: Plan
     sections: dict[int, Section]
@@ -182,7 +185,7 @@ class LoadReport:
     outages: list[Outage] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON result: flat for one kind, a member for each where both ran."""
+        """The JSON result: flat for one kind, with a member for each if both ran."""
         common = {
             "workload": self.plan.describe(),
             "connections": self.connections,
@@ -197,7 +200,7 @@ class LoadReport:
         return {**common, **parts}
 
     def lines(self) -> list[str]:
-        """The result for people."""
+        """The result as lines for people."""
         shown: list[str] = []
         for kind, section in self.sections.items():
             shown += section.lines(NAMES[kind])
@@ -208,7 +211,7 @@ class LoadReport:
         return [*shown, f"load generator: {cpu:.2f} s of CPU, {self.connections} connections"]
 
     def check(self) -> None:
-        """Raises CommandFailed if the load is no measurement of what was wanted."""
+        """Raise CommandFailed if the load did not measure the plan."""
         counted = sum(section.all_messages for section in self.sections.values())
         lost = f"{self.connections_lost} of {self.connections} connections"
         if self.is_lost:

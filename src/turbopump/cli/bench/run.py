@@ -1,8 +1,7 @@
-"""Carries out a plan: connects, hands the sockets to the native loop, waits, reads the figures.
+"""Runs a plan: connects, passes the sockets to the native loop, waits, reads the figures.
 
-Owns the sockets and the thread of a run. It must never touch a message: that is pyx/load.pyx.
-Called by bench/commands.py, and by programs that compare brokers: `carry_out(plan)` is the whole
-interface.
+Owns the sockets and the thread of a run. It must never touch a message: pyx/load.pyx does. Programs
+that compare brokers use `carry_out(plan)` as its whole interface.
 """
 
 import os
@@ -27,10 +26,12 @@ from turbopump.net.wire.message_id import UniqueIds
 from turbopump.pyx import load as native
 from turbopump.pyx.load import Load
 
-DRAIN_NS = 5_000_000_000  # for the last answers: as long as a broker may flush
-SILENCE_NS = 30_000_000_000  # without any answer: as long as RocketMQ's clients wait for a pull
-WATCH_S = 0.5  # between two looks at a run
-SERIAL_BITS = 40  # UNIQ_KEYs begin at a random number below, and have 48 bits to count
+# wait for the last responses: the longest time for which a broker may flush
+DRAIN_NS = 5_000_000_000
+# wait without any response: the time for which RocketMQ's clients wait for a pull
+SILENCE_NS = 30_000_000_000
+WATCH_S = 0.5  # between two calls of `watch`
+SERIAL_BITS = 40  # UNIQ_KEYs begin at a random number below 2 ** 40, in a counter of 48 bits
 
 Watch = Callable[[Load], None]
 
@@ -43,10 +44,10 @@ def unique_prefix() -> str:
 
 
 def carry_out(plan: Plan, watch: Watch = lambda load: None) -> LoadReport:
-    """Run a load to its end; `watch` is called now and then meanwhile.
+    """Run a load to its end; `watch` is called every WATCH_S meanwhile.
 
-    Raises UserError for a plan that cannot be, CommandFailed where no node answers. Ctrl-C ends a
-    load early, with the figures so far.
+    Raises UserError for an impossible plan, CommandFailed if no node responds. Ctrl-C ends a load
+    early, with the figures measured until then.
     """
     plan.check()
     options = client_options()
@@ -64,7 +65,7 @@ def carry_out(plan: Plan, watch: Watch = lambda load: None) -> LoadReport:
 
 
 class _Runner(threading.Thread):
-    """The thread in which the native loop runs, and the CPU time it took."""
+    """The thread in which the native loop runs, and the CPU time it used."""
 
     def __init__(self, load: Load, epoll_fd: int) -> None:
         super().__init__(name="load", daemon=True)
@@ -84,10 +85,12 @@ class _Runner(threading.Thread):
 
 @contextmanager
 def _interrupt_stops(load: Load) -> Iterator[None]:
-    """Ctrl-C ends the load and nothing else: as an exception it could come where the loop runs and
-    nothing waits for it yet."""
+    """Let Ctrl-C only stop the load.
+
+    As an exception it could occur after the loop has started and before anything waits for it.
+    """
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread gets signals
+        yield  # signals arrive on the main thread only
         return
     before = signal.signal(signal.SIGINT, lambda number, frame: load.stop())
     try:
@@ -97,7 +100,10 @@ def _interrupt_stops(load: Load) -> Iterator[None]:
 
 
 def _wait(thread: _Runner, load: Load, watch: Watch, links: Links) -> None:
-    """Until it is over. Not by `join`: an interrupted join calls the thread dead (CPython 3.11)."""
+    """Wait until the load has ended.
+
+    Not by `join`: an interrupted join marks the thread as dead (CPython 3.11).
+    """
     shown_s = time.monotonic()
     try:
         while not thread.over.wait(LOOK_S):
@@ -111,7 +117,7 @@ def _wait(thread: _Runner, load: Load, watch: Watch, links: Links) -> None:
 
 
 def _prepare(plan: Plan, found: Survey, links: Links) -> Load:
-    """The load with its connections."""
+    """Build the load with its connections."""
     shape = plan.shape
     body, unique_at, stride = _body(plan)
     made = frames.Templates()
@@ -159,7 +165,8 @@ def _prepare(plan: Plan, found: Survey, links: Links) -> Load:
 
 
 def _body(plan: Plan) -> tuple[bytes, int, int]:
-    """What follows each request, and the places of UNIQ_KEYs in it; nothing if a corpus does."""
+    """The bytes that follow each request, and the positions of UNIQ_KEYs in them; empty with a
+    corpus."""
     if plan.corpus is not None:
         return b"", 0, 0
     content = plan.body if plan.body is not None else frames.random_body(plan.shape.size)
@@ -169,7 +176,8 @@ def _body(plan: Plan) -> tuple[bytes, int, int]:
 def _senders(
     plan: Plan, places: list[Place], made: frames.Templates, body: int
 ) -> list[tuple[Place, int, int, int]]:
-    """Who sends: (a queue of its broker, first template, templates, which one to begin with)."""
+    """List the senders: (a queue of the broker, first template, templates, template to begin
+    with)."""
     if not plan.send_connections:
         return []
     shape = plan.shape
@@ -198,7 +206,7 @@ Queues = list[tuple[int, int, int]]
 def _pullers(
     plan: Plan, places: list[Place], made: frames.Templates
 ) -> tuple[int, list[tuple[Place, Queues]]]:
-    """Queues pulled; of each connection (a queue of its broker, [(template, next, end)])."""
+    """The number of queues, and the pullers: (a queue of the broker, [(template, next, end)])."""
     if not plan.pull_connections:
         return 0, []
     by_address: dict[str, list[Place]] = {}

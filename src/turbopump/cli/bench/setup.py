@@ -1,6 +1,6 @@
-"""Asks the cluster what a load needs to know: topics, queues, addresses, offsets.
+"""Queries the cluster for a load's topics, queues, addresses and offsets.
 
-Owns the questions; missing topics are created. It must never carry traffic. Called by bench/run.py.
+Owns the queries; missing topics are created. It must never carry traffic.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.routes import TopicRoute
 from turbopump.net.wire.queues import MessageQueue
 
-TOPICS_AT_ONCE = 16  # as many topics are asked for or created together
-ROUTE_WAIT_S = 10.0  # how long a created topic may take to reach the name server
+TOPICS_AT_ONCE = 16  # topics queried or created concurrently
+ROUTE_WAIT_S = 10.0  # limit for a created topic to reach the name server
 ROUTE_STEP_S = 0.05
 
 
 @dataclass(frozen=True)
 class Place:
-    """A queue and where it is."""
+    """A queue with its broker's address and its offsets."""
 
     queue: MessageQueue
     address: str
@@ -31,14 +31,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Survey:
-    """The queues to send to and those to pull."""
+    """The queues for senders and for pullers."""
 
     sends: list[Place]
     pulls: list[Place]
 
 
 async def survey(plan: Plan, options: ClientOptions) -> Survey:
-    """Ask; raises what clients raise, and CommandFailed where nothing can be sent or pulled."""
+    """Query the cluster; raises clients' errors, and CommandFailed if no queue can be used."""
     instance = Instance(plan.namesrv, options)
     await instance.acquire()
     try:
@@ -58,7 +58,7 @@ async def survey(plan: Plan, options: ClientOptions) -> Survey:
 
 
 class _Asking:
-    """The questions about one topic after the other."""
+    """The queries about each topic of a plan."""
 
     def __init__(self, plan: Plan, instance: Instance, admin: Admin) -> None:
         self._plan = plan
@@ -67,7 +67,7 @@ class _Asking:
         self._clusters: list[str] = []
 
     async def topic(self, name: str) -> tuple[list[Place], list[Place]]:
-        """The queues of one topic to send to, and to pull."""
+        """The queues of a topic for senders, and the queues for pullers."""
         route = await self._instance.refresh(name)
         if route is None:
             if not self._plan.send_connections:

@@ -1,6 +1,6 @@
-"""OpenMessaging Benchmark's workload files, as far as they make sense for one broker group.
+"""OpenMessaging Benchmark's workload files, as far as they apply to one broker group.
 
-Owns their keys. It must never run a load. Called by bench/commands.py.
+Owns their keys. It must never run a load.
 """
 
 from collections.abc import Callable
@@ -12,9 +12,10 @@ from turbopump.cli.files import read_text
 
 NO_KEY = "NO_KEY"
 NUMBER_MAX = 1e12
-"""Of rates and minutes; YAML also knows .inf and .nan."""
+"""Largest rate or number of minutes; YAML also has .inf and .nan."""
 UNLIMITED_RATE = 1_000_000.0
-"""From here on OpenMessaging's own files mean `as fast as possible`; ours is a closed loop then."""
+"""Rate from which OpenMessaging's own files mean `as fast as possible`; we then use a closed
+loop."""
 
 
 def _whole(least: int) -> Callable[[str, Any], int]:
@@ -56,7 +57,7 @@ KEYS: dict[str, Callable[[str, Any], Any]] = {
 
 
 class Workload:
-    """The keys of a file that are understood, and the names of those that are not."""
+    """The known keys of a file, and the names of the unknown ones."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -80,7 +81,8 @@ class Workload:
         self._folder = path.parent
 
     def body(self) -> bytes | None:
-        """The content of payloadFile; None if there is none or it does not exist beside us."""
+        """The content of payloadFile; None if the key is missing, or the file is and messageSize is
+        given."""
         name = self.values.get("payloadFile")
         if name is None:
             return None
@@ -97,7 +99,7 @@ class Workload:
         return content
 
     def plan_fields(self) -> dict[str, Any]:
-        """What of Plan it decides (but the shape)."""
+        """The fields of Plan that the file sets, without its shape."""
         known = self.values
         made: dict[str, Any] = {}
         topics = known.get("topics", 1)
@@ -119,7 +121,7 @@ class Workload:
         return made
 
     def shape_fields(self) -> dict[str, Any]:
-        """What of Shape it decides."""
+        """The fields of Shape that the file sets."""
         made: dict[str, Any] = {}
         if "messageSize" in self.values:
             made["size"] = self.values["messageSize"]

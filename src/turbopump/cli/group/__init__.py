@@ -1,1 +1,1 @@
-"""`turbopump up --processes`: each node of a group is a process of its own."""
+"""`turbopump up --processes`: each node of a group runs in its own process."""

@@ -1,7 +1,7 @@
 """The proxy that `turbopump up --proxy-port` runs beside a group.
 
-Owns when it is made: its name server is known once the group runs. Called by up.py and
-up_processes.py, which run it behind the group, and by nodes.py.
+Owns the time of its creation: after the group has started, because only then is the name server's
+address known.
 """
 
 from collections.abc import Callable
@@ -29,12 +29,12 @@ class ProxyBeside:
 
     @property
     def address(self) -> str:
-        """Where clients of gRPC connect."""
+        """The `host:port` at which gRPC clients connect."""
         assert self._node is not None, "it is started"
         return self._node.address
 
     async def start(self) -> None:
-        """Raises ConfigError, UserError."""
+        """Start the proxy. Raises ConfigError, UserError."""
         from turbopump.proxy.config import ProxyConfig
 
         config = ProxyConfig(
@@ -47,7 +47,7 @@ class ProxyBeside:
         await self._node.start()
 
     async def stop(self) -> None:
-        """End it."""
+        """Stop the proxy if it was started."""
         if self._node is not None:
             await self._node.stop()
 
@@ -55,15 +55,17 @@ class ProxyBeside:
 def beside_of(
     cluster: "Cluster", host: str, port: int, namesrv: Callable[[], str] | None = None
 ) -> ProxyBeside:
-    """A proxy for a cluster, with its certificates and by TLS where brokers take nothing else.
-    `namesrv`: where its name server is, if not in this process."""
+    """A proxy for a cluster, with the cluster's certificates, and by TLS if the brokers require it.
+
+    `namesrv` returns the name server's address if it runs in another process.
+    """
     properties = cluster.broker_properties(0, "", [])
     tls = {key: value for key, value in properties.items() if key.startswith("tls.")}
     return ProxyBeside(namesrv or (lambda: cluster.namesrv), host, port, tls)
 
 
 def proxy_node(config: "ProxyConfig") -> "ProxyNode":
-    """A proxy, not started; raises UserError where a package is missing."""
+    """Build a proxy, not started; raises UserError if a package is missing."""
     try:
         from turbopump.proxy.node import ProxyNode
     except ModuleNotFoundError as error:

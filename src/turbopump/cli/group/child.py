@@ -1,9 +1,9 @@
-"""A node that ends with the process that started it, however that ends.
+"""A node that ends with the process that started it, even after a `kill -9` of that process.
 
     python -m turbopump.cli.group.child PARENT COMMAND...
 
-Owns nothing but the tie. The kernel sends SIGTERM when the parent is gone, `kill -9` included, and
-the node stops as if asked to. Started by processes.py.
+Owns the link to the parent only: the kernel sends SIGTERM when the parent ends, and the node stops
+in order.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ def main() -> None:
     parent = int(sys.argv.pop(1))
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM):
         raise SystemExit(f"prctl: {os.strerror(ctypes.get_errno())}")
-    if os.getppid() != parent:  # it was gone before it was asked for
+    if os.getppid() != parent:  # the parent ended before prctl was called
         raise SystemExit(f"process {parent} has ended")
     from turbopump.cli import main as run
 

@@ -1,7 +1,7 @@
-"""`turbopump node`: break a group that runs as processes, and mend it.
+"""`turbopump node`: stop, kill and start nodes of a group that runs as processes.
 
-Owns the commands and what they print. The work is done by the `turbopump up` of the data folder,
-which is asked through control.py. Called by app.py.
+Owns the commands and their output. The `turbopump up` of the data folder does the work; control.py
+sends it the requests.
 """
 
 from pathlib import Path
@@ -28,7 +28,7 @@ app = typer.Typer(no_args_is_help=True, help="Stop, kill and start single nodes 
 
 @app.command("list")
 def list_nodes(data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
-    """All nodes: state, pid, address, role and configuration file."""
+    """List all nodes: state, pid, address, role and configuration file."""
     nodes = _ask(data, "list")
     if as_json:
         for node in nodes:
@@ -47,13 +47,13 @@ def list_nodes(data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
 
 @app.command()
 def kill(name: Name, data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
-    """End a node at once, as `kill -9` does: it writes nothing down."""
+    """Kill a node at once, as `kill -9` does: it cannot save its state."""
     _act("kill", name, data, as_json)
 
 
 @app.command()
 def stop(name: Name, data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
-    """End a node in order: it writes everything down."""
+    """Stop a node in order: it saves its state first."""
     _act("stop", name, data, as_json)
 
 

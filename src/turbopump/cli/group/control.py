@@ -1,7 +1,7 @@
-"""The socket by which `turbopump node` asks the `turbopump up` of a data folder: DATA/up.sock.
+"""The socket for requests of `turbopump node` to the `turbopump up` of a data folder: DATA/up.sock.
 
-Owns the socket and its words: one JSON document a line, a question and its answer. Who may open the
-folder may ask. It must never know what a node is. Called by up_processes.py and commands.py.
+Owns the socket and its protocol: one JSON document a line, a request and its response. The folder's
+permissions decide about access. It must never depend on the meaning of a request.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from turbopump.cli.errors import CommandFailed, UserError
 SOCKET: Final = "up.sock"
 LINE_MAX: Final = 1 << 16
 ANSWER_S: Final = 90.0
-"""A start that recovers takes its time."""
+"""Timeout of a response, in seconds: long enough for a start with recovery."""
 
 Question = Callable[[dict[str, Any]], Awaitable[Any]]
 
 
 class Control:
-    """The answering side. `answer` gives what is asked for, or raises UserError."""
+    """The serving side. `answer` returns the result of a request, or raises UserError."""
 
     def __init__(self, data: Path, answer: Question) -> None:
         self._data = data
@@ -33,7 +33,7 @@ class Control:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Listen. Raises UserError where another one does."""
+        """Listen. Raises UserError if another process serves this folder."""
         if asks_somebody(self._data):
             raise UserError(f"turbopump up runs already with the data folder {self._data}")
         with _short(self._data) as path, socket.socket(socket.AF_UNIX) as made:
@@ -45,7 +45,7 @@ class Control:
             )
 
     async def stop(self) -> None:
-        """No more questions."""
+        """Stop serving and remove the socket."""
         if self._server is None:
             return
         self._server.close()
@@ -68,14 +68,16 @@ class Control:
             writer.write(json.dumps(answer).encode() + b"\n")
             await writer.drain()
         except OSError:
-            return  # who asked has gone
+            return  # the requester has disconnected
         finally:
             writer.close()
 
 
 def ask(data: Path, question: dict[str, Any]) -> Any:
-    """What the `turbopump up` of a data folder answers. Raises UserError where there is none, and
-    CommandFailed for what it refuses."""
+    """Send a request to the `turbopump up` of a data folder and return its result.
+
+    Raises UserError if no such process runs, and CommandFailed if it refuses the request.
+    """
     try:
         with _connected(data) as made:
             made.settimeout(ANSWER_S)
@@ -116,7 +118,8 @@ def _connected(data: Path) -> Iterator[socket.socket]:
 
 @contextmanager
 def _short(data: Path) -> Iterator[str]:
-    """The socket's path by way of the open folder: its own one may be too long for a socket."""
+    """The socket's path through an open descriptor of its folder: the real path may exceed the
+    limit of a socket's name."""
     folder = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{folder}/{SOCKET}"

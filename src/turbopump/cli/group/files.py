@@ -1,8 +1,8 @@
 """The properties files of a group's nodes: DATA/conf/NAME.properties.
 
-Owns their names, their ports, and what of an earlier file stays. It must never start anything.
-Called by up_processes.py. Each file is whole: `turbopump broker -c FILE` (`namesrv`, `controller`)
-runs that node without this program, here or, with other addresses and folders, elsewhere.
+Owns their names, their ports, and the choice of an earlier file's keys to keep. It must never start
+a process. Each file is complete: `turbopump broker -c FILE` (`namesrv`, `controller`) runs that
+node without `turbopump up`, here or, with other addresses and folders, on another machine.
 """
 
 import os
@@ -54,8 +54,11 @@ OF_THE_GROUP: Final = NAMESRV_OWN | frozenset(
         "vipPortEnable",
     )
 )
-"""Keys that say what group it is. An earlier file's values of them do not stay: it may have been
-another one. Its other keys do, for an operator may have changed them while the node ran."""
+"""Keys that define the group.
+
+Their values in an earlier file are replaced, because that file may belong to another group. Other
+keys are kept: an operator may have changed them at run time.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +74,18 @@ class NodeFile:
 def write_files(cluster: Cluster, host: str, controllers: int) -> list[NodeFile]:
     """Write the files of all nodes of a cluster that is not started, in the order of their start.
 
-    Ports that are to be free ones are chosen here, since a node that is started again has to have
-    the same one. Raises UserError.
+    A port of 0 is replaced by a free port here, because a node must keep its port after a restart.
+    Raises UserError.
     """
     folder = cluster.data / FOLDER
     told = LOOPBACK if host in WILDCARDS else host
     nodes: list[NodeFile] = []
 
     def add(name: str, kind: str, properties: dict[str, str], changes: str) -> None:
-        """`changes` is what one process of all nodes keeps its operator's changes in."""
+        """Write one node's file.
+
+        `changes` is the file in which a run with --one-process keeps an operator's changes.
+        """
         path = folder / f"{name}.properties"
         _write(path, properties, changes)
         nodes.append(NodeFile(name, kind, path, join(told, int(properties["listenPort"]))))
@@ -116,19 +122,20 @@ def write_files(cluster: Cluster, host: str, controllers: int) -> list[NodeFile]
 def _with_port(
     properties: dict[str, str], host: str, taken: set[int], count: int
 ) -> dict[str, str]:
-    """With a free port instead of 0, and `count` - 1 free ones behind it."""
+    """Return properties with a free port in place of 0, followed by `count` - 1 free ports."""
     if properties["listenPort"] != "0":
         return properties
     port = free_port(host, taken, count)
     taken.update(range(port, port + count))
-    vip = {"vipPortEnable": "false"} if count > 1 else {}  # two ports before it: not chosen
+    # the VIP port would be two below, and is not known to be free
+    vip = {"vipPortEnable": "false"} if count > 1 else {}
     return {**properties, "listenPort": str(port), **vip}
 
 
 def _write(path: Path, properties: dict[str, str], changes: str) -> None:
-    """Replace a file, durably; what an operator had changed meanwhile stays.
+    """Replace a file, durably; an operator's later changes stay.
 
-    What is no change is known by a copy of what was written: NAME.written.
+    A copy of the text written last, NAME.written, shows which keys an operator has changed.
     """
     files, written = RealFiles(), path.with_suffix(".written")
     kept = {item.key: item.value for item in changed_before(changes)}
@@ -143,7 +150,7 @@ def _write(path: Path, properties: dict[str, str], changes: str) -> None:
 
 
 def _read(path: Path) -> dict[str, str]:
-    """The properties of a file, none if there is none. Raises OSError, UserError."""
+    """The properties of a file; empty if the file is missing. Raises OSError, UserError."""
     if not path.exists():
         return {}
     try:

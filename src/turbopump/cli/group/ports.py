@@ -1,8 +1,8 @@
-"""Free ports for nodes that keep theirs: written down, listened at later, and after each restart.
+"""Free ports for nodes with fixed ports: chosen now, listened at later, and after each restart.
 
-Must never choose one of those that the kernel gives to outgoing connections while there are others:
-a connection of any process could have it before the node listens, or while the node is stopped.
-Called by files.py.
+It must never choose a port from the kernel's range for outgoing connections while there are others:
+a connection of any process could take the port before the node listens, or while the node is
+stopped.
 """
 
 import errno
@@ -18,9 +18,9 @@ TRIED: Final = 100
 
 
 def free_port(host: str, taken: Collection[int], count: int) -> int:
-    """The first of `count` ports in a row that no process listens at now.
+    """Find the first of `count` consecutive ports at which no process listens now.
 
-    Raises OSError if none is found, or the host is none of this machine's.
+    Raises OSError if no such ports are found, or if `host` is not an address of this machine.
     """
     ends = _kernels_first() - count
     for _ in range(TRIED):
@@ -34,7 +34,7 @@ def free_port(host: str, taken: Collection[int], count: int) -> int:
 
 
 def _kernels_first() -> int:
-    """The lowest port that the kernel gives away; 0 where that cannot be known."""
+    """The lowest port of the kernel's range for outgoing connections; 0 if unknown."""
     try:
         return int(KERNEL_RANGE.read_text().split()[0])
     except (OSError, ValueError, IndexError):
@@ -42,7 +42,7 @@ def _kernels_first() -> int:
 
 
 def _bound(host: str, port: int) -> int:
-    """The port that a socket got, 0 if it got none."""
+    """Bind a socket and return its port; 0 if the port is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as made:
         try:

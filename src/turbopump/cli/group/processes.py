@@ -1,7 +1,16 @@
-"""The nodes of a group as processes: started, watched, stopped, killed, started again by hand.
+"""The nodes of a group as processes: started, watched, stopped, killed, and started again on
+request.
 
-Owns the processes and what is shown of them. Nothing is started again by itself: this is a group to
-break and to look at. Called by up_processes.py and, through control.py, by `turbopump node`.
+Owns the processes and the report of their states. No node is restarted automatically, because the
+group is there to break nodes and watch the rest.
+
+States of a node:
+
+    stopped --start--> starting --ready event--> running
+    starting, running --exit by itself, or READY_S without progress--> failed
+    starting, running --stop, SIGTERM--> stopped
+    starting, running --kill, SIGKILL, or no exit within STOP_S--> killed
+    failed, killed --start--> starting
 """
 
 import asyncio
@@ -23,11 +32,11 @@ from turbopump.net.client.options import ClientOptions
 from turbopump.net.transport.errors import RemotingError
 
 READY_S: Final = 60.0
-"""For a node to serve; one that tells of its recovery has all the time it takes."""
+"""Seconds until a node must serve; each progress event of its recovery starts the time again."""
 STOP_S: Final = 30.0
-"""For a node to write everything down; then it is killed, and that is shown."""
+"""Seconds for a node to save its state after SIGTERM; then it is killed and shown as killed."""
 GROUP_S: Final = 30.0
-"""For controllers to elect their leader, brokers to register, and one to be elected."""
+"""Seconds for controllers to elect a leader, brokers to register, and a master to be elected."""
 POLL_S: Final = 0.1
 ASK_MS: Final = 1_000
 MASTER: Final = "master"
@@ -36,16 +45,16 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 class GroupError(CommandFailed):
-    """What was asked of a node did not happen; one sentence."""
+    """A request about a node failed; one sentence."""
 
 
 @dataclass(slots=True)
 class _Node:
     file: NodeFile
     state: str = "stopped"
-    """starting, running, stopped (asked to), killed (by hand) or failed (by itself)."""
+    """starting, running, stopped (on request), killed (on request) or failed (exit by itself)."""
     wanted: str = "stopped"
-    """What its end will be called."""
+    """State after the end of the process."""
     process: asyncio.subprocess.Process | None = None
     is_ready: asyncio.Event = field(default_factory=asyncio.Event)
     is_over: asyncio.Event = field(default_factory=asyncio.Event)
@@ -54,7 +63,7 @@ class _Node:
 
     @property
     def pid(self) -> int:
-        """0 if it does not run."""
+        """Pid of the process; 0 if it does not run."""
         return self.process.pid if self.process is not None and not self.is_over.is_set() else 0
 
 
@@ -63,9 +72,9 @@ class Processes:
 
     Args:
         files: the nodes, in the order of their start.
-        logs: the folder that has one for each node.
-        tell: is given each event: what happens to a node, and how far its recovery is.
-        options: how brokers are asked for their roles.
+        logs: the folder that has a folder for each node's log.
+        tell: called with each event: changes of a node's state, and progress of its recovery.
+        options: client options for queries of the brokers' roles.
     """
 
     def __init__(
@@ -79,10 +88,10 @@ class Processes:
         self._busy = asyncio.Lock()
         self._stopping = False
 
-    # As `serving.Node`
+    # Methods of `serving.Node`
 
     async def start(self) -> None:
-        """All of them; returns when clients can send. Raises GroupError; then nothing runs."""
+        """Start all nodes; returns when clients can send. On GroupError no node runs."""
         nodes = list(self._nodes.values())
         controllers = [node for node in nodes if node.file.kind == CONTROLLER]
         brokers = [node for node in nodes if node.file.kind == BROKER]
@@ -90,7 +99,7 @@ class Processes:
             await self._start(nodes[0])
             await _all(self._start(node) for node in controllers)
             if controllers:
-                await self._start(brokers[0])  # so it has the first id
+                await self._start(brokers[0])  # alone, so that it gets the first broker id
             await _all(self._start(node) for node in brokers if not node.pid)
             await self._until_there_is_a_master()
         except BaseException:
@@ -98,17 +107,17 @@ class Processes:
             raise
 
     async def stop(self) -> None:
-        """All of them: brokers write everything down, then the others go."""
+        """Stop all nodes: brokers first, then controllers, the name server last."""
         self._stopping = True
         nodes = list(self._nodes.values())
         for kinds in ((BROKER,), (CONTROLLER,)):
             await _all(self._end(node) for node in nodes if node.file.kind in kinds)
         await self._end(nodes[0])
 
-    # What `turbopump node` asks for
+    # Requests of `turbopump node`
 
     async def act(self, what: str, name: str) -> dict[str, Any]:
-        """start, stop or kill a node, or each node of a name's; gives what became of it."""
+        """Start, stop or kill the node `name`, or the current master, and return its new state."""
         async with self._busy:
             if self._stopping:
                 raise GroupError("the group is being stopped")
@@ -125,7 +134,7 @@ class Processes:
             return {**self._line(node), "pid": pid}
 
     async def lines(self) -> list[dict[str, Any]]:
-        """Every node as it is now, brokers with the role that the name server knows."""
+        """List every node with its state, brokers with the role in the name server."""
         roles = await self._roles()
         return [
             {**self._line(node), "role": roles.get(node.file.address, "") if node.pid else ""}
@@ -133,7 +142,7 @@ class Processes:
         ]
 
     async def brokers(self) -> list[dict[str, Any]]:
-        """The running brokers as the ready event has them, the master first."""
+        """List the running brokers in the form of the ready event, the master first."""
         ids = await self._ids()
         found = [
             {
@@ -178,7 +187,7 @@ class Processes:
         return node
 
     async def _ids(self) -> dict[str, tuple[str, int]]:
-        """Broker name and id by address, as the name server has them; empty if it is away."""
+        """Broker name and id by address, from the name server; empty if it does not respond."""
         namesrv = next(iter(self._nodes.values())).file.address
         try:
             async with Admin([namesrv], timeout_ms=ASK_MS, client_options=self._options) as admin:
@@ -200,10 +209,13 @@ class Processes:
             await asyncio.sleep(POLL_S)
         raise GroupError("the brokers did not register, or none of them was elected")
 
-    # One process
+    # Work on one process
 
     async def _start(self, node: _Node) -> None:
-        """Until it serves. Raises GroupError with what it said."""
+        """Start a process and wait until it serves.
+
+        Raises GroupError with the last line of its log.
+        """
         file, logs = node.file, self._logs / node.file.name
         logs.mkdir(parents=True, exist_ok=True)
         words = [
@@ -221,7 +233,7 @@ class Processes:
             "--json",
         ]
         with open(logs / "stderr.log", "wb") as err:
-            # A session of its own: Ctrl-C is for the parent, which stops them in order.
+            # A new session: Ctrl-C reaches only the parent, which stops the nodes in order.
             node.process = await asyncio.create_subprocess_exec(
                 *words,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -241,7 +253,8 @@ class Processes:
             said = "it did not get ready in time" if late else _last_line(logs / "stderr.log")
             node.state = "failed"
             failure = GroupError(f"{file.name} did not start: {said}")
-            # What it was given cannot be used, a full disk for one: its exit code is ours.
+            # The node's configuration or disk is unusable: the command ends with the same exit
+            # code.
             failure.exit_code = BAD_INPUT if code == BAD_INPUT else FAILED
             raise failure
 
@@ -260,10 +273,11 @@ class Processes:
                 each.cancel()
 
     async def _watch(self, node: _Node, process: asyncio.subprocess.Process) -> None:
-        """Take what it tells until it is over."""
+        """Read the events of a process until it ends."""
         assert process.stdout is not None
         while not process.stdout.at_eof():
-            # What is no event, or longer than a line may be, is not a node's; its end comes later.
+            # Lines that are no JSON or too long are no events of a node; the loop ends with the
+            # pipe.
             with contextlib.suppress(ValueError, RecursionError):
                 line = await process.stdout.readline()
                 node.heard_s = asyncio.get_running_loop().time()
@@ -285,7 +299,7 @@ class Processes:
             self._tell({**event, "node": node.file.name})
 
     async def _end(self, node: _Node, number: signal.Signals = signal.SIGTERM) -> None:
-        """Send a signal, and wait until it is over."""
+        """Send a signal and wait for the end of the process; kill it after STOP_S."""
         process = node.process
         if process is None or node.is_over.is_set():
             return
@@ -303,14 +317,14 @@ class Processes:
 
 
 async def _all(works: Any) -> None:
-    """All to their end; the first error is raised then."""
+    """Wait for all coroutines, then raise the first error."""
     for ended in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(ended, BaseException):
             raise ended
 
 
 def _last_line(path: Path) -> str:
-    """What a program said last, without its name before it."""
+    """The last line of a log, without the program's name before it."""
     lines = path.read_text(errors="replace").split("\n")
     said = [line.strip() for line in lines if line.strip()]
     return said[-1].removeprefix("turbopump: ") if said else f"see {path.parent}"

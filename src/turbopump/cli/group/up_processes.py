@@ -1,6 +1,6 @@
 """`turbopump up` of a group whose nodes are processes.
 
-Owns what is shown. Called by up.py.
+Owns the output.
 """
 
 from pathlib import Path
@@ -40,7 +40,7 @@ def up_processes(
 
 
 class _Group:
-    """The processes and the socket to ask for them, as one node."""
+    """The processes and their control socket as one node."""
 
     def __init__(
         self, cluster: Cluster, host: str, controllers: int, log_level: str, as_json: bool
@@ -56,7 +56,7 @@ class _Group:
         self._control = Control(cluster.data, self._answer)
 
     async def start(self) -> None:
-        """All of it, or nothing runs."""
+        """Start the control socket and all processes; after an error nothing runs."""
         try:
             self._cluster.check()
         except ClusterError as error:
@@ -77,7 +77,7 @@ class _Group:
             raise
 
     async def stop(self) -> None:
-        """Brokers first, the name server last."""
+        """Stop brokers first, the name server last, then the control socket."""
         self._is_ready = False
         try:
             if self._processes is not None:
@@ -103,11 +103,11 @@ class _Group:
 
     @property
     def namesrv(self) -> str:
-        """Where the name server is."""
+        """The name server's `host:port`."""
         return str(self._nodes[0]["address"])
 
     def announce(self, proxy: str = "") -> None:
-        """Say that clients are served, and where."""
+        """Print that the group serves clients, and its addresses."""
         self._is_ready = True
         cluster, nodes = self._cluster, self._nodes
         namesrv = self.namesrv
@@ -160,7 +160,7 @@ def _where(data: Path) -> str:
 
 
 def _options_of(cluster: Cluster) -> "ClientOptions":
-    """How this process asks its own brokers: by TLS where they take nothing else."""
+    """Client options for queries of the own brokers: by TLS if they require it."""
     options = client_options()
     properties = cluster.broker_properties(0, "", [])
     if options.remoting.tls is not None or properties["tls.enable"] != "true":

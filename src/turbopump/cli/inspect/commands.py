@@ -1,7 +1,7 @@
-"""`turbopump inspect log|queue|index|epochs PATH`: what is in the files of any store, line by line.
+"""`turbopump inspect log|queue|index|epochs PATH`: print the contents of a store's files by line.
 
-Owns the commands. It must never change, lock or create a file: a running broker's store may be
-looked at. Called by app.py.
+Owns the commands. It must never change, lock or create a file: the store may belong to a running
+broker.
 """
 
 import json
@@ -31,14 +31,14 @@ StorePath = Annotated[
 ]
 EpochsPath = Annotated[Path, typer.Argument(help="A store, or an epoch file.", show_default=False)]
 OtherPath = Annotated[
-    Path | None, typer.Argument(help="Another one, to compare.", show_default=False)
+    Path | None, typer.Argument(help="A second one, to compare.", show_default=False)
 ]
 EpochFiles = Annotated[
     list[Path] | None,
     typer.Option(
         "--epoch-file",
         metavar="FILE",
-        help="The list of the first store where storePathEpochFile moved it; once more for the "
+        help="Epoch file of the first store, if moved by storePathEpochFile; repeat for the "
         "second.",
     ),
 ]
@@ -57,14 +57,16 @@ Start = Annotated[
 ]
 Limit = Annotated[
     int | None,
-    typer.Option("--limit", min=0, metavar="N", help="Stop after so many records."),
+    typer.Option("--limit", min=0, metavar="N", help="Number of records to print."),
 ]
 Slots = Annotated[
     int | None,
-    typer.Option("--slots", min=1, help="Hash slots of the index files, where not to be guessed."),
+    typer.Option(
+        "--slots", min=1, help="Hash slots of the index files, if they cannot be derived."
+    ),
 ]
 
-SLOTS_A_WRITE = 10_000  # slots of an index file's line that are written at once
+SLOTS_A_WRITE = 10_000  # slots of an index file's line written in one call
 
 
 @app.command()
@@ -75,7 +77,7 @@ def log(
     limit: Limit = None,
     as_json: Json = False,
 ) -> None:
-    """The records of a commit log, its fillers and the end of each file."""
+    """Print the records of a commit log, its fillers and the end of each file."""
     from turbopump.cli.inspect.files import log_files, open_readonly
     from turbopump.cli.inspect.lines import log_line
     from turbopump.engine.table.inspect import LogRecord, walk_log
@@ -96,7 +98,7 @@ def log(
 
 @app.command()
 def queue(path: StorePath, as_json: Json = False) -> None:
-    """The units of consume queues, batch consume queues and their extensions."""
+    """Print the units of consume queues, batch consume queues and their extensions."""
     from turbopump.cli.inspect.files import open_readonly, queue_files
     from turbopump.cli.inspect.lines import queue_line
     from turbopump.engine.table import inspect as engine
@@ -129,7 +131,7 @@ def _queue_file_line(one: "QueueFile", length: int) -> dict[str, Any]:
 
 @app.command()
 def index(path: StorePath, as_json: Json = False, slots: Slots = None) -> None:
-    """The header, the slots in use and the entries of index files."""
+    """Print the header, the slots in use and the entries of index files."""
     from turbopump.cli.inspect.files import index_files, open_readonly
     from turbopump.cli.inspect.lines import damage_line, index_entry_line, index_head_line
     from turbopump.engine.table import inspect as engine
@@ -153,11 +155,12 @@ def index(path: StorePath, as_json: Json = False, slots: Slots = None) -> None:
 def epochs(
     path: EpochsPath,
     other: OtherPath = None,
-    diff: Annotated[bool, typer.Option("--diff", help="Only what differs.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Only the differences.")] = False,
     epoch_files: EpochFiles = None,
     as_json: Json = False,
 ) -> None:
-    """Which master wrote what of a log; with two, what differs and where the logs part."""
+    """Print which master wrote which part of a log; of two logs also their differences and the
+    offset at which they part."""
     from itertools import zip_longest
 
     from turbopump.cli.errors import UserError
@@ -194,7 +197,8 @@ class _Printer:
         self._damaged = False
 
     def readable(self, ones: list[Any], file_of: Callable[[Any], Any]) -> list[Any]:
-        """The files that have bytes; an empty one is damage and cannot be mapped."""
+        """Return the files that have bytes; an empty file is reported as damage and cannot be
+        mapped."""
         from turbopump.cli.inspect.lines import damage_line
         from turbopump.engine.table.inspect import Deviation
 
@@ -208,12 +212,12 @@ class _Printer:
         return kept
 
     def line(self, members: dict[str, Any]) -> None:
-        """One line."""
+        """Write `members` as a line; remember damage."""
         self._damaged = self._damaged or members["t"] == "damage"
         sys.stdout.write(self._text(members) + "\n")
 
     def index_head(self, members: dict[str, Any], region: "Region", head: "IndexHead") -> None:
-        """The line of an index file, its slots written piece by piece: there may be millions."""
+        """Write the line of an index file, its slots in pieces, because there may be millions."""
         from turbopump.engine.table.inspect import walk_slots
 
         if not self._json:
@@ -230,7 +234,7 @@ class _Printer:
         sys.stdout.write((separator if pieces else "") + ", ".join(pieces) + "}}\n")
 
     def end(self) -> None:
-        """The end of the command: exit code 1 after damage."""
+        """End the command: exit code 1 after damage."""
         sys.stdout.flush()
         if self._damaged:
             raise typer.Exit(FAILED)

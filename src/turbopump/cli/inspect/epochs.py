@@ -1,7 +1,7 @@
-"""`turbopump inspect epochs A [B]`: whose bytes a log holds, and where two logs part.
+"""`turbopump inspect epochs A [B]`: the writers of a log's parts, and where two logs part.
 
-Owns the lines. It must never change, lock or create a file: a running broker's store may be looked
-at. Called by commands.py.
+Owns the lines. It must never change, lock or create a file: the store may belong to a running
+broker.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from turbopump.pyx.walk import walk
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """A log by its epochs; `end` is LOG_OFFSET_MAX where only the list is known."""
+    """A log's epochs; `end` is LOG_OFFSET_MAX if only the epoch file is known."""
 
     path: Path
     epochs: Epochs
@@ -35,9 +35,9 @@ class Labelled:
 
 
 def read(path: Path, epoch_file: Path | None = None) -> Labelled | Members:
-    """The list of a store, or of an epoch file alone; the line of its damage if it has one.
+    """Read the epochs of a store or of an epoch file; returns the line of its damage if it has any.
 
-    `epoch_file` is the list of a store that keeps it elsewhere (storePathEpochFile).
+    `epoch_file` is the path of a store's epoch file if it was moved (storePathEpochFile).
     """
     file = epoch_file or (path / EPOCH_FILE if path.is_dir() else path)
     if not file.is_file():
@@ -55,7 +55,8 @@ def read(path: Path, epoch_file: Path | None = None) -> Labelled | Members:
 
 
 def log_end(folder: Path) -> LogOffset:
-    """Where the records of a log end; its last files may have been made ahead."""
+    """End of the last record of a log; its last files may be empty, because files are created
+    ahead."""
     files = log_files(folder)
     for file in reversed(files):
         with open_readonly(file.path) as region:
@@ -66,7 +67,7 @@ def log_end(folder: Path) -> LogOffset:
 
 
 def lines(log: Labelled) -> Iterator[Members]:
-    """One for each entry."""
+    """Yield one line for each entry."""
     for number, entry in enumerate(log.epochs):
         end = log.epochs.end_of(number, log.end)
         yield {
@@ -79,7 +80,8 @@ def lines(log: Labelled) -> Iterator[Members]:
 
 
 def difference(a: Labelled, b: Labelled) -> Iterator[Members]:
-    """The entries that only one has, and where the logs part: None if nothing common is known."""
+    """Yield the entries that only one log has, and the offset at which the logs part; None if no
+    common offset is known."""
     for log, other in ((a, b), (b, a)):
         for entry in log.epochs:
             if entry not in other.epochs.entries:

@@ -1,7 +1,6 @@
-"""Which files of a store a path means: a store, one of its folders, or a single file.
+"""Files of a store by path: the path may be a store, one of its folders, or a single file.
 
-Owns the folder layout of store.md 1 as a reader needs it. It must never open a file for writing.
-Called by commands.py.
+Owns the folder layout of store.md 1 for readers. It must never open a file for writing.
 """
 
 import os
@@ -22,7 +21,7 @@ QUEUE_FOLDERS = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
 
 @dataclass(frozen=True, slots=True)
 class QueueFile:
-    """A file of a queue: which kind of units it holds, and whose they are."""
+    """A file of a queue: the kind of its units, its topic and queue id."""
 
     kind: str
     topic: str
@@ -32,7 +31,7 @@ class QueueFile:
 
 @contextmanager
 def open_readonly(path: str) -> Iterator[Region]:
-    """The bytes of a file, mapped; nothing is read before it is looked at."""
+    """Map a file; bytes are read from the disk only when accessed."""
     try:
         mapped = RealFiles().open(path, readonly=True)
     except OSError as error:
@@ -44,7 +43,7 @@ def open_readonly(path: str) -> Iterator[Region]:
 
 
 def log_files(path: Path) -> list[StoreFile]:
-    """The files of a commit log in order: of a store, a commitlog folder, or one file."""
+    """The files of a commit log in order; `path` is a store, a commitlog folder, or one file."""
     return _store_files(path, "commitlog", QUEUE_NAME_DIGITS)
 
 
@@ -54,7 +53,7 @@ def index_files(path: Path) -> list[StoreFile]:
 
 
 def queue_files(path: Path) -> list[QueueFile]:
-    """The queue files of a store, of a kind, a topic, a queue, or one file; in order of queues."""
+    """The queue files of a store, a kind, a topic or a queue, or one file; in order of queues."""
     _must_exist(path)
     if path.is_file():
         return [_queue_file(path)]
@@ -83,7 +82,8 @@ def _store_files(path: Path, folder: str, digits: int) -> list[StoreFile]:
 
 
 def _store(path: Path, *folders: str) -> Path:
-    """The store a folder is, or the only one in it: `turbopump up` keeps a store for a broker."""
+    """Return `path` if it is a store, else the only store in it: `turbopump up` keeps one for a
+    broker."""
     if any((path / folder).is_dir() for folder in folders):
         return path
     stores = sorted({below.parent for folder in folders for below in path.glob(f"*/{folder}")})
@@ -94,7 +94,7 @@ def _store(path: Path, *folders: str) -> Path:
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
-    """Every file; unlike rglob it raises OSError for a folder that may not be read."""
+    """Yield every file; unlike rglob it raises OSError for an unreadable folder."""
 
     def refuse(error: OSError) -> None:
         raise error

@@ -1,7 +1,7 @@
-"""One line for each thing found in a store file: JSON members and text for people.
+"""Lines for the contents of a store file: JSON members, and text for people.
 
-Owns the member names, which are those of the project's golden truth files (RocketMQ's own classes
-where they have one). It must never read a file. Called by commands.py.
+Owns the member names, the same as in the golden files of the tests (RocketMQ's own classes where
+they exist). It must never read a file.
 """
 
 import ipaddress
@@ -18,7 +18,7 @@ Members = dict[str, Any]
 
 
 def log_line(line: found.LogLine) -> Members:
-    """A line of `inspect log --json`."""
+    """Build a line of `inspect log --json`."""
     match line:
         case found.LogRecord():
             return _record(line)
@@ -77,12 +77,12 @@ def _record(line: found.LogRecord) -> Members:
 
 
 def damage_line(line: found.Deviation) -> Members:
-    """Damage, the same for every kind of file."""
+    """Build the line for damage, the same for every kind of file."""
     return {"t": "damage", "file": line.file, "position": line.position, "reason": line.reason}
 
 
 def queue_line(line: found.QueueLine, topic: str, queue_id: int) -> Members:
-    """A line of `inspect queue --json`."""
+    """Build a line of `inspect queue --json`."""
     whose = {"topic": topic, "queue": queue_id}
     match line:
         case found.ConsumeQueueUnit():
@@ -120,7 +120,7 @@ def _unit(line: found.ConsumeQueueUnit | found.BatchQueueUnit) -> Members:
 
 
 def index_head_line(name: str, length: int, head: found.IndexHead) -> Members:
-    """The line of an index file without its slots, which may be millions."""
+    """Build the line of an index file without its slots, which may be millions."""
     return {
         "t": "indexFile",
         "name": name,
@@ -135,7 +135,7 @@ def index_head_line(name: str, length: int, head: found.IndexHead) -> Members:
 
 
 def index_entry_line(name: str, line: found.IndexEntry | found.Deviation) -> Members:
-    """A line for an index entry."""
+    """Build the line for an index entry."""
     if isinstance(line, found.Deviation):
         return damage_line(line)
     return {
@@ -150,7 +150,7 @@ def index_entry_line(name: str, line: found.IndexEntry | found.Deviation) -> Mem
 
 
 def text_of(members: Members) -> str:
-    """The line for people: what it is, then `name=value` of what is not self-evident."""
+    """Format a line for people: its kind, then `name=value` pairs."""
     kind = members["t"]
     if kind == "damage":
         return f"DAMAGE {members['file']} position {members['position']}: {members['reason']}"
@@ -181,7 +181,7 @@ def _plain(value: object) -> object:
 
 
 def _host(packed: bytes, separator: str) -> str:
-    """A packed host as Java prints it: an IPv6 address without any shortening."""
+    """Format a packed host as Java prints it: an IPv6 address without any shortening."""
     ip, port = ipaddress.ip_address(packed[:-4]), int.from_bytes(packed[-4:], "big", signed=True)
     if isinstance(ip, ipaddress.IPv6Address):
         groups = (int(group, 16) for group in ip.exploded.split(":"))

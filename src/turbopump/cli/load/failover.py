@@ -1,8 +1,8 @@
-"""A load goes on when its broker is lost: the route is asked for again, connections are made anew.
+"""Keeps a load running when its broker is lost: queries the route again and reconnects.
 
-Owns the sockets of a run, which broker each is for, and when a route is asked for. It must never
-count or send: that is pyx/load.pyx, which keeps its count through all of it. Called by
-bench/run.py, on the thread that waits for the load.
+Owns the sockets of a run, their brokers and the times of route queries. It must never count or
+send: pyx/load.pyx does, and keeps its count through a failover. All calls come from the thread that
+waits for the load.
 """
 
 import asyncio
@@ -21,20 +21,20 @@ from turbopump.net.client.routes import MASTER_ID
 from turbopump.pyx.load import Load
 
 LOOK_S: Final = 0.02
-"""Between two looks at the connections, and two questions for a route."""
+"""Interval of checks of the connections, and of route queries in a failover, in seconds."""
 SILENT_S: Final = 1.0
-"""Without an acknowledgement for so long, the route is asked for, too: a machine that is gone
+"""Seconds without an acknowledgement after which the route is queried, too: a dead machine
 closes no connection."""
 ASK_S: Final = 1.0
 CONNECT_S: Final = 3.0  # RocketMQ's connectTimeoutMillis
 
 Addresses = Mapping[str, Mapping[int, str]]
-"""Of each broker name: broker id to `host:port`."""
+"""Map of broker names; each value maps broker ids to `host:port`."""
 
 
 @dataclass(slots=True)
 class BrokerLink:
-    """A connection: to which broker, at which address now. `made` is closed by `Links`."""
+    """A connection with its broker and current address. `Links` closes `made`."""
 
     broker_name: str
     topic: str
@@ -43,7 +43,8 @@ class BrokerLink:
     made: socket.socket
 
     def wanted(self, addresses: Addresses) -> str | None:
-        """Where it is to go: senders to the master, readers to it or else to any."""
+        """The address it should have: a sender's is the master's, a reader's the master's or any
+        broker's."""
         known = addresses.get(self.broker_name, {})
         if self.is_sender or MASTER_ID in known:
             return known.get(MASTER_ID)
@@ -51,7 +52,7 @@ class BrokerLink:
 
 
 class Links:
-    """The connections of a load, in the order it numbers them."""
+    """The connections of a load, in the order of their numbers there."""
 
     def __init__(self, namesrv: list[str], options: ClientOptions) -> None:
         self._namesrv = namesrv
@@ -62,7 +63,7 @@ class Links:
         self._asked_s = 0.0
 
     def connect(self, broker_name: str, topic: str, is_sender: bool, address: str) -> int:
-        """The descriptor of a new connection. Raises CommandFailed."""
+        """Open a connection and return its descriptor. Raises CommandFailed."""
         try:
             made = open_socket(address, CONNECT_S)
         except OSError as error:
@@ -74,12 +75,13 @@ class Links:
         return len(self._all)
 
     def close(self) -> None:
-        """All of them; the load is over."""
+        """Close all connections after the load."""
         for link in self._all:
             link.made.close()
 
     def look_after(self, load: Load) -> None:
-        """Connect anew what was lost, drop what leads nowhere; every LOOK_S while it runs."""
+        """Reconnect lost connections, drop those to a former address; every LOOK_S while the load
+        runs."""
         now_s = time.monotonic()
         acked = load.progress()[1] + load.progress()[2]
         if acked != self._acked:
@@ -112,11 +114,11 @@ class Links:
         return True
 
     def _ask(self) -> Addresses:
-        """Where the brokers are now; what is unknown is left out."""
+        """Query the current addresses of the brokers; unknown brokers are left out."""
         topics = {link.broker_name: link.topic for link in self._all}
         try:
             return run(failing_clearly(self._routes(sorted(set(topics.values())))))
-        except UserError:  # or CommandFailed: the name server is away, too
+        except UserError:  # or CommandFailed: the name server is unreachable, too
             return {}
 
     async def _routes(self, topics: list[str]) -> Addresses:
@@ -135,7 +137,7 @@ class Links:
 
 
 def open_socket(address: str, timeout_s: float) -> socket.socket:
-    """A connection that does not block. Raises OSError."""
+    """Open a non-blocking connection. Raises OSError."""
     host, _, port = address.rpartition(":")
     made = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

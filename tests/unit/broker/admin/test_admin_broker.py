@@ -182,7 +182,7 @@ def test_a_broker_without_a_file_says_how_long_a_change_holds(admin: Any) -> Non
         (b"regionId=a\\nlistenPort\\=1", "not one line of text"),
         (b"regionId=a\0b", "not one line of text"),
         (b"regionId=\xff", "not UTF-8"),
-        (b"regionId=" + b"x" * (1 << 20), "over 65536 bytes"),
+        (b"regionId=" + b"x" * (1 << 20), "exceeds 65536 bytes"),
     ],
 )
 def test_a_text_that_is_no_configuration_is_refused(admin: Any, body: bytes, says: str) -> None:

@@ -196,8 +196,8 @@ def test_a_groups_configuration(two: ScriptedCluster, command: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("updateSubGroup", "-g", "G"), "say where: either a broker's address with -b"),
-        (("updateTopic", "-t", "N", "-b", A, "-c", "C"), "say where: either a broker's address"),
+        (("updateSubGroup", "-g", "G"), "give either a broker's address with -b"),
+        (("updateTopic", "-t", "N", "-b", A, "-c", "C"), "give either a broker's address"),
         (("updateTopic", "-t", "N", "-b", "x"), "x is no address: host:port is expected"),
         (("updateSubGroup", "-g", "G", "-b", A, "-p", "[]"), "[] is no retry policy: JSON like"),
         (("updateSubGroup", "-g", "G", "-b", A, "--attributes", "x=y"), "x=y is no attribute"),

@@ -151,7 +151,7 @@ def test_batch_elements_are_bounded_by_the_body() -> None:
     for size in (-8, 0, len(batch), 1 << 30):
         wrong = size.to_bytes(4, "big", signed=True) + batch[4:]
         assert len(list(decode_batch(wrong))) == 2
-        with pytest.raises(BadBody, match=f"says {size} bytes"):
+        with pytest.raises(BadBody, match=f"with the size {size}"):
             list(decode_batch(wrong, strict=True))
     for place in (16, 21):
         damaged = bytearray(batch)

@@ -1,7 +1,7 @@
 """`python -m bench.replication`: compare, print, and write the tables into docs/PERFORMANCE.md.
 
-In one run: a bare `sendfile` loop, Apache RocketMQ's master and its replicas, ours. With --write
-the tables go between two marker lines of the page; what a person wrote around them stays.
+A run has a bare `sendfile` loop, Apache RocketMQ's master with its replicas, and ours. With --write
+the tables go between two marker lines of the page; the hand-written rest stays.
 """
 
 import argparse
@@ -21,7 +21,7 @@ BEGIN, END = "<!-- replication: begin -->", "<!-- replication: end -->"
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.replication", description=__doc__)
     parser.add_argument("--mb", type=int, default=512, help="log that replicas have to get")
     parser.add_argument("--seconds", type=float, default=3.0, help="of a load")
@@ -52,7 +52,7 @@ def _lines(found: Measured) -> list[str]:
 
 
 def run(chosen: argparse.Namespace, folder: Path) -> Results:
-    """All of it, said as it goes."""
+    """Run the comparison and print the progress."""
     results, begin = Results(), time.monotonic()
     size, sides = chosen.mb << 20, chosen.only or [BOUND, THEIRS, OURS]
     program = build(folder)

@@ -64,8 +64,7 @@ IDLE_KEYS: Final = {
 }
 """Keys of 5.5.0's ControllerConfig that have no effect here: accepted and shown, so that RocketMQ's
 files and tools work unchanged. An election is tried until there is a master, so it has no retry
-count.
-"""
+count."""
 
 
 def parse_peers(value: str) -> dict[str, str]:

@@ -75,9 +75,8 @@ QUEUE_MAX: Final = 10_000
 
 PROBES: Final = 5
 PROBE_INTERVAL_MS: Final = 40
-"""How often a suspected leader's host is probed: the kernel may take that long to close all sockets
-of a killed process.
-"""
+"""Probes of a suspected leader's host, and their interval: the kernel may take that long to close
+all sockets of a killed process."""
 
 
 class PeerCalls(Protocol):
@@ -130,7 +129,7 @@ class DriverParts:
 
 
 class Driver:
-    """One member of the quorum, for the machine and the node. Loop thread only."""
+    """A member of the quorum, for the machine and the node. Loop thread only."""
 
     def __init__(self, parts: DriverParts) -> None:
         self._raft = parts.raft

@@ -61,8 +61,7 @@ from turbopump.net.wire.headers import controller as headers
 
 EPOCH_JUMP_MAX: Final = 1_000_000
 """Greatest accepted distance of a broker's epoch from the group's: a made-up epoch must not exhaust
-the numbers.
-"""
+the numbers."""
 NOBODY: Final = -1
 """The broker id of an election that the controller itself starts."""
 
@@ -276,9 +275,9 @@ def _forgotten(group: Group, live: Liveness) -> int | None:
     """Return the next master where the set is not known.
 
     It is the last master, which has all messages; else, once all brokers are here, the broker with
-    the longest log among those in the set or without a reported role. The last master's epoch is the
-    latest that any broker reported, even if that broker is silent or dead now: an older master must
-    not overtake it.
+    the longest log among those in the set or without a reported role. The last master's epoch is
+    the latest that any broker reported, even if that broker is silent or dead now: an older master
+    must not overtake it.
     """
     told = {one: live.newest(group, one) for one in group.replicas if live.fresh(group, one)}
     able = {

@@ -20,8 +20,7 @@ ROCKETMQ_TYPES_MAX = 99
 
 VALUES_MAX = 10_000
 """Commas and brackets of an entry, at most, counted before parsing: an event of a group with 100
-replicas has a few hundred, and 10,000 are parsed in some milliseconds.
-"""
+replicas has a few hundred, and 10,000 are parsed in some milliseconds."""
 
 
 def judge(tables: GroupTables, body: bytes) -> Decision:

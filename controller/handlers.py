@@ -51,7 +51,7 @@ Save = Callable[[list[Property]], Later[OSError | None]]
 
 @dataclass(slots=True)
 class Controller:
-    """One controller and its cores, which are None during the start.
+    """A controller and its cores, which are None during the start.
 
     `now_ms` is their clock. `save` writes changed properties to the file.
     """

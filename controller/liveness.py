@@ -39,26 +39,21 @@ TIMEOUT_MAX_MS: Final = 300_000
 """Limits of a heartbeat's timeout: the failure of a broker with a longer one would go unnoticed."""
 BROKERS_MAX: Final = 50_000
 """Unregistered brokers in the table, at most, so that made-up names cannot fill the memory.
-Registered brokers are bounded by the tables, and never refused for others.
-"""
+Registered brokers are bounded by the tables, and never refused for others."""
 NAMES_MAX: Final = 16 << 20
 """Bytes of the names of unregistered brokers, at most: 300 each."""
 CONNECTION_MAX: Final = 100
 """Unregistered brokers per connection, at most; a real connection has one broker. All of them are
-dropped at once when it closes.
-"""
+dropped at once when it closes."""
 FRESH_SHARE: Final = 0.4
 """Fraction of the timeout within which a heartbeat is fresh: with RocketMQ's settings 4 s, four
-heartbeats.
-"""
+heartbeats."""
 TELL_SHARE: Final = 0.4
 """Fraction of the timeout that a new leader waits for brokers without a heartbeat yet (four
-heartbeats).
-"""
+heartbeats)."""
 NOW_SHARE: Final = 0.2
 """Fraction of the timeout within which no broker counts as silent: with RocketMQ's settings two
-heartbeats.
-"""
+heartbeats."""
 READ_FIRST_MS: Final = 100
 """Gap between two ticks after which this process was suspended, and must first read its sockets."""
 STALL_MS: Final = 1_000

@@ -46,7 +46,7 @@ NOTICE_TIMEOUT_MS = 3_000  # RocketMQ's (ControllerManager.notifyBrokerRoleChang
 CONNECT_TIMEOUT_MS = 1_000
 """Timeout for a peer whose machine does not respond; a later attempt may succeed."""
 STOP_S = 10.0
-"""How long a stop waits for the disk."""
+"""Time that a stop waits for the disk."""
 AGAIN_MS = 1_000
 """Pause after a disk failure, before the files are opened again as by a new process."""
 
@@ -60,7 +60,7 @@ def steady_ms() -> int:
 
 
 class ControllerNode:
-    """One controller on the running loop.
+    """A controller on the running loop.
 
     `config` belongs to the node: UPDATE_CONTROLLER_CONFIG changes it. `seed` makes its random waits
     repeatable, `now_ms` is its steady clock.

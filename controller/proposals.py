@@ -24,9 +24,8 @@ from turbopump.net.wire.codes import ResponseCode
 WAITING_MAX: Final = 1024
 """Queued proposals, at most (RocketMQ's event queue)."""
 WAIT_MS: Final = 5_000
-"""How long a proposal waits in the queue (ControllerRequestProcessor.WAIT_TIMEOUT_OUT); brokers
-wait 3 s.
-"""
+"""Time that a proposal waits in the queue (ControllerRequestProcessor.WAIT_TIMEOUT_OUT); brokers
+wait 3 s."""
 NOT_LEADER: Final = "The controller is not in leader state"
 
 

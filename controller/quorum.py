@@ -11,7 +11,7 @@ from turbopump.engine.later import Later
 
 
 class QuorumEntry(Protocol):
-    """One committed entry. An empty body changes nothing."""
+    """A committed entry. An empty body changes nothing."""
 
     @property
     def index(self) -> int: ...

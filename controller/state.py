@@ -30,8 +30,7 @@ NAME_MAX: Final = 255
 """Characters of a name or an address, at most."""
 SIZE_MAX: Final = 9 << 20
 """Bytes of all groups in a snapshot, at most: with the removed ones it stays below the limit of
-messages between members (raft/options.py, SNAPSHOT_MAX).
-"""
+messages between members (raft/options.py, SNAPSHOT_MAX)."""
 WRITTEN_AT_ONCE: Final = 16
 """Groups encoded with each event, so that all are encoded before the next snapshot."""
 SNAPSHOT_VERSION: Final = 1
@@ -60,7 +59,7 @@ class ForgottenGroup:
 
 @dataclass(slots=True)
 class Group:
-    """One broker group (RocketMQ: BrokerReplicaInfo and SyncStateInfo)."""
+    """A broker group (RocketMQ: BrokerReplicaInfo and SyncStateInfo)."""
 
     cluster_name: str
     broker_name: str
@@ -74,8 +73,7 @@ class Group:
     """Whether the group ever had a master: before the first one, any broker may become it."""
     eligible: frozenset[int] = frozenset()
     """Brokers besides the members that have all acknowledged messages (KIP-966: Eligible Leader
-    Replicas): the members and eligible brokers at the master's election, until its reign begins.
-    """
+    Replicas): the members and eligible brokers at the master's election, until its reign begins."""
 
     @property
     def size(self) -> int:

@@ -27,8 +27,7 @@ PROBE_INTERVAL_MS: Final = 40
 UNANSWERED_MS: Final = 200
 UNANSWERED_TICKS: Final = 5
 """A broker is dead without any connection for this time after the first probe. The time is also
-counted in ticks, because this process may have been suspended while the answer came.
-"""
+counted in ticks, because this process may have been suspended while the answer came."""
 SLOW_INTERVAL_MS: Final = 500
 """Interval of later probes, for a process that ends slowly."""
 PROBES_MAX: Final = 256

@@ -18,8 +18,7 @@ from turbopump.pyx.region import Region
 
 STEP_BYTES = 8 << 20
 """Bytes per request to an object store: transferring them takes about 100 times the latency of a
-request, and they need little of a worker's memory.
-"""
+request, and they need little of a worker's memory."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 

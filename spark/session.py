@@ -30,8 +30,7 @@ BAD_INPUT = 2
 
 ARROW_UNCHECKED = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 """Spark reads each value of a batch separately, and Arrow would check its bounds again each time.
-The batches are our own, so the check is switched off.
-"""
+The batches are our own, so the check is switched off."""
 
 LOCAL_CONF: Mapping[str, str] = {
     "spark.driver.extraJavaOptions": ARROW_UNCHECKED,

@@ -66,8 +66,7 @@ class Campaign:
         self.abstains_until_ms = abstains_until_ms
         self.hurry_until_ms = LONG_AGO_MS
         """The leader is dead, so pauses are short until then: others learn of its death a little
-        later.
-        """
+        later."""
         self._is_taking = is_taking
         self._free_term = -1
         """The lowest term in which all voters of the last round had a free vote."""

@@ -1,4 +1,4 @@
-"""One member of the quorum: DLedger's election and replication without I/O.
+"""A member of the quorum: DLedger's election and replication without I/O.
 
 Owns the roles and the transitions between them (DLedgerLeaderElector, DLedgerServer). Time and
 randomness are arguments; actions come out of `take`, in order (actions.py). It must never know the
@@ -91,7 +91,7 @@ class Taking:
 
 
 class Raft:
-    """One member of the quorum; see the module.
+    """A member of the quorum; see the module.
 
     `now_ms` never decreases; `on_tick` is called about every 10 ms.
     """

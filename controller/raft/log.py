@@ -13,7 +13,7 @@ ENTRY_OVERHEAD = 48
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry; the first ever has index 0 and position 0. An empty body is no event."""
+    """An entry; the first ever has index 0 and position 0. An empty body is no event."""
 
     index: int
     term: int

@@ -46,8 +46,7 @@ class Restored:
     snapshot: Snapshot | None = None
     is_new: bool = True
     """Whether the folder never had any state; otherwise the member may have made a promise, even if
-    it wrote nothing then.
-    """
+    it wrote nothing then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +74,7 @@ class Member:
         self.snapshot = restored.snapshot
         self.committed = -1
         """Index of the last entry that is committed and, once the actions are done, applied. It is
-        not stored: a leader determines it again.
-        """
+        not stored: a leader determines it again."""
         self.matched = -1
         """Index up to which a follower's log equals its leader's, as compared in this term."""
         self.aligned = False

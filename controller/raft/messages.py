@@ -26,12 +26,10 @@ LIST_MAX = 10_000
 
 VALUES_MAX = 200_000
 """Commas and brackets of a message, at most, counted before parsing: LIST_MAX entries have half of
-them, and 200,000 are parsed in some 20 ms.
-"""
+them, and 200,000 are parsed in some 20 ms."""
 SMALL_MAX = 64 << 10
 """Bytes of a body whose values are not counted, and that is parsed as tolerantly as by fastjson. A
-longer body must be JSON as both DLedgers write it, so that malformed text costs no time.
-"""
+longer body must be JSON as both DLedgers write it, so that malformed text costs no time."""
 
 
 class MessageError(ValueError):
@@ -139,8 +137,7 @@ class VoteRequest(RaftMessage):
     """Whether the leader itself requested this election (ours)."""
     pre_vote: int | None = None
     """The term of a pre-vote: the candidate asks whether it would get a vote in it (ours). `term`
-    is then -1, so that DLedger refuses the request and changes nothing.
-    """
+    is then -1, so that DLedger refuses the request and changes nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,8 +170,7 @@ class PushEntryRequest(RaftMessage):
     pre_log_index: int | None = None
     pre_log_term: int | None = None
     """Index and term of the leader's entry before the first one; with COMPARE, of the compared
-    entry.
-    """
+    entry."""
     next_term: int | None = None
     """With TRUNCATE: the term of the leader's next entry, -1 without one (ours)."""
 

@@ -11,16 +11,14 @@ ENTRIES_PER_PUSH_MAX = 1000
 
 BYTES_PER_PUSH_MAX = 1 << 20
 """Bytes of bodies per push, at most; a larger entry is sent alone. As text it is a third more, far
-below the largest frame.
-"""
+below the largest frame."""
 
 BODY_MAX = 4 << 20
 """Bytes of an entry, at most: a frame of 16 MiB holds it as text, with room for the rest."""
 
 SNAPSHOT_MAX = 11 << 20
 """Bytes of a snapshot, at most, because it is sent as text in one frame. A larger one is not kept:
-the log then remains complete.
-"""
+the log then remains complete."""
 
 LEASE_RATIO = 0.8
 """Fraction of its followers' promise that a leader relies on; the rest is for clock drift."""
@@ -56,8 +54,7 @@ class RaftOptions:
     """Entries applied since the last snapshot after which the next one is due."""
     snapshot_keep: int = 100
     """Entries before a snapshot that remain: a follower that misses only these needs no snapshot.
-    At least 1.
-    """
+    At least 1."""
     majority: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
@@ -74,7 +71,7 @@ class RaftOptions:
 
     @property
     def promise_ms(self) -> int:
-        """How long after a leader's message a follower votes for no other member, in ms.
+        """Time in ms after a leader's message in which a follower votes for no other member.
 
         Then the follower becomes a candidate (DLedgerLeaderElector.maintainAsFollower).
         """

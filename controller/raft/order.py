@@ -41,8 +41,7 @@ class Order:
         self._terms = self._saved_terms = 0
         self._written_terms = self._written = 0
         """Numbers of the first terms, and of the first durable actions of the log, that are on the
-        disk.
-        """
+        disk."""
 
     def __len__(self) -> int:
         return len(self._free) + len(self._votes) + len(self._log)

@@ -78,7 +78,7 @@ class Pending:
 
 
 class Leading:
-    """One term of this member as the leader."""
+    """This member's leadership in a single term."""
 
     def __init__(self, member: Member, now_ms: int) -> None:
         self.member = member

@@ -34,8 +34,7 @@ class Fact(NamedTuple):
     key: str
     digest: str
     """SHA-256 of the body, all 64 digits; "" for an inner batch, whose messages are not
-    distinguished.
-    """
+    distinguished."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -47,7 +46,7 @@ class Known:
     confirm: int
     deleted: dict[str, int]
     first: dict[tuple[str, int], int]
-    """By queue, the first queue offset that is still in the log."""
+    """First queue offset that is still in the log, by queue."""
     epochs: Epochs | None
 
 

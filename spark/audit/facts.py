@@ -98,13 +98,13 @@ class Summary:
     acked: int = 0
     read: int = 0
     confirmed: dict[str, int] = field(default_factory=dict)
-    """By store: the greatest confirmed end that it reported."""
+    """Greatest reported confirmed end, by store."""
     elected: dict[tuple[int, str], int | None] = field(default_factory=dict)
-    """By (epoch, broker): where the broker's epoch began."""
+    """Log offset at which an epoch began, if recorded, by (epoch, broker)."""
     writers: set[tuple[int, str]] = field(default_factory=set)
     """(epoch, broker) of acknowledgements."""
     deleted: dict[str, int] = field(default_factory=dict)
-    """By topic: the log's end at the last deletion."""
+    """End of the log at the last deletion, by topic."""
     cuts: list[Cut] = field(default_factory=list)
     left_out: int = 0
     """Lines of brokers beyond CUTS_MAX and WRITERS_MAX, which are not checked."""

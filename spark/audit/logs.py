@@ -39,9 +39,9 @@ class AuditedLog:
 
     replica: AuditedReplica
     queues: dict[Queue, int]
-    """By queue, the first queue offset that is still in the log."""
+    """First queue offset that is still in the log, by queue."""
     queue_ends: dict[Queue, int]
-    """By queue, the queue offset after its last message."""
+    """Queue offset after the last message, by queue."""
     behind: list[TrailingBytes]
     loose_starts: tuple[int, ...]
     count: int

@@ -28,7 +28,7 @@ Queue = tuple[str, int]
 
 
 class Unit(NamedTuple):
-    """One unit and its place; size 0: never written."""
+    """A queue unit and its place; size 0: never written."""
 
     log_offset: int
     size: int
@@ -154,7 +154,7 @@ class EndTask:
     log_min: int
     is_stopped: bool
     ends: dict[Queue, int]
-    """By queue, the queue offset after its last message in the log."""
+    """Queue offset after the last message in the log, by queue."""
 
 
 def check_ends(task: EndTask) -> Tally:

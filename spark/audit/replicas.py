@@ -43,7 +43,7 @@ class Unusable(Exception):
 
 @dataclass(slots=True, frozen=True)
 class LogFile:
-    """One file of a log; it begins at log offset `base`."""
+    """A file of a log; it begins at log offset `base`."""
 
     path: str
     base: int
@@ -79,7 +79,7 @@ class AuditedReplica:
     is_stopped: bool
     """Whether it was shut down cleanly, so that no process has it open and none died with it."""
     deleted: dict[str, int]
-    """By topic: records that end at or before this log offset precede the topic's deletion."""
+    """End of the log at a topic's deletion: earlier records are not the present topic's."""
     batch_topics: frozenset[str]
     min: int = 0
     end: int = 0

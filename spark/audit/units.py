@@ -31,7 +31,7 @@ class NotCompared:
     """Records whose units cannot be judged, by reason; small for any file."""
 
     absent: Counter[Queue] = field(default_factory=Counter)
-    """By queue: records that are older than the queue's first file."""
+    """Records that are older than the queue's first file, by queue."""
     unmade: int = 0
     """Records without a unit in a store without a clean shutdown: its next start writes them."""
     batches: int = 0

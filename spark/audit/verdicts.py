@@ -25,7 +25,7 @@ class PromiseOutcome(Enum):
 
 @dataclass(slots=True, frozen=True)
 class Finding:
-    """One violation and its place; fields that do not apply are None or ""."""
+    """A violation and its place; fields that do not apply are None or ""."""
 
     what: str
     """One sentence."""
@@ -82,7 +82,7 @@ class Verdict:
     name: str
     outcome: PromiseOutcome
     counts: dict[str, int]
-    """By kind, the number of objects that were checked."""
+    """Number of checked objects, by kind."""
     findings: tuple[Finding, ...] = ()
     more: int = 0
     """Number of findings that are not listed."""

@@ -13,8 +13,7 @@ LOCAL = "local[*]"
 """Default of --master."""
 STALL_S = 5
 """Default of --stall-seconds. Shorter silences are normal for many producers, and would hide the
-others.
-"""
+others."""
 
 
 def _parser(job: str, description: str, epilog: str | None = None) -> argparse.ArgumentParser:
@@ -217,4 +216,4 @@ PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "rebalance": rebalance,
     "export": export,
 }
-"""By job, the function that makes its parser."""
+"""The function that makes a job's parser, by the job's name."""

@@ -90,7 +90,7 @@ class GroupSummary:
     unsettled: int
     """Rebalances without an end, in a history in which others have one."""
     compute_ms: tuple[float, ...] | None
-    """At 50, 90, 99 and 100 %; None if no line has the time."""
+    """Percentiles 50, 90, 99 and 100; None if no line has the time."""
     time_consumed_ms: tuple[float, ...] | None
     overlap_ms: tuple[float, ...] | None
     """Time during which a queue had two owners."""

@@ -37,7 +37,7 @@ class Target:
 
     namesrv: str
     topic: str | None
-    """None: the column `topic` of each row has the topic."""
+    """Topic of all rows; None: each row has it in the column `topic`."""
     group: str
     tls: bool | str
     timeout_ms: int

@@ -83,7 +83,7 @@ class SourceOptions:
     verify_crc: bool = False
     skip_damaged: bool = False
     topics: frozenset[str] | None = None
-    """None: all topics."""
+    """Selected topics; None: all."""
     queue_ids: frozenset[int] | None = None
     min_store_ms: int | None = None
     max_store_ms: int | None = None

@@ -29,8 +29,7 @@ from turbopump.engine.types import LogOffset, StoreError
 
 ENTRIES_MAX = 64
 """Entries of the epoch list in a position, at most. A stream that missed more elections than that
-reports that the log was truncated, and stops until the user chooses where to continue.
-"""
+reports that the log was truncated, and stops until the user chooses where to continue."""
 
 
 class BadPosition(ValueError):

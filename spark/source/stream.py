@@ -62,7 +62,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._wish = wish
         self._last: dict[str, LogOffset] | None = None
-        """By store, the end of the stream; None: it has no end."""
+        """End of the stream, by store; None: it has no end."""
 
     def initialOffset(self) -> Offsets:
         text = self._options.starting_offsets.strip()

@@ -37,8 +37,7 @@ NEEDED = (
 OFFSETS_A_CELL = 64
 LATE_MS_MAX = 100 * 366 * 86_400_000
 """A greater difference to the born time means that the client sent an arbitrary number. The limit
-also keeps sums within 64 bits, for up to three million records in a cell.
-"""
+also keeps sums within 64 bits, for up to three million records in a cell."""
 SIZE, BODY, LATENCY, SKEWED, UNBORN, OFFSET, UNQUEUED, BATCH, CLOCK = METRICS = (
     "size",
     "body",

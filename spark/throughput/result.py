@@ -66,8 +66,7 @@ class ReplicaLag:
     records_behind: int
     waiting_ms: int
     """How long, at least, the first record that the replica lacks had been in the leader's log:
-    from its store time to the leader's last store time. 0 if the replica lacks none.
-    """
+    from its store time to the leader's last store time. 0 if the replica lacks none."""
     ends_apart_ms: int
     """Store time of the leader's last record less that of the last common record."""
     bytes_extra: int
@@ -93,11 +92,11 @@ class Throughput:
     totals: Row
     by_store: Shown
     topics: Shown
-    """In the order of bytes."""
+    """Topics with most bytes first."""
     queues: Shown
     """The worst by latency p99."""
     hosts: Shown
-    """In the order of messages."""
+    """Producer hosts with most messages first."""
     gaps: Shown
     """The largest gaps."""
     stalls: Shown

@@ -54,7 +54,7 @@ class CellSource(DataSource):
 
 
 class CellReader(LogReader):
-    """One scan over stores, whose workers count the records they read."""
+    """A scan over stores, whose workers count the records they read."""
 
     def __init__(self, asked: dict[str, object], with_ports: bool) -> None:
         columns = ordered(NEEDED)

@@ -48,7 +48,7 @@ def measure(name: str, rounds: int, duration_s: float) -> None:
 
 
 def main() -> None:
-    """Run it."""
+    """Measure the chosen loads."""
     parser = argparse.ArgumentParser(prog="python -m bench.tls_share")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--duration", type=float, default=2.0, help="seconds of a load")

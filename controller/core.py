@@ -100,7 +100,7 @@ class ControllerCore:
 
     def _process_ended(self, key: Key) -> None:
         if self.heartbeats.ended(key, self.now_ms):
-            self._died([key], "ended: its connection closed, and its port takes no other")
+            self._died([key], "is dead: its connection closed, and its port refuses connections")
             self.proposals.pump()
 
     def on_tick(self, now_ms: int) -> None:
@@ -111,7 +111,9 @@ class ControllerCore:
         judged_ms = self.heartbeats.judged_ms
         if judged_ms - self._looked_ms >= self.config.scan_not_active_broker_interval_ms:
             self._looked_ms = judged_ms
-            self._died(self.heartbeats.expire(now_ms), "was silent for too long")
+            self._died(
+                self.heartbeats.expire(now_ms), "is dead: no heartbeat came within its timeout"
+            )
         if (
             self.leading
             and judged_ms - self._scanned_ms >= self.config.scan_inactive_master_interval_ms
@@ -216,7 +218,9 @@ class ControllerCore:
 
         the last leader may have failed before it did.
         """
-        logger.info("this controller leads; %d broker groups", len(self.tables.groups))
+        logger.info(
+            "this controller became the leader, with %d broker groups", len(self.tables.groups)
+        )
         for name, group in self.tables.groups.items():
             self._attention[name] = None
             if group.master_id is not None:

@@ -273,7 +273,9 @@ class Driver:
         if size > CLIENT_BODY_MAX:
             return self._appended(request, message, f"an entry over {CLIENT_BODY_MAX} bytes")
         if self._client_open + size > CLIENT_OPEN_MAX:
-            waits = f"entries of {self._client_open} bytes wait, {CLIENT_OPEN_MAX} may"
+            waits = (
+                f"entries of {self._client_open} bytes are waiting, the limit is {CLIENT_OPEN_MAX}"
+            )
             return response(request, ResponseCode.SYSTEM_BUSY, waits)
         answer: Later[Command | None] = Later()
         message = replace(message, body=None)  # only `append` keeps the body, while needed
@@ -379,7 +381,7 @@ class Driver:
         try:
             self._machine.restore(action.data)
         except ValueError as error:
-            self._fail(OSError(f"the snapshot of entry {action.index} is not one: {error}"))
+            self._fail(OSError(f"the snapshot of entry {action.index} is malformed: {error}"))
 
     def _call(self, call: Call) -> None:
         request = new_request(request_code(call.message), body=encode(call.message))
@@ -414,7 +416,7 @@ class Driver:
 
     def _probed(self, peer_id: str, refused: bool) -> None:
         if refused and self._suspects.pop(peer_id, None) is not None and not self._ended:
-            logger.info("leader %s is gone", peer_id)
+            logger.info("leader %s is dead: its host refuses connections", peer_id)
             self._raft.on_peer_gone(peer_id, self._now_ms())
             self._run()
 

@@ -429,7 +429,7 @@ def look_after(
 
 
 def _may_come(group: Group, live: Liveness) -> bool:
-    """Whether a silent candidate may still be alive: no candidate is given up before."""
+    """Whether a candidate without a fresh heartbeat may still be alive, and is waited for."""
     return any(
         live.alive(group, member) and not live.fresh(group, member) for member in group.candidates
     )

@@ -42,7 +42,7 @@ def judge(tables: GroupTables, body: bytes) -> Decision:
 
 def _judge(tables: GroupTables, event: Event, kind: int) -> Decision | None:
     if isinstance(event, events.Read):
-        return _refused(f"an event of type {kind} is a read: it is not appended, but asked")
+        return _refused(f"an event of type {kind} is a read, which cannot be appended")
     if isinstance(event, ApplyBrokerId):
         header = ApplyBrokerIdRequest(
             event.cluster_name, event.broker_name, event.broker_id, event.check_code

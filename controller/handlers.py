@@ -105,7 +105,7 @@ class Controller:
         if taker is not None:
             self.stalls.handed_over(now_ms)
             logger.warning(
-                "this controller stood still for %d ms of the last ten seconds: %s is"
+                "this controller was suspended for %d ms of the last ten seconds: %s is"
                 " asked to lead",
                 self.stalls.stood_ms,
                 taker,
@@ -159,7 +159,7 @@ def _too_long(request: Command) -> str | None:
     for name, most in TEXTS_MAX.items():
         length = len(request.fields.get(name, ""))
         if length > most:
-            return f"{name} has {length} characters, it may have {most}"
+            return f"{name} has {length} characters, the limit is {most}"
     size, most = len(bytes_of(request)), BODIES_MAX.get(request.code, bodies.SMALL_MAX)
     return f"a body of {size} bytes exceeds {most}" if size > most else None
 

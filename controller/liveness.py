@@ -469,15 +469,15 @@ class Live:
     now_ms: int
 
     def fresh(self, group: Group, broker_id: int) -> bool:
-        """See the module."""
+        """Whether a heartbeat came within a part of the timeout; see the module."""
         return self.heartbeats.fresh(key_of(group, broker_id), self.now_ms)
 
     def heard(self, group: Group, broker_id: int) -> bool:
-        """See the module."""
+        """Whether a heartbeat came within the timeout; see the module."""
         return self.heartbeats.heard(key_of(group, broker_id), self.now_ms)
 
     def alive(self, group: Group, broker_id: int) -> bool:
-        """See the module."""
+        """Whether the broker is not known to be dead; see the module."""
         return self.heartbeats.alive(key_of(group, broker_id), self.now_ms)
 
     def newest(self, group: Group, broker_id: int) -> Heard | None:

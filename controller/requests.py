@@ -126,7 +126,9 @@ class ControllerRequests:
         if (is_news or is_behind) and self._core.leading:
             why = header.unfit or ("its disk is slow" if header.slow else "")
             if why and is_news:
-                logger.warning("broker %d of %s is not to lead: %s", header.broker_id, name, why)
+                logger.warning(
+                    "broker %d of %s must not become master: %s", header.broker_id, name, why
+                )
             self._core.attend(name)
             self._core.proposals.pump()
         group = self._core.tables.groups.get(name)
@@ -156,7 +158,7 @@ class ControllerRequests:
         return response(request, ResponseCode.SUCCESS, header=reply)
 
     def _metadata(self, connection: int, request: Command) -> Later[Command]:
-        """Answer 1005; a controller that may have been deposed does not claim to lead."""
+        """Return the quorum (1005); a controller that may be deposed does not claim to lead."""
         peers, leader = dict(self._core.quorum.peers), self._core.quorum.leader_id
         reply = headers.GetMetaDataResponse(
             self._core.config.group,
@@ -171,7 +173,7 @@ class ControllerRequests:
     # # Requests that the leader answers
 
     def _alter(self, connection: int, request: Command) -> Later[Command]:
-        """Answer 1001; only a living master sends it, so it counts as a sign of life."""
+        """Change the SyncStateSet (1001), which is also a sign of life of the master."""
         header = read_header(headers.AlterSyncStateSetRequest, request.fields)
         wanted = SyncStateSet.decode(_body(request))
         self._core.touch(header.broker_name, header.master_broker_id, connection)
@@ -180,7 +182,7 @@ class ControllerRequests:
         )
 
     def _elect(self, connection: int, request: Command) -> Later[Command]:
-        """Answer 1002."""
+        """Elect a master (1002)."""
         header = read_header(headers.ElectMasterRequest, request.fields)
         if not header.designate_elect:
             self._core.touch(header.broker_name, header.broker_id, connection)
@@ -191,7 +193,7 @@ class ControllerRequests:
         )
 
     def _register(self, connection: int, request: Command) -> Later[Command]:
-        """Answer 1003."""
+        """Register a broker (1003)."""
         header = read_header(headers.RegisterBrokerToControllerRequest, request.fields)
         key = _, name, broker_id = header.cluster_name, header.broker_name, header.broker_id
         self._core.heartbeats.on_life(key, header.broker_address)
@@ -212,29 +214,29 @@ class ControllerRequests:
         ).map(answer)
 
     def _clean(self, connection: int, request: Command) -> Later[Command]:
-        """Answer 1011."""
+        """Remove brokers (1011)."""
         header = read_header(headers.CleanBrokerDataRequest, request.fields)
         return self._propose(
             request, lambda: registration.clean(self._core.tables, header, self._core.live())
         )
 
     def _apply_id(self, connection: int, request: Command) -> Later[Command]:
-        """Answer 1013."""
+        """Give an id to a broker (1013)."""
         header = read_header(headers.ApplyBrokerIdRequest, request.fields)
         return self._propose(request, lambda: registration.apply_id(self._core.tables, header))
 
     def _next_id(self, connection: int, request: Command) -> Later[Command]:
-        """Answer 1012."""
+        """Return the next id of a group (1012)."""
         header = read_header(headers.GetNextBrokerIdRequest, request.fields)
         return self._read(request, lambda: registration.next_id(self._core.tables, header))
 
     def _replica_info(self, connection: int, request: Command) -> Later[Command]:
-        """Answer 1004."""
+        """Return a group's master and SyncStateSet (1004)."""
         header = read_header(headers.GetReplicaInfoRequest, request.fields)
         return self._read(request, lambda: registration.replica_info(self._core.tables, header))
 
     def _sync_state_data(self, connection: int, request: Command) -> Reply:
-        """Answer 1006."""
+        """Return the state of groups (1006)."""
         return replicas_info.in_steps(
             sorted(self._core.tables.groups.keys() & decode_names(_body(request))),
             lambda: (

@@ -353,5 +353,5 @@ def _group_of(members: dict[str, Any]) -> Group:
     if not group.candidates <= replicas.keys() or (
         group.master_id is not None and group.master_id not in replicas
     ):
-        raise ValueError(f"group {group.broker_name} has members that it does not know")
+        raise ValueError(f"group {group.broker_name} has members that are not registered")
     return group

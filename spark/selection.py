@@ -29,7 +29,7 @@ class RowSelection:
     until_ms: int | None = None
     min_log_offset: int | None = None
     max_log_offset: int | None = None
-    """Inclusive."""
+    """Greatest log offset, inclusive as `min_log_offset`."""
     confirmed: bool = True
     prune_by_time: bool = False
 

@@ -192,7 +192,7 @@ async def _send(port: int) -> list[float]:
 
 
 def main() -> int:
-    """The command line."""
+    """Run the measurement; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.idle_clients")
     parser.add_argument("--clients", type=int, default=10_000)
     count = parser.parse_args().clients

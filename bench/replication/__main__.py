@@ -23,8 +23,8 @@ BEGIN, END = "<!-- replication: begin -->", "<!-- replication: end -->"
 def arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.replication", description=__doc__)
-    parser.add_argument("--mb", type=int, default=512, help="log that replicas have to get")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of a load")
+    parser.add_argument("--mb", type=int, default=512, help="size of the log to copy")
+    parser.add_argument("--seconds", type=float, default=3.0, help="duration of a load")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--replicas", type=int, nargs="+", default=[1, 2], metavar="N")
     parser.add_argument("--only", nargs="+", choices=(BOUND, THEIRS, OURS), default=[])
@@ -74,7 +74,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> Results:
 
 
 def main() -> None:
-    """Run it."""
+    """Run the comparison as a program."""
     chosen = arguments()
     if THEIRS in (chosen.only or [THEIRS]):
         missing = toolchain.missing_tools()

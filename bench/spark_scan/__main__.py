@@ -36,10 +36,10 @@ def size_of(text: str) -> int:
 def arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.spark_scan", description=__doc__)
-    parser.add_argument("--bytes", type=size_of, default=10**9, help="of the log, like 10GB")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[128, 1024], help="of bodies")
+    parser.add_argument("--bytes", type=size_of, default=10**9, help="size of the log, like 10GB")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[128, 1024], help="sizes of bodies")
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--rounds", type=int, default=3, help="of which the best counts")
+    parser.add_argument("--rounds", type=int, default=3, help="runs; the best counts")
     parser.add_argument("--folder", type=Path, help="keep store and Parquet files here")
     parser.add_argument("--write", action="store_true", help="into docs/PERFORMANCE.md")
     return parser.parse_args()
@@ -141,7 +141,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> int:
 
 
 def main() -> int:
-    """Run it."""
+    """Run the comparison as a program."""
     chosen = arguments()
     if chosen.folder is not None:
         chosen.folder.mkdir(parents=True, exist_ok=True)

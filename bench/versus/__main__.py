@@ -50,8 +50,8 @@ def arguments(line: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES, metavar="SIDE")
     parser.add_argument(
         "--program",
-        help="the turbopump that is measured: that of a tree before"
-        " a change, under the load of this one",
+        help="the turbopump program to measure, as of a tree before"
+        " a change, under the load of this tree",
     )
     parser.add_argument(
         "--beside",
@@ -93,7 +93,7 @@ def say(begin: float, line: str) -> None:
 
 
 def main() -> None:
-    """Run it."""
+    """Run the comparison as a program."""
     chosen = arguments()
     plan = Plan(
         chosen.rounds,

@@ -222,7 +222,9 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=1_000)
     parser.add_argument("--connections", type=int, default=64)
-    parser.add_argument("--rate", type=float, default=0.0, help="a second; 0: as fast as can be")
+    parser.add_argument(
+        "--rate", type=float, default=0.0, help="topics a second; 0: as fast as possible"
+    )
     chosen = parser.parse_args()
     print(
         create(

@@ -168,7 +168,12 @@ def _append(member: Member, request: PushEntryRequest) -> RaftResponseCode:
 def _cut(member: Member, index: int) -> bool:
     """Remove entries that the leader lacks, unless they are committed."""
     if index <= member.committed:
-        logger.error("%s: the leader cuts at %d of %d", member.id, index, member.committed)
+        logger.error(
+            "%s: refused the leader's truncation at %d, as entries up to %d are committed",
+            member.id,
+            index,
+            member.committed,
+        )
         return False
     member.truncate_from(index)
     return True

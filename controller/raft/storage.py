@@ -332,7 +332,7 @@ class RaftStorage:
             raise StoreError(f"{path} is damaged: it has only {len(data)} bytes")
         found, checksum, _zero, index, term, pos, size = _HEADER.unpack_from(data)
         if found != magic:
-            raise StoreError(f"{path} is damaged: it does not begin as such a file does")
+            raise StoreError(f"{path} is damaged: its first bytes are of no such file")
         if checksum != zlib.crc32(memoryview(data)[_AFTER_CRC:end]):
             raise StoreError(f"{path} is damaged: its checksum does not fit")
         return Base(index, term, pos), size

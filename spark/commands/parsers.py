@@ -25,7 +25,8 @@ def _parser(job: str, description: str, epilog: str | None = None) -> argparse.A
 def throughput() -> argparse.ArgumentParser:
     """Make the parser of `turbopump analyze throughput`."""
     made = _parser(
-        "throughput", "Traffic, sizes, latencies, gaps, stalls and replication delay of stores."
+        "throughput",
+        "Report traffic, sizes, latencies, gaps, stalls and replication delay of stores.",
     )
     add_selection(made)
     made.add_argument("--output", metavar="DIR", help="Folder for Parquet tables and report.html.")
@@ -102,16 +103,18 @@ def truncation() -> argparse.ArgumentParser:
 
 def rebalance() -> argparse.ArgumentParser:
     """Make the parser of `turbopump analyze rebalance`."""
-    made = _parser("rebalance", "How even, sticky and slow the rebalances of consumer groups were.")
+    made = _parser(
+        "rebalance", "Report how even, sticky and slow the rebalances of consumer groups were."
+    )
     add = made.add_argument
     add("histories", nargs="+", metavar="HISTORY", help="Files or folders of JSON lines, or URIs.")
-    add("-o", "--output", metavar="FOLDER", help="Write Parquet and the verdict there.")
+    add("-o", "--output", metavar="FOLDER", help="Folder for Parquet and the verdict.")
     add("--window", type=int, default=60, metavar="MINUTES", help="Width of figures over time; 60.")
-    add("--max-balance-degree", type=float, metavar="QUEUES", help="Greatest for a rebalance.")
-    add("--min-stickiness", type=float, metavar="SHARE", help="Least for a group.")
-    add("--max-time-ms", type=float, metavar="MS", help="Greatest p99 for a group.")
-    add("--min-evenness", type=float, metavar="SHARE", help="Least for a rebalance.")
-    add("--min-retention", type=float, metavar="SHARE", help="Least for a group.")
+    add("--max-balance-degree", type=float, metavar="QUEUES", help="Fail if a rebalance has more.")
+    add("--min-stickiness", type=float, metavar="SHARE", help="Fail if a group has less.")
+    add("--max-time-ms", type=float, metavar="MS", help="Fail if a group's p99 is greater.")
+    add("--min-evenness", type=float, metavar="SHARE", help="Fail if a rebalance has less.")
+    add("--min-retention", type=float, metavar="SHARE", help="Fail if a group has less.")
     add("--overwrite", action="store_true", help="Replace an existing report.")
     add("--json", action="store_true", help="Print the verdict as JSON.")
     add_spark(made)

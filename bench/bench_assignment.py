@@ -1,6 +1,4 @@
-"""QUERY_ASSIGNMENT of 1,000 members and 1,000 queues:
-
-from the stored assignment, and after a change.
+"""QUERY_ASSIGNMENT of 1,000 members and 1,000 queues, unchanged and after a change.
 
 The limit is the bare allocation of the same group by STICKY, which an answer after a change always
 needs; with sorting, moving queues between owners and recording the result it may take 20 ms. An

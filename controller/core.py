@@ -214,9 +214,9 @@ class ControllerCore:
             self._lead()
 
     def _lead(self) -> None:
-        """Check all groups, and notify masters again:
+        """Check all groups, and notify masters again.
 
-        the last leader may have failed before it did.
+        The last leader may have failed before it notified them.
         """
         logger.info(
             "this controller became the leader, with %d broker groups", len(self.tables.groups)

@@ -70,8 +70,7 @@ CLIENT_OPEN_MAX: Final = 16 << 20
 """Bytes of all client entries that are queued or in progress, at most."""
 
 QUEUE_MAX: Final = 10_000
-"""Actions waiting for a disk that hangs, at most: beyond, requests are refused and ticks skipped.
-"""
+"""Actions that wait for a disk, at most: beyond, requests are refused and ticks skipped."""
 
 PROBES: Final = 5
 PROBE_INTERVAL_MS: Final = 40
@@ -403,9 +402,9 @@ class Driver:
         self._run()
 
     def _probe(self, peer_id: str, suspect: SuspectedLeader, now_ms: int) -> None:
-        """Probe the host of a leader, several times:
+        """Probe the host of a leader, several times.
 
-        a dying process may close its port later than its connections.
+        A dying process may close its port later than its connections.
         """
         if peer_id != self.leader_id or suspect.probes_left == 0:
             self._suspects.pop(peer_id, None)

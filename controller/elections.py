@@ -391,9 +391,9 @@ def new_reign(group: Group, winner: int, live: Liveness) -> ElectMaster:
 
 
 def begin(tables: GroupTables, broker_name: str, master_epoch: int) -> Decision:
-    """Record that the master of that epoch has reported:
+    """Record that the master of that epoch has reported.
 
-    from its first lease, only the set counts.
+    From its first lease, only the set counts.
     """
     group = tables.groups.get(broker_name)
     if group is None or group.master_epoch != master_epoch or not group.eligible:

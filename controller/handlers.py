@@ -93,9 +93,9 @@ class Controller:
             self._hand_over(now_ms)
 
     def _hand_over(self, now_ms: int) -> None:
-        """Hand the leadership over, but not during a broker's silence:
+        """Hand the leadership over, but not during a broker's silence.
 
-        a new leader would measure it again.
+        A new leader would measure the silence again.
         """
         if self.core is None or self.driver is None:
             return

@@ -107,10 +107,7 @@ class Heard:
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """Sort key whose least value is the best master:
-
-        latest epoch, longest log, lowest priority.
-        """
+        """Sort key by epoch, log end and priority; the least is the best master."""
         return (-self.epoch, -self.max_offset, self.priority)
 
 
@@ -200,8 +197,7 @@ class Heartbeats:
         """Time of a group's last election, by broker name, until SETTLED_MS have passed."""
         self.strangers: Strangers[Heard] = Strangers(BROKERS_MAX, NAMES_MAX)
         self.judged_ms = LONG_AGO_MS
-        """All data that arrived before this time has been read, so silence is measured up to here.
-        """
+        """Silence is measured up to this time: all data that arrived before it has been read."""
 
     def __len__(self) -> int:
         return len(self._heard)

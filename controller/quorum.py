@@ -49,9 +49,9 @@ class Quorum(Protocol):
 
     @property
     def term(self) -> int:
-        """The current term, for displays only:
+        """The current term, for displays only.
 
-        it may not be durable yet, so no caller may act on it.
+        It may not be durable yet, so no caller may act on it.
         """
 
     @property

@@ -31,8 +31,7 @@ counted in ticks, because this process may have been suspended while the answer 
 SLOW_INTERVAL_MS: Final = 500
 """Interval of later probes, for a process that ends slowly."""
 PROBES_MAX: Final = 256
-"""Simultaneous probes, at most: a controller may lose the connections of all its brokers at once.
-"""
+"""Simultaneous probes, at most: all brokers' connections may close at once."""
 
 
 class Probed(Enum):

@@ -140,10 +140,7 @@ def _as_sentences() -> Iterator[None]:
 
 
 def sentence_of(report: str) -> str:
-    """Return the useful part of Spark's failure report:
-
-    our last error in it, else its first line.
-    """
+    """Return our last error in Spark's failure report, else the report's first line."""
     lines = [line.strip() for line in report.splitlines() if line.strip()]
     ours = [found for line in lines if (found := OUR_ERROR.match(line))]
     if ours:

@@ -68,10 +68,7 @@ def build(folder: Path) -> Path:
 
 
 def _frame(request: Command, *parts: tuple[bytes, int]) -> tuple[bytes, list[str]]:
-    """Return the frame, and the position of each part:
-
-    a number of bytes after the start of a text.
-    """
+    """Return the frame, and the position of each part (text, bytes after its start)."""
     frame = b"".join(map(bytes, encode(request)))
     return frame, [str(frame.index(text) + behind) for text, behind in parts]
 

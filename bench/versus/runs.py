@@ -39,8 +39,7 @@ CREATED, CREATORS = 2_000, 64
 CREATED_AIM = 3_000.0
 """New topics per second during which sends are measured."""
 BESIDE_S, MOST_A_SECOND = 4.0, 20_000.0
-"""Duration of making topics while a load starts, warms up and is measured; and the greatest rate.
-"""
+"""Duration of making topics while a load starts, warms up and runs; and the greatest rate."""
 FILTERED, FILTER_WARMING = 800_000, 2
 """Filtered messages, and passes before the measured one, in which a JVM compiles its paths."""
 LATER_WARMING, TRANSACTIONS, TIMERS = 50_000, 200_000, 1_000_000

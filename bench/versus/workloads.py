@@ -47,8 +47,7 @@ class Life:
 
     loads: tuple[Load, ...]
     warming: int
-    """Messages before the first load, in which a JVM compiles its paths; the same for every side.
-    """
+    """Messages before the first load, for which a JVM compiles its paths; equal for all sides."""
     flush: str = "ASYNC_FLUSH"
     tls: bool = False
     """Whether the load uses TLS, also before the first load: both brokers accept it on their only

@@ -228,9 +228,7 @@ class Campaign:
         return self._favoured not in (None, candidate) and now_ms < self._favoured_until_ms
 
     def give_way(self, now_ms: int) -> None:
-        """This member is willing to vote for a peer:
-
-        end its own round, but stay willing for others.
+        """This member is willing to vote for a peer, so end its own round.
 
         The peer may lack other votes, so no candidate is refused yet.
         """

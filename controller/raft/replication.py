@@ -152,10 +152,7 @@ class Leading:
         member.ask_for_snapshot()
 
     def may_commit(self, index: int) -> bool:
-        """Whether the entry may be committed:
-
-        older terms need an own entry after them (Raft, 5.4.2).
-        """
+        """Whether the entry is of this term; older ones need one after them (Raft, 5.4.2)."""
         return self.member.log.term_at(index) == self.term
 
     # # Time

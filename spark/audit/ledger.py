@@ -39,10 +39,7 @@ class LedgerError(ValueError):
 
 @dataclass(slots=True, frozen=True)
 class Claim:
-    """A client's claim:
-
-    a message lies at a place, by an acknowledgement or because it was read there.
-    """
+    """A client's claim that a message lies at a place: it was acknowledged or read there."""
 
     read: bool
     """Whether a consumer read the message; else its producer got the acknowledgement."""

@@ -27,8 +27,7 @@ Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
 WRITE_BUFFER = 1 << 20
-"""Bytes of a column that are buffered before the array is extended, which costs 0.1 ms each time.
-"""
+"""Bytes of a column that are buffered before the array is extended, which costs 0.1 ms."""
 
 
 class Numbers:

@@ -88,10 +88,7 @@ class Fate(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StreamVerdict:
-    """Result of comparing a position with the log:
-
-    its fate, and the log offset to continue from.
-    """
+    """Fate of a position in the log, and the log offset to continue from."""
 
     fate: Fate
     resume: LogOffset

@@ -18,8 +18,7 @@ from turbopump.spark.throughput.buckets import buckets_of
 Ints = npt.NDArray[np.int64]
 
 CHUNK_ROWS = 1 << 17
-"""Records that are counted together: 20 MB. A busy queue yields each of its cells once per chunk.
-"""
+"""Records per chunk: 20 MB. A busy queue yields each of its cells once per chunk."""
 NEEDED = (
     "store",
     "topic",

@@ -90,10 +90,7 @@ def lag(leader: "DataFrame", replica: "DataFrame", names: tuple[str, str]) -> Re
 
 
 def paired(origin: "DataFrame", copy: "DataFrame") -> "DataFrame":
-    """Return a row for each topic and unique key in either table:
-
-    outcome, delay, number of copies.
-    """
+    """Return outcome, delay and number of copies by topic and unique key of either table."""
     from pyspark.sql import functions as f
 
     def keyed(table: "DataFrame", name: str) -> "DataFrame":

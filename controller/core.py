@@ -77,7 +77,7 @@ class ControllerCore:
         """The last term in which this controller led."""
         self._requests = ControllerRequests(self)
 
-    # # Events
+    # Events
 
     def on_request(self, connection: int, request: Command, now_ms: int) -> Reply:
         """Answer a request with any of CODES. Never raises for its content."""
@@ -147,7 +147,7 @@ class ControllerCore:
             self._tell(happened)
         self.proposals.land()
 
-    # # The tables as a whole
+    # The tables as a whole
 
     @property
     def applied(self) -> int:
@@ -179,7 +179,7 @@ class ControllerCore:
         self.proposals.enqueue(job)
         return told
 
-    # # Groups, and the lead
+    # Groups, and the lead
 
     @property
     def sure(self) -> bool:
@@ -226,7 +226,7 @@ class ControllerCore:
             if group.master_id is not None:
                 self._notify(group)
 
-    # # Brokers
+    # Brokers
 
     def live(self) -> Live:
         """Return the liveness of the brokers now."""

@@ -104,7 +104,7 @@ class ControllerRequests:
             remark = f"{type(error).__name__}: {error}"
             return _now(response(request, ResponseCode.SYSTEM_ERROR, remark))
 
-    # # Requests that any controller answers
+    # Requests that any controller answers
 
     def _heartbeat(self, connection: int, request: Command) -> Later[Command]:
         """Answer a heartbeat (904); a master's first one in its reign waits for the quorum."""
@@ -170,7 +170,7 @@ class ControllerRequests:
         )
         return _now(response(request, ResponseCode.SUCCESS, header=reply))
 
-    # # Requests that the leader answers
+    # Requests that the leader answers
 
     def _alter(self, connection: int, request: Command) -> Later[Command]:
         """Change the SyncStateSet (1001), which is also a sign of life of the master."""

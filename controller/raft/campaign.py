@@ -73,7 +73,7 @@ class Campaign:
         self._favoured: str | None = None
         self._favoured_until_ms = LONG_AGO_MS
 
-    # # Time
+    # Time
 
     def _between(self, low: int, high: int) -> int:
         return low + int(self.member.rng.random() * (high - low))
@@ -214,7 +214,7 @@ class Campaign:
             return self.interval_ms() + options.max_vote_interval_ms
         return self.interval_ms() + (options.promise_ms if pause is Pause.LEADER else 0)
 
-    # # Other candidates
+    # Other candidates
 
     def favours_another(self, request: VoteRequest, now_ms: int) -> bool:
         """Whether this member is a candidate, or recently voted for another than the requester."""

@@ -125,7 +125,7 @@ class Raft:
             GetEntriesRequest: self._on_get,
         }
 
-    # # State that others read
+    # State that others read
 
     @property
     def role(self) -> RaftRole:
@@ -168,7 +168,7 @@ class Raft:
         actions, self.member.actions = self.member.actions, []
         return actions
 
-    # # Events
+    # Events
 
     def append(self, body: bytes, now_ms: int | None = None) -> Later[Outcome]:
         """Propose an entry; resolved by a Settle when it is applied here, or at once if refused."""
@@ -316,7 +316,7 @@ class Raft:
         """Return a committed entry that no snapshot has replaced yet."""
         return self.member.log.get(index) if index <= self.member.committed else None
 
-    # # Roles
+    # Roles
 
     def _become_candidate(self, term: int) -> None:
         """Become a candidate, in a new term if `term` is later (changeRoleToCandidate)."""
@@ -366,7 +366,7 @@ class Raft:
             self._announced = True
             self.member.actions.append(BecameLeader(self.term))
 
-    # # Candidates
+    # Candidates
 
     def _is_taking(self) -> bool:
         taking = self._taking
@@ -386,7 +386,7 @@ class Raft:
         if is_won:
             self._become_leader()
 
-    # # Requests of peers
+    # Requests of peers
 
     def _answer(self, token: object, message: RaftMessage) -> None:
         self.member.actions.append(Answer(token, message))
@@ -478,7 +478,7 @@ class Raft:
     def _on_install(self, request: InstallSnapshotRequest, token: object) -> RaftMessage:
         return on_install(self.member, request, self.now_ms)
 
-    # # Leaders
+    # Leaders
 
     def _tick_leader(self, leading: Leading) -> None:
         leading.on_tick(self.now_ms)
@@ -505,7 +505,7 @@ class Raft:
             if leading.lag(best) < self.options.max_leadership_transfer_wait_index:
                 self.transfer_to(best, self.now_ms)
 
-    # # Transfer of leadership
+    # Transfer of leadership
 
     def _on_transfer(self, request: LeadershipTransferRequest, token: object) -> RaftMessage | None:
         member = self.member
@@ -575,7 +575,7 @@ class Raft:
             # It may campaign at any time in spite of promises, which are void from now.
             self._become_candidate(self.term + 1)
 
-    # # Clients
+    # Clients
 
     def _on_metadata(self, request: MetadataRequest, token: object) -> RaftMessage:
         return clients.metadata(self.member, request)

@@ -155,7 +155,7 @@ class Leading:
         """Whether the entry is of this term; older ones need one after them (Raft, 5.4.2)."""
         return self.member.log.term_at(index) == self.term
 
-    # # Time
+    # Time
 
     def on_tick(self, now_ms: int) -> None:
         """Send heartbeats and due pushes, and fail appends that waited too long."""
@@ -208,7 +208,7 @@ class Leading:
             return self.term
         return None
 
-    # # Pushes
+    # Pushes
 
     def push(self, now_ms: int) -> None:
         """Send each follower its next push, unless one is in progress."""
@@ -380,7 +380,7 @@ class Leading:
             below = min(below, last if last is not None else response.x_index - 1)
         progress.compare = max(below, -1)
 
-    # # Transfer
+    # Transfer
 
     def lag(self, peer_id: str) -> int:
         """Return the number of entries that a follower is known to lack."""

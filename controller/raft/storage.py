@@ -250,7 +250,7 @@ class RaftStorage:
         term = self._entries[at - 1].term if at else self._base.term
         return self._entries[at:] if term == base.term else None
 
-    # # Whole files
+    # Whole files
 
     def _path(self, name: str) -> str:
         return f"{self._folder}/{name}"

@@ -183,7 +183,7 @@ def judge_in_rounds(
     return judged
 
 
-# # Search at other places
+# Search at other places
 
 
 @dataclass(slots=True, frozen=True)

@@ -255,7 +255,7 @@ def label_of(epochs: Epochs, log_offset: int) -> int | None:
     return None if number is None else epochs.entries[number].epoch
 
 
-# # After the end
+# After the end
 
 
 def check_tails(logs: Sequence[AuditedLog], cuts: Sequence[Cut], truncation: Tally) -> None:

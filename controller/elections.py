@@ -347,10 +347,11 @@ def choose(
 
 
 def _faster(group: Group, fit: list[int], live: Liveness) -> int | None:
-    """The member to lead in place of a slow master that serves; None if the master stays.
+    """Return the member that replaces a serving master with a slow disk; None if the master stays.
 
-    A member must have reported a fast disk. An unknown disk may be as slow: in a group on one disk
-    array the lead would move from broker to broker."""
+    A member must have reported a fast disk. An unknown disk may be as slow: in a group on the same
+    disk array the role of master would move from broker to broker.
+    """
     able = [o for o in fit if live.fitness(group, o) is Fitness.FIT and live.reports_fast(group, o)]
     return _best(group, able, live) if able and live.is_settled(group) else None
 

@@ -66,7 +66,7 @@ MEMBER: Final = 1
 REIGNS: Final = 2
 """A broker's present or last role; see BrokerHeartbeatRequest.standing."""
 SETTLED_MS: Final = 10_000
-"""Minimum age of a reign before the lead may move to a faster disk, so that it does not alternate."""
+"""Minimum age of a reign before a faster disk may get the master: the role must not alternate."""
 NO_CONNECTION: Final = -1
 """Connection of a broker whose connection closed and that sent no heartbeat since."""
 
@@ -268,11 +268,11 @@ class Heartbeats:
             self._heard[key].reports_fast = False
 
     def on_reign(self, broker_name: str, now_ms: int) -> None:
-        """The controllers agreed on a master."""
+        """Record the time of a group's election."""
         self._reigns_ms[broker_name] = now_ms
 
     def is_settled(self, broker_name: str, now_ms: int) -> bool:
-        """Whether this controller saw no election of that group for SETTLED_MS."""
+        """Whether the group's last election that this controller saw is SETTLED_MS ago."""
         return self._reigns_ms.get(broker_name, LONG_AGO_MS) + SETTLED_MS <= now_ms
 
     def bury(self, key: Key, now_ms: int) -> None:
@@ -485,12 +485,12 @@ class Live:
         return self.heartbeats.fitness(key_of(group, broker_id))
 
     def reports_fast(self, group: Group, broker_id: int) -> bool:
-        """Whether it reported a disk that is fast enough for sends."""
+        """Whether the broker reported a disk that is fast enough for sends."""
         one = self.heartbeats.newest(key_of(group, broker_id))
         return one is not None and one.reports_fast
 
     def is_settled(self, group: Group) -> bool:
-        """Whether the group had no election for SETTLED_MS."""
+        """Whether the group's last election is SETTLED_MS ago."""
         return self.heartbeats.is_settled(group.broker_name, self.now_ms)
 
     def last_epochs(self, group: Group, broker_id: int) -> Epochs:

@@ -1,7 +1,7 @@
-"""What advice to the kernel and reservations are worth: `python bench/advice.py FOLDER`.
+"""Measures the effect of advice to the kernel and of reservations: `python bench/advice.py FOLDER`.
 
-Each line is a way to treat a file before the work that follows; the least of some rounds counts.
-The figures of one machine, and what was kept because of them, are in docs/PERFORMANCE.md.
+Each line is a way to treat a file before the work; the best of some rounds counts. The figures of
+one machine, and the decisions based on them, are in docs/PERFORMANCE.md.
 """
 
 import mmap
@@ -31,14 +31,14 @@ Work = Callable[[Region], object]
 
 
 def drop(path: Path) -> None:
-    """Take a file out of the page cache."""
+    """Remove a file from the page cache."""
     with open(path, "r+b") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def timed(path: Path, advice: int | None, work: Work, cold: bool) -> float:
-    """Milliseconds of advice and work over a file mapped anew."""
+    """Return the milliseconds of advice and work over a freshly mapped file."""
     best = float("inf")
     for _ in range(ROUNDS):
         if cold:
@@ -84,7 +84,7 @@ def reading(folder: Path) -> None:
 
 
 def writing(folder: Path) -> None:
-    """Ways to make the next log file, and what storing into it takes then."""
+    """Measure ways to make the next log file, and the time to store into it afterwards."""
     path, data = folder / "next", b"x" * 65536
     for reserve in (False, True):
         for warm in (False, True):

@@ -1,6 +1,7 @@
-"""The least a uvloop server can do: find frames by their length, answer each with fixed bytes.
+"""A minimal uvloop server: finds frames by their length, answers each with fixed bytes.
 
-Run as a process by bench_round_trips.py; prints its port. No codec, no store, no handler.
+bench_round_trips.py runs it as a process and reads its port from the output. It has no codec, no
+store and no handler.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The bounds of this machine: a bare responder under the load generator, bare msync, bare copies.
 
 Back of the envelope: a request answered one at a time costs a recv and a send on each side, some
-microseconds; 32 in flight share them, and what is left is finding a frame, one copy and one fixed
+microseconds; 32 in flight share them, and the rest is finding a frame, one copy and one fixed
 answer, a tenth of a microsecond. `python -m bench.bound` measures longer, with the CPU of both
 sides; brokers are held against these figures by the side-by-side run.
 """
@@ -28,7 +28,7 @@ CLOSED = [shape for shape in SHAPES if "--rate" not in shape.options]
 
 
 def record_rate(benchmark: Any, group: str, rate: Callable[[], float]) -> None:
-    """A rate that the program measured itself: what starts and ends around it does not count."""
+    """Record a rate that the program itself measured, without its start and end."""
     benchmark.group = f"bound: {group}"
     found = benchmark.pedantic(rate, rounds=1, iterations=1)
     benchmark.extra_info["operations"] = found * benchmark.stats.stats.min
@@ -48,7 +48,7 @@ def test_bound(benchmark: Any, shape: Shape) -> None:
 
 def test_bound_of_msync(benchmark: Any, tmp_path: Path) -> None:
     program = build(tmp_path)
-    record_rate(benchmark, "msync of one page", lambda: msync_rate(program, tmp_path, SECONDS))
+    record_rate(benchmark, "msync of a page", lambda: msync_rate(program, tmp_path, SECONDS))
 
 
 @pytest.mark.parametrize("size", [128, 1024])

@@ -4,7 +4,7 @@ Back of the envelope: a C loop adds up the words of a log at some 10 GB/s from m
 without bodies touch two or three cache lines of each record and write some 300 bytes; with bodies
 each byte is copied once more, into memory that the allocator gives again. The aim is 1 GB/s of log.
 
-Messages are those of the load generator: its properties, 32 connections, 8 queues.
+Messages are like the load generator's: its properties, 32 connections, 8 queues.
 """
 
 import ctypes

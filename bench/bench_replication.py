@@ -1,9 +1,11 @@
-"""A log that comes to replicas, beside a bare `sendfile` loop; sends that wait for them, beside a
-broker that has none.
+"""A log copied to replicas, beside a bare `sendfile` loop; and sends that wait for replicas.
+
+The sends are compared with a broker without replicas.
 
 Back of the envelope: a gigabyte by `sendfile` costs the receiver a copy out of the socket into
 fresh pages, 0.4 s here; a replica writes its queues and index besides. A send that waits is one
-more round trip, some 50 us of two processes, shared by all that are on their way.
+more round trip, some 50 us of two processes, shared by all sends in flight.
+
 `python -m bench.replication` measures longer, with the CPU of all sides.
 """
 
@@ -23,7 +25,7 @@ WARMUP_S = "0.1"
 
 
 def record(benchmark: Any, group: str, found: Callable[[], float]) -> None:
-    """A rate that was measured inside: what starts and ends around it does not count."""
+    """Record a rate that was measured inside, without its start and end."""
     benchmark.group = f"replication: {group}"
     rate = benchmark.pedantic(found, rounds=1, iterations=1)
     benchmark.extra_info["operations"] = rate * benchmark.stats.stats.min
@@ -52,7 +54,7 @@ def test_replicas(benchmark: Any, replicas: int) -> None:
 
 
 def test_alone(benchmark: Any) -> None:
-    """What a send costs that waits for no replica."""
+    """Measure sends that wait for no replica."""
 
     def rate() -> float:
         rates = []

@@ -72,7 +72,7 @@ class Driver:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def exchange(self, frames: bytes, count: int) -> bytes:
-        """Send `frames`, wait for `count` answers; the first one is returned."""
+        """Send `frames`, wait for `count` answers and return the first."""
         self._socket.sendall(frames)
         received = bytearray()
         first = b""
@@ -101,7 +101,7 @@ def stop(process: subprocess.Popen[str]) -> None:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    """A broker of its own, driven over one connection."""
+    """A broker in a process of its own, used over one connection."""
     folder = tmp_path_factory.mktemp("broker")
     command = [
         sys.executable,
@@ -127,7 +127,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
 
 
 def echo(reply: bytes) -> tuple[subprocess.Popen[str], Driver]:
-    """A bare echo that answers each frame with `reply`."""
+    """Start a bare echo server that answers each frame with `reply`."""
     command = [sys.executable, str(HERE / "bare_echo.py"), reply.hex()]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

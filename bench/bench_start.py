@@ -1,4 +1,4 @@
-"""How long a process of ours takes to be of use: help, and a node that is ready on an empty store.
+"""Start times of our processes: help, and a node that is ready on an empty store.
 
 The limit of both is this machine's bare interpreter, started and ended.
 """
@@ -31,7 +31,7 @@ def test_start_help(measure: Measure, program: list[str]) -> None:
 
 
 def test_start_ready(measure: Measure, program: list[str], tmp_path: Path) -> None:
-    """Until the line that says where to connect."""
+    """Measure until the process prints its address."""
     started: list[subprocess.Popen[str]] = []
 
     def stop() -> tuple[tuple[()], dict[str, Any]]:

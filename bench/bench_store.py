@@ -32,7 +32,7 @@ from turbopump.pyx.region import Region
 COUNT = 100_000
 APPENDS = 50_000  # of 1 KB: more than the caches hold
 LIMIT_MAP = 256 << 20
-# Large enough that opening and closing files does not rule.
+# Large enough that opening and closing files does not dominate.
 RECOVERED_SIZE = 256 << 20
 QUEUES = int(os.environ.get("QUEUES", "1000"))
 MEMORY = Path("/dev/shm")
@@ -100,7 +100,7 @@ def test_append_store(measure: Any, tmp_path: Path, size: int) -> None:
 
 @pytest.mark.parametrize("size", [128, 1024])
 def test_append_limit(measure: Any, limits: ctypes.CDLL, tmp_path: Path, size: int) -> None:
-    """Into ever new bytes of a warm mapping of a file that no cache holds, as a log is."""
+    """Copy into new bytes of a warm file mapping that no cache holds, like a log's."""
     one = record.record_size(5, size, len(PROPERTIES), 8, 8, record.V1)
     with open(tmp_path / "file", "w+b") as file:
         file.truncate(LIMIT_MAP)
@@ -120,7 +120,7 @@ def test_append_limit(measure: Any, limits: ctypes.CDLL, tmp_path: Path, size: i
 @pytest.mark.parametrize("dispatched", [False, True], ids=["log", "and-dispatch"])
 @pytest.mark.parametrize("size", [128, 1024])
 def test_append_native(measure: Any, tmp_path: Path, size: int, dispatched: bool) -> None:
-    """The path of plain sends, from a decoded request on; into new pages of a warm file."""
+    """Measure the path of plain sends from the decoded request, into new pages of a warm file."""
     folder, frame, count = tmp_path / "store", frame_of(size), APPENDS
 
     def append(lane: Lane) -> None:
@@ -174,7 +174,7 @@ def test_dispatch_limit(measure: Any, limits: ctypes.CDLL) -> None:
 
 
 def empty_folder(name: str) -> Path:
-    """In memory where there is room, so that the disk's speed is not what is measured."""
+    """Return a folder in memory if it has room, so that the disk's speed does not matter."""
     has_room = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 * RECOVERED_SIZE
     folder = Path(tempfile.mkdtemp(prefix=f"turbopump-{name}-", dir=MEMORY if has_room else None))
     return folder / "store"
@@ -199,7 +199,7 @@ def log_of(request: pytest.FixtureRequest) -> Iterator[tuple[int, Path, int, int
 
 @pytest.mark.parametrize("index", [False, True], ids=["queues", "index"])
 def test_recovery_store(measure: Any, log_of: tuple[int, Path, int, int], index: bool) -> None:
-    """Open after a kill with nothing but the log: every record checked and dispatched again."""
+    """Open after a kill with only the log left: every record is checked and dispatched again."""
     size, root, _end, count = log_of
     config = {"mapped_file_size_commit_log": RECOVERED_SIZE, "message_index_enable": index}
     opened: list[Store] = []
@@ -224,7 +224,7 @@ def test_recovery_store(measure: Any, log_of: tuple[int, Path, int, int], index:
 def test_recovery_limit(
     measure: Any, limits: ctypes.CDLL, log_of: tuple[int, Path, int, int], index: bool
 ) -> None:
-    """A bare scan of the same file, mapped anew, and one unit a record."""
+    """Scan the same file, freshly mapped, with one unit per record."""
     size, root, end, count = log_of
     units = (ctypes.c_char * (count * UNIT_SIZE))()
 
@@ -246,7 +246,7 @@ def recovery_group(size: int, index: bool) -> str:
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
 def test_open_queues_store(measure: Any, tmp_path: Path, clean: bool) -> None:
-    """Open a store of many queues (QUEUES=100000 in the environment for that many)."""
+    """Open a store of many queues (QUEUES=100000 in the environment for 100,000)."""
     root = tmp_path / "store"
     store = open_store(root, mapped_file_size_commit_log=64 << 20)
     for number in range(QUEUES):
@@ -272,7 +272,7 @@ def test_open_queues_store(measure: Any, tmp_path: Path, clean: bool) -> None:
 
 @pytest.mark.parametrize("megabytes", [64, 512])
 def test_open_size_store(measure: Any, megabytes: int) -> None:
-    """Open a clean store: one open a round, whatever the log's size."""
+    """Open a clean store once per round; its log's size must not matter."""
     root = empty_folder("size")
     size = {"mapped_file_size_commit_log": 64 << 20}
     store = open_store(root, **size)

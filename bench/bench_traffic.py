@@ -1,8 +1,8 @@
 """The codec of traffic requests: headers as each client writes them, properties and answers.
 
 Back of the envelope: a JSON header of a send has some 350 bytes and 30 strings. Read byte by byte
-that is 350 steps; looked at in words of eight, with a dozen steps for each string, some 100 to 200
-ns. A request must not cost much more, or it is what bounds a million messages a second.
+that is 350 steps; read in words of eight bytes, with a dozen steps for each string, some 100 to 200
+ns. If a request cost much more, the codec would limit the broker below a million messages a second.
 """
 
 import ctypes
@@ -90,7 +90,7 @@ def go(code: int, fields: dict[str, str]) -> bytes:
 
 
 def own(code: int, header: Any, codec: Codec) -> bytes:
-    """As our own client writes it."""
+    """Encode a request as our own client does."""
     request = new_request(code, None if code != 11 else header, b"x")
     if code != 11:
         request.fields = write_send(code, header)
@@ -125,7 +125,7 @@ def test_decode(measure: Any, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", FRAMES)
 def test_decode_limit(measure: Any, limits: ctypes.CDLL, kind: str) -> None:
-    """Each byte of the frame looked at once, one after the other."""
+    """Look at each byte of the frame once, one after the other."""
     frame = FRAMES[kind]
     size = len(frame)
     measure(f"header {kind}", lambda: limits.limit_bytes(frame, size, ROUNDS), ROUNDS)

@@ -1,15 +1,15 @@
-/* The bounds that a broker is held against: the least work on this machine, in one thread.
+/* The bounds with which a broker is compared: the minimal work on this machine, in one thread.
 
        bound respond FOLDER             answers the load generator, prints its port
-       bound msync FILE SECONDS         one dirty page and its msync after the other
+       bound msync FILE SECONDS         repeatedly one dirty page and its msync
        bound copy FILE SIZE SECONDS     records of SIZE bytes into a warm mapping
 
    `respond` is a bare epoll loop: it finds frame boundaries, copies each request once into a warm
    mapping and answers with a fixed reply in which only the opaque changes. A pull is answered with
    bytes from a warm mapping, one writev for all pulls of a read. FOLDER has the replies, whole
    frames whose opaque is LOAD_OPAQUE_BASE: send, pull (its header; nextBeginOffset has 19 digits),
-   and one named CODE for each other request; `records` is what pulls bring, `group` bytes each.
-   No checks, no table, no queue, no log. Made and driven by bench/bound.py. */
+   and a file named CODE for each other request; `records` has the bodies of pulls, `group` bytes
+   each. No checks, no table, no queue, no log. bench/bound.py compiles and runs it. */
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -137,7 +137,7 @@ static void load_reply(struct reply *reply, const char *name)
     reply->offset_at = found == NULL ? 0 : (size_t)(found - reply->bytes) + 19;
 }
 
-/* Ten columns, blanks in front: any opaque fits, and it stays JSON. */
+/* Ten columns, padded with blanks: any opaque fits, and the text stays JSON. */
 static void put_opaque(uint8_t *at, int32_t opaque)
 {
     if (opaque >= LOAD_OPAQUE_BASE) {
@@ -196,7 +196,7 @@ static void keep(const uint8_t *frame, size_t size)
     store_at += size;
 }
 
-/* Answer the frames of one read; replies lie in `out`, bodies of pulls in the mapping. */
+/* Answer the frames of a read; replies lie in `out`, bodies of pulls in the mapping. */
 static void answer(int fd, struct connection *connection, const struct frame_span *frames,
                    size_t count)
 {
@@ -283,7 +283,7 @@ static void take(int epoll, int listener)
     epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
 }
 
-/* The port comes first: the driver needs it for the replies, and then sends a line. */
+/* Print the port first: the driver needs it for the replies, and then sends a line. */
 static void respond(const char *folder)
 {
     struct epoll_event events[EVENTS], event = {.events = EPOLLIN};
@@ -314,7 +314,7 @@ static void respond(const char *folder)
     }
 }
 
-/* Append 128 bytes and sync the page they are in, as a group commit of one does. */
+/* Append 128 bytes and sync their page, like a group commit with a single send. */
 static void sync_pages(const char *path, double seconds)
 {
     uint8_t *map = warm_mapping(path, SYNC_SIZE);

@@ -1,10 +1,10 @@
-"""Drives bench/bound.c: what the least work of a broker costs on this machine.
+"""Runs bench/bound.c, which measures the minimal work of a broker on this machine.
 
     python -m bench.bound [SECONDS]
 
-prints, for each workload, what a bare epoll loop reaches under the load generator, and the CPU of
-both: the generator is not the bottleneck of any server that needs more than it does. Then the
-disk's bare msync rate and the rate of copying records. `Responder` is for other benchmarks.
+prints, for each workload, the rate of a bare epoll loop under the load generator, and the CPU of
+both: the generator is not the bottleneck of any server that needs more CPU than it does. Then it
+prints the disk's bare msync rate and the rate of copying records. Other benchmarks use `Responder`.
 """
 
 import json
@@ -34,13 +34,13 @@ UNITS = ["load_frame", "frame", "record", "crc32"]
 TOPIC, BROKER = "Bound", "bound"
 QUEUES = 8
 PULL_COUNT = 32
-BACKLOG = 1 << 40  # no test reads so far
-RECORDS_SIZE = 64 << 20  # what pulls bring, by turns: more than the caches hold
+BACKLOG = 1 << 40  # a test reads fewer messages
+RECORDS_SIZE = 64 << 20  # records for pulls, in turn: more than the caches hold
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def build(folder: Path) -> Path:
-    """The compiled program."""
+    """Compile the program."""
     program = folder / "bound"
     sources = [ROOT / "bench" / "bound.c", *(ROOT / "csrc" / f"{unit}.c" for unit in UNITS)]
     command = ["gcc", "-O3", "-std=c11", f"-I{ROOT / 'csrc'}", "-o", program, *sources]
@@ -49,14 +49,14 @@ def build(folder: Path) -> Path:
 
 
 def measured(program: Path, *arguments: str) -> float:
-    """Operations a second of `msync` or `copy`."""
+    """Return the operations per second of `msync` or `copy`."""
     done = subprocess.run([program, *arguments], check=True, capture_output=True, text=True)
     found = json.loads(done.stdout)
     return float(found["count"] / found["seconds"])
 
 
 def msync_rate(program: Path, folder: Path, seconds: float) -> float:
-    """One-page msyncs a second on the disk of `folder`."""
+    """Return the msyncs of a page per second on the disk of `folder`."""
     path = folder / "pages"
     try:
         return measured(program, "msync", str(path), str(seconds))
@@ -65,7 +65,7 @@ def msync_rate(program: Path, folder: Path, seconds: float) -> float:
 
 
 def copy_rate(program: Path, folder: Path, size: int, seconds: float) -> float:
-    """Records of `size` bytes a second into a warm mapping."""
+    """Return the records of `size` bytes per second that are copied into a warm mapping."""
     path = folder / "copied"
     try:
         return measured(program, "copy", str(path), str(size), str(seconds))
@@ -74,7 +74,7 @@ def copy_rate(program: Path, folder: Path, size: int, seconds: float) -> float:
 
 
 class Responder:
-    """The running bare loop. `address` is name server and broker in one."""
+    """The running bare loop. `address` serves as name server and as broker."""
 
     def __init__(self, program: Path, folder: Path, body: int = 128) -> None:
         self._process = subprocess.Popen(
@@ -87,19 +87,19 @@ class Responder:
         self._process.stdin.flush()
 
     def cpu_s(self) -> float:
-        """CPU time it took so far."""
+        """Return the CPU time that the process has used."""
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
     def close(self) -> None:
-        """End it."""
+        """Kill the process."""
         self._process.kill()
         self._process.communicate()
 
 
 @contextmanager
 def responder(body: int = 128) -> Iterator[Responder]:
-    """A responder whose pulls bring records with `body` bytes, in a folder of its own."""
+    """Run a responder whose pulls return records with `body` bytes, in a temporary folder."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         running = Responder(build(folder), folder, body)
@@ -110,7 +110,7 @@ def responder(body: int = 128) -> Iterator[Responder]:
 
 
 def _group(body: int) -> bytes:
-    """What one pull brings: PULL_COUNT records as a broker stores them."""
+    """Return the body of a pull's answer: PULL_COUNT records as a broker stores them."""
     host = bytes([127, 0, 0, 1, 0, 0, 42, 159])
     properties = (
         "MSG_REGION\x01DefaultRegion\x02UNIQ_KEY\x017F0000010000558C00000000000000EF\x02"
@@ -149,7 +149,7 @@ def _frame(fields: dict[str, str], body: bytes = b"") -> bytes:
 
 
 def _write_replies(folder: Path, address: str, body: int) -> list[str]:
-    """The replies as bound.c wants them; the names of those for requests without traffic."""
+    """Write the replies for bound.c; return the names of those without traffic."""
     group = _group(body)
     (folder / "records").write_bytes(group * (RECORDS_SIZE // len(group)))
     (folder / "group").write_text(str(len(group)))
@@ -219,7 +219,7 @@ SHAPES = [
 
 
 def load(shape: Shape, address: str, topic: str, *more: str) -> dict[str, Any]:
-    """Run the load generator as a process of its own; its JSON result."""
+    """Run the load generator in a process and return its JSON result."""
     command = [
         sys.executable,
         "-m",
@@ -263,7 +263,7 @@ def main(seconds: str = "3") -> None:
     with tempfile.TemporaryDirectory(dir=".") as name:
         folder = Path(name)
         program = build(folder)
-        print(f"{'msync of one page':30} {msync_rate(program, folder, float(seconds)):12,.0f}")
+        print(f"{'msync of a page':30} {msync_rate(program, folder, float(seconds)):12,.0f}")
         for size in (128, 1024):
             rate = copy_rate(program, folder, size, float(seconds))
             print(f"{f'copy of {size} B records':30} {rate:12,.0f}")

@@ -1,6 +1,6 @@
-"""Benchmarks in pairs: a workload and its limit, measured in one run; the summary is their ratio.
+"""Benchmarks in pairs: a workload and its limit, measured in one run; the summary has their ratio.
 
-Each group has one benchmark named `*_limit`; every other one of the group is held against it.
+Each group has one benchmark named `*_limit`, with which the others in the group are compared.
 """
 
 import ctypes
@@ -37,7 +37,8 @@ Measure = Callable[..., Any]
 def measure(benchmark: Any) -> Measure:
     """`measure(group, function, operations, setup=None)`: time it under a group name.
 
-    `operations` is how many messages one call handles: the summary prints them per second.
+    `operations` is the number of messages that one call handles: the summary prints them per
+    second.
     """
 
     def run(
@@ -57,7 +58,7 @@ def measure(benchmark: Any) -> Measure:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """One line a workload: operations per second, its limit's, and the ratio (best rounds)."""
+    """Print a line for each workload: operations per second, the limit's, and their ratio."""
     session = getattr(config, "_benchmarksession", None)
     if session is None or not session.benchmarks:
         return

@@ -1,8 +1,8 @@
-"""How many records a second the engine appends to its log, without Python between them.
+"""Measures the records per second that the engine appends to its log, without Python between them.
 
-Into a warm mapping, as what is held against it: bench/bound.c copies the same bytes into one. The
-native path of a broker from a decoded send on: properties, queue, one pass for CRC and one for the
-copy. `dispatched` counts queue unit and index entries, too.
+They go into a warm mapping, as in the comparison: bench/bound.c copies the same bytes into one. It
+is the native path of a broker from the decoded send: properties, queue, one pass for the CRC and
+one for the copy. `dispatched` includes queue unit and index entries.
 """
 
 import time
@@ -30,13 +30,13 @@ FILE_SIZE = 256 << 20
 
 
 def size_of(body: int) -> int:
-    """Bytes of a record with such a body."""
+    """Return the bytes of a record with a body of that size."""
     text = len(PROPERTIES) + len(OWN)
     return record.record_size(len(TOPIC), body, text, len(HOST), len(HOST), record.V1)
 
 
 def frame_of(body: int) -> bytes:
-    """A send as a client writes it."""
+    """Return a send's frame as a client writes it."""
     header = SendMessageRequestV2(
         producer_group="bench",
         topic=TOPIC,
@@ -54,7 +54,7 @@ def frame_of(body: int) -> bytes:
 
 @contextmanager
 def ready_lane(folder: Path) -> Iterator[Lane]:
-    """The native path into a fresh store, whose only log file is in memory and mapped."""
+    """Open the native path into a fresh store, whose only log file is in memory and mapped."""
     config = StoreConfig(root=str(folder), mapped_file_size_commit_log=FILE_SIZE)
     store = Store.open(RealFiles(), config, InlineDisk(), NOW_MS)
     lane = store.lane(lambda: None)
@@ -71,7 +71,7 @@ def ready_lane(folder: Path) -> Iterator[Lane]:
 
 
 def appends_per_s(folder: Path, body: int, *, dispatched: bool = False) -> float:
-    """One file full of them."""
+    """Fill one file with records and return the rate."""
     count = FILE_SIZE * 9 // 10 // size_of(body)
     with ready_lane(folder) as lane:
         begin = time.perf_counter()

@@ -2,15 +2,15 @@
 
     python -m bench.failover [--kills 20] [--pauses 5] [--leaders 10] [--only NAME] [--write]
 
-Three controllers, three brokers, a name server, all processes of one machine. A client that asks
-the route at every error sends all the time, one message at a time on each of its connections. In a
-round the master is killed; the time to the first acknowledged send that began after its death is
-measured from the kill; then it is started again, and measured is how long it takes, start of the
-process included, until all are in the SyncStateSet. Then the same in a new group with a master that
-stands still (SIGSTOP) and goes on. At the end everything acknowledged is looked for at the master
-of that time, and all stores are audited (spark/audit). Last, three controllers alone, of which the
-leading one is killed. `--write` puts the table into docs/PERFORMANCE.md; rows that were not
-measured now are those of the last run (bench/.out/failover.json).
+Three controllers, three brokers and a name server are processes on one machine. A client sends all
+the time, one message at a time on each connection, and requests the route after every error. In a
+round the master is killed. Measured is the time from the kill to the first acknowledged send that
+began after it. Then the broker is started again, and the time, including the start, is measured
+until all are in the SyncStateSet. The same follows in a new group with a master that is suspended
+(SIGSTOP) and continues. At the end every acknowledged message is searched at the last master, and
+all stores are audited (spark/audit). Last come three controllers alone, of which the leader is
+killed. `--write` puts the table into docs/PERFORMANCE.md; other rows
+come from the last run (bench/.out/failover.json).
 """
 
 import argparse
@@ -58,7 +58,7 @@ LIMITS = Limits(first_s=60.0, whole_s=180.0)
 
 @dataclass(frozen=True)
 class Case:
-    """Who is measured, with which settings of its brokers."""
+    """A system to measure, with the settings of its brokers."""
 
     name: str
     title: str
@@ -72,7 +72,7 @@ SAFEST = {
     "inSyncReplicas": "2",
     "totalReplicas": "3",
 }
-"""What RocketMQ 5.5.0 accepts for the least loss."""
+"""Settings with which RocketMQ 5.5.0 loses least."""
 CASES = (
     Case("rocketmq", "RocketMQ, defaults", RocketMQ(), {}),
     Case("rocketmq-safest", "RocketMQ, allAckInSyncStateSet", RocketMQ(), SAFEST),
@@ -82,26 +82,26 @@ CASES = (
 
 @dataclass
 class Result:
-    """One row."""
+    """A row of the table."""
 
     title: str
     fault: str
     seen: KillTimes
     ended: str = ""
-    """Why it ended early."""
+    """Reason of an early end."""
     broken: bool = False
-    """Whether the audit of all stores found a promise that was not kept."""
+    """Whether the audit of all stores found a broken promise."""
 
     @classmethod
     def restored(cls, row: dict[str, Any]) -> "Result":
-        """As it was kept."""
+        """Restore a result from JSON values."""
         seen = KillTimes(row["kills"], {TOPIC: row["first_s"]}, row["whole_s"])
         if row["found"] is not None:
             seen.found[TOPIC] = Found(**row["found"])
         return cls(row["title"], row["fault"], seen, row["ended"])
 
     def kept(self) -> dict[str, Any]:
-        """What is kept of it."""
+        """Return the result as JSON values."""
         found = self.seen.found.get(TOPIC)
         return {
             "title": self.title,
@@ -115,7 +115,7 @@ class Result:
 
 
 def with_kept(results: list[Result]) -> list[Result]:
-    """These rows and those of earlier runs, in the order of the cases; all are kept."""
+    """Return these rows and the rows of earlier runs, in the order of the cases, and save all."""
     rows = json.loads(KEPT.read_text()) if KEPT.exists() else []
     known = {(row["title"], row["fault"]): row for row in rows}
     known |= {(one.title, one.fault): one.kept() for one in results}
@@ -128,7 +128,7 @@ def with_kept(results: list[Result]) -> list[Result]:
 def measured(
     case: Case, fault: str, times: int, senders: int, say: Callable[[str], None]
 ) -> Result:
-    """A new group, its faults, its end."""
+    """Measure one fault in a new group, then judge the group."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     group = Controlled(FOLDER, case.kind, [case.kind] * 3, [case.kind] * 3, case.settings)
     result = Result(case.title, fault, KillTimes())
@@ -159,8 +159,11 @@ def measured(
 
 
 def leaders(case: Case, times: int, say: Callable[[str], None]) -> Result:
-    """Three controllers alone: from the kill of the leading one to the next that leads, and from
-    its start until it knows who leads."""
+    """Measure three controllers alone.
+
+    Times are from the kill of the leader to the next leader, and from the start of the killed one
+    until it knows the leader.
+    """
     shutil.rmtree(FOLDER, ignore_errors=True)
     group = Controlled(FOLDER, case.kind, [case.kind] * 3, [])
     result = Result(case.title, LEADER, KillTimes())
@@ -194,7 +197,7 @@ def _knows_leader(one: Member) -> bool:
 
 
 def table(results: list[Result], senders: int) -> str:
-    """What goes between the markers."""
+    """Return the Markdown between the markers."""
     model = next(
         (
             line.partition(":")[2].strip()
@@ -210,7 +213,7 @@ def table(results: list[Result], senders: int) -> str:
         " time, which ask for the route at every error.",
         "Seconds: p50 / p99 / max. The return of a killed process includes its start. Of"
         " controllers alone: to the next",
-        "that leads, and until the one that returned knows who does.",
+        "that leads, and until the restarted controller knows it.",
         "",
         "| | fault | times | fault to first success | return to all in sync | acknowledged"
         " | of these lost | at another place | queue offsets given twice |",
@@ -234,14 +237,14 @@ def table(results: list[Result], senders: int) -> str:
 
 
 def write(text: str) -> None:
-    """Between the markers of the page; what a person wrote around them stays."""
+    """Replace the text between the markers of the page; the hand-written rest stays."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
 
 
 def main() -> int:
-    """Measure, print, write; 1 if ours lost something or did not come back."""
+    """Measure, print, write; return 1 if ours lost a message or did not recover."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.failover",
         description=__doc__,

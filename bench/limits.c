@@ -1,7 +1,7 @@
-/* The limits our benchmarks are held against: the least work that any engine must do.
+/* The limits with which our benchmarks are compared: the minimal work of any engine.
 
    Each function does one job of the engine over the same bytes, without checks, tables or
-   bookkeeping. Called through ctypes by bench/conftest.py; never part of the product. */
+   bookkeeping. bench/conftest.py calls them through ctypes; they are never part of the product. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -14,7 +14,7 @@ static uint32_t load32(const uint8_t *at)
     return __builtin_bswap32(value);
 }
 
-/* Copy one record `count` times behind each other into a warm mapping. */
+/* Copy a record `count` times, one after another, into a warm mapping. */
 size_t limit_append(uint8_t *map, const uint8_t *record, size_t size, size_t count)
 {
     size_t at = 0;
@@ -65,8 +65,8 @@ size_t limit_dispatch(const uint8_t *map, size_t end, uint8_t *units)
     return count;
 }
 
-/* Look at each byte once, `rounds` times, as a reader that goes byte by byte must: what the next
-   one means depends on those before it. */
+/* Look at each byte once, `rounds` times, as a reader that goes byte by byte must: the meaning
+   of a byte depends on those before it. */
 uint64_t limit_bytes(const uint8_t *bytes, size_t size, size_t rounds)
 {
     uint64_t state = 0;

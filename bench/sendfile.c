@@ -1,12 +1,12 @@
-/* The least that replication costs here: a file sent to N others over loopback, in one thread.
+/* The minimal cost of replication here: a file sent to N others over loopback, in one thread.
 
        sendfile FILE PIECE RECEIVERS TARGET
 
-   The sender gives each connection PIECE bytes by turns with sendfile; a receiver, a process of its
-   own, writes what it reads to TARGET.n, a fresh file whose space is reserved, as a replica's log
-   has to be one: with two receivers on two cores that takes half of what reading into a mapping of
-   it does. No frame, no acknowledgement, no check, no sync. Prints one JSON object; processor
-   time is of the sender, and of all receivers. Made and driven by bench/replication. */
+   The sender gives each connection PIECE bytes in turn with sendfile. A receiver, a separate
+   process, writes the bytes to TARGET.n, a fresh file whose space is reserved like a replica's log:
+   with two receivers on two cores that takes half the time of reading into a mapping of the file.
+   No frame, no acknowledgement, no check, no sync. Prints a JSON object; processor time is that of
+   the sender, and of all receivers. bench/replication compiles and runs it. */
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -59,7 +59,7 @@ static void receive(const struct sockaddr_in *from, const char *path, size_t siz
         must(pwrite(file, read_, (size_t)got, (off_t)at) == got, "pwrite");
         at += (size_t)got;
     }
-    must(send(socket_, "", 1, 0) == 1, "send"); /* all is there */
+    must(send(socket_, "", 1, 0) == 1, "send"); /* all bytes arrived */
     _exit(0);
 }
 

@@ -3,10 +3,10 @@
  *     gcc -O3 -shared -fPIC -o tls_load.so bench/tls_load.c -lssl -lcrypto -ldl
  *     LD_PRELOAD=./tls_load.so turbopump bench producer ...
  *
- * It stands before libc and takes over send(2) and recv(2) of the load's native loop (csrc/load.c)
- * alone: the rest of the process asks for routes as it would. The handshake is done with the first
- * call for a socket, before the load's clock matters: the warm-up has it. Certificates are not
- * checked. No session is ever freed: the process ends with the load. */
+ * It is loaded before libc and replaces send(2) and recv(2) only for the load's native loop
+ * (csrc/load.c): the rest of the process requests routes unencrypted. The handshake happens with
+ * the first call for a socket, during the warm-up. Certificates are not checked. No session is ever
+ * freed: the process ends with the load. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -37,7 +37,7 @@ __attribute__((constructor)) static void begin(void)
 /* Whether a call comes from turbopump/pyx/load.*.so. */
 static int is_load(const void *caller)
 {
-    static __thread const void *known[2]; /* the last caller that is one, and that is none */
+    static __thread const void *known[2]; /* last caller in the load, last other caller */
     Dl_info info;
     const char *name;
     if (caller == known[0]) {
@@ -113,7 +113,7 @@ ssize_t recv(int descriptor, void *bytes, size_t size, int flags)
         return real_recv(descriptor, bytes, size, flags);
     }
     session = session_of(descriptor);
-    /* What the session has read ahead no poll would tell of. */
+    /* No poll reports bytes that the session has read ahead. */
     do {
         size_t left = size - got;
         int put = SSL_read(session, (char *)bytes + got, left > 1 << 20 ? 1 << 20 : (int)left);

@@ -1,8 +1,9 @@
-"""What TLS costs: plain and encrypted loads in turn on one broker, by processor time.
+"""Compares plain and encrypted loads, in turn on one broker, by processor time.
 
     python -m bench.tls_share [--rounds 5] [--only 64x1 8x32]
 
-A share of one run on one machine: neighbours that slow down the one slow down the other.
+The ratio comes from a single run on a machine, so other programs that slow a load slow the other,
+too.
 """
 
 import argparse
@@ -18,11 +19,11 @@ LOADS = {"64x1": ("-w", "64", "-s", "128"), "8x32": ("-w", "8", "--in-flight", "
 FOLDER = Path(__file__).resolve().parent / ".out" / "tls_share"
 WARMING = 50_000
 WANTED = 60
-"""Percent of the plain messages a second of processor time."""
+"""Target: messages per second of processor time, as a percentage of the plain load's."""
 
 
 def measure(name: str, rounds: int, duration_s: float) -> None:
-    """Print each round of a load, then the share."""
+    """Print each round of a load, then the ratio."""
     with running("turbopump", FOLDER, {}) as server:
         plain = server.target()
         sealed = replace(plain, preload=tls_load.build(FOLDER / "tls"))
@@ -47,7 +48,7 @@ def measure(name: str, rounds: int, duration_s: float) -> None:
 
 
 def main() -> None:
-    """Run it."""
+    """Measure the chosen loads."""
     parser = argparse.ArgumentParser(prog="python -m bench.tls_share")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--duration", type=float, default=2.0, help="seconds of a load")

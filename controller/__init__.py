@@ -1,1 +1,1 @@
-"""Quorum and elections of masters. Filled by the controller work; empty until then."""
+"""Controllers: a Raft quorum that elects the master of each broker group."""

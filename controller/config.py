@@ -1,7 +1,7 @@
 """A controller's configuration.
 
-Owns the declarations of its keys, and what the members of the quorum are. It must never read a file
-or a socket. Called by node.py, the CLI, cluster.py and the handlers of 1009/1010.
+Owns the declarations of its keys, and the members of the quorum. It must never read a file or a
+socket.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ ALL: Final = "0.0.0.0"
 LOOPBACK: Final = "127.0.0.1"
 
 MEMBERS_MAX: Final = 15
-"""Of a quorum: each entry is sent to all by one leader; groups have 1, 3 or 5."""
+"""Members of a quorum, at most: the leader sends each entry to all. Quorums have 1, 3 or 5."""
 
 IDLE_KEYS: Final = {
     **NETTY_SERVER_KEYS,
@@ -62,12 +62,13 @@ IDLE_KEYS: Final = {
         """
     ),
 }
-"""ControllerConfig of 5.5.0, without the keys that are honoured: accepted and shown, so that its
-files and tools work unchanged. An election is tried until there is a master."""
+"""Keys of 5.5.0's ControllerConfig that have no effect here: accepted and shown, so that RocketMQ's
+files and tools work unchanged. An election is tried until there is a master, so it has no retry
+count."""
 
 
 def parse_peers(value: str) -> dict[str, str]:
-    """`n0-host:port;n1-host:port` as addresses by id (DLedger: MemberState.loadPeers).
+    """Parse `n0-host:port;n1-host:port` as addresses by id (DLedger: MemberState.loadPeers).
 
     An id ends at the first "-". Raises ConfigError.
     """
@@ -94,7 +95,7 @@ def parse_peers(value: str) -> dict[str, str]:
 
 
 def format_peers(members: dict[str, str]) -> str:
-    """The text of which `parse_peers` makes these members."""
+    """Format members as text for `parse_peers`."""
     return ";".join(f"{name}-{address}" for name, address in members.items())
 
 
@@ -131,14 +132,14 @@ GROUP: Final = Kind("a name", _group)
 
 @dataclass(slots=True)
 class ControllerConfig(NodeConfig):
-    """Everything a controller is given from outside (RocketMQ: common/ControllerConfig).
+    """A controller's settings (RocketMQ: common/ControllerConfig).
 
-    Without `peers` the controller is alone, at `listen_port`; with them its port is that of its own
-    entry, as in RocketMQ, and `listen_port` says nothing; it listens at that entry's host unless
-    `bind_address` is given. The timers of the quorum have the names
-    of DLedgerConfig, which RocketMQ's controller does not let one set: ours are shorter, so that a
-    leader that is cut off is replaced in two seconds (DLedger: 6 and more). The two scans are a
-    comparison of some numbers here, so they are made more often than RocketMQ's 5,000 ms.
+    Without `peers` the controller is the only member, at `listen_port`. With peers its port is that
+    of its own entry, as in RocketMQ, and `listen_port` has no effect; it listens at that entry's
+    host unless `bind_address` is given. The timers of the quorum have the names of DLedgerConfig,
+    which RocketMQ's controller does not let users set. Ours are shorter, so that a leader that is
+    cut off is replaced in two seconds (DLedger: 6 and more). The two scans only compare some
+    numbers here, so they run more often than RocketMQ's 5,000 ms.
     """
 
     IDLE = IDLE_KEYS
@@ -149,45 +150,45 @@ class ControllerConfig(NodeConfig):
         "bindAddress",
         HOST,
         "",
-        "The address to listen at; empty: the host of its own entry in the peers, or all.",
+        "Address to listen at; empty: the host of its own entry in the peers, or all.",
         rocketmq="0.0.0.0",
     )
-    listen_port: int = key("listenPort", PORT, 19876, "Where a controller without peers listens.")
+    listen_port: int = key("listenPort", PORT, 19876, "Port of a controller without peers.")
     controller_type: str = key(
-        "controllerType", DLEDGER, "DLedger", "How controllers agree: by DLedger's protocol."
+        "controllerType", DLEDGER, "DLedger", "Protocol of the quorum: DLedger's."
     )
     group: str = key(
         "controllerDLegerGroup",
         GROUP,
         "DLedgerController",
-        "The name of the quorum.",
+        "Name of the quorum.",
         rocketmq="none: it has to be given",
     )
     peers: str = key(
         "controllerDLegerPeers",
         PEERS,
         "",
-        "All members of the quorum; empty: this one is alone.",
+        "All members of the quorum; empty: this controller is the only one.",
         rocketmq="none: it has to be given",
     )
     self_id: str = key(
         "controllerDLegerSelfId",
         ID,
         "n0",
-        "Which of them this one is.",
+        "Id of this controller among the members.",
         rocketmq="none: it has to be given",
     )
     store_path: str = key(
         "controllerStorePath",
         TEXT,
         "",
-        "The folder of what it has to know again; empty: one in its user's home.",
+        "Folder of the durable state; empty: a folder in the user's home.",
     )
     config_store_path: str = key(
         "configStorePath",
         TEXT,
         "",
-        "The file into which changes by request go; empty: none.",
+        "File for changes by request; empty: not saved.",
         rocketmq="~/controller/controller.properties",
     )
     config_black_list: str = key(
@@ -200,14 +201,14 @@ class ControllerConfig(NodeConfig):
         "enableElectUncleanMaster",
         BOOLEAN,
         False,
-        "Elect a broker that may lack acknowledged messages when no other is there.",
+        "Elect a broker that may lack acknowledged messages if no other is available.",
         live=True,
     )
     is_process_read_event: bool = key(
         "isProcessReadEvent",
         BOOLEAN,
         False,
-        "Have reads agreed on by the quorum, too.",
+        "Commit reads by the quorum, too.",
         live=True,
         aliases=("processReadEvent",),
     )
@@ -222,7 +223,7 @@ class ControllerConfig(NodeConfig):
         "scanNotActiveBrokerInterval",
         PERIOD,
         500,
-        "Milliseconds between two looks for brokers that are gone.",
+        "Milliseconds between two checks for dead brokers.",
         live=True,
         rocketmq="5000",
     )
@@ -230,7 +231,7 @@ class ControllerConfig(NodeConfig):
         "scanInactiveMasterInterval",
         PERIOD,
         500,
-        "Milliseconds between two looks for groups without a master.",
+        "Milliseconds between two checks for groups without a master.",
         live=True,
         rocketmq="5000",
     )
@@ -251,7 +252,7 @@ class ControllerConfig(NodeConfig):
         "maxHeartBeatLeak",
         between(1, 100),
         3,
-        "Heartbeats that may be missed before another leader is elected.",
+        "Missed heartbeats before another leader is elected.",
         rocketmq=OURS,
     )
     vote_interval_ms_min: int = key(
@@ -272,7 +273,7 @@ class ControllerConfig(NodeConfig):
         "preferredLeaderIds",
         TEXT,
         "",
-        "Members that lead when they can, separated by ;.",
+        "Preferred leaders among the members, separated by ;.",
         rocketmq=OURS,
     )
     snapshot_threshold: int = key(
@@ -285,9 +286,9 @@ class ControllerConfig(NodeConfig):
 
     @property
     def members(self) -> dict[str, str]:
-        """`host:port` by id, of all members, in the order of the file.
+        """Return `host:port` by id of all members, in the order of the file.
 
-        Raises ConfigError where this controller is not one of them.
+        Raises ConfigError if this controller is not among them.
         """
         if not self.peers:
             host = {"::": "::1", "": LOOPBACK, ALL: LOOPBACK}.get(
@@ -297,14 +298,17 @@ class ControllerConfig(NodeConfig):
         members = parse_peers(self.peers)
         if self.self_id not in members:
             raise ConfigError(
-                f"controllerDLegerSelfId={self.self_id} is none of controllerDLegerPeers="
+                f"controllerDLegerSelfId={self.self_id} is not in controllerDLegerPeers="
                 f"{self.peers}"
             )
         return members
 
     @property
     def listen_at(self) -> tuple[str, int]:
-        """Host and port to listen at. Raises ConfigError where it is none of its peers."""
+        """Host and port to listen at.
+
+        Raises ConfigError if this controller is not among its peers.
+        """
         if not self.peers:
             return self.bind_address or ALL, self.listen_port
         host, port = split(self.members[self.self_id])
@@ -312,12 +316,12 @@ class ControllerConfig(NodeConfig):
 
     @property
     def folder(self) -> str:
-        """Where the controller keeps what it must know again; "~" is its user's home."""
+        """Folder of the durable state; "~" is the user's home."""
         path = self.store_path or f"~/{self.controller_type}Controller"
         return f"{path}/raft-{self.self_id}"
 
     def check(self, _before: NodeConfig) -> list[str]:
-        """Of the quorum's timers. Raises ConfigError."""
+        """Check the quorum's timers. Raises ConfigError."""
         least, most = self.vote_interval_ms_min, self.vote_interval_ms_max
         if least > most:
             raise ConfigError(f"minVoteIntervalMs={least} is above maxVoteIntervalMs={most}")

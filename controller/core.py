@@ -1,25 +1,25 @@
 """The controller without its shell: requests, heartbeats and committed entries in, answers out.
 
-Owns the tables, when a group is looked at unasked and which brokers are notified; what a request is
-answered is in requests.py, whose turn it is in proposals.py. It must never touch a socket, a file
-or a clock, nor know how the log is kept (quorum.py). Called by the controller's node, and by the
-simulation with the same calls.
+Owns the tables, the times at which a group is checked without a request, and the notices to
+brokers. The answers to requests are in requests.py, their order in proposals.py. It must never
+touch a socket, a file or a clock, nor know how the log is kept (quorum.py). The node and the
+simulation make the same calls:
 
     on_request   answers at once (heartbeats, reads) or when the proposal is applied
-    on_tick      who is silent for too long; groups without a master; what waits for too long
-    on_closed    brokers that used that connection may be dead: their hosts are asked
-    on_applied   each committed entry, on every controller, in order
-    on_leader    the lead is won or lost
+    on_tick      expires silent brokers and waiting requests; checks groups without a master
+    on_closed    probes the hosts of brokers that used the connection
+    on_applied   applies each committed entry, on every controller, in order
+    on_leader    begins or ends the lead
 
-How soon a master is replaced. Its connection closes and its port refuses another one (kill -9): at
-once; suspects.py knows the other cases. Its lease may still run then, and that is safe: what it
-acknowledges needs every member of the SyncStateSet, the new master is one of them, and it cuts
-every connection of before when it begins. It is silent: after its whole heartbeat timeout, counted
-from when its last heartbeat ARRIVED here or from when this lead began; its lease is 0.8 of that,
-counted from when it was SENT, and a leader that may be deposed grants none. So it has stopped by
-itself before another can be elected (R27). A reign's first lease is granted behind an entry that
-says so (`BeginReign`): until then nothing is acknowledged in it, and the members of before are
-candidates.
+How soon a master is replaced: at once if its connection closes and its port refuses a new one
+(kill -9); suspects.py knows the other cases. Its lease may still be valid then, and that is safe:
+an acknowledgement needs every member of the SyncStateSet, the new master is a member, and it cuts
+every earlier connection when its reign begins. If the master is silent, it is replaced after its
+whole heartbeat timeout, counted from the ARRIVAL of its last heartbeat here or from the start of
+this lead. Its lease is 0.8 of that, counted from when the heartbeat was SENT, and a leader that may
+be deposed grants none. So the master has stopped by itself before another can be elected (R27). The
+first lease of a reign is granted after an entry that records it (`BeginReign`): until then nothing
+is acknowledged in the reign, and the former members are candidates.
 """
 
 import logging
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 class ControllerCore:
-    """See the module. Loop thread only; all times are of the monotonic clock."""
+    """The controller's core; see the module. Loop thread only; times are of the monotonic clock."""
 
     def __init__(
         self,
@@ -53,8 +53,10 @@ class ControllerCore:
         notices: Callable[[str, Command], None] = lambda address, command: None,
         probe: Callable[[str], Later[Probed]] = refused,
     ) -> None:
-        """`config` may change while this runs. `notices` sends a one-way request to a broker's
-        address, `probe` connects to it."""
+        """`config` may change at any time.
+
+        `notices` sends a one-way request to a broker's address, `probe` connects to it.
+        """
         self.config = config
         self.quorum = quorum
         self.notices = notices
@@ -62,9 +64,9 @@ class ControllerCore:
         self.heartbeats = Heartbeats(HEARTBEAT_TIMEOUT_MS, lambda k: self.tables.has(*k))
         self.suspects = Suspects(probe, self.heartbeats.is_apart, self._process_ended)
         self.leading = False
-        """Whether this node decides: it leads, and all of before its lead is applied."""
+        """Whether this node decides: it leads, and has applied every entry from before its lead."""
         self.elections = 0
-        """Masters elected while this node led."""
+        """Number of masters elected while this node led."""
         self.now_ms = LONG_AGO_MS
         self.proposals = Proposals(quorum, self._next_group)
         self._attention: dict[str, None] = {}
@@ -72,19 +74,22 @@ class ControllerCore:
         self._scanned_ms = LONG_AGO_MS
         self._lead_is_new = False
         self._led_term = NO_TERM
-        """The last one in which this controller led."""
+        """The last term in which this controller led."""
         self._requests = ControllerRequests(self)
 
-    # What happens
+    # Events
 
     def on_request(self, connection: int, request: Command, now_ms: int) -> Reply:
-        """The answer to a request of any of CODES. Never raises for what a request has in it."""
+        """Answer a request with any of CODES. Never raises for its content."""
         self._clock(now_ms)
         return self._requests.answer(connection, request)
 
     def on_closed(self, connection: int, now_ms: int) -> None:
-        """A connection is gone, and maybe the brokers that sent their heartbeats over it: their
-        hosts are asked. What never registered has no address, and nothing depends on it."""
+        """Handle a closed connection: probe the hosts of brokers that sent heartbeats over it.
+
+        A broker that never registered has no address, and nothing depends on it, so it counts as
+        dead.
+        """
         self._clock(now_ms)
         for key in self.heartbeats.on_closed(connection):
             if self.tables.has(*key):
@@ -95,18 +100,20 @@ class ControllerCore:
 
     def _process_ended(self, key: Key) -> None:
         if self.heartbeats.ended(key, self.now_ms):
-            self._died([key], "ended: its connection closed, and its port takes no other")
+            self._died([key], "is dead: its connection closed, and its port refuses connections")
             self.proposals.pump()
 
     def on_tick(self, now_ms: int) -> None:
-        """Every 100 ms or so, whether this node leads or not."""
+        """Advance the time, about every 100 ms, whether this node leads or not."""
         self.heartbeats.on_tick(now_ms)
         self._clock(now_ms)
         self.suspects.on_tick(now_ms)
         judged_ms = self.heartbeats.judged_ms
         if judged_ms - self._looked_ms >= self.config.scan_not_active_broker_interval_ms:
             self._looked_ms = judged_ms
-            self._died(self.heartbeats.expire(now_ms), "was silent for too long")
+            self._died(
+                self.heartbeats.expire(now_ms), "is dead: no heartbeat came within its timeout"
+            )
         if (
             self.leading
             and judged_ms - self._scanned_ms >= self.config.scan_inactive_master_interval_ms
@@ -117,14 +124,16 @@ class ControllerCore:
         self.proposals.pump()
 
     def on_leader(self, leads: bool) -> None:
-        """The lead is lost, or won and all of before it applied. It counts from the next moment
-        that this hears of."""
+        """Begin a lead, with all earlier entries applied, or end it.
+
+        A lead begins with the next event that has a time.
+        """
         self.leading = self._lead_is_new = leads
         self._attention.clear()
         self.proposals.close()
 
     def on_applied(self, entry: QuorumEntry) -> None:
-        """A committed entry. Called for each, in order, on every controller."""
+        """Apply a committed entry; every controller receives each one, in order."""
         self.proposals.applied = entry.index
         happened = events.decode(entry.body)
         if isinstance(happened, BadEvent):
@@ -138,7 +147,7 @@ class ControllerCore:
             self._tell(happened)
         self.proposals.land()
 
-    # The tables as one piece
+    # The tables as a whole
 
     @property
     def applied(self) -> int:
@@ -146,16 +155,18 @@ class ControllerCore:
         return self.proposals.applied
 
     def snapshot(self) -> bytes:
-        """The tables as of `applied`."""
+        """Encode the tables as of `applied`."""
         return self.tables.snapshot()
 
     def restore(self, data: bytes) -> None:
-        """The tables of a snapshot; raises ValueError, and changes nothing then."""
+        """Load the tables of a snapshot. Raises ValueError, and changes nothing then."""
         self.tables = GroupTables.restore(data)
 
     def append(self, body: bytes, now_ms: int) -> Later[int | str]:
-        """An entry that another program made (APPEND of DLedger's clients), in its turn: its index,
-        or why there is none."""
+        """Append an entry that another program made (APPEND of DLedger's clients), in turn.
+
+        The result is its index, or the reason of a refusal.
+        """
         self._clock(now_ms)
         told: Later[int | str] = Later()
 
@@ -168,15 +179,15 @@ class ControllerCore:
         self.proposals.enqueue(job)
         return told
 
-    # Groups, and whether this controller leads
+    # Groups, and the lead
 
     @property
     def sure(self) -> bool:
-        """Whether it leads and cannot have been deposed meanwhile."""
+        """Whether this controller leads and cannot have been deposed meanwhile."""
         return self.leading and self.quorum.has_quorum(self.now_ms)
 
     def _next_group(self) -> ProposalJob | None:
-        """The next group that needs care; those without a master come before all requests."""
+        """Return the proposal for the next group that needs one; it precedes all requests."""
         while self._attention and self.quorum.has_quorum(self.now_ms):
             name, _ = self._attention.popitem()
             decision = elections.look_after(
@@ -192,19 +203,24 @@ class ControllerCore:
         )
 
     def _clock(self, now_ms: int) -> None:
-        """It is that time now, and if the lead is new, it begins now."""
+        """Advance the clock; start a pending leadership."""
         self.now_ms = now_ms
         if self._lead_is_new:
             self._lead_is_new = False
             self.proposals.open()
             if not self.quorum.is_leader or self.quorum.term != self._led_term + 1:
-                self.heartbeats.lead(now_ms)  # else no other led in between, nor granted a lease
+                self.heartbeats.lead(now_ms)  # else no other leader granted a lease in between
             self._led_term = self.quorum.term if self.quorum.is_leader else NO_TERM
             self._lead()
 
     def _lead(self) -> None:
-        """All of before is applied. The last leader may not have notified a master it elected."""
-        logger.info("this controller leads; %d broker groups", len(self.tables.groups))
+        """Check all groups, and notify masters again.
+
+        The last leader may have failed before it notified them.
+        """
+        logger.info(
+            "this controller became the leader, with %d broker groups", len(self.tables.groups)
+        )
         for name, group in self.tables.groups.items():
             self._attention[name] = None
             if group.master_id is not None:
@@ -213,11 +229,11 @@ class ControllerCore:
     # Brokers
 
     def live(self) -> Live:
-        """Which brokers are alive now."""
+        """Return the liveness of the brokers now."""
         return Live(self.heartbeats, self.now_ms)
 
     def touch(self, broker_name: str, broker_id: int, connection: int) -> None:
-        """That broker has asked for something, so it lives."""
+        """Record a broker's request as a sign of life."""
         group = self.tables.groups.get(broker_name)
         if group is None or broker_id not in group.replicas:
             return
@@ -225,7 +241,7 @@ class ControllerCore:
             self.attend(broker_name)
 
     def attend(self, broker_name: str) -> None:
-        """Look at that group before the next request is decided on."""
+        """Check that group before the next request is decided."""
         self._attention[broker_name] = None
 
     def _died(self, dead: list[Key], how: str) -> None:
@@ -235,8 +251,11 @@ class ControllerCore:
             self._attention.update((key[1], None) for key in dead)
 
     def is_moving(self, broker_name: str) -> bool:
-        """Whether that group may be about to have another master. Who is only to be looked at, as
-        all are from time to time, is not: a reign's first lease would wait for its next try."""
+        """Whether that group may be about to get another master.
+
+        A group that is only due for its regular check is not, or the first lease of a reign would
+        be refused at its first attempt.
+        """
         if self.proposals.unsure:
             return True
         if broker_name in self._attention:
@@ -249,8 +268,10 @@ class ControllerCore:
         )
 
     def _tell(self, happened: tuple[Event, ...]) -> None:
-        """1008 to the living brokers of a group with a new master or without a member: so soon that
-        none has to poll. A Java broker takes only what has a later masterEpoch."""
+        """Notify the living brokers of a group with a new master or without a member (1008).
+
+        So no broker has to poll. A Java broker accepts only notices with a later masterEpoch.
+        """
         for event in happened:
             if not isinstance(event, ElectMaster | events.MarkUnfit):
                 continue
@@ -259,7 +280,7 @@ class ControllerCore:
                 continue
             if group.master_id is None:
                 logger.error(
-                    "%s has no master any more, epoch %d", group.broker_name, group.master_epoch
+                    "%s has lost its master, epoch %d", group.broker_name, group.master_epoch
                 )
                 continue
             if isinstance(event, ElectMaster):
@@ -269,7 +290,7 @@ class ControllerCore:
             self._notify(group)
 
     def _altered(self, broker_name: str, decision: Decision) -> None:
-        """A master that did not ask for its set has to hear of it."""
+        """Notify a master whose SyncStateSet changed without its request."""
         group = self.tables.groups.get(broker_name)
         altered = any(isinstance(event, events.AlterSyncStateSet) for event in decision.events)
         if altered and group is not None and group.master_id is not None:

@@ -1,14 +1,14 @@
-"""Does what Raft decides, in its order: what must be durable first, then what is said.
+"""Performs the actions that Raft decides, in order: first durable writes, then messages.
 
-Owns the one write that is under way, what it takes, and DLedger's frames. It must never know
-a loop, a socket or a clock (`now_ms` is given), nor what an entry means: the machine does. Called
-by node.py, and by the simulator, which replaces sockets, clock and disk.
+Owns the write in progress, the duration of syncs, and DLedger's frames. It must never know a loop,
+a socket or a clock (`now_ms` is given), nor the meaning of an entry: the machine knows it. The
+simulator replaces sockets, clock and disk.
 
-Persist, then speak (raft/order.py). When the disk is free all durable actions of the queue are
-written together. How long a sync takes, also while it is under way, goes to Raft: what waits for
-others' disks must not give up before they can have answered. A disk that fails ends the driver:
-what there is of term, vote and log is unknown from then on, so nothing more is said, and the other
-members go on without this one.
+Persist, then send (raft/order.py). When the disk is free, all durable actions of the queue are
+written together. The duration of a sync, complete or in progress, is reported to Raft: timeouts
+that depend on other members' disks must not expire before these can have answered. A disk that
+fails ends the driver: the durable state of term, vote and log is unknown afterwards, so this member
+sends nothing more, and the others continue without it.
 """
 
 import logging
@@ -61,52 +61,52 @@ LEDGER_CODES: Final = frozenset(REQUESTS)
 """Request codes that are DLedger's."""
 
 CALL_TIMEOUT_MS: Final = 3_000
-"""Of a request to a peer (DLedgerRpcNettyService)."""
+"""Timeout of a request to a peer (DLedgerRpcNettyService)."""
 
 CLIENT_BODY_MAX: Final = BODY_MAX
-"""Bytes of an entry that a client appends, as DLedger takes it (DLedgerConfig's 4 MiB)."""
+"""Bytes of an entry that a client appends, at most: DLedger's limit (DLedgerConfig's 4 MiB)."""
 
 CLIENT_OPEN_MAX: Final = 16 << 20
-"""Bytes of all entries of clients that wait for their turn or are under way."""
+"""Bytes of all client entries that are queued or in progress, at most."""
 
 QUEUE_MAX: Final = 10_000
-"""Actions that wait for a disk that hangs: beyond, requests are refused and time stands still."""
+"""Actions that wait for a disk, at most: beyond, requests are refused and ticks skipped."""
 
 PROBES: Final = 5
 PROBE_INTERVAL_MS: Final = 40
-"""How often the host of a leader is asked whether its process is gone: for as long as the kernel
-may take to close all that a killed process had open."""
+"""Probes of a suspected leader's host, and their interval: the kernel may take that long to close
+all sockets of a killed process."""
 
 
 class PeerCalls(Protocol):
-    """Requests to peers."""
+    """Sends requests to peers."""
 
     def __call__(self, address: str, request: Command, timeout_ms: int, /) -> Later[Command | str]:
-        """Ask; the answer later, or a text that says why there is none."""
+        """Send a request; the result is the response, or a text with the reason of a failure."""
 
 
 class Machine(Protocol):
-    """What the log is applied to."""
+    """The state machine to which the log is applied."""
 
     def on_applied(self, entry: Entry) -> None:
-        """The next committed entry."""
+        """Apply the next committed entry."""
 
     def on_leader(self, leads: bool) -> None:
-        """This member leads, with all that was ever committed applied; or it leads no more."""
+        """Start leading, with every committed entry applied; or stop leading."""
 
     def snapshot(self) -> bytes:
-        """All that was applied so far."""
+        """Return the state after all applied entries."""
 
     def restore(self, data: bytes) -> None:
-        """Begin anew with what `snapshot` gave. Raises ValueError."""
+        """Replace the state by a snapshot's. Raises ValueError."""
 
     def append(self, body: bytes, now_ms: int) -> Later[int | str]:
-        """An entry of a DLedger client: its index, or why there is none."""
+        """Append a DLedger client's entry; the result is its index, or the reason of a failure."""
 
 
 @dataclass(slots=True)
 class SuspectedLeader:
-    """A leader whose connection closed: is its process dead?"""
+    """A leader whose connection closed, so that its process may be dead."""
 
     due_ms: int
     probes_left: int = PROBES
@@ -114,21 +114,21 @@ class SuspectedLeader:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class DriverParts:
-    """What a member of the quorum works with."""
+    """Collaborators of a member of the quorum."""
 
     raft: Raft
     storage: RaftStorage
     disk: Disk
     calls: PeerCalls
     refuses: Callable[[str], Later[bool]]
-    """Whether a host refuses connections to an address: then no process is there."""
+    """Tests whether a host refuses connections to an address: then no process listens there."""
     now_ms: Callable[[], int]
     failed: Callable[[OSError], None] = lambda _error: None
     """Called once when the disk failed."""
 
 
 class Driver:
-    """One member of the quorum, as the machine and the node see it. Loop thread only."""
+    """A member of the quorum, for the machine and the node. Loop thread only."""
 
     def __init__(self, parts: DriverParts) -> None:
         self._raft = parts.raft
@@ -152,17 +152,17 @@ class Driver:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this member leads and all that was committed before is applied here."""
+        """Whether this member leads, and every earlier committed entry is applied here."""
         return self._leads and self._raft.is_leader
 
     @property
     def leader_id(self) -> str | None:
-        """Who leads, as far as is known here."""
+        """Id of the leader, if this member knows it."""
         return self._raft.leader_id
 
     @property
     def term(self) -> int:
-        """The current one, which may not be saved yet."""
+        """The current term, which may not be saved yet."""
         return self._raft.term
 
     @property
@@ -171,17 +171,20 @@ class Driver:
         return self._raft.peers
 
     def has_quorum(self, now_ms: int) -> bool:
-        """True while this member leads and its quorum's promise excludes any other leader."""
+        """Whether this member leads, and its quorum's promise excludes any other leader."""
         return self._leads and self._raft.has_quorum(now_ms)
 
     def append(self, body: bytes) -> Later[Outcome]:
-        """Commit an entry; resolved once it is applied here, or with why that is not known."""
+        """Commit an entry; resolved when it is applied here, or when its fate is unknown."""
         later = self._raft.append(body, self._now_ms())
         self._run()
         return later
 
     def hand_over(self, now_ms: int) -> str | None:
-        """Ask the member that lacks least to lead; its id, None if there is none or no lead."""
+        """Ask the follower with the longest log to lead; return its id.
+
+        None if this member does not lead, or if no follower can take over.
+        """
         leading = self._raft.leading
         if leading is None or not self.is_leader:
             return None
@@ -192,12 +195,12 @@ class Driver:
         return taker
 
     def begin(self, machine: Machine, now_ms: int) -> None:
-        """Give the machine what it was at the last snapshot, then take part."""
+        """Restore the machine from the last snapshot, then take part in the quorum."""
         self._machine = machine
         self.on_tick(now_ms)
 
     def on_tick(self, now_ms: int) -> None:
-        """Time has passed."""
+        """Advance the time."""
         if self._ended:
             return
         self._watch_disk(now_ms)
@@ -210,16 +213,21 @@ class Driver:
                 self._probe(peer_id, suspect, now_ms)
 
     def on_closed(self, connection: int, now_ms: int) -> None:
-        """A connection is gone. If its leader was killed, followers need not wait for its silence:
-        but a connection may close for other reasons, so the host is asked."""
+        """Handle a closed connection.
+
+        If the leader was killed, followers need not wait for its heartbeat timeout. But a
+        connection may close for other reasons, so the host is probed.
+        """
         peer_id = self._connections.pop(connection, None)
         if peer_id is not None and peer_id == self.leader_id and not self._ended:
             self._suspects[peer_id] = SuspectedLeader(now_ms)
             self._probe(peer_id, self._suspects[peer_id], now_ms)
 
     def on_request(self, connection: int, request: Command, now_ms: int) -> Reply | Steps[Reply]:
-        """A request of a peer or of a DLedger client; a long snapshot or push is read in steps.
-        What cannot be read is answered with 1."""
+        """Handle a request of a peer or of a DLedger client; long bodies are decoded in steps.
+
+        A request that cannot be decoded is answered with code 1 (SYSTEM_ERROR).
+        """
         kind, body = REQUESTS[request.code], bytes_of(request)
         if kind in IN_STEPS and len(body) > SMALL_MAX:
             return self._read_in_steps(connection, request, IN_STEPS[kind](body))
@@ -258,16 +266,18 @@ class Driver:
     def _append(
         self, request: Command, message: AppendEntryRequest, now_ms: int
     ) -> Command | Later[Command | None]:
-        """An entry of a DLedger client, in its turn. The sum of the open ones is bounded."""
+        """Append a DLedger client's entry in turn; the bytes of unanswered ones are bounded."""
         body = message.body or b""
         size = len(body)
         if size > CLIENT_BODY_MAX:
             return self._appended(request, message, f"an entry over {CLIENT_BODY_MAX} bytes")
         if self._client_open + size > CLIENT_OPEN_MAX:
-            waits = f"entries of {self._client_open} bytes wait, {CLIENT_OPEN_MAX} may"
+            waits = (
+                f"entries of {self._client_open} bytes are waiting, the limit is {CLIENT_OPEN_MAX}"
+            )
             return response(request, ResponseCode.SYSTEM_BUSY, waits)
         answer: Later[Command | None] = Later()
-        message = replace(message, body=None)  # `append` holds it, and only while it needs it
+        message = replace(message, body=None)  # only `append` keeps the body, while needed
         self._client_open += size
 
         def done(outcome: int | str) -> None:
@@ -278,12 +288,12 @@ class Driver:
         return answer
 
     def end(self) -> None:
-        """Nothing is done or said from here on. A write that is under way is finished."""
+        """Stop all actions and messages. A write in progress is completed."""
         self._ended = True
         self._order.clear()
 
     def _run(self) -> None:
-        """Do what can be done now. What the doing leads to is done by the same run."""
+        """Perform all actions that are possible now, and their consequences."""
         if self._running:
             return
         self._running = True
@@ -301,7 +311,7 @@ class Driver:
             self._running = False
 
     def _write(self) -> bool:
-        """Hand what is durable to the disk; whether it is done already."""
+        """Give the durable actions to the disk; return whether they are done already."""
         batch = self._order.batch()
         if self._writing or not batch:
             return False
@@ -326,7 +336,7 @@ class Driver:
         self._run()
 
     def _watch_disk(self, now_ms: int) -> None:
-        """A write is several syncs at times: the one under way counts from the end of the last."""
+        """Report the duration of the sync in progress; a write may have several syncs."""
         if not self._writing:
             return
         if self._storage.syncs != self._syncs_seen:
@@ -334,7 +344,7 @@ class Driver:
         self._raft.on_sync_waits(now_ms - self._sync_began_ms, now_ms)
 
     def _fail(self, error: OSError) -> None:
-        logger.error("the controller's files fail, it stops taking part: %s", error)
+        logger.error("the controller's disk failed, so it leaves the quorum: %s", error)
         led, self._leads = self._leads, False
         self.end()
         if led:
@@ -370,7 +380,7 @@ class Driver:
         try:
             self._machine.restore(action.data)
         except ValueError as error:
-            self._fail(OSError(f"the snapshot of entry {action.index} is not one: {error}"))
+            self._fail(OSError(f"the snapshot of entry {action.index} is malformed: {error}"))
 
     def _call(self, call: Call) -> None:
         request = new_request(request_code(call.message), body=encode(call.message))
@@ -382,18 +392,20 @@ class Driver:
             return
         message: RaftMessage | None = None
         if isinstance(answer, str):
-            logger.debug("%s does not answer: %s", call.peer_id, answer)
+            logger.debug("no answer from %s: %s", call.peer_id, answer)
         else:
             try:
                 message = decode(RESPONSES[type(call.message)], bytes_of(answer))
             except MessageError as error:
-                logger.warning("%s answered what cannot be read: %s", call.peer_id, error)
+                logger.warning("the answer of %s is malformed: %s", call.peer_id, error)
         self._raft.on_response(call.peer_id, call.call, message, self._now_ms())
         self._run()
 
     def _probe(self, peer_id: str, suspect: SuspectedLeader, now_ms: int) -> None:
-        """Ask the host of a leader; again for a moment: a dying process closes its connections
-        before its port, or after it."""
+        """Probe the host of a leader, several times.
+
+        A dying process may close its port later than its connections.
+        """
         if peer_id != self.leader_id or suspect.probes_left == 0:
             self._suspects.pop(peer_id, None)
             return
@@ -403,12 +415,12 @@ class Driver:
 
     def _probed(self, peer_id: str, refused: bool) -> None:
         if refused and self._suspects.pop(peer_id, None) is not None and not self._ended:
-            logger.info("leader %s is gone", peer_id)
+            logger.info("leader %s is dead: its host refuses connections", peer_id)
             self._raft.on_peer_gone(peer_id, self._now_ms())
             self._run()
 
     def _is_to_leader(self, message: AppendEntryRequest) -> bool:
-        """What is not, or has no body, is refused by Raft."""
+        """Whether this leader must append the entry; Raft refuses other requests."""
         options = self._raft.options
         meant = (message.group, message.remote_id) == (options.group, options.self_id)
         return meant and self.is_leader and bool(message.body)

@@ -1,49 +1,51 @@
-"""Who is master and who is in sync: what the leader decides, and what it refuses.
+"""Decisions of the leader on a group's master and SyncStateSet.
 
 Owns the rules of alterSyncStateSet and electMaster (RocketMQ: ReplicasInfoManager,
-DefaultElectPolicy), and what a leader does about a group unasked. It must never change a table: a
-decision is an answer and the events that make it true once they are committed. Called by core.py,
-one decision at a time, each after the events of the one before are applied.
+DefaultElectPolicy), and a leader's decisions on a group without a request. It must never change a
+table: a decision is an answer and the events that make it true once they are committed. Decisions
+are made one at a time, each after the previous decision's events are applied.
 
-Only a member of the SyncStateSet becomes master: every one of them has all that was acknowledged.
-A new master is the only member (RocketMQ), and may be dead already. So until its reign begins, and
-anything can be acknowledged in it, those that could have been elected in its place still may be.
-Beyond RocketMQ, too, a member that is unfit (see events.MarkUnfit) is passed over:
+Only a member of the SyncStateSet becomes master, because every member has all acknowledged
+messages. A new master is the only member (RocketMQ), and may be dead already. So until its reign
+begins, before which nothing is acknowledged, the other candidates of its election remain electable.
+Beyond RocketMQ, too, a member that is unfit (see events.MarkUnfit) is skipped:
 
     a master that became unfit                 is replaced at once
     another member, while the master lives     is taken out of the set; the master adds it again
                                                once it caught up, and that makes it fit
-    all members are unfit                      the one with the longest log, once all of them live;
-                                               one whose log is damaged never, it takes no writes
+    all members are unfit                      the member with the longest log, once all of them
+                                               live; never one with a damaged log, which takes no
+                                               writes
 
-A broker also says with each heartbeat whether its store takes messages (`Fitness`): that holds
-while it says so, and is in no log.
+A broker also reports with each heartbeat whether its store takes messages (`Fitness`): that counts
+while it is reported, and is in no log.
 
-    a master that takes none                   is replaced at once by one that does
-    a master that is about to stop             likewise, while it still serves; it stays where there
+    a master that takes none                   is replaced at once by a broker that does
+    a master that is about to stop             likewise, while it still serves; it stays if there
                                                is no other
     a master whose disk is slow for senders    is replaced by a member that reports a fast disk,
                                                not before the reign is SETTLED_MS old; else it stays
-    a member whose disk is slow                is elected only if no fit member is there
-    none does, and the disks are full          the master stays, or one that has all is made it
-    none does, and a master's store failed     it cannot lead: the group has no master until
-                                               one can; one that was elected declines this way
+    a member whose disk is slow                is elected only if no fit member is available
+    no store takes any, as disks are full      the master stays, or a candidate becomes master
+    no store takes any, the master's failed    it cannot lead: the group has no master until a
+                                               broker can; an elected broker declines this way
 
 Controllers may know less than their brokers: they were restored from an older copy, or ordered to
-forget brokers that live. Brokers say of which epoch their logs are, and what they were in it.
+remove brokers that live. Brokers report the epoch of their logs, and their roles in it.
 
     a log is of a later epoch than the group   no known member of the set may have it all: the
-                                               master of that epoch is the next one, else the one
-                                               with most, once all are here; in an epoch behind it
-    all members are forgotten                  likewise
-    a group that is forgotten, and is here     the longest log of those that are here, but of none
-    again                                      that was outside of the set, nor before one that runs
-                                               and knows more is registered again
-    a broker was not heard since this          waited for in the first part of a lead: it may be the
-    controller started                         one that knows of a later epoch
+                                               master of that epoch is the next one, else the
+                                               broker with the longest log, once all are here; its
+                                               epoch is later than all reported ones
+    all members are removed                    likewise
+    a group that was removed, and is here      the longest log that is here, but never
+    again                                      that of a broker outside of the set, nor before a
+                                               running broker with a later epoch is registered
+    a broker sent nothing since this           waited for in the first part of a lead: it may know
+    controller started                         of a later epoch
 
-An administrator who names a member gets it, fit or not, unless its store failed. An epoch is raised
-when there is a new master or the old one is given up, and never for an outage that goes on.
+An administrator's choice of a member is followed, fit or not, unless its store failed. An epoch is
+raised when there is a new master or the old one is given up, and never for an outage that goes on.
 """
 
 from dataclasses import dataclass, field
@@ -58,13 +60,14 @@ from turbopump.net.wire.controller import ElectMasterBody, MemberGroup, SyncStat
 from turbopump.net.wire.headers import controller as headers
 
 EPOCH_JUMP_MAX: Final = 1_000_000
-"""How far a broker's own epoch may take the group's along: a made-up one must not use them up."""
+"""Greatest accepted distance of a broker's epoch from the group's: a made-up epoch must not exhaust
+the numbers."""
 NOBODY: Final = -1
-"""The broker id of an election that the controller itself wants."""
+"""The broker id of an election that the controller itself starts."""
 
 
 class Liveness(Protocol):
-    """What is known of brokers at the time of a decision; see liveness.py for the kinds."""
+    """The state of brokers at the time of a decision; see liveness.py for the kinds."""
 
     def heard(self, group: Group, broker_id: int) -> bool: ...
     def fresh(self, group: Group, broker_id: int) -> bool: ...
@@ -82,7 +85,7 @@ class Liveness(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The answer, and what has to be committed before it is given."""
+    """The answer, and the events to commit before it is sent."""
 
     code: ResponseCode = ResponseCode.SUCCESS
     remark: str | None = None
@@ -97,7 +100,7 @@ def alter(
     wanted: SyncStateSet,
     live: Liveness,
 ) -> Decision:
-    """1001: the master's SyncStateSet. The checks and their order are RocketMQ's."""
+    """Change the SyncStateSet for the master (1001). The checks and their order are RocketMQ's."""
     group = tables.groups.get(header.broker_name)
     if group is None:
         return _not_altered(
@@ -140,7 +143,7 @@ def _alter_refusal(
             f"not {{{header.master_epoch}}}",
         )
     if group.set_epoch != wanted.set_epoch or group.unfit_members:
-        # With an unfit member the set is about to be another one, and the master's view is older.
+        # With an unfit member the set is about to change, and the master's view is older.
         return _not_altered(
             ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
             f"{rejecting} the current syncStateSet epoch is:{{{group.set_epoch}}}, "
@@ -173,17 +176,17 @@ def elect(
     *,
     unclean: bool = False,
 ) -> Decision:
-    """1002, asked by a broker, by an administrator, or by the controller itself (without an id).
+    """Elect a master for a broker, an administrator, or the controller itself (1002).
 
     With `unclean` (enableElectUncleanMaster) a replica outside of the SyncStateSet may become
-    master where no member can: messages that were acknowledged may be lost then.
+    master if no member can: acknowledged messages may be lost then.
     """
     group = tables.groups.get(header.broker_name)
     asked = header.broker_id
     if group is None or (header.cluster_name and header.cluster_name != group.cluster_name):
         return _need_register(header.broker_name)
     if asked != NOBODY and asked not in group.replicas and header.designate_elect:
-        return _nobody(group, asked)  # an administrator's slip is no broker that has to enrol
+        return _nobody(group, asked)  # an administrator's mistake, not an unregistered broker
     if asked != NOBODY and asked not in group.replicas:
         return _need_register(header.broker_name, asked)
     if not group.reigned and asked != NOBODY and not header.designate_elect:
@@ -215,10 +218,13 @@ def elect(
 
 
 def _first(group: Group, asked: int, live: Liveness) -> int | None:
-    """The first master: any that asks, as nothing was ever written. But where a group was forgotten
-    and is here again it is the broker with the longest log, which the others would cut off, and
-    none that was outside of the set: that one may lack what was acknowledged. Where all controllers
-    forgot, those that know more may not have registered again yet."""
+    """Return the first master: the broker that asks, because nothing was ever written.
+
+    If the group was removed and is here again, it is the broker with the longest log, which the
+    others would truncate, and no broker that was outside of the set: its log may lack acknowledged
+    messages. If all controllers lost their data, brokers with a later epoch may not have registered
+    again yet.
+    """
     fresh = [one for one in group.replicas if live.fresh(group, one)]
     failed = _failed(group, fresh, live)
     newest = {one: live.newest(group, one) for one in fresh if one not in failed}
@@ -235,9 +241,11 @@ def _first(group: Group, asked: int, live: Liveness) -> int | None:
 
 
 def is_behind(group: Group, live: Liveness) -> bool:
-    """Whether a broker's log is of a later epoch than this group had, or it knows a later set of
-    this one: the controllers forgot something. What a broker reported counts when it is dead, too.
-    (A Java broker's word is not taken for that, nor a made-up epoch.)"""
+    """Whether a broker reported a later epoch, or a later set of this epoch, than the group has.
+
+    Then the controllers lost data. Reports of dead brokers count, too; reports of Java brokers and
+    made-up epochs do not.
+    """
     for broker_id in group.replicas:
         epoch, set_epoch = live.last_epochs(group, broker_id)
         ahead = (
@@ -251,22 +259,25 @@ def is_behind(group: Group, live: Liveness) -> bool:
 
 
 def is_unsure(group: Group, live: Liveness, but: int = NOBODY) -> bool:
-    """Whether a broker, other than `but`, may be about to tell of a later epoch than this group
-    had: this controller leads since a moment ago, and did not hear from it since it started."""
+    """Whether a broker, other than `but`, may be about to report a later epoch than the group's.
+
+    That is so if this lead is young and this controller received no heartbeat of the broker yet.
+    """
     return any(live.may_tell(group, one) for one in group.replicas if one != but)
 
 
 def may_lack(group: Group, live: Liveness) -> bool:
-    """Whether these controllers forgot something of the group, or may have."""
+    """Whether these controllers lost data of the group, or may have."""
     return is_behind(group, live) or is_unsure(group, live)
 
 
 def _forgotten(group: Group, live: Liveness) -> int | None:
-    """The broker to be master where the set is not known: the last one that reigned, as it has all;
-    else the one with most of those that were in its set, or do not say, once all are here.
+    """Return the next master where the set is not known.
 
-    The last one is of the latest epoch that any broker reported, also one that is silent now, or
-    dead: an older master must not overtake it.
+    It is the last master, which has all messages; else, once all brokers are here, the broker with
+    the longest log among those in the set or without a reported role. The last master's epoch is
+    the latest that any broker reported, even if that broker is silent or dead now: an older master
+    must not overtake it.
     """
     told = {one: live.newest(group, one) for one in group.replicas if live.fresh(group, one)}
     able = {
@@ -299,10 +310,10 @@ def _is_outside(told: Heard | None) -> bool:
 def choose(
     group: Group, live: Liveness, *, unclean: bool = False, wanted: int | None = None
 ) -> int | None:
-    """Who is to be master now; None if none can be. `wanted`: the administrator's choice.
+    """Return the broker that should be master now, or None. `wanted`: an administrator's choice.
 
-    Only brokers that were heard just now: where a replica is cut off together with its master, the
-    master may count as dead some moments earlier, and that replica would be waited for in vain.
+    Only brokers with a fresh heartbeat qualify: if a replica is cut off together with its master,
+    the master may count as dead some moments earlier, and that replica would be waited for in vain.
     """
     if wanted is not None:
         return wanted if _may_be_designated(group, wanted, live, unclean) else None
@@ -325,8 +336,8 @@ def choose(
     all_told = len(fresh) == len(group.candidates) and None not in told
     whole = [one for one in fresh if group.replicas[one].unfit != DAMAGED]
     if whole and all(map(group.is_unfit, group.candidates)) and all_told:
-        # None has all that was acknowledged for sure; a replica that is away could have more,
-        # and so could one whose store is about to be opened again.
+        # No broker surely has all acknowledged messages; a replica that is away could have more,
+        # and so could a broker whose store is about to be opened again.
         return None if _failed(group, whole, live) else _best(group, whole, live)
     if unclean:
         everybody = [one for one in sorted(group.replicas) if live.fresh(group, one)]
@@ -336,38 +347,40 @@ def choose(
 
 
 def _faster(group: Group, fit: list[int], live: Liveness) -> int | None:
-    """The member to lead in place of a slow master that serves; None if the master stays.
+    """Return the member that replaces a serving master with a slow disk; None if the master stays.
 
-    A member must have reported a fast disk. An unknown disk may be as slow: in a group on one disk
-    array the lead would move from broker to broker."""
+    A member must have reported a fast disk. An unknown disk may be as slow: in a group on the same
+    disk array the role of master would move from broker to broker.
+    """
     able = [o for o in fit if live.fitness(group, o) is Fitness.FIT and live.reports_fast(group, o)]
     return _best(group, able, live) if able and live.is_settled(group) else None
 
 
 def _is_there(group: Group, live: Liveness) -> bool:
-    """Whether there is a master that lives, and has all that was acknowledged."""
+    """Whether there is a master that lives, and has all acknowledged messages."""
     master = group.master_id
     return master is not None and not group.is_unfit(master) and live.alive(group, master)
 
 
 def _failed(group: Group, brokers: list[int], live: Liveness) -> list[int]:
-    """Those whose store cannot be led."""
+    """Return the brokers whose store failed."""
     return [one for one in brokers if live.fitness(group, one) is Fitness.FAILED]
 
 
 def _may_be_designated(group: Group, wanted: int, live: Liveness, unclean: bool) -> bool:
-    """The members all forgotten, an administrator's word is the only one there is."""
+    """Whether an administrator may choose this broker; any, if all members were removed."""
     allowed = wanted in group.candidates or unclean or not group.members or is_behind(group, live)
     present = live.heard(group, wanted) or (wanted == group.master_id and live.alive(group, wanted))
     return allowed and present and not _failed(group, [wanted], live)
 
 
 def new_reign(group: Group, winner: int, live: Liveness) -> ElectMaster:
-    """The event that makes `winner` master. A broker of the group that knows a later epoch, of a
-    life of the controllers that they have forgotten, would refuse a lower one: theirs is passed.
+    """Make the event that makes `winner` master.
 
-    It may be dead by now, or lose what it had before it begins: then another one that has all must
-    be found. A Java broker begins without asking, so behind it only the set counts.
+    If a broker of the group knows a later epoch, which the controllers lost, it would refuse a
+    lower one: the new epoch is later than that. The winner may be dead by now, or lose its log
+    before its reign begins: then another broker with all messages must be found. A Java broker
+    begins without a request, so after its election only the set counts.
     """
     told = live.newest(group, winner)
     knows_all = winner in group.candidates and not is_behind(group, live)
@@ -379,7 +392,10 @@ def new_reign(group: Group, winner: int, live: Liveness) -> ElectMaster:
 
 
 def begin(tables: GroupTables, broker_name: str, master_epoch: int) -> Decision:
-    """The master of that epoch is there: from its first lease on the set alone counts."""
+    """Record that the master of that epoch has reported.
+
+    From its first lease, only the set counts.
+    """
     group = tables.groups.get(broker_name)
     if group is None or group.master_epoch != master_epoch or not group.eligible:
         return Decision()
@@ -389,15 +405,15 @@ def begin(tables: GroupTables, broker_name: str, master_epoch: int) -> Decision:
 def look_after(
     tables: GroupTables, broker_name: str, live: Liveness, *, unclean: bool = False
 ) -> Decision | None:
-    """What a leader does about a group unasked; None if nothing is to be done, or nothing can be.
+    """Return the leader's decision on a group without a request; None if nothing can be done.
 
-    Called when a broker died or came back, became unfit, and from time to time.
+    It is due when a broker died or came back or became unfit, and from time to time.
     """
     group = tables.groups.get(broker_name)
     if group is None or not group.reigned or is_unsure(group, live):
         return None
     if is_behind(group, live) and choose(group, live) is None:
-        return None  # no past is given up: a broker that knows more is waited for
+        return None  # no data is given up: wait for brokers with a later epoch
     if (
         _is_there(group, live)
         and not is_behind(group, live)
@@ -414,15 +430,17 @@ def look_after(
 
 
 def _may_come(group: Group, live: Liveness) -> bool:
-    """Whether a member that was not heard of late may still be alive: none is given up before."""
+    """Whether a candidate without a fresh heartbeat may still be alive, and is waited for."""
     return any(
         live.alive(group, member) and not live.fresh(group, member) for member in group.candidates
     )
 
 
 def _nobody(group: Group, asked: int) -> Decision:
-    """No broker can be master. That the old one is none any more is said once: RocketMQ raises the
-    epoch again with every try."""
+    """Refuse an election, because no broker can be master.
+
+    The loss of the master is recorded once; RocketMQ raises the epoch again with every attempt.
+    """
     if asked != NOBODY:
         remark = "Failed to elect a new master: no broker that may be master is alive"
         return Decision(
@@ -460,7 +478,7 @@ def _need_register(broker_name: str, broker_id: int | None = None) -> Decision:
 
 
 def unregistered(broker_name: str, broker_id: int | None = None) -> str:
-    """The remark for a broker that the controller does not know."""
+    """Return the remark for a broker that the controller does not know."""
     if broker_id is None:
         return f"Broker-set: {broker_name} hasn't been registered in controller"
     return f"BrokerId: {broker_id} hasn't been registered in broker-set: {broker_name}"

@@ -1,14 +1,13 @@
-"""Events of the controller's log and their bytes.
+"""Events of the controller's log and their encoding.
 
-Owns the body of a log entry: what happened to a group of brokers, as RocketMQ's EventSerializer
-writes it, and the events that only ours have. It must never judge an event: the leader decided.
-Called by core.py (encodes what was decided) and by state.py (applies what is committed).
+Owns the body of a log entry: an event of a broker group as RocketMQ's EventSerializer writes it,
+and the events that only this implementation has. It must never judge an event: the leader decided.
 
     0  int16  type, big-endian
     2  JSON of the event
 
-An empty body is no event: a leader's first entry, or a read's. Types of RocketMQ are below 100. A
-Java controller throws at a type that it does not know; ours says so and goes on.
+An empty body has no event: a leader's first entry, or that of a read. RocketMQ's types are below
+100. A Java controller throws at an unknown type; this one logs it and continues.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,12 +29,12 @@ from turbopump.net.wire.bodies import (
 )
 
 BATCH_TYPE: Final = 100
-"""Several events in one entry, applied together or not at all. Ours."""
+"""Several events in one entry, which are applied together. Ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlterSyncStateSet:
-    """The group's SyncStateSet is another one."""
+    """The group's SyncStateSet becomes `members`."""
 
     broker_name: str
     members: frozenset[int]
@@ -43,7 +42,7 @@ class AlterSyncStateSet:
 
 @dataclass(frozen=True, slots=True)
 class ApplyBrokerId:
-    """A broker has an id from now on."""
+    """A broker gets its id."""
 
     cluster_name: str
     broker_name: str
@@ -54,11 +53,12 @@ class ApplyBrokerId:
 
 @dataclass(frozen=True, slots=True)
 class ElectMaster:
-    """The group has another master; None: the old one is none any more and there is no other.
+    """The group gets another master; None: the group has no master.
 
-    `master_epoch` is ours: what the epoch is from now on, where the next one would not do because
-    a broker of the group knows a later one. 0: the next one. `on_lease`, too: the master serves
-    nothing before `BeginReign`, so those that could have been elected now may be until then.
+    `master_epoch` is ours: the new epoch if the next one would not suffice, because a broker of the
+    group knows a later one; 0 means the next one. `on_lease` is ours, too: the master serves
+    nothing before `BeginReign`, so brokers that could have been elected instead remain electable
+    until then.
     """
 
     broker_name: str
@@ -69,7 +69,7 @@ class ElectMaster:
 
 @dataclass(frozen=True, slots=True)
 class BeginReign:
-    """The master of that epoch is there, and gets leases from now on. Ours."""
+    """The master of that epoch has reported and gets leases from now. Ours."""
 
     broker_name: str
     master_epoch: int
@@ -77,12 +77,12 @@ class BeginReign:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Nothing: RocketMQ's barrier before a read."""
+    """No change: RocketMQ's barrier before a read."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanBrokerData:
-    """Brokers are forgotten; None: the whole group."""
+    """Brokers are removed; None: the whole group."""
 
     broker_name: str
     broker_ids: frozenset[int] | None = None
@@ -90,7 +90,7 @@ class CleanBrokerData:
 
 @dataclass(frozen=True, slots=True)
 class UpdateBrokerAddress:
-    """A broker is reached elsewhere."""
+    """A broker's address changes."""
 
     cluster_name: str
     broker_name: str
@@ -100,8 +100,10 @@ class UpdateBrokerAddress:
 
 @dataclass(frozen=True, slots=True)
 class MarkUnfit:
-    """A broker's log may lack what it had acknowledged, or is damaged (`reason` says which): it is
-    no candidate before its master has it in the SyncStateSet again. Ours."""
+    """A broker's log is damaged or may lack acknowledged messages (`reason`). Ours.
+
+    The broker is no candidate until its master has added it to the SyncStateSet again.
+    """
 
     broker_name: str
     broker_id: int
@@ -122,13 +124,13 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class BadEvent:
-    """An entry that says nothing to this state machine; `reason` is one line."""
+    """An entry that this state machine cannot decode; `reason` is one line."""
 
     reason: str
 
 
 def encode(events: Sequence[Event]) -> bytes:
-    """The body of the entry for what happens together; nothing happens: an empty one."""
+    """Encode events that are applied together as an entry's body; no event: an empty body."""
     if not events:
         return b""
     if len(events) == 1:
@@ -138,7 +140,7 @@ def encode(events: Sequence[Event]) -> bytes:
 
 
 def decode(body: Buffer) -> tuple[Event, ...] | BadEvent:
-    """The events of an entry. Never raises: what is in the log must not stop its reader."""
+    """Decode the events of an entry. Never raises, because the log must stay readable."""
     if not len(body):
         return ()
     if len(body) < 2:
@@ -234,7 +236,7 @@ def _write_clean(event: CleanBrokerData) -> dict[str, Any]:
 
 
 def _read_clean(members: dict[str, Any]) -> Event:
-    # RocketMQ takes an empty set for the whole group too.
+    # RocketMQ also takes an empty set for the whole group.
     return CleanBrokerData(_name(members), _ids(members, "brokerIdSetToClean") or None)
 
 

@@ -1,12 +1,11 @@
-"""What clients of the log (DLedgerClient) may append to it.
+"""Rules for entries that clients of the log (DLedgerClient) append.
 
-Owns that judgement. It must never change a table. Called by core.py, in turn with all that the
-controller decides itself.
+Owns that judgement. It must never change a table. It is applied in the order of proposals.
 
-RocketMQ's controller takes any bytes; what its state machine does not know, or a read, stops it in
-apply, and nothing is answered any more. Here each of these is refused with a reason. What it knows
-is taken, unless it names the master or the set of a group that there is: only the leader that
-decided may name them, or two brokers might believe to be the master.
+RocketMQ's controller accepts any bytes; an event that its state machine does not know, or a read,
+stops it in apply, and no request is answered afterwards. Here each of these is refused with a
+reason. A known event is accepted, unless it belongs to an existing group: only the leader's own
+decisions may name a master or a SyncStateSet, or two brokers might believe to be the master.
 """
 
 from turbopump.controller import events, registration
@@ -17,15 +16,15 @@ from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.headers.controller import ApplyBrokerIdRequest
 
 ROCKETMQ_TYPES_MAX = 99
-"""Above are ours."""
+"""Higher types are ours."""
 
 VALUES_MAX = 10_000
-"""Commas and brackets of an entry, counted before an object is made: an event of a group with its
-100 replicas has some hundred, and these are read in some milliseconds."""
+"""Commas and brackets of an entry, at most, counted before parsing: an event of a group with 100
+replicas has a few hundred, and 10,000 are parsed in some milliseconds."""
 
 
 def judge(tables: GroupTables, body: bytes) -> Decision:
-    """Whether it may be appended as it is; the remark says why not."""
+    """Decide whether the entry may be appended; the remark has the reason for a refusal."""
     if sum(map(body.count, (b",", b"[", b"{"))) > VALUES_MAX:
         return _refused(f"an event of over {VALUES_MAX} values")
     happened = events.decode(body)
@@ -43,7 +42,7 @@ def judge(tables: GroupTables, body: bytes) -> Decision:
 
 def _judge(tables: GroupTables, event: Event, kind: int) -> Decision | None:
     if isinstance(event, events.Read):
-        return _refused(f"an event of type {kind} is a read: it is not appended, but asked")
+        return _refused(f"an event of type {kind} is a read, which cannot be appended")
     if isinstance(event, ApplyBrokerId):
         header = ApplyBrokerIdRequest(
             event.cluster_name, event.broker_name, event.broker_id, event.check_code

@@ -1,8 +1,7 @@
 """Request code -> handler of a controller: DLedger's codes and the controller's on one port.
 
 Owns the numbers by which the cores know connections, and the answers about the configuration. It
-must never decide anything: the cores do. Called by node.py, and by the simulator, with a dispatcher
-to fill.
+must never decide anything: the cores do.
 """
 
 import itertools
@@ -32,7 +31,7 @@ from turbopump.net.wire.java_properties import Property
 logger = logging.getLogger(__name__)
 
 NUMBER = "controller"
-"""Under which a connection's number is kept with its peer."""
+"""Key of a connection's number in its peer's context."""
 
 TEXTS_MAX: Final = {
     "brokerAddr": NAME_MAX,
@@ -42,19 +41,19 @@ TEXTS_MAX: Final = {
     "clusterName": NAME_MAX,
     "registerCheckCode": NAME_MAX,
 }
-"""Characters of every text that a header has: a request may wait for its turn with all of them."""
+"""Characters of each text of a header, at most: a queued request keeps all of them in memory."""
 
 BODIES_MAX: Final[dict[int, int]] = {RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: bodies.LONG.size}
-"""Bytes of a body; of those that are not here bodies.SMALL_MAX: the set of one group."""
+"""Bytes of a body, at most; other codes have bodies.SMALL_MAX, enough for a group's set."""
 
 Save = Callable[[list[Property]], Later[OSError | None]]
 
 
 @dataclass(slots=True)
 class Controller:
-    """One controller: its cores, none while it is starting.
+    """A controller and its cores, which are None during the start.
 
-    `now_ms` is their clock. `save` writes changed properties down.
+    `now_ms` is their clock. `save` writes changed properties to the file.
     """
 
     config: ControllerConfig
@@ -66,7 +65,7 @@ class Controller:
     stalls: Stalls = field(default_factory=Stalls)
 
     def number_of(self, peer: Peer) -> int:
-        """The number of a connection; its end is reported to the cores."""
+        """Return the number of a connection; its close is reported to the cores."""
         found: int | None = peer.context.get(NUMBER)
         if found is not None:
             return found
@@ -75,7 +74,7 @@ class Controller:
         return number
 
     def closed(self, number: int) -> None:
-        """A connection is gone."""
+        """Report a closed connection to the cores."""
         now_ms = self.now_ms()
         if self.core is not None:
             self.core.on_closed(number, now_ms)
@@ -83,7 +82,7 @@ class Controller:
             self.driver.on_closed(number, now_ms)
 
     def tick(self) -> None:
-        """Time has passed."""
+        """Advance the time of the cores."""
         now_ms = self.now_ms()
         if self.driver is not None:
             self.driver.on_tick(now_ms)
@@ -94,7 +93,10 @@ class Controller:
             self._hand_over(now_ms)
 
     def _hand_over(self, now_ms: int) -> None:
-        """Not while a broker's silence is waited for: under the next lead it would begin anew."""
+        """Hand the leadership over, but not during a broker's silence.
+
+        A new leader would measure the silence again.
+        """
         if self.core is None or self.driver is None:
             return
         if not self.core.heartbeats.all_heard_now(now_ms):
@@ -103,7 +105,7 @@ class Controller:
         if taker is not None:
             self.stalls.handed_over(now_ms)
             logger.warning(
-                "this controller stood still for %d ms of the last ten seconds: %s is"
+                "this controller was suspended for %d ms of the last ten seconds: %s is"
                 " asked to lead",
                 self.stalls.stood_ms,
                 taker,
@@ -153,13 +155,13 @@ def register(dispatcher: Dispatcher, controller: Controller) -> None:
 
 
 def _too_long(request: Command) -> str | None:
-    """What of a request is longer than any broker sends, before any of it is kept."""
+    """Return a complaint about the first field or body that is longer than any broker sends."""
     for name, most in TEXTS_MAX.items():
         length = len(request.fields.get(name, ""))
         if length > most:
-            return f"{name} has {length} characters, it may have {most}"
+            return f"{name} has {length} characters, the limit is {most}"
     size, most = len(bytes_of(request)), BODIES_MAX.get(request.code, bodies.SMALL_MAX)
-    return f"a body of {size} bytes is over {most}" if size > most else None
+    return f"a body of {size} bytes exceeds {most}" if size > most else None
 
 
 def _starting(request: Command, code: ResponseCode) -> Command:

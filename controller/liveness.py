@@ -1,24 +1,24 @@
-"""Which brokers live, as far as this controller heard.
+"""Liveness of brokers, as far as this controller received their heartbeats.
 
-Owns the table of heartbeats. It must never be replicated nor read a clock: brokers tell every
-controller, so that a new leader's table is warm, and times are arguments. Called by core.py.
+Owns the table of heartbeats. It must never be replicated nor read a clock: brokers send heartbeats
+to every controller, so that a new leader's table is warm, and times are arguments.
 
-A broker is dead that was silent longer than its own timeout, or whose connection closed because
-its process ended (suspects.py asks). The questions:
+A broker is dead if it was silent longer than its own timeout, or if its connection closed because
+its process ended (suspects.py probes that). The questions:
 
-    fresh   a heartbeat came within a part of the timeout: may be made master
+    fresh   a heartbeat came within a part of the timeout: may become master
     heard   a heartbeat came within the timeout: may be in the SyncStateSet
-    alive   not known to be dead: a master that is this stays, no command cleans away what is
+    alive   not known to be dead: such a master stays, and no command removes such a broker
 
-The last two differ after a change of the lead. The leader before may have granted a lease after the
-last heartbeat that came here, so a broker counts as alive for one timeout from when this lead
-began, whether it was heard of late or never (law: an election for silence comes after every lease).
-Only a connection that just closed is no silence, and whose silence this leader itself waited for is
-dead until it is heard again.
+The last two differ after a change of the leader. The leader before may have granted a lease after
+the last heartbeat that this controller received. So a broker counts as alive for one timeout from
+the start of this lead, even if it never sent a heartbeat here (an election for silence comes after
+every lease). The exceptions are a connection that just closed, and a broker whose whole timeout
+this leader has waited for: that broker is dead until its next heartbeat.
 
-Controllers that were restored from an older copy learn from heartbeats what they lack, so these are
-kept, too: the last epochs of each registered broker, dead or not, and what brokers tell that run
-and are not registered, or have an id that is another's now (strangers.py).
+Controllers that were restored from an older copy learn the missing facts from heartbeats. So the
+table also has the last epochs of each registered broker, dead or not, and the reports of running
+brokers that are not registered, or whose id now belongs to another broker (strangers.py).
 """
 
 from collections.abc import Callable, Iterator
@@ -33,50 +33,54 @@ from turbopump.net.wire.headers.routes import BrokerHeartbeatRequest
 from turbopump.net.wire.names import kept_size
 
 HEARTBEAT_TIMEOUT_MS: Final = 10_000
-"""What a heartbeat without one means (DefaultBrokerHeartbeatManager)."""
+"""Timeout for a heartbeat without one (DefaultBrokerHeartbeatManager)."""
 TIMEOUT_MIN_MS: Final = 100
 TIMEOUT_MAX_MS: Final = 300_000
-"""What a heartbeat may ask for: a broker that asks for longer would never be missed."""
+"""Limits of a heartbeat's timeout: the failure of a broker with a longer one would go unnoticed."""
 BROKERS_MAX: Final = 50_000
-"""Brokers heard of that are not registered, so that made-up names cannot fill the memory. Those
-that are registered are bounded with the tables, and never refused for others."""
+"""Unregistered brokers in the table, at most, so that made-up names cannot fill the memory.
+Registered brokers are bounded by the tables, and never refused for others."""
 NAMES_MAX: Final = 16 << 20
-"""Bytes of their names, 300 for each."""
+"""Bytes of the names of unregistered brokers, at most: 300 each."""
 CONNECTION_MAX: Final = 100
-"""Of them by one connection, which has one broker: all of it is dropped at once when it closes."""
+"""Unregistered brokers per connection, at most; a real connection has one broker. All of them are
+dropped at once when it closes."""
 FRESH_SHARE: Final = 0.4
-"""Of the timeout: with RocketMQ's settings 4 s, four heartbeats."""
+"""Fraction of the timeout within which a heartbeat is fresh: with RocketMQ's settings 4 s, four
+heartbeats."""
 TELL_SHARE: Final = 0.4
-"""So long into a lead a broker is waited for that this controller never heard: four heartbeats."""
+"""Fraction of the timeout that a new leader waits for brokers without a heartbeat yet (four
+heartbeats)."""
 NOW_SHARE: Final = 0.2
-"""With RocketMQ's settings two heartbeats."""
+"""Fraction of the timeout within which no broker counts as silent: with RocketMQ's settings two
+heartbeats."""
 READ_FIRST_MS: Final = 100
-"""Between two ticks: for longer this process stood still, and has to read what came meanwhile."""
+"""Gap between two ticks after which this process was suspended, and must first read its sockets."""
 STALL_MS: Final = 1_000
-"""For longer heartbeats may have found no connection, too."""
+"""Gap between two ticks after which brokers may also have failed to connect."""
 CREDIT_MS: Final = 1_000
-"""Until their next one is here (brokerHeartbeatInterval)."""
+"""Extra time for brokers after such a gap, until their next heartbeat (brokerHeartbeatInterval)."""
 PRIORITY_LAST: Final = 2**31 - 1
 OUTSIDE: Final = 0
 MEMBER: Final = 1
 REIGNS: Final = 2
-"""What a broker says that it is, or was last: see BrokerHeartbeatRequest.standing."""
+"""A broker's present or last role; see BrokerHeartbeatRequest.standing."""
 SETTLED_MS: Final = 10_000
-"""Age of a reign from which on the lead may move to a faster disk: no lead alternates."""
+"""Minimum age of a reign before a faster disk may get the master: the role must not alternate."""
 NO_CONNECTION: Final = -1
-"""Of a broker whose connection closed and that was not heard since."""
+"""Connection of a broker whose connection closed and that sent no heartbeat since."""
 
 Key = tuple[str, str, int]
 """(cluster, broker name, id)."""
 Epochs = tuple[int, int]
-"""The last one of a broker's log, and of the newest SyncStateSet that it knows."""
+"""(last epoch of a broker's log, epoch of the newest SyncStateSet that it knows)."""
 NO_EPOCHS: Final[Epochs] = (-1, -1)
-"""It reported none, or is a Java broker."""
+"""Epochs of a broker that reported none, or of a Java broker."""
 
 
 @dataclass(slots=True)
 class Heard:
-    """The newest heartbeat of a broker; an epoch of -1: it reported none."""
+    """The newest heartbeat of a broker; an epoch of -1: not reported."""
 
     connection: int
     heard_ms: int
@@ -86,31 +90,32 @@ class Heard:
     confirm_offset: int = -1
     priority: int = PRIORITY_LAST
     leased: bool = False
-    """Whether it said, in this life, that it reigns only under leases of its reign."""
+    """Whether the broker reported, since its registration, that it serves only under leases."""
     credited: bool = False
-    """Whether it had more time than its timeout, since it was heard."""
+    """Whether the broker got extra time since its last heartbeat."""
     standing: int | None = None
-    """What it was in the reign of `epoch`: REIGNS, MEMBER or OUTSIDE; None: it does not say."""
+    """The broker's role in `epoch`: REIGNS, MEMBER or OUTSIDE; None: not reported."""
     fitness: Fitness = Fitness.FIT
-    """Whether it takes messages, as it says; a Java broker says nothing."""
+    """The store's fitness as reported; a Java broker reports none and counts as fit."""
     reports_fast: bool = False
-    """Whether it reported a measured disk that is fast enough for sends."""
+    """Whether the broker reported a measured disk that is fast enough for sends."""
 
     @property
     def knows(self) -> tuple[int, bool]:
-        """The more, the surer it has all that was acknowledged."""
+        """Sort key: a broker with a greater one more surely has all acknowledged messages."""
         return self.epoch, self.standing == REIGNS
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """The least is the best master: the latest epoch, then the longest log, then who was
-        configured to come first."""
+        """Sort key by epoch, log end and priority; the least is the best master."""
         return (-self.epoch, -self.max_offset, self.priority)
 
 
 class _Dead:
-    """Brokers with the time at which they were found dead: at most BROKERS_MAX, and NAMES_MAX bytes
-    of names. The oldest ones go first, and before any that `is_registered` those that are not."""
+    """Dead brokers with their times of death: at most BROKERS_MAX, and NAMES_MAX bytes of names.
+
+    When full, the oldest unregistered broker is dropped first, then the oldest registered one.
+    """
 
     def __init__(self, is_registered: Callable[[Key], bool]) -> None:
         self._is_registered = is_registered
@@ -128,11 +133,11 @@ class _Dead:
         return key in self._times
 
     def time_of(self, key: Key) -> int:
-        """In ms; LONG_AGO_MS where it is not here."""
+        """Return the time of death in ms; LONG_AGO_MS for a broker that is not here."""
         return self._times.get(key, LONG_AGO_MS)
 
     def add(self, key: Key, at_ms: int) -> None:
-        """It is dead since then."""
+        """Record the death of a broker."""
         if key not in self._times:
             self.size += kept_size(*key[:2])
         self._times[key] = at_ms
@@ -146,25 +151,25 @@ class _Dead:
                 self.discard(oldest)
 
     def discard(self, key: Key) -> None:
-        """It lives, or is of no interest any more."""
+        """Remove a broker that is alive or no longer relevant."""
         if self._times.pop(key, None) is not None:
             self.size -= kept_size(*key[:2])
 
     def clear(self) -> None:
-        """Nothing is dead."""
+        """Remove all brokers."""
         self._times.clear()
         self.size = 0
 
     def expire(self, before_ms: int) -> None:
-        """Forget those that were found earlier."""
+        """Remove brokers that died before `before_ms`."""
         for key in [key for key, at_ms in self._times.items() if at_ms < before_ms]:
             self.discard(key)
 
 
 class Heartbeats:
-    """See the module. Times are of the monotonic clock.
+    """The table of heartbeats; see the module. Times are of the monotonic clock.
 
-    `is_registered` tells the brokers of the tables from names that are made up.
+    `is_registered` distinguishes the brokers of the tables from made-up names.
     """
 
     def __init__(
@@ -176,29 +181,29 @@ class Heartbeats:
         self._is_registered = is_registered
         self._heard: dict[Key, Heard] = {}
         self._strangers: set[Key] = set()
-        """Those heard of that were not registered when their newest heartbeat came."""
+        """Brokers that were not registered at their newest heartbeat."""
         self._size = 0
         """Bytes of the names of these."""
         self._keys: dict[int, set[Key]] = {}
         self._closed = _Dead(is_registered)
         self._silent = _Dead(is_registered)
-        """Whose timeout is over, since this lead began."""
+        """Brokers whose timeout expired during this lead."""
         self._lead_ms = LONG_AGO_MS
         self._marked: dict[Key, int] = {}
         self._ticked_ms = LONG_AGO_MS
         self._last_epochs: dict[Key, Epochs] = {}
-        """What registered brokers reported last, or that their word is not taken for it."""
+        """Last reported epochs of registered brokers; NO_EPOCHS if a report is not reliable."""
         self._reigns_ms: dict[str, int] = {}
-        """Broker name to the time of its last election, while that is not settled."""
+        """Time of a group's last election, by broker name, until SETTLED_MS have passed."""
         self.strangers: Strangers[Heard] = Strangers(BROKERS_MAX, NAMES_MAX)
         self.judged_ms = LONG_AGO_MS
-        """All that came until then is read: silence counts up to here."""
+        """Silence is measured up to this time: all data that arrived before it has been read."""
 
     def __len__(self) -> int:
         return len(self._heard)
 
     def lead(self, now_ms: int) -> None:
-        """This controller leads from now on."""
+        """Begin a lead at this time."""
         self._marked.clear()
         self._lead_ms = now_ms
         self._silent.clear()
@@ -206,10 +211,12 @@ class Heartbeats:
     def on_heartbeat(
         self, header: BrokerHeartbeatRequest, connection: int, now_ms: int
     ) -> bool | None:
-        """A heartbeat, with what the broker says of its log: the newest counts, so that one that
-        cut its log does not keep the old length (RocketMQ: the greatest). Whether it could not be
-        elected until now and can, or says another thing of its fitness than before; None if there
-        are too many brokers."""
+        """Record a heartbeat; return whether it changes an election, or None if the table is full.
+
+        The newest report counts, so a broker that truncated its log does not keep the old length
+        (RocketMQ: the greatest counts). It changes an election if the broker was not electable
+        before, or if its fitness changed.
+        """
         assert header.broker_id is not None
         if max(len(header.cluster_name), len(header.broker_name)) > NAME_MAX:
             return None  # no broker has such a name
@@ -229,29 +236,31 @@ class Heartbeats:
         return is_news or one.fitness is not before
 
     def on_stranger(self, header: BrokerHeartbeatRequest, now_ms: int) -> None:
-        """A heartbeat of a broker that is not registered, or not under the id that it says."""
+        """Record a heartbeat of a broker that is not registered, or not under the id it sends."""
         if max(len(header.cluster_name), len(header.broker_name)) <= NAME_MAX:
             one = Heard(NO_CONNECTION, now_ms, self.timeout_ms)
             _note(one, header)
             self.strangers.add((header.cluster_name, header.broker_name), header.broker_addr, one)
 
     def touch(self, key: Key, connection: int, now_ms: int) -> bool:
-        """A broker asked for something: a sign of life without news of its log. Whether it was dead
-        until now."""
+        """Record a request of a broker as a sign of life without a report on its log.
+
+        Returns whether the broker was dead before.
+        """
         was_dead = not self.heard(key, now_ms)
         return self._touched(key, connection, now_ms) is not None and was_dead
 
     def on_registered(self, key: Key, header: RegisterBrokerToControllerRequest) -> None:
-        """A registration is committed, with what it says of the broker's log."""
+        """Record a committed registration, with its report on the broker's log."""
         if header.life is not None and (header.unclean or header.damaged):
             self._marked[key] = header.life
 
     def is_marked(self, key: Key, life: int | None) -> bool:
-        """Whether this lead committed a registration of that life which said so."""
+        """Whether this lead committed a registration of that life with a bad log."""
         return life is not None and self._marked.get(key) == life
 
     def on_life(self, key: Key, address: str) -> None:
-        """A broker registers: another program may run there than before."""
+        """Handle the start of a registration: another version of the broker may run there now."""
         self.strangers.discard(key[:2], address)
         if key in self._heard:
             self._heard[key].leased, self._heard[key].standing = False, None
@@ -259,40 +268,45 @@ class Heartbeats:
             self._heard[key].reports_fast = False
 
     def on_reign(self, broker_name: str, now_ms: int) -> None:
-        """The controllers agreed on a master."""
+        """Record the time of a group's election."""
         self._reigns_ms[broker_name] = now_ms
 
     def is_settled(self, broker_name: str, now_ms: int) -> bool:
-        """Whether this controller saw no election of that group for SETTLED_MS."""
+        """Whether the group's last election that this controller saw is SETTLED_MS ago."""
         return self._reigns_ms.get(broker_name, LONG_AGO_MS) + SETTLED_MS <= now_ms
 
     def bury(self, key: Key, now_ms: int) -> None:
-        """What a broker reported is of a life that is over."""
+        """Discard a broker's reports, which belong to its previous life."""
         if key in self._heard:
             self._drop(key)
         self._closed.add(key, now_ms)
 
     def timeout_of(self, key: Key) -> int:
-        """How long that broker may surely be silent: what it asked for, but no longer than a leader
-        waits for one that it never heard."""
+        """Return how long that broker may surely be silent.
+
+        That is its own timeout, but no longer than a leader waits for a broker without a heartbeat.
+        """
         one = self._heard.get(key)
         return self.timeout_ms if one is None else min(one.timeout_ms, self.timeout_ms)
 
     def on_closed(self, connection: int) -> list[Key]:
-        """A connection is gone; whose only one it was, and whether their processes are dead has to
-        be asked. A broker that came back over another one is none of them (RocketMQ keeps the first
-        connection and drops it)."""
+        """Handle a closed connection; return the brokers without another connection.
+
+        Their processes may be dead, which a probe must find out. A broker that has sent a heartbeat
+        over another connection since is not returned (RocketMQ keeps the first connection, and
+        drops such a broker).
+        """
         apart = sorted(self._keys.pop(connection, ()))
         for key in apart:
             self._heard[key].connection = NO_CONNECTION
         return apart
 
     def is_apart(self, key: Key) -> bool:
-        """Whether its only connection closed and it was not heard since."""
+        """Whether the broker's only connection closed, without a heartbeat since."""
         return key in self._heard and self._heard[key].connection == NO_CONNECTION
 
     def ended(self, key: Key, now_ms: int) -> bool:
-        """The process behind a connection that closed is dead; False if it was heard since."""
+        """Record the death of a process; False if it sent a heartbeat since its disconnection."""
         if not self.is_apart(key):
             return False
         self._drop(key)
@@ -300,7 +314,7 @@ class Heartbeats:
         return True
 
     def expire(self, now_ms: int) -> list[Key]:
-        """Who is dead since the last call because it was silent for too long."""
+        """Return the brokers whose timeout expired since the last call."""
         now_ms = self._judged(now_ms)
         dead = [
             key
@@ -319,10 +333,13 @@ class Heartbeats:
         return dead
 
     def on_tick(self, now_ms: int) -> None:
-        """Time has passed. Of what came while this process stood still nothing is lost: it waits in
-        its sockets, and is read before the next tick. Who had no connection then has the time of
-        one heartbeat, and that once, until it is heard: who stands still again and again misses a
-        broker all the same."""
+        """Advance the time, and give extra time after a suspension of this process.
+
+        Data that arrived during the suspension is not lost: it waits in the sockets, and is read
+        before the next tick. A broker that could not connect meanwhile gets time for one
+        heartbeat, and only once until its next heartbeat: repeated suspensions must not keep a dead
+        broker alive.
+        """
         is_first = self._ticked_ms == LONG_AGO_MS
         slept_ms = 0 if is_first else now_ms - self._ticked_ms
         self.judged_ms = self._ticked_ms if slept_ms > READ_FIRST_MS else now_ms
@@ -335,13 +352,13 @@ class Heartbeats:
         self._ticked_ms = now_ms
 
     def all_heard_now(self, now_ms: int) -> bool:
-        """Whether no broker's silence is being waited for."""
+        """Whether no broker is currently silent."""
         return all(
             one.heard_ms + one.timeout_ms * NOW_SHARE >= now_ms for one in self._heard.values()
         )
 
     def fresh(self, key: Key, now_ms: int) -> bool:
-        """Whether a heartbeat came within a part of the timeout, and its connection stands."""
+        """Whether a heartbeat came within a part of the timeout, over an open connection."""
         one = self._heard.get(key)
         if one is None or one.connection == NO_CONNECTION:
             return False
@@ -353,7 +370,7 @@ class Heartbeats:
         return one is not None and one.heard_ms + one.timeout_ms >= now_ms
 
     def alive(self, key: Key, now_ms: int) -> bool:
-        """Whether it is not known to be dead."""
+        """Whether the broker is not known to be dead."""
         now_ms = self._judged(now_ms)
         one = self._heard.get(key)
         if one is not None:
@@ -364,12 +381,12 @@ class Heartbeats:
         return not closed and self._lead_ms + self.timeout_ms >= now_ms
 
     def newest(self, key: Key) -> Heard | None:
-        """What it reported last, None if it is dead or reported nothing of its log."""
+        """Return the newest report of a broker; None if it is dead or reported no log."""
         one = self._heard.get(key)
         return None if one is None or one.max_offset < 0 else one
 
     def last_epochs(self, key: Key) -> Epochs:
-        """What it reported last, alive or dead."""
+        """Return the epochs that a broker reported last, alive or dead."""
         return self._last_epochs.get(key, NO_EPOCHS)
 
     def is_young(self, now_ms: int) -> bool:
@@ -377,8 +394,10 @@ class Heartbeats:
         return now_ms - self._lead_ms < self.timeout_ms * TELL_SHARE
 
     def may_tell(self, key: Key, now_ms: int) -> bool:
-        """Whether it may be about to tell what is not known here: this lead is young, and this
-        process never heard from it."""
+        """Whether a broker may be about to report facts that are unknown here.
+
+        That is so if this lead is young and this process never received a heartbeat of the broker.
+        """
         if not self.is_young(now_ms) or key in self._last_epochs:
             return False
         return self.newest(key) is None and self.alive(key, now_ms)
@@ -387,7 +406,7 @@ class Heartbeats:
         return now_ms if self.judged_ms == LONG_AGO_MS else min(now_ms, self.judged_ms)
 
     def fitness(self, key: Key) -> Fitness:
-        """Whether it takes messages, as far as it said."""
+        """Return the store's fitness as the broker reported it."""
         one = self._heard.get(key)
         return Fitness.FIT if one is None else one.fitness
 
@@ -408,7 +427,7 @@ class Heartbeats:
         return one
 
     def _take_stranger(self, key: Key, connection: int) -> bool:
-        """Whether there is room for one more."""
+        """Add an unregistered broker if the bounds allow; return whether they do."""
         size = self._size + kept_size(*key[:2])
         full = len(self._strangers) >= BROKERS_MAX or size > NAMES_MAX
         mine = self._keys.get(connection, set())
@@ -419,7 +438,7 @@ class Heartbeats:
         return True
 
     def _be_known(self, key: Key) -> None:
-        """It is registered, or is no more heard of."""
+        """Stop counting a broker as unregistered: it is registered, or was dropped."""
         if key in self._strangers:
             self._strangers.discard(key)
             self._size -= kept_size(*key[:2])
@@ -440,55 +459,55 @@ class Heartbeats:
 
 @dataclass(slots=True)
 class Live:
-    """elections.Liveness over the table of heartbeats, at one time."""
+    """The table of heartbeats at one time, as elections.Liveness."""
 
     heartbeats: Heartbeats
     now_ms: int
 
     def fresh(self, group: Group, broker_id: int) -> bool:
-        """See the module."""
+        """Whether a heartbeat came within a part of the timeout; see the module."""
         return self.heartbeats.fresh(key_of(group, broker_id), self.now_ms)
 
     def heard(self, group: Group, broker_id: int) -> bool:
-        """See the module."""
+        """Whether a heartbeat came within the timeout; see the module."""
         return self.heartbeats.heard(key_of(group, broker_id), self.now_ms)
 
     def alive(self, group: Group, broker_id: int) -> bool:
-        """See the module."""
+        """Whether the broker is not known to be dead; see the module."""
         return self.heartbeats.alive(key_of(group, broker_id), self.now_ms)
 
     def newest(self, group: Group, broker_id: int) -> Heard | None:
-        """What it reported last."""
+        """Return the newest report of a broker."""
         return self.heartbeats.newest(key_of(group, broker_id))
 
     def fitness(self, group: Group, broker_id: int) -> Fitness:
-        """Whether it takes messages, as far as it said."""
+        """Return the store's fitness as the broker reported it."""
         return self.heartbeats.fitness(key_of(group, broker_id))
 
     def reports_fast(self, group: Group, broker_id: int) -> bool:
-        """Whether it reported a disk that is fast enough for sends."""
+        """Whether the broker reported a disk that is fast enough for sends."""
         one = self.heartbeats.newest(key_of(group, broker_id))
         return one is not None and one.reports_fast
 
     def is_settled(self, group: Group) -> bool:
-        """Whether the group had no election for SETTLED_MS."""
+        """Whether the group's last election is SETTLED_MS ago."""
         return self.heartbeats.is_settled(group.broker_name, self.now_ms)
 
     def last_epochs(self, group: Group, broker_id: int) -> Epochs:
-        """What it reported last, alive or dead."""
+        """Return the epochs that a broker reported last, alive or dead."""
         return self.heartbeats.last_epochs(key_of(group, broker_id))
 
     def may_tell(self, group: Group, broker_id: int) -> bool:
-        """Whether it may be about to tell what is not known here."""
+        """Whether a broker may be about to report facts that are unknown here."""
         return self.heartbeats.may_tell(key_of(group, broker_id), self.now_ms)
 
     def strangers(self, group: Group) -> list[Heard]:
-        """What brokers of the group tell that run and are not registered."""
+        """Return recent reports of the group's running brokers that are not registered."""
         since_ms = self.now_ms - int(self.heartbeats.timeout_ms * FRESH_SHARE)
         return self.heartbeats.strangers.of((group.cluster_name, group.broker_name), since_ms)
 
     def is_marked(self, group: Group, broker_id: int, life: int | None) -> bool:
-        """Whether it is written down of that very life what became of its log."""
+        """Whether the state of the broker's log in that life is already in the tables."""
         return self.heartbeats.is_marked(key_of(group, broker_id), life)
 
     def is_young(self) -> bool:
@@ -497,12 +516,12 @@ class Live:
 
 
 def key_of(group: Group, broker_id: int) -> Key:
-    """Under which a broker of a group is kept."""
+    """Return the key of a group's broker in the table of heartbeats."""
     return (group.cluster_name, group.broker_name, broker_id)
 
 
 def _note(one: Heard, header: BrokerHeartbeatRequest) -> None:
-    """What a heartbeat tells."""
+    """Copy a heartbeat's report."""
     one.epoch = -1 if header.epoch is None else header.epoch
     one.max_offset = -1 if header.max_offset is None else header.max_offset
     one.confirm_offset = -1 if header.confirm_offset is None else header.confirm_offset
@@ -516,7 +535,7 @@ def _note(one: Heard, header: BrokerHeartbeatRequest) -> None:
 
 
 def _fitness_of(text: str | None) -> Fitness:
-    """A word that is not known is of a later version, and no good one."""
+    """Parse a fitness; an unknown text is from a later version, and counts as a failure."""
     try:
         return Fitness(text or "")
     except ValueError:

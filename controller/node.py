@@ -1,7 +1,7 @@
-"""A running controller: picks the clock, the loop, the files, the sockets and the seed.
+"""A running controller: binds the cores to clock, loop, files, sockets and random numbers.
 
 Owns start, the ticks, the notices to brokers and stop. It must never answer a request itself, nor
-know what an entry or a message of the quorum means. Called by the CLI, cluster.py and tests.
+know the meaning of an entry or of a message of the quorum.
 """
 
 import asyncio
@@ -41,27 +41,29 @@ from turbopump.net.wire.java_properties import ConfigError, Property
 logger = logging.getLogger(__name__)
 
 TICK_MS = 20
-"""Pace of elections, heartbeats of the quorum and the scans of brokers (DLedger: 10)."""
+"""Interval of elections, heartbeats of the quorum and the scans of brokers (DLedger: 10)."""
 NOTICE_TIMEOUT_MS = 3_000  # RocketMQ's (ControllerManager.notifyBrokerRoleChanged)
 CONNECT_TIMEOUT_MS = 1_000
-"""A peer whose machine is gone answers no connection: the next try may find it back."""
+"""Timeout for a peer whose machine does not respond; a later attempt may succeed."""
 STOP_S = 10.0
-"""So long a stop waits for the disk."""
+"""Time that a stop waits for the disk."""
 AGAIN_MS = 1_000
-"""After a disk failed, before the files are opened anew, as by a new process."""
+"""Pause after a disk failure, before the files are opened again as by a new process."""
 
 
 def steady_ms() -> int:
-    """Milliseconds of the monotonic clock. A controller measures signs of life and leases: a
-    wall clock put forward would make every broker silent, one put back would make leases longer."""
+    """Return milliseconds of the monotonic clock, which measures signs of life and leases.
+
+    A wall clock set forward would make every broker silent, one set back would lengthen leases.
+    """
     return time.monotonic_ns() // 1_000_000
 
 
 class ControllerNode:
-    """One controller on the running loop.
+    """A controller on the running loop.
 
-    `config` is the node's own from now on: UPDATE_CONTROLLER_CONFIG changes it. `seed` makes its
-    random waits repeatable, `now_ms` is its steady clock.
+    `config` belongs to the node: UPDATE_CONTROLLER_CONFIG changes it. `seed` makes its random waits
+    repeatable, `now_ms` is its steady clock.
     """
 
     def __init__(
@@ -92,16 +94,16 @@ class ControllerNode:
 
     @property
     def address(self) -> str:
-        """`host:port` that its peers and brokers know it by; known after `listen`."""
+        """`host:port` under which peers and brokers know this controller; known after `listen`."""
         return self._members()[self._config.self_id]
 
     @property
     def is_leader(self) -> bool:
-        """Whether it leads the controllers."""
+        """Whether this controller leads the quorum."""
         return self._parts.driver is not None and self._parts.driver.is_leader
 
     async def listen(self) -> int:
-        """Open the port, before `start` where others must know it; requests are refused until then.
+        """Open the port, before `start` if others must know it; requests are refused until then.
 
         Raises ConfigError.
         """
@@ -122,7 +124,7 @@ class ControllerNode:
             what = os.strerror(error.errno or 0) if known else error.strerror or str(error)
             reason = f"the controller cannot listen on {join(host, port)}: {what}"
             if error.errno == errno.EADDRNOTAVAIL:
-                reason += " (bindAddress says where, if its peers know it by another address)"
+                reason += " (set bindAddress if its peers know it by another address)"
             raise ConfigError(reason) from None
         self._server = server
         return self._port
@@ -145,7 +147,7 @@ class ControllerNode:
         self._tick()
 
     async def stop(self) -> None:
-        """Say nothing more and close every connection: its peers elect another leader at once."""
+        """Stop sending and close every connection: the peers elect another leader at once."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -162,7 +164,10 @@ class ControllerNode:
             if self._disk is None or await self._disk.close_within(STOP_S):
                 self._close_storage()
             else:
-                logger.error("controller %s: a sync does not return", self._config.self_id)
+                logger.error(
+                    "controller %s: a sync did not return within the time of a stop",
+                    self._config.self_id,
+                )
         self._server = self._disk = None
 
     def _members(self) -> dict[str, str]:
@@ -173,7 +178,7 @@ class ControllerNode:
         return members
 
     def _begin(self) -> None:
-        """A member of the quorum out of what its files say. Raises StoreError."""
+        """Make a member of the quorum from the files. Raises StoreError."""
         assert self._disk is not None
         now_ms = self._now_ms()
         self._storage = storage = RaftStorage(self._files, self._folder)
@@ -203,13 +208,15 @@ class ControllerNode:
             storage.close()
 
     def _tick(self) -> None:
-        # Asked for first: whatever fails below, the ticks go on.
+        # Scheduled first, so that the ticks continue whatever fails below.
         self._timer = self._loop.call_later(TICK_MS / 1_000, self._tick)
         self._parts.tick()
 
     def _disk_failed(self, error: OSError) -> None:
-        """As a killed process that is started again: all but the files is forgotten."""
-        logger.error("controller %s opens its files anew: %s", self._config.self_id, error)
+        """Forget all state except the files, like a killed process that is started again."""
+        logger.error(
+            "controller %s reopens its files after a disk failure: %s", self._config.self_id, error
+        )
         self._parts.driver = self._parts.core = None
         if self._timer is not None:
             self._timer.cancel()
@@ -226,11 +233,11 @@ class ControllerNode:
         self._tick()
 
     def _refuses(self, address: str) -> Later[bool]:
-        """Whether the host refuses connections there."""
+        """Return whether the host refuses connections to that address."""
         return self._probe(address).map(lambda found: found is Probed.REFUSED)
 
     def _probe(self, address: str) -> Later[Probed]:
-        """What becomes of a connection to that address."""
+        """Connect to that address and return the outcome."""
         later: Later[Probed] = Later()
         self._keep(self._ask_host(address, later))
         return later
@@ -245,7 +252,7 @@ class ControllerNode:
             found = Probed.ACCEPTED
         except ConnectionRefusedError:
             found = Probed.REFUSED
-        except (OSError, ValueError):  # TimeoutError, too; or what was registered is no address
+        except (OSError, ValueError):  # TimeoutError, too; or the text is no address
             pass
         later.resolve(found)
 
@@ -255,8 +262,11 @@ class ControllerNode:
         task.add_done_callback(self._tasks.discard)
 
     def _notify(self, address: str, notice: Command) -> None:
-        """Tell a broker its role. One task an address, and only the newest of what waits: a broker
-        passes over older epochs anyway."""
+        """Send a broker its role.
+
+        Each address has one task, which sends only the newest waiting notice: brokers ignore older
+        epochs.
+        """
         is_sending = address in self._notices
         self._notices[address] = notice
         if not is_sending and not self._stopped:
@@ -285,14 +295,14 @@ class ControllerNode:
         return later
 
     def _write_config(self, changed: list[Property]) -> None:
-        """On a disk thread."""
+        """Write changed properties; runs on a disk thread."""
         if self._config.config_store_path:
             path = str(Path(self._config.config_store_path).expanduser())
             write_back(self._files, path, changed)
 
 
 def raft_options(config: ControllerConfig, members: dict[str, str]) -> RaftOptions:
-    """The configuration as the quorum takes it."""
+    """Convert the configuration to the quorum's options."""
     return RaftOptions(
         self_id=config.self_id,
         peers=members,

@@ -1,14 +1,13 @@
-"""One proposal at a time: decided on, committed and applied before the next one is decided on.
+"""Proposals, one at a time: each is decided, committed and applied before the next is decided.
 
-Owns the requests that wait for their turn and the proposal under way, and so that every decision
-sees all earlier ones. It must never read a group's state, nor know what a decision is about: what
-comes before all requests (`urgent`) is the core's. Called by core.py only; all times are of the
-monotonic clock.
+Owns the queue of requests and the proposal in progress, so that every decision sees all earlier
+ones. It must never read a group's state, nor know the subject of a decision: proposals that precede
+all requests (`urgent`) come from the core. All times are of the monotonic clock.
 
     enqueue -> waiting -> decide -> quorum.append -> committed -> applied -> done
 
-An entry may still commit that was reported as failed. Then nothing is decided on until an empty
-entry behind it is committed (`unsure`).
+An entry that was reported as failed may still commit. Then nothing is decided until an empty entry
+after it is committed (`unsure`).
 """
 
 from collections import deque
@@ -23,29 +22,30 @@ from turbopump.controller.quorum import ProposalCommitted, ProposalFailed, Quoru
 from turbopump.net.wire.codes import ResponseCode
 
 WAITING_MAX: Final = 1024
-"""Proposals that wait for the one under way (RocketMQ's event queue)."""
+"""Queued proposals, at most (RocketMQ's event queue)."""
 WAIT_MS: Final = 5_000
-"""Of a proposal for its turn (ControllerRequestProcessor.WAIT_TIMEOUT_OUT); brokers wait 3 s."""
+"""Time that a proposal waits in the queue (ControllerRequestProcessor.WAIT_TIMEOUT_OUT); brokers
+wait 3 s."""
 NOT_LEADER: Final = "The controller is not in leader state"
 
 
 @dataclass(slots=True)
 class ProposalJob:
-    """A request that waits for its turn, or is under way."""
+    """A request in the queue or in progress."""
 
     decide: Callable[[], Decision]
     done: Callable[[Decision], None]
     deadline_ms: int
     must_commit: bool = False
     body: bytes | None = None
-    """Of an entry that another program made."""
+    """The entry's body, if another program made it."""
     index: int = -1
-    """Of the entry, once it is committed."""
+    """Index of the entry, once it is committed."""
 
 
 @dataclass(slots=True)
 class _Flight:
-    """The one proposal that is not applied yet; without a job it is a barrier."""
+    """The proposal that is not applied yet; without a job it is a barrier."""
 
     job: ProposalJob | None = None
     decision: Decision = field(default_factory=Decision)
@@ -53,14 +53,14 @@ class _Flight:
 
 
 class Proposals:
-    """See the module. Loop thread only."""
+    """The queue of proposals; see the module. Loop thread only."""
 
     def __init__(self, quorum: Quorum, urgent: Callable[[], ProposalJob | None]) -> None:
-        """`urgent` gives what is to be proposed before any request, or None."""
+        """`urgent` returns the next proposal that precedes all requests, or None."""
         self.applied = -1
         """Index of the newest entry that is in the tables."""
         self.unsure = False
-        """Whether an entry may still commit that was reported as failed."""
+        """Whether an entry that was reported as failed may still commit."""
         self._quorum = quorum
         self._urgent = urgent
         self._is_open = False
@@ -70,18 +70,18 @@ class Proposals:
 
     @property
     def under_way(self) -> tuple[Event, ...]:
-        """What the proposal under way changes."""
+        """The events of the proposal in progress."""
         return () if self._flight is None else self._flight.decision.events
 
     def open(self) -> None:
-        """The lead has begun: proposals are taken."""
+        """Accept proposals, because the lead has begun."""
         self._is_open = True
 
     def close(self) -> None:
-        """The lead is over, or another one begins: what waits is refused."""
+        """Refuse all queued requests, because the lead has ended or a new lead begins."""
         refused = list(self._waiting)
         if self._flight is not None and self._flight.job is not None:
-            # It may commit all the same; the broker that asked asks again and learns how it stands.
+            # It may still commit; the broker repeats its request and learns the outcome.
             refused.append(self._flight.job)
         self._is_open = self.unsure = False
         self._flight = None
@@ -90,7 +90,7 @@ class Proposals:
             job.done(not_leader())
 
     def enqueue(self, job: ProposalJob) -> None:
-        """Have it decided on in its turn; it is done at once if it cannot wait for that."""
+        """Add a request to the queue; it is refused at once if the queue is closed or full."""
         if not self._is_open:
             job.done(not_leader())
         elif len(self._waiting) >= WAITING_MAX:
@@ -100,13 +100,13 @@ class Proposals:
             self.pump()
 
     def expire(self, now_ms: int) -> None:
-        """Answer what has waited too long for its turn."""
+        """Answer the requests that have waited too long."""
         while self._waiting and self._waiting[0].deadline_ms <= now_ms:
             waited = f"no decision within {WAIT_MS} ms"
             self._waiting.popleft().done(Decision(ResponseCode.SYSTEM_ERROR, waited))
 
     def pump(self) -> None:
-        """Decide and propose until a proposal is under way or nothing is left."""
+        """Decide and propose until a proposal is in progress or the queue is empty."""
         if self._pumping:
             return
         self._pumping = True
@@ -117,7 +117,7 @@ class Proposals:
             self._pumping = False
 
     def land(self) -> None:
-        """The proposal under way is done once it is committed and applied."""
+        """Complete the proposal in progress, if it is committed and applied."""
         flight = self._flight
         if flight is None or flight.index is None or flight.index > self.applied:
             return
@@ -128,11 +128,12 @@ class Proposals:
         self.pump()
 
     def _next(self) -> bool:
-        """The next thing to do; whether there was one."""
+        """Start the next proposal; return False if there is nothing to do."""
         if not self._is_open:
             return False
         if self.unsure:
-            # Once an entry behind it is committed, it either was before that or never will be.
+            # Once a later entry is committed, the doubtful one either is committed before it or
+            # never will be.
             self._launch(_Flight(), b"")
             return not self.unsure
         job = self._urgent()
@@ -154,7 +155,7 @@ class Proposals:
         self._quorum.append(body).then(lambda end: self._ended(flight, end))
 
     def _ended(self, flight: _Flight, end: ProposalCommitted | ProposalFailed) -> None:
-        """How a proposal ended; of a lead that is over it is of no interest any more."""
+        """Handle the end of a proposal; that of an earlier lead is ignored."""
         if self._flight is not flight:
             return
         if isinstance(end, ProposalCommitted):
@@ -171,5 +172,5 @@ class Proposals:
 
 
 def not_leader() -> Decision:
-    """What a controller answers that does not lead."""
+    """The answer of a controller that does not lead."""
     return Decision(ResponseCode.CONTROLLER_NOT_LEADER, NOT_LEADER)

@@ -1,8 +1,7 @@
-"""What the controller's state machine asks of the log that a majority keeps.
+"""The replicated log, as the controller's state machine uses it.
 
-Owns the words between the two: an entry, how a proposal ends, what a leader may say of itself. It
-must never know an event, nor how the log is kept. Satisfied by the Raft core and its driver, used
-by core.py.
+Owns the interface between the two: an entry, the end of a proposal, and a leader's certainty. It
+must never know an event, nor how the log is kept. The Raft core and its driver implement it.
 """
 
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from turbopump.engine.later import Later
 
 
 class QuorumEntry(Protocol):
-    """One committed entry. An empty body changes nothing."""
+    """A committed entry. An empty body changes nothing."""
 
     @property
     def index(self) -> int: ...
@@ -24,43 +23,46 @@ class QuorumEntry(Protocol):
 
 @runtime_checkable
 class ProposalCommitted(Protocol):
-    """How a proposal ends well: it is the entry at `index`, on a majority for ever."""
+    """Success of a proposal: it is the entry at `index`, durable on a majority."""
 
     @property
     def index(self) -> int: ...
 
 
 class ProposalFailed(Protocol):
-    """How else: it was not taken, or it may still commit; `reason` is one line."""
+    """Failure of a proposal: it was refused, or may still commit; `reason` is one line."""
 
     @property
     def reason(self) -> str: ...
 
 
 class Quorum(Protocol):
-    """The log, seen from this node."""
+    """The log, as this node sees it."""
 
     @property
     def is_leader(self) -> bool:
-        """Whether this node leads, and all that was ever committed before is applied here."""
+        """Whether this node leads, and every earlier committed entry is applied here."""
 
     @property
     def leader_id(self) -> str | None:
-        """Who leads, as far as this node knows."""
+        """Id of the leader, if this node knows it."""
 
     @property
     def term(self) -> int:
-        """The one this node is in: for people, who watch elections. It may not be durable yet, so
-        no caller may act on it."""
+        """The current term, for displays only.
+
+        It may not be durable yet, so no caller may act on it.
+        """
 
     @property
     def peers(self) -> Mapping[str, str]:
         """Addresses of all nodes by id, this one included."""
 
     def has_quorum(self, now_ms: int) -> bool:
-        """Whether this node leads and heard from a majority recently enough that no other can
-        lead now."""
+        """Whether this node leads, and a recent majority excludes any other leader now."""
 
     def append(self, body: bytes) -> Later[Any]:
-        """Propose an entry; a ProposalCommitted, which may come before or after the entry
-        is applied, or a ProposalFailed."""
+        """Propose an entry; the result is a ProposalCommitted or a ProposalFailed.
+
+        The commit may be reported before or after the entry is applied.
+        """

@@ -1,12 +1,11 @@
-"""Brokers get their ids, register, are looked up and forgotten: what the leader decides.
+"""Decisions of the leader on the ids, registration, lookup and removal of brokers.
 
 Owns the rules of getNextBrokerId, applyBrokerId, registerBroker, cleanBrokerData and of the two
-requests that only read (RocketMQ: ReplicasInfoManager). It must never change a table. Called by
-core.py, as elections.py is.
+requests that only read (RocketMQ: ReplicasInfoManager). It must never change a table.
 
-Where RocketMQ is looser than an id that stands for one broker for ever, this is not: an id that was
-given is not given again, also after its broker was forgotten; a name belongs to one cluster; a
-clean that names ids forgets those and no others.
+An id here belongs to one broker for ever, and RocketMQ is laxer: an id that was given is not given
+again, even after its broker was removed; a name belongs to one cluster; a clean that names ids
+removes those and no others.
 """
 
 from turbopump.controller.elections import (
@@ -48,7 +47,7 @@ from turbopump.net.wire.headers import controller as headers
 
 
 def next_id(tables: GroupTables, header: headers.GetNextBrokerIdRequest) -> Decision:
-    """1012: the id to apply for."""
+    """Return the id to apply for (1012)."""
     cluster, name = header.cluster_name, header.broker_name
     reply = headers.GetNextBrokerIdResponse(cluster, name)
     refusal = _name_refusal(tables, cluster, name)
@@ -59,8 +58,10 @@ def next_id(tables: GroupTables, header: headers.GetNextBrokerIdRequest) -> Deci
 
 
 def apply_id(tables: GroupTables, header: headers.ApplyBrokerIdRequest) -> Decision:
-    """1013: the id is the broker's whose check code came with it; the same code again is the same
-    broker, whose answer was lost."""
+    """Give an id to the broker with the check code (1013).
+
+    The same code again is the same broker, whose answer was lost.
+    """
     cluster, name, broker_id = header.cluster_name, header.broker_name, header.applied_broker_id
     reply = headers.ApplyBrokerIdResponse(cluster, name)
     code = header.register_check_code
@@ -71,7 +72,7 @@ def apply_id(tables: GroupTables, header: headers.ApplyBrokerIdRequest) -> Decis
     if refusal is None and group is None and len(tables.groups) >= GROUPS_MAX:
         refusal = f"{GROUPS_MAX} broker-sets are registered"
     if refusal is None and tables.size > SIZE_MAX:
-        refusal = f"what is registered takes over {SIZE_MAX} bytes"
+        refusal = f"all registrations together exceed {SIZE_MAX} bytes"
     if refusal is not None:
         return Decision(ResponseCode.CONTROLLER_INVALID_REQUEST, refusal, reply)
     known = None if group is None else group.replicas.get(broker_id)
@@ -92,11 +93,11 @@ def apply_id(tables: GroupTables, header: headers.ApplyBrokerIdRequest) -> Decis
 def register(
     tables: GroupTables, header: headers.RegisterBrokerToControllerRequest, live: Liveness
 ) -> Decision:
-    """1003: a broker that has an id begins a life here, at that address.
+    """Register a broker with an id at the start of its process, at its address (1003).
 
-    A master's reign ended with the life before, noticed or not: it gets another one
-    with an epoch of its own, as two of them must not share one, or another broker does if this one
-    is no candidate any more. (RocketMQ's goes on in the old epoch.)
+    A master's reign ended with its previous process, noticed or not. It gets another reign with a
+    new epoch, because two reigns must not share one; or another broker becomes master if this one
+    is no candidate. (RocketMQ's continues in the old epoch.)
     """
     name, broker_id = header.broker_name, header.broker_id
     reply = headers.RegisterBrokerToControllerResponse(header.cluster_name, name)
@@ -111,7 +112,7 @@ def register(
         remark = "the broker's address is empty or too long"
         return Decision(ResponseCode.CONTROLLER_INVALID_REQUEST, remark, reply)
     if header.register_check_code not in (None, group.replicas[broker_id].check_code):
-        # All controllers lost what they had: the id was given again, to another broker.
+        # All controllers lost their data: the id was given again, to another broker.
         remark = unregistered(name, broker_id)
         return Decision(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, remark, reply)
     if group.master_id == broker_id and is_unsure(group, live, but=broker_id):
@@ -124,13 +125,13 @@ def register(
         )
     if group.reigned and (header.unclean or header.damaged):
         reason = DAMAGED if header.damaged else UNCLEAN
-        # Of another life it is written down again: a change of the set that its master asked for
-        # before must not count any more.
+        # In another life it is recorded again, because a change of the set that the master
+        # requested before must no longer count.
         is_known = group.replicas[broker_id].unfit == reason and group.master_id != broker_id
         if not (is_known and live.is_marked(group, broker_id, header.life)):
             happened += _unfit(group, broker_id, reason, live)
     elif group.replicas[broker_id].unfit == DAMAGED:
-        # Repaired: what it has may be the best there is, but not all that it acknowledged.
+        # Repaired: its log may be the best one left, but may lack messages that it acknowledged.
         happened.append(MarkUnfit(name, broker_id, UNCLEAN))
     elif group.master_id == broker_id and not is_behind(group, live):
         happened.append(new_reign(group, broker_id, live))
@@ -144,8 +145,10 @@ def register(
 
 
 def _unfit(group: Group, broker_id: int, reason: str, live: Liveness) -> list[Event]:
-    """A broker that may lack what it acknowledged. A master among them is replaced in the same
-    entry: no reader must see it as unfit and master."""
+    """Return the events that mark a broker which may lack acknowledged messages.
+
+    A master is replaced in the same entry: no reader must see it as unfit and master.
+    """
     mark = MarkUnfit(group.broker_name, broker_id, reason)
     if group.master_id != broker_id:
         return [mark]
@@ -157,7 +160,7 @@ def _unfit(group: Group, broker_id: int, reason: str, live: Liveness) -> list[Ev
 
 
 def notice(group: Group) -> Command:
-    """1008: the master of a broker's group, and the set."""
+    """Make the notice of a group's master and SyncStateSet (1008)."""
     header = headers.NotifyBrokerRoleChangedRequest(
         group.master_address, group.master_epoch, group.set_epoch, group.master_id
     )
@@ -166,7 +169,7 @@ def notice(group: Group) -> Command:
 
 
 def replica_info(tables: GroupTables, header: headers.GetReplicaInfoRequest) -> Decision:
-    """1004: who is the master, and the SyncStateSet."""
+    """Return a group's master and SyncStateSet (1004)."""
     group = tables.groups.get(header.broker_name)
     if group is None:
         remark = "Broker metadata is not existed"
@@ -179,7 +182,7 @@ def replica_info(tables: GroupTables, header: headers.GetReplicaInfoRequest) -> 
 
 
 def sync_state_data(tables: GroupTables, names: list[str], live: Liveness) -> Decision:
-    """1006: how groups stand; names that no group has are left out."""
+    """Return the state of groups (1006); unknown names are left out."""
     groups = {name: tables.groups[name] for name in names if name in tables.groups}
     info = {name: _replicas_info(group, live) for name, group in groups.items()}
     return Decision(body=BrokerReplicasInfo(info).encode())
@@ -201,7 +204,7 @@ def _replicas_info(group: Group, live: Liveness) -> ReplicasInfo:
 
 
 def clean(tables: GroupTables, header: headers.CleanBrokerDataRequest, live: Liveness) -> Decision:
-    """1011: an administrator says that brokers will not come back."""
+    """Remove brokers that an administrator declares lost (1011)."""
     name, living = header.broker_name, header.is_clean_living_broker
     group = tables.groups.get(name)
     if group is None or (header.cluster_name and header.cluster_name != group.cluster_name):
@@ -234,14 +237,14 @@ def _next_id(tables: GroupTables, name: str) -> int:
 
 
 def _is_name(text: str) -> bool:
-    """Not too long for the tables, and written in a snapshot as it is."""
+    """Whether a text fits the tables and is printable, so that a snapshot has it unchanged."""
     return 0 < len(text) <= NAME_MAX and text.isprintable()
 
 
 def _name_refusal(tables: GroupTables, cluster: str, name: str) -> str | None:
     for text in (cluster, name):
         if not _is_name(text) or "#" in text:
-            # RocketMQ's brokers keep both and the id in one line, parted by that sign.
+            # RocketMQ's brokers keep both and the id in one line, separated by that sign.
             return f"{text[:NAME_MAX]!r} is no name: empty, too long, unprintable, or with a #"
     group = tables.groups.get(name)
     if group is not None and group.cluster_name != cluster:

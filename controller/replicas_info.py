@@ -1,7 +1,7 @@
-"""What 1006 answers: how broker groups stand, in steps.
+"""Answers 1006, the state of broker groups, in steps.
 
-Owns how many replicas a step tells of. It must never decide who leads: the core does, when the
-answer is to be given. Called by the core.
+Owns the number of replicas per step. It must never decide whether this controller leads: the core
+does, when the answer is due.
 """
 
 from collections.abc import Callable
@@ -17,10 +17,10 @@ from turbopump.net.wire.command import Command
 from turbopump.net.wire.controller import join_replicas_info
 
 Reply = Later[Command] | Steps[Later[Command]]
-"""What the core answers a request with."""
+"""The core's answer to a request."""
 
 REPLICAS_OF_STEP: Final = 256
-"""Replicas of a step, in 5 ms; the last group of a step is written whole."""
+"""Replicas per step, in 5 ms; the last group of a step is encoded completely."""
 
 
 def in_steps(
@@ -28,11 +28,11 @@ def in_steps(
     now: Callable[[], tuple[GroupTables, Live, int]],
     answer: Callable[[Decision | None], Later[Command]],
 ) -> Steps[Later[Command]]:
-    """The answer about the groups of these names, each as it stands in its step.
+    """Answer with the state of the named groups, each as of its own step.
 
-    `now` gives the tables, which brokers are alive and the term in which this controller leads;
-    `answer` gets None if that has changed, and checks that it surely leads: then it has led in each
-    step, too.
+    `now` returns the tables, the liveness and the term in which this controller leads. `answer`
+    receives None if the term has changed; it checks that this controller surely leads, which is
+    then true for each step, too.
     """
     bodies: list[bytes] = []
     some: list[str] = []

@@ -1,8 +1,8 @@
-"""What a controller answers to each request: at once, or when its proposal is applied.
+"""A controller's answers to requests: immediate, or when a proposal is applied.
 
-Owns the table of request codes and the reading of their headers. It must never decide about a group
-(elections.py and registration.py do, when the request's turn comes), nor change one. Called by
-core.py only, on the loop's thread; all times are of the monotonic clock.
+Owns the table of request codes and the decoding of headers. It must never decide about a group
+(elections.py and registration.py do, in the order of proposals), nor change one. Loop thread only;
+all times are of the monotonic clock.
 """
 
 import logging
@@ -29,7 +29,7 @@ from turbopump.net.wire.headers.routes import BrokerHeartbeatRequest
 logger = logging.getLogger(__name__)
 
 LEASE_SHARE: Final = 0.8
-"""Of the heartbeat timeout: what is left covers clocks that drift and ticks that come late."""
+"""Lease as a fraction of the heartbeat timeout; the rest covers clock drift and late ticks."""
 CODES: Final = frozenset(
     {
         RequestCode.BROKER_HEARTBEAT,
@@ -44,13 +44,13 @@ CODES: Final = frozenset(
         RequestCode.CONTROLLER_APPLY_BROKER_ID,
     }
 )
-"""The requests that are answered here."""
+"""Codes of the requests that are answered here."""
 NO_TERM: Final = -2
-"""In place of a term: this controller does not lead."""
+"""Replaces the term while this controller does not lead."""
 
 
 class Deciding(Protocol):
-    """What requests use of the core."""
+    """The part of the core that requests use."""
 
     @property
     def config(self) -> ControllerConfig: ...
@@ -75,7 +75,7 @@ class Deciding(Protocol):
 
 
 class ControllerRequests:
-    """See the module."""
+    """Answers the requests; see the module."""
 
     def __init__(self, core: Deciding) -> None:
         self._core = core
@@ -93,7 +93,7 @@ class ControllerRequests:
         }
 
     def answer(self, connection: int, request: Command) -> Reply:
-        """The answer to a request of any of CODES. Never raises for what a request has in it."""
+        """Answer a request with any of CODES. Never raises for its content."""
         answer = self._answers.get(request.code)
         if answer is None:
             text = f" request type {request.code} not supported"
@@ -107,7 +107,7 @@ class ControllerRequests:
     # Requests that any controller answers
 
     def _heartbeat(self, connection: int, request: Command) -> Later[Command]:
-        """904. What a master asks first in its reign is answered once that is agreed on."""
+        """Answer a heartbeat (904); a master's first one in its reign waits for the quorum."""
         header = read_header(BrokerHeartbeatRequest, request.fields)
         if header.broker_id is None:
             remark = "The broker id of a heartbeat to a controller is missing"
@@ -117,7 +117,7 @@ class ControllerRequests:
         if header.leased and not self._core.tables.has(*key, header.broker_addr):
             self._core.heartbeats.on_stranger(header, self._core.now_ms)
             if self._core.tables.has(*key):
-                return _now(self._alive(request, header))  # its old id is another's by now
+                return _now(self._alive(request, header))  # its old id is another broker's now
         is_news = self._core.heartbeats.on_heartbeat(header, connection, self._core.now_ms)
         if is_news is None:
             remark = "too many brokers send heartbeats"
@@ -126,7 +126,9 @@ class ControllerRequests:
         if (is_news or is_behind) and self._core.leading:
             why = header.unfit or ("its disk is slow" if header.slow else "")
             if why and is_news:
-                logger.warning("broker %d of %s is not to lead: %s", header.broker_id, name, why)
+                logger.warning(
+                    "broker %d of %s must not become master: %s", header.broker_id, name, why
+                )
             self._core.attend(name)
             self._core.proposals.pump()
         group = self._core.tables.groups.get(name)
@@ -137,8 +139,10 @@ class ControllerRequests:
         return begun.map(lambda _: self._alive(request, header))
 
     def _alive(self, request: Command, header: BrokerHeartbeatRequest) -> Command:
-        """The lease is for a master in its own epoch, whose group is not being given to another
-        broker."""
+        """Make the answer to a heartbeat.
+
+        A lease goes only to a master in its own epoch whose group is not getting another master.
+        """
         name, reply = header.broker_name, headers.BrokerHeartbeatResponse()
         group, live = self._core.tables.groups.get(name), self._core.live()
         address = header.broker_addr if header.leased else None
@@ -154,7 +158,7 @@ class ControllerRequests:
         return response(request, ResponseCode.SUCCESS, header=reply)
 
     def _metadata(self, connection: int, request: Command) -> Later[Command]:
-        """1005. Who may have been deposed does not say that it leads."""
+        """Return the quorum (1005); a controller that may be deposed does not claim to lead."""
         peers, leader = dict(self._core.quorum.peers), self._core.quorum.leader_id
         reply = headers.GetMetaDataResponse(
             self._core.config.group,
@@ -169,7 +173,7 @@ class ControllerRequests:
     # Requests that the leader answers
 
     def _alter(self, connection: int, request: Command) -> Later[Command]:
-        """1001. Only a living master asks, so its request says that it lives."""
+        """Change the SyncStateSet (1001), which is also a sign of life of the master."""
         header = read_header(headers.AlterSyncStateSetRequest, request.fields)
         wanted = SyncStateSet.decode(_body(request))
         self._core.touch(header.broker_name, header.master_broker_id, connection)
@@ -178,7 +182,7 @@ class ControllerRequests:
         )
 
     def _elect(self, connection: int, request: Command) -> Later[Command]:
-        """1002."""
+        """Elect a master (1002)."""
         header = read_header(headers.ElectMasterRequest, request.fields)
         if not header.designate_elect:
             self._core.touch(header.broker_name, header.broker_id, connection)
@@ -189,12 +193,12 @@ class ControllerRequests:
         )
 
     def _register(self, connection: int, request: Command) -> Later[Command]:
-        """1003."""
+        """Register a broker (1003)."""
         header = read_header(headers.RegisterBrokerToControllerRequest, request.fields)
         key = _, name, broker_id = header.cluster_name, header.broker_name, header.broker_id
         self._core.heartbeats.on_life(key, header.broker_address)
         if header.unclean or header.damaged:
-            # Until that is committed it must not be elected for what its last life reported.
+            # Until the commit it must not be elected for the reports of its previous life.
             logger.warning("broker %d of %r: its log is damaged or may lack bytes", broker_id, name)
             self._core.heartbeats.bury(key, self._core.now_ms)
 
@@ -210,29 +214,29 @@ class ControllerRequests:
         ).map(answer)
 
     def _clean(self, connection: int, request: Command) -> Later[Command]:
-        """1011."""
+        """Remove brokers (1011)."""
         header = read_header(headers.CleanBrokerDataRequest, request.fields)
         return self._propose(
             request, lambda: registration.clean(self._core.tables, header, self._core.live())
         )
 
     def _apply_id(self, connection: int, request: Command) -> Later[Command]:
-        """1013."""
+        """Give an id to a broker (1013)."""
         header = read_header(headers.ApplyBrokerIdRequest, request.fields)
         return self._propose(request, lambda: registration.apply_id(self._core.tables, header))
 
     def _next_id(self, connection: int, request: Command) -> Later[Command]:
-        """1012."""
+        """Return the next id of a group (1012)."""
         header = read_header(headers.GetNextBrokerIdRequest, request.fields)
         return self._read(request, lambda: registration.next_id(self._core.tables, header))
 
     def _replica_info(self, connection: int, request: Command) -> Later[Command]:
-        """1004."""
+        """Return a group's master and SyncStateSet (1004)."""
         header = read_header(headers.GetReplicaInfoRequest, request.fields)
         return self._read(request, lambda: registration.replica_info(self._core.tables, header))
 
     def _sync_state_data(self, connection: int, request: Command) -> Reply:
-        """1006."""
+        """Return the state of groups (1006)."""
         return replicas_info.in_steps(
             sorted(self._core.tables.groups.keys() & decode_names(_body(request))),
             lambda: (
@@ -244,7 +248,7 @@ class ControllerRequests:
         )
 
     def _read(self, request: Command, decide: Callable[[], Decision]) -> Later[Command]:
-        """What only reads is answered at once, by a leader that surely still is one."""
+        """Answer a request that only reads at once, if this controller surely leads."""
         if self._core.leading and self._core.config.is_process_read_event:
             return self._propose(request, decide, must_commit=True)
         if not self._core.sure:

@@ -1,36 +1,36 @@
-"""How much of the time this process stood still: stopped, starved, or on a machine that was.
+"""Measures how long this process was suspended: stopped, starved, or on a suspended machine.
 
-Owns the record of its own ticks and the judgement that it should not lead. It must never know what
-a lead is. Called by handlers.py, with each tick.
+Owns the record of its own ticks and the judgement that this member should not lead. It must never
+know the meaning of a lead.
 
-A leading controller that runs for a part of each second only reads late, grants leases late and
-notices a silent broker late. Another one is asked to lead then, once in some minutes: where all of
-them stand still, a lead that went round would make every timeout begin anew.
+A leading controller that runs only for a part of each second reads, grants leases and notices
+silent brokers late. Then another member is asked to lead, once in some minutes: if all members are
+suspended often, a lead that moved around would restart every timeout.
 """
 
 from collections import deque
 from typing import Final
 
 STALL_MS: Final = 250
-"""Between two ticks, which come each 20 ms."""
+"""Gap between two ticks that counts as a stall; ticks come every 20 ms."""
 WINDOW_MS: Final = 10_000
 SHARE_MAX: Final = 0.3
-"""Of the window."""
+"""Fraction of the window."""
 AGAIN_MS: Final = 300_000
-"""From one hand-over to the next."""
+"""Interval of hand-overs."""
 
 
 class Stalls:
-    """See the module. Times are of the monotonic clock."""
+    """The stalls of this process; see the module. Times are of the monotonic clock."""
 
     def __init__(self) -> None:
         self._ticked_ms: int | None = None
         self._found: deque[tuple[int, int]] = deque()
-        """When a stall ended and how long it was: at most 40 in a window."""
+        """(end, length) of each stall in ms: at most 40 in a window."""
         self._handed_ms: int | None = None
 
     def on_tick(self, now_ms: int) -> None:
-        """Time has passed."""
+        """Record a tick."""
         if self._ticked_ms is not None and now_ms - self._ticked_ms > STALL_MS:
             self._found.append((now_ms, now_ms - self._ticked_ms))
         self._ticked_ms = now_ms
@@ -39,16 +39,18 @@ class Stalls:
 
     @property
     def stood_ms(self) -> int:
-        """So long of the last ten seconds it stood still; more if one stall began before them."""
+        """Duration of the stalls that ended in the last ten seconds."""
         return sum(length_ms for _, length_ms in self._found)
 
     def is_unfit(self, now_ms: int) -> bool:
-        """Whether another member should lead. One stall alone says little, however long: what
-        stopped is over."""
+        """Whether another member should lead.
+
+        A single stall means little, however long, because its cause has passed.
+        """
         if len(self._found) < 2 or self.stood_ms < SHARE_MAX * WINDOW_MS:
             return False
         return self._handed_ms is None or now_ms - self._handed_ms >= AGAIN_MS
 
     def handed_over(self, now_ms: int) -> None:
-        """Another one was asked to lead."""
+        """Record that another member was asked to lead."""
         self._handed_ms = now_ms

@@ -1,17 +1,16 @@
-"""What the controllers agreed on: which brokers a group has, who is its master, who is in sync.
+"""The replicated tables: each group's brokers, master and SyncStateSet.
 
-Owns the tables, what each event does to them, and their snapshot. It must never ask for a time, a
-heartbeat or an opinion: events carry results, and the same events give the same tables and the same
-bytes on every controller. Fed by core.py with what is committed; read by elections.py and
-registration.py, which decide on the leader what the next events are.
+Owns the tables, the effect of each event on them, and their snapshot. It must never read a time, a
+heartbeat or a setting: events carry results, and the same events give the same tables and the same
+bytes on every controller. The leader reads the tables to decide the next events.
 
-    masterEpoch       one more with each master, and when a group loses its master
-    syncStateSetEpoch one more with each SyncStateSet, and when a member became unfit
-    next_id           never goes back: an id names one broker for ever (K4)
+    masterEpoch       increases with each master, and when a group loses its master
+    syncStateSetEpoch increases with each SyncStateSet, and when a member became unfit
+    next_id           never decreases: an id names one broker for ever (K4)
 
-A group whose brokers were all forgotten leaves its numbers behind. Were they to start again,
-brokers would refuse the lower epochs, and an old broker would come back under another's id
-(RocketMQ starts again: both happen).
+A group whose brokers were all removed keeps its numbers. If they started again, brokers
+would refuse the lower epochs, and an old broker would come back under another's id (RocketMQ starts
+again: both happen).
 """
 
 import json
@@ -22,27 +21,27 @@ from turbopump.controller import events
 from turbopump.controller.events import Event
 
 GROUPS_MAX: Final = 10_000
-"""Broker groups of one controller: ten times RocketMQ's largest known clusters."""
+"""Broker groups in a controller, at most: ten times RocketMQ's largest known clusters."""
 REPLICAS_MAX: Final = 100
-"""Ids of one group that are not forgotten; replicated groups have 2 to 5."""
+"""Ids of a group, without removed ones, at most; replicated groups have 2 to 5."""
 RETIRED_MAX: Final = 1_000
-"""Forgotten groups whose numbers are kept, the oldest dropped first."""
+"""Removed groups whose numbers are kept, at most; the oldest is dropped first."""
 NAME_MAX: Final = 255
-"""Characters of a name or an address."""
+"""Characters of a name or an address, at most."""
 SIZE_MAX: Final = 9 << 20
-"""Bytes of all groups as a snapshot: with the forgotten ones it stays below what members send
-(raft/options.py, SNAPSHOT_MAX)."""
+"""Bytes of all groups in a snapshot, at most: with the removed ones it stays below the limit of
+messages between members (raft/options.py, SNAPSHOT_MAX)."""
 WRITTEN_AT_ONCE: Final = 16
-"""Groups whose text is made with an event: all of them before the next snapshot."""
+"""Groups encoded with each event, so that all are encoded before the next snapshot."""
 SNAPSHOT_VERSION: Final = 1
 UNCLEAN: Final = "unclean"
 DAMAGED: Final = "damaged"
-"""Why a broker is unfit: its log may lack what it had, or cannot be led at all."""
+"""Reasons why a broker is unfit: its log may lack messages, or is damaged and cannot be led."""
 
 
 @dataclass(slots=True)
 class RegisteredReplica:
-    """A broker that has an id; `unfit` says why it is no candidate ("": it is one)."""
+    """A broker with an id; `unfit` is the reason why it is no candidate, "" for a candidate."""
 
     address: str
     check_code: str
@@ -51,7 +50,7 @@ class RegisteredReplica:
 
 @dataclass(slots=True)
 class ForgottenGroup:
-    """What stays of a group that was forgotten."""
+    """The numbers that remain of a removed group."""
 
     next_id: int = 1
     master_epoch: int = 0
@@ -60,7 +59,7 @@ class ForgottenGroup:
 
 @dataclass(slots=True)
 class Group:
-    """One broker group (RocketMQ: BrokerReplicaInfo and SyncStateInfo)."""
+    """A broker group (RocketMQ: BrokerReplicaInfo and SyncStateInfo)."""
 
     cluster_name: str
     broker_name: str
@@ -71,15 +70,14 @@ class Group:
     members: frozenset[int] = frozenset()
     set_epoch: int = 0
     reigned: bool = False
-    """Whether there ever was a master of these brokers: before, any may be the first."""
+    """Whether the group ever had a master: before the first one, any broker may become it."""
     eligible: frozenset[int] = frozenset()
-    """Who has, beside the members, all that was acknowledged (KIP-966: Eligible Leader Replicas):
-    who was a member, or one of these, when the master was elected, while its reign did not begin.
-    """
+    """Brokers besides the members that have all acknowledged messages (KIP-966: Eligible Leader
+    Replicas): the members and eligible brokers at the master's election, until its reign begins."""
 
     @property
     def size(self) -> int:
-        """Bytes of this group as part of a snapshot, at most."""
+        """Bytes of this group in a snapshot, at most."""
         texts = [self.cluster_name, self.broker_name]
         for replica in self.replicas.values():
             texts += (replica.address, replica.check_code)
@@ -88,11 +86,11 @@ class Group:
 
     @property
     def candidates(self) -> frozenset[int]:
-        """Who has all that was acknowledged, as far as it is fit."""
+        """Brokers that have all acknowledged messages, unless they are unfit."""
         return self.members | self.eligible
 
     def reigns(self, broker_id: int | None, epoch: int | None) -> bool:
-        """Whether that is the master, in its own epoch."""
+        """Whether that broker is the master, in its own epoch."""
         return self.master_id is not None and (broker_id, epoch) == (
             self.master_id,
             self.master_epoch,
@@ -100,7 +98,7 @@ class Group:
 
     @property
     def master_address(self) -> str | None:
-        """Where the master is."""
+        """Address of the master."""
         return None if self.master_id is None else self.replicas[self.master_id].address
 
     @property
@@ -118,7 +116,7 @@ class Group:
         return frozenset(member for member in self.members if self.is_unfit(member))
 
     def after(self, *happened: Event) -> "Group":
-        """The group as it will be after events that leave it one; this one is not changed."""
+        """Return a copy of the group with events applied that keep it; this one is not changed."""
         replicas = {
             key: RegisteredReplica(one.address, one.check_code, one.unfit)
             for key, one in self.replicas.items()
@@ -140,7 +138,7 @@ class Group:
         return copy
 
     def apply(self, event: Event) -> None:
-        """What an event of this group does to it. An event that does not fit does nothing."""
+        """Apply an event to this group. An event that does not fit has no effect."""
         match event:
             case events.AlterSyncStateSet(members=members):
                 self._alter(members)
@@ -160,7 +158,8 @@ class Group:
             case events.UpdateBrokerAddress(broker_id=broker_id) if broker_id in self.replicas:
                 self.replicas[broker_id].address = event.broker_address
             case events.MarkUnfit(broker_id=broker_id) if broker_id in self.replicas:
-                # A request of the master that was decided on before this must not count after it.
+                # A request of the master that was decided before this event must not count after
+                # it.
                 self.replicas[broker_id].unfit = event.reason
                 self.set_epoch += 1
             case events.BeginReign(master_epoch=epoch) if epoch == self.master_epoch:
@@ -199,18 +198,18 @@ class Group:
 
 
 class GroupTables:
-    """All groups by broker name. RocketMQ's requests name no cluster, so neither does the key."""
+    """All groups by broker name; RocketMQ's requests name no cluster, so neither does the key."""
 
     def __init__(self) -> None:
         self.groups: dict[str, Group] = {}
         self.retired: dict[str, ForgottenGroup] = {}
         self._texts: dict[str, bytes] = {}
-        """Groups as a snapshot has them, so that it is not written in one piece on the loop."""
+        """Encoded groups, so that a snapshot needs no long encoding on the loop."""
         self._changed: dict[str, None] = {}
-        """Groups whose text is missing, the oldest change first."""
+        """Groups without a current encoding, the oldest change first."""
 
     def apply(self, event: Event) -> None:
-        """What a committed event does. Never raises, whatever the log has."""
+        """Apply a committed event. Never raises, whatever the log contains."""
         if isinstance(event, events.Read):
             return
         group = self.groups.get(event.broker_name)
@@ -237,16 +236,16 @@ class GroupTables:
         return replica is not None and address in (None, replica.address)
 
     def numbers(self, broker_name: str) -> ForgottenGroup:
-        """Where the numbers of a group begin that is not there."""
+        """Return the first numbers for a group that does not exist."""
         return self.retired.get(broker_name) or ForgottenGroup()
 
     @property
     def size(self) -> int:
-        """Bytes of all groups as a snapshot, at most."""
+        """Bytes of all groups in a snapshot, at most."""
         return sum(group.size for group in self.groups.values())
 
     def snapshot(self) -> bytes:
-        """All of it as bytes: the same tables give the same ones."""
+        """Encode the tables; equal tables give equal bytes."""
         for name in list(self._changed):
             self._write(name)
         retired = [
@@ -262,7 +261,7 @@ class GroupTables:
 
     @classmethod
     def restore(cls, snapshot: bytes) -> "GroupTables":
-        """The tables of a snapshot; raises ValueError if it is none of ours."""
+        """Decode the tables of a snapshot. Raises ValueError if it is malformed."""
         tables = cls()
         try:
             whole = json.loads(snapshot)
@@ -281,7 +280,7 @@ class GroupTables:
         return tables
 
     def _write(self, name: str) -> None:
-        """The text of a group, or that it has none any more."""
+        """Encode a group, or drop the encoding of a removed one."""
         del self._changed[name]
         group = self.groups.get(name)
         if group is None:
@@ -354,5 +353,5 @@ def _group_of(members: dict[str, Any]) -> Group:
     if not group.candidates <= replicas.keys() or (
         group.master_id is not None and group.master_id not in replicas
     ):
-        raise ValueError(f"group {group.broker_name} has members that it does not know")
+        raise ValueError(f"group {group.broker_name} has members that are not registered")
     return group

@@ -1,10 +1,10 @@
-"""Brokers that run and are not registered: the controllers forgot them.
+"""Running brokers that are not registered, because the controllers lost their data.
 
-Owns what these tell in heartbeats: which brokers of a group are about to come back, and what they
-know. It must never be replicated nor read a clock. Owned by liveness.py, on every controller.
+Owns the reports in their heartbeats: which brokers of a group are about to come back, and their
+logs. It must never be replicated nor read a clock. Every controller has one, also a follower.
 
-A broker is known here by its address: an id that it had before may be another's by now. Made-up
-names cannot fill the memory: what is over the bounds is not kept, and what was silent is dropped.
+A broker is known here by its address: its former id may belong to another broker by now. Made-up
+names cannot fill the memory: brokers over the bounds are not added, and silent ones are dropped.
 """
 
 from typing import Generic, Protocol, TypeVar
@@ -13,7 +13,7 @@ from turbopump.net.wire.names import kept_size
 
 
 class Timed(Protocol):
-    """What is kept of one."""
+    """The report of a broker."""
 
     heard_ms: int
 
@@ -24,7 +24,7 @@ Name = tuple[str, str]
 
 
 class Strangers(Generic[T]):
-    """See the module. At most `count_max` of them, with names of `size_max` bytes."""
+    """Reports of unregistered brokers: at most `count_max`, with names of `size_max` bytes."""
 
     def __init__(self, count_max: int, size_max: int) -> None:
         self._count_max, self._size_max = count_max, size_max
@@ -35,7 +35,7 @@ class Strangers(Generic[T]):
         return self._count
 
     def add(self, name: Name, address: str, heard: T) -> None:
-        """The broker at that address reported this."""
+        """Record the report of the broker at that address."""
         if address in self._groups.get(name, ()):
             self._groups[name][address] = heard
             return
@@ -45,7 +45,7 @@ class Strangers(Generic[T]):
             self._count, self._size = self._count + 1, self._size + size
 
     def discard(self, name: Name, address: str) -> None:
-        """It is registered, or was silent for too long."""
+        """Remove a broker that is registered, or was silent for too long."""
         group = self._groups.get(name, {})
         if group.pop(address, None) is not None:
             self._count, self._size = self._count - 1, self._size - kept_size(*name, address)
@@ -53,11 +53,11 @@ class Strangers(Generic[T]):
                 del self._groups[name]
 
     def of(self, name: Name, since_ms: int) -> list[T]:
-        """Those of a group that were heard since then."""
+        """Return the reports of a group's brokers since that time."""
         return [one for one in self._groups.get(name, {}).values() if one.heard_ms >= since_ms]
 
     def expire(self, before_ms: int) -> None:
-        """Forget those that were heard last before that."""
+        """Remove reports from before that time."""
         old = [
             (name, address)
             for name, group in self._groups.items()

@@ -1,17 +1,16 @@
-"""Brokers whose connection closed: is their process dead?
+"""Finds out whether brokers whose connection closed are dead.
 
-Owns that question: whose host is asked, how often, and for how long. It must never open a
-connection (`probe` does) nor elect. Called by core.py, on every controller: who leads next may ask
-at once, too.
+Owns the probes: which host, how often, and for how long. It must never open a connection (`probe`
+does) nor elect. It works on every controller, so that the next leader knows the result at once.
 
-A process that was killed closes its connections, and its port refuses new ones: it is dead at once.
-A connection that was reset on its way says nothing of the process: its port accepts, and the broker
-comes back over another connection with its next heartbeat. What a probe finds:
+A process that was killed closes its connections, and its port refuses new ones: it is dead. A
+connection that was reset on its way proves nothing: the port accepts, and the broker's next
+heartbeat comes over another connection. Results of a probe:
 
     refused     dead
-    accepted    it lives, unless it is about to end: asked again, and later more rarely, until it is
-                heard or silent for too long
-    no answer   dead after 200 ms without any connection: the machine, or its network, is gone
+    accepted    alive, unless it is about to end: probed again, and later less often, until it
+                sends a heartbeat or was silent for too long
+    no answer   dead after 200 ms without any connection: its machine, or the network, is down
 """
 
 from collections.abc import Callable
@@ -24,19 +23,19 @@ from turbopump.controller.liveness import Key
 from turbopump.engine.later import Later
 
 PROBE_INTERVAL_MS: Final = 40
-"""A dying process closes its connections before its port, or after it."""
+"""Interval of probes: a dying process may close its port later than its connections."""
 UNANSWERED_MS: Final = 200
 UNANSWERED_TICKS: Final = 5
-"""Without any connection that long after the first try, the broker is dead: in ticks, too, as this
-process may have stood still while the answer came."""
+"""A broker is dead without any connection for this time after the first probe. The time is also
+counted in ticks, because this process may have been suspended while the answer came."""
 SLOW_INTERVAL_MS: Final = 500
-"""Behind that: a process that ends slowly refuses in the end."""
+"""Interval of later probes, for a process that ends slowly."""
 PROBES_MAX: Final = 256
-"""At one time: a controller may lose the connections of all its brokers at once."""
+"""Simultaneous probes, at most: all brokers' connections may close at once."""
 
 
 class Probed(Enum):
-    """What became of a connection to a host's port."""
+    """Outcome of a connection to a host's port."""
 
     REFUSED = "refused"
     """No process listens there."""
@@ -45,7 +44,7 @@ class Probed(Enum):
 
 
 def refused(address: str) -> Later[Probed]:
-    """A probe to which a closed connection means that the process ended."""
+    """A probe that takes each closed connection for the end of the process."""
     later: Later[Probed] = Later()
     later.resolve(Probed.REFUSED)
     return later
@@ -53,13 +52,13 @@ def refused(address: str) -> Later[Probed]:
 
 @dataclass(slots=True)
 class Suspect:
-    """A broker whose connection closed; `asked_ms` is when it was asked first."""
+    """A broker whose connection closed; `asked_ms` is the time of the first probe."""
 
     address: str
     due_ms: int
     asked_ms: int | None = None
     ticks: int = 0
-    """Since then."""
+    """Ticks since the first probe."""
     is_asking: bool = False
     accepted: bool = False
 
@@ -70,8 +69,11 @@ class Suspect:
 
 
 class Suspects:
-    """See the module. `is_apart` tells whether a broker was not heard since its connection closed;
-    `gone` is called for each one that is dead."""
+    """Brokers to be probed; see the module.
+
+    `is_apart` returns whether a broker sent no heartbeat since its connection closed; `gone` is
+    called for each dead one.
+    """
 
     def __init__(
         self,
@@ -89,12 +91,12 @@ class Suspects:
         return len(self._suspects)
 
     def add(self, key: Key, address: str, now_ms: int) -> None:
-        """The only connection of that broker closed."""
+        """Start to probe a broker whose only connection closed."""
         self._suspects[key] = Suspect(address, now_ms)
         self._ask(key, now_ms)
 
     def on_tick(self, now_ms: int) -> None:
-        """Time has passed."""
+        """Advance the time: probe again, and report brokers that did not answer as dead."""
         for key, suspect in list(self._suspects.items()):
             if not self._is_apart(key):
                 del self._suspects[key]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["ARROW_SCHEMA", "COLUMNS", "read_arrow", "register"]
 
 _NEED_PYARROW = {"ARROW_SCHEMA": "schema", "COLUMNS": "schema", "read_arrow": "arrow"}
-"""Module of each name; imported when it is asked for, so that help needs none of them."""
+"""Module of each lazily imported name, so that showing help needs no pyarrow."""
 
 
 def __getattr__(name: str) -> Any:
@@ -33,10 +33,10 @@ def __getattr__(name: str) -> Any:
 
 
 def register(spark: "SparkSession") -> None:
-    """Make `spark.read.format("turbopump")` and `spark.readStream.format("turbopump")` known.
+    """Register the formats of `spark.read.format("turbopump")` and `spark.readStream`.
 
-    A local session's workers run the Python of this process from now on, unless a setting says
-    which: Spark's default is whatever `python3` is on the PATH, which may lack this package.
+    Afterwards a local session's workers run this process's Python, unless a setting names another
+    one: Spark's default is the first `python3` on the PATH, which may lack this package.
     """
     from turbopump.spark.session import use_this_python
     from turbopump.spark.source.format import register as register_source

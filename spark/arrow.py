@@ -1,7 +1,7 @@
-"""The log as Arrow batches, with neither Spark nor a JVM.
+"""Reads a store's log as Arrow batches, with neither Spark nor a JVM.
 
-Owns the way from a store's location and a wish to batches of the table. It must never need pyspark,
-nor copy what the decoder wrote. Called by `source`, `stream` and importers of turbopump.spark.
+Owns the way from a store's location and a selection to batches of the table. It must never need
+pyspark, nor copy the decoder's output.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -37,7 +37,7 @@ def open_table(
     damaged: OnDamage | None = None,
     verify_crc: bool = False,
 ) -> LogTable:
-    """The table of the store at a path or URI. Raises StoreError, with a sentence."""
+    """Open the table of the store at a path or URI. Raises StoreError, whose text is a sentence."""
     try:
         path, found = locate(location) if opener is None else (location, opener)
         return LogTable.open(path, found, damaged=damaged, check_body=verify_crc)
@@ -62,16 +62,16 @@ def read_arrow(
     damaged: OnDamage | None = None,
     filesystem: fs.FileSystem | None = None,
 ) -> pa.RecordBatchReader:
-    """The records of a store, in the order of its log, as a stream of Arrow batches.
+    """Read the records of a store, in the order of its log, as a stream of Arrow batches.
 
     `path` is a folder of this machine or a URI of pyarrow's file systems, or with `filesystem` a
-    path in that. Limits are inclusive; log offsets are those of records' first bytes. Limits by
-    time look at each record, for clocks may be set back; with `prune_by_time` files and ranges are
-    not read whose first and last records lie more than ten minutes outside. `confirmed` ends at the
-    confirmed end of a store that is one of several copies, else at the last whole record. A body
-    that has not its CRC is damage with `verify_crc`. Damage ends the stream with an exception that
-    names file and position, unless `damaged` takes it: then it goes on behind.
-    Raises StoreError, UnknownColumn.
+    path in that. Limits are inclusive; log offsets mean records' first bytes. Limits by
+    time compare each record, because clocks may be set back; with `prune_by_time` files and ranges
+    are skipped whose first and last records lie more than ten minutes outside. With `confirmed`, a
+    store that is one of several copies is read up to its confirmed end, any other store to its last
+    whole record. With `verify_crc`, a body that does not match its CRC is damage. Damage ends the
+    stream with an exception that names file and position, unless `damaged` is given: it receives
+    the damage, and the stream continues after it. Raises StoreError, UnknownColumn.
     """
     schema = arrow_schema(columns)
     wish = make_wish(
@@ -110,7 +110,7 @@ def make_wish(
     verify_crc: bool = False,
     batch_rows: int = BATCH_ROWS,
 ) -> Wish:
-    """What the decoder is asked for; `columns` in the table's names."""
+    """Make the decoder's selection; `columns` are names of the table's columns."""
     wish = Wish(
         columns=decoded(columns),
         topics=None if topics is None else frozenset(map(_bytes, topics)),
@@ -131,7 +131,7 @@ def make_wish(
 
 
 def decoded(columns: Collection[str]) -> tuple[str, ...]:
-    """The columns that the log itself tells."""
+    """Return the columns that come from the log itself."""
     return tuple(name for name in columns if name != STORE_COLUMN)
 
 
@@ -144,7 +144,7 @@ def read_range(
     opener: LogOpener | None = None,
     damaged: OnDamage | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The wanted records of one range of the store at `location`; `schema` says in which order."""
+    """Yield the selected records of a range; columns are in the order of `schema`."""
     if opener is None:
         opener = locate(location)[1]
     told = _Told(location)
@@ -157,7 +157,7 @@ def read_range(
 
 
 class _Told:
-    """A column with one and the same text, made once for many batches."""
+    """A column with the same text in all rows, made once for many batches."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -170,7 +170,7 @@ class _Told:
 
 
 def _array(batch: Batch, field: pa.Field) -> pa.Array:
-    """A column over the decoder's own buffers."""
+    """Wrap the decoder's buffers as an Arrow column."""
     buffers = [
         None if buffer is None else pa.py_buffer(buffer) for buffer in batch.column(field.name)
     ]

@@ -1,10 +1,10 @@
-"""Where a store lies: a folder of this machine, or of any file system that pyarrow knows.
+"""Access to a store's files: in a folder of this machine, or in a file system of pyarrow.
 
-Owns the difference between the two, and nothing of what files mean. It must never write. Called by
-the readers of this room.
+Owns the difference between the two, and no knowledge of the files' contents. It must never write.
 
-A location with a scheme (s3://, gs://, hdfs://) is opened by pyarrow's own file systems, with the
-credentials that these find for themselves; anything else, file:// too, is a path of this machine.
+A location with a scheme (s3://, gs://, hdfs://) is opened by pyarrow's file systems, with the
+credentials that these find for themselves. Any other location, and file://, is a path of this
+machine.
 """
 
 import re
@@ -17,14 +17,14 @@ from turbopump.engine.table.log_table import LogBytes
 from turbopump.pyx.region import Region
 
 STEP_BYTES = 8 << 20
-"""Asked of an object store at once: a hundred times what travels in the time that a request takes
-to be answered, and little memory for a worker."""
+"""Bytes per request to an object store: transferring them takes about 100 times the latency of a
+request, and they need little of a worker's memory."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class _Pieces:
-    """A file of which pieces are read; see LogBytes."""
+    """A file that is read in pieces; see LogBytes."""
 
     def __init__(self, path: str, file: pa.NativeFile) -> None:
         self.size: int = file.size()
@@ -44,7 +44,7 @@ class _Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The files of a file system of pyarrow's; see LogOpener."""
+    """A file system of pyarrow as the engine's LogOpener."""
 
     system: fs.FileSystem
 
@@ -63,13 +63,16 @@ class Folder:
         return _Pieces(path, self._open(path))
 
     def _open(self, path: str) -> pa.NativeFile:
-        if not self.system.get_file_info(path).is_file:  # file systems raise what they like
+        if not self.system.get_file_info(path).is_file:  # their own errors differ
             raise FileNotFoundError(path)
         return self.system.open_input_file(path)
 
 
 def locate(location: str) -> tuple[str, Folder | None]:
-    """(path, its file system) of a location; None for this machine's. Raises OSError, ValueError"""
+    """Return (path, file system) of a location; None: this machine's.
+
+    Raises OSError, ValueError.
+    """
     if not _SCHEME.match(location):
         return location, None
     system, path = fs.FileSystem.from_uri(location.rstrip("/"))

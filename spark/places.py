@@ -1,7 +1,7 @@
-"""Where jobs write: a folder that is there whole or not at all.
+"""Writes a job's output folder completely or not at all.
 
-Owns the way there: beside its place, synced, renamed. It must never replace what no job has made.
-Called by export/job.py and rebalance/job.py.
+Owns the steps: write beside the target, sync, rename. It must never replace a folder that no job
+has written.
 """
 
 import shutil
@@ -14,17 +14,17 @@ from turbopump.spark.session import JobError
 
 
 def is_remote(target: str) -> bool:
-    """Whether a place is a URI, not a path of this machine."""
+    """Whether a target is a URI, not a path of this machine."""
     return "://" in target
 
 
 @contextmanager
 def placed(target: str, overwrite: bool, mark: str) -> Iterator[str]:
-    """A folder's name to write to, which becomes the target when the block ends well.
+    """Yield the name of a folder to write to; it becomes the target when the block succeeds.
 
-    A remote target is itself: there Spark's committer sees to it that readers see all or nothing.
-    Raises JobError where something is in the way; what lies there is replaced only if it is the
-    work of an export (it has the mark).
+    A remote target is written directly: Spark's committer shows readers all of it or nothing.
+    Raises JobError if something is in the way. With `overwrite`, a folder is replaced only if an
+    export wrote it, which the file named `mark` shows.
     """
     if is_remote(target):
         yield target
@@ -59,7 +59,7 @@ def placed(target: str, overwrite: bool, mark: str) -> Iterator[str]:
 
 
 def write_text(folder: str, name: str, text: str) -> None:
-    """A small file of a folder, wherever that is."""
+    """Write a small file of a local or remote folder."""
     if not is_remote(folder):
         Path(folder, name).write_text(text)
         return

@@ -1,8 +1,8 @@
-"""Plots as SVG that can stand inside an HTML page: lines over time, histograms, bars of time.
+"""Plots as SVG for an HTML page: lines over time, histograms, bars of time.
 
-Owns matplotlib. It must never put a name that comes from a store into a plot (legends are HTML and
-numbers stand for rows of tables), nor load or refer to anything outside the page. Called by
-the reports of jobs; needs no Spark and no display.
+Owns matplotlib. It must never put a name from a store into a plot (legends are HTML, and numbers
+stand for rows of tables), nor load or refer to anything outside the page. It needs no Spark and no
+display.
 """
 
 import io
@@ -35,7 +35,7 @@ BINS = 60
 """Bars of a histogram, at most."""
 
 Bucket = tuple[int, int, int]
-"""(least value, least value above it, count): what was measured, no finer."""
+"""(least value, upper bound, count): one bucket of measured values, the upper bound exclusive."""
 
 _SIZE_INCHES = (9.2, 2.6)
 _YEAR_10000_S = 253_402_300_800
@@ -58,7 +58,7 @@ _STYLE: Any = {
 
 @dataclass(frozen=True)
 class Line:
-    """A line over time; None where there is no value."""
+    """A line over time; a value of None interrupts it."""
 
     points: Sequence[tuple[float, float | None]]
     """(unix time in s, value)."""
@@ -66,7 +66,7 @@ class Line:
 
 
 def over_time(number: int, lines: Sequence[Line], label: str, *, log: bool = False) -> str:
-    """Lines over time; `number` is the plot's own on the page."""
+    """Draw lines over time; `number` is the plot's own on the page."""
     with _figure(number) as (figure, axes, done):
         everything = [time for line in lines for time, _ in line.points]
         dated = _time_axis(axes, everything)
@@ -88,7 +88,7 @@ def over_time(number: int, lines: Sequence[Line], label: str, *, log: bool = Fal
 
 
 def in_order(number: int, lines: Sequence[Line], label: str) -> str:
-    """Lines over the numbers 1, 2, ...: runs of different days, side by side."""
+    """Draw lines over the numbers 1, 2, ..., so that runs of different days are comparable."""
     with _figure(number) as (figure, axes, done):
         for line in lines:
             axes.plot(
@@ -105,7 +105,7 @@ def in_order(number: int, lines: Sequence[Line], label: str) -> str:
 
 
 def histogram(number: int, metrics: Sequence[tuple[Iterable[Bucket], str]], label: str) -> str:
-    """Bars over a logarithmic axis; each metric is its buckets, and a colour."""
+    """Draw bars over a logarithmic axis; each metric is its buckets and a colour."""
     with _figure(number) as (figure, axes, done):
         buckets = [list(rows) for rows, _ in metrics]
         edges = _edges([bucket for rows in buckets for bucket in rows])
@@ -121,7 +121,7 @@ def histogram(number: int, metrics: Sequence[tuple[Iterable[Bucket], str]], labe
 
 
 def spans(number: int, rows: Sequence[tuple[float, float]], label: str) -> str:
-    """Bars from one time to another, numbered from 1 at the top, as the table beside it."""
+    """Draw bars from one time to another, numbered from 1 at the top like the table's rows."""
     with _figure(number, height=min(5.0, 0.9 + 0.17 * len(rows))) as (figure, axes, done):
         everything = [time for row in rows for time in row]
         dated = _time_axis(axes, everything)
@@ -148,7 +148,7 @@ def _figure(
 
 
 def _inline(svg: str, number: int) -> str:
-    """Only the element itself, with ids of its own and as wide as the page lets it be."""
+    """Return the SVG element alone, with ids unique on the page and the page's full width."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
@@ -166,7 +166,7 @@ def _finish(figure: Figure, axes: Any, label: str, *, log: bool = False) -> None
 
 
 def _time_axis(axes: Any, times: Sequence[float]) -> bool:
-    """Show the axis as dates in UTC, if the calendar has them all."""
+    """Show the axis as dates in UTC; return False if the calendar lacks one of the times."""
     if not times or min(times) < 0 or max(times) >= _YEAR_10000_S:
         return False
     locator: Any = AutoDateLocator(tz=UTC)  # type: ignore[no-untyped-call]
@@ -181,10 +181,10 @@ def _moment(time_s: float) -> datetime:
 
 
 def _edges(buckets: Sequence[Bucket]) -> list[float]:
-    """At most BINS + 1 edges, about evenly apart on the logarithm, around all buckets.
+    """Return at most BINS + 1 edges around all buckets, evenly spaced on a logarithmic scale.
 
-    No edge lies inside of a bucket: what was measured in it could lie on either side, and a bar
-    would show a figure that nothing measured.
+    No edge lies inside a bucket: values measured in it could lie on either side, so the bar's
+    height would be a guess.
     """
     low = min((bucket[0] for bucket in buckets), default=0)
     high = max((bucket[1] for bucket in buckets), default=1)
@@ -203,7 +203,7 @@ def _edges(buckets: Sequence[Bucket]) -> list[float]:
 
 
 def _in_bins(buckets: Iterable[Bucket], edges: Sequence[float]) -> list[int]:
-    """The counts of the bins: each bucket lies in one of them."""
+    """Return the counts of the bins; each bucket lies within one bin."""
     counts = [0] * (len(edges) - 1)
     for low, _high, count in buckets:
         counts[bisect_right(edges, low) - 1] += count

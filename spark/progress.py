@@ -1,7 +1,7 @@
-"""What is seen of a Spark job while it runs: a bar on a terminal, a line now and then elsewhere.
+"""Shows the progress of a Spark job: a bar on a terminal, a line every LINE_S elsewhere.
 
-Owns the thread that asks Spark's status tracker. It must never touch the job's data, nor fail it:
-what cannot be asked is not shown. Called by session.py.
+Owns the thread that polls Spark's status tracker. It must never touch the job's data, nor fail the
+job: progress that cannot be read is not shown.
 """
 
 import sys
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Look = Callable[[], tuple[int, int | None, str]]
-"""How far it is: done, all there is (None: unknown), and of what."""
+"""Returns (done, total or None if unknown, unit) of the progress."""
 
-LOOK_S = 0.5  # between two looks for a bar
-LINE_S = 10.0  # between two lines where none can be rewritten; short jobs print none
+LOOK_S = 0.5  # interval of updates of a bar
+LINE_S = 10.0  # interval of lines on a file that is no terminal; short jobs print none
 
 
 class Stages:
-    """How far the jobs of a session are: tasks done and known of all stages seen so far."""
+    """Progress of a session's jobs: finished and known tasks of all known stages."""
 
     def __init__(self, tracker: Any) -> None:
         self._tracker = tracker
@@ -30,10 +30,10 @@ class Stages:
         self._running: set[int] = set()
 
     def look(self) -> tuple[int, int | None, str]:
-        """Tasks done, tasks known so far, and how many stages run.
+        """Return finished tasks, known tasks, and the number of running stages as text.
 
-        A stage that ran when last seen and does not now has done all its tasks: the tracker
-        forgets those that are over.
+        The tracker forgets a stage when it ends, so a stage that was running and is not any longer
+        has finished all its tasks.
         """
         running = set(self._tracker.getActiveStageIds())
         for gone in self._running - running:
@@ -52,14 +52,14 @@ class Stages:
 
 @contextmanager
 def watching(spark: "SparkSession", out: TextIO | None = None) -> Iterator[None]:
-    """Show how far `spark` is until the block ends."""
+    """Show the progress of `spark` until the block ends."""
     with following(Stages(spark.sparkContext.statusTracker()).look, out):
         yield
 
 
 @contextmanager
 def following(look: Look, out: TextIO | None = None) -> Iterator[None]:
-    """Show what `look` says until the block ends; on stderr unless `out` is given."""
+    """Show the progress that `look` returns until the block ends; `out` defaults to stderr."""
     file = out or sys.stderr
     over = threading.Event()
     show = _bar if file.isatty() else _lines
@@ -77,7 +77,7 @@ def following(look: Look, out: TextIO | None = None) -> Iterator[None]:
 def _follow(show: "Show", look: Look, over: threading.Event, file: TextIO) -> None:
     try:
         show(look, over, file)
-    except Exception:  # the session was stopped under us: what was shown so far is all there is
+    except Exception:  # the session was stopped meanwhile: show nothing further
         return
 
 

@@ -1,11 +1,10 @@
-"""The table that a store is: its columns, their order and their types.
+"""The table that represents a store: its columns, their order and their types.
 
-Owns the one definition that readers, jobs, exports and tests share. It must never read a store,
-nor need Spark: the same types go to pyarrow here and, as DDL, to Spark. Called by everyone in
-this room.
+Owns the single definition that readers, jobs, exports and tests share. It must never read a store,
+nor need Spark: the same types go to pyarrow here and, as DDL, to Spark.
 
-One row is one record of the commit log. Bytes of names and properties that are not UTF-8 come as
-U+FFFD: a table that stops at one bad byte of one sender would tell nothing of all others.
+One row is one record of the commit log. Bytes of names and properties that are not UTF-8 become
+U+FFFD: a sender's bad byte must not make all other records unreadable.
 """
 
 from collections.abc import Iterable
@@ -13,7 +12,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-"""Spark knows microseconds only; the log's milliseconds fit."""
+"""Spark has microseconds only; the log's milliseconds fit."""
 PROPERTIES = pa.map_(pa.string(), pa.field("value", pa.string(), nullable=False))
 
 ARROW_SCHEMA = pa.schema(
@@ -43,9 +42,9 @@ ARROW_SCHEMA = pa.schema(
         pa.field("body", pa.binary(), nullable=False),
     ]
 )
-"""What each column is, in the order of the table:
+"""The columns, in the order of the table, that their names do not explain:
 
-store: the path as it was given; epoch: of the entry of the epoch file that the record lies in, null
+store: the path as it was given; epoch: of the entry of the epoch file that covers the record, null
 without such a file; size: bytes of the whole record; born_host, store_host: "ip:port", IPv6 in
 brackets; keys, tags, unique_key: the properties KEYS, TAGS and UNIQ_KEY; body_crc: as stored;
 confirmed: the record ends at or before the confirmed end of the store.
@@ -57,11 +56,11 @@ COLUMNS_WITHOUT_BODY: tuple[str, ...] = tuple(name for name in COLUMNS if name !
 
 
 class UnknownColumn(ValueError):
-    """A column was asked for that the table does not have; the text names it and all there are."""
+    """A requested column that the table does not have; the text names it and all columns."""
 
 
 def ordered(columns: Iterable[str] | None) -> tuple[str, ...]:
-    """The columns asked for, in the table's order; None: all. Raises UnknownColumn."""
+    """Return the requested columns in the table's order; None: all. Raises UnknownColumn."""
     if columns is None:
         return COLUMNS
     wanted = set(columns)
@@ -71,11 +70,11 @@ def ordered(columns: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def parse_columns(text: str | None) -> tuple[str, ...]:
-    """A comma list of columns, in the table's order; nothing: all. Raises UnknownColumn."""
+    """Parse a comma list of columns into the table's order; "": all. Raises UnknownColumn."""
     names = [name.strip() for name in (text or "").split(",")]
     return ordered([name for name in names if name] or None)
 
 
 def arrow_schema(columns: Iterable[str] | None = None) -> pa.Schema:
-    """The Arrow schema of some columns, or of all."""
+    """Return the Arrow schema of some columns, or of all."""
     return pa.schema([ARROW_SCHEMA.field(name) for name in ordered(columns)])

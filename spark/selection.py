@@ -1,7 +1,7 @@
-"""Which rows of which stores a job is to have, from its options.
+"""The selection of rows and stores for a job, from its command line options.
 
-Owns their spelling and their meaning, the same with Spark and without. It must never read a store
-itself. Called by export/job.py and throughput/job.py.
+Owns the options' meaning, which is the same with Spark and without. It must never read a store
+itself.
 """
 
 import argparse
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RowSelection:
-    """Rows of stores. Empty topics or queues: all. Times are inclusive from, exclusive to."""
+    """Rows of stores. Empty topics or queues: all. `from_ms` is inclusive, `until_ms` exclusive."""
 
     stores: tuple[str, ...]
     topics: tuple[str, ...] = ()
@@ -29,12 +29,12 @@ class RowSelection:
     until_ms: int | None = None
     min_log_offset: int | None = None
     max_log_offset: int | None = None
-    """Inclusive."""
+    """Greatest log offset, inclusive as `min_log_offset`."""
     confirmed: bool = True
     prune_by_time: bool = False
 
     def arrow(self, columns: tuple[str, ...]) -> "Iterator[tuple[int, pa.RecordBatch]]":
-        """The rows without Spark: (number of the store, batch), each store from its beginning."""
+        """Yield the rows without Spark as (index of the store, batch), store by store."""
         from turbopump.spark.arrow import read_arrow
 
         for number, store in enumerate(self.stores):
@@ -43,7 +43,7 @@ class RowSelection:
                 yield number, batch
 
     def limits(self) -> dict[str, Any]:
-        """What `read_arrow` takes, but for columns."""
+        """Return the selection as arguments of `read_arrow`, without columns."""
         return {
             "topics": list(self.topics) or None,
             "queue_ids": list(self.queue_ids) or None,
@@ -56,7 +56,7 @@ class RowSelection:
         }
 
     def frame(self, spark: "SparkSession", columns: tuple[str, ...]) -> "DataFrame":
-        """The rows as Spark's, with these columns. Raises what Spark raises."""
+        """Return the rows as a Spark frame with these columns. Raises Spark's errors."""
         from turbopump.spark import register
 
         register(spark)
@@ -76,7 +76,7 @@ class RowSelection:
         return spark.read.format("turbopump").options(**given).load().select(*columns)
 
     def describe(self) -> dict[str, Any]:
-        """For manifests: what was asked for."""
+        """Return the selection as JSON values for manifests."""
         return {
             "stores": list(self.stores),
             "topics": list(self.topics),
@@ -91,7 +91,7 @@ class RowSelection:
 
 
 def selection_of(given: argparse.Namespace) -> RowSelection:
-    """The selection that was given. Raises JobError where a folder has several stores."""
+    """Make the selection from parsed arguments. Raises JobError if a folder has several stores."""
     try:
         stores = tuple(map(one_store, given.stores))
     except SeveralStores as error:

@@ -1,8 +1,8 @@
-"""How a job gets its Spark: the same session from the command line, `python -m` and spark-submit.
+"""The Spark session of a job: the same from the command line, `python -m` and spark-submit.
 
-Owns what a local Spark is given (loopback, no UI, UTC, a quiet JVM), the options all jobs share,
-and how a job that cannot run says so: one sentence, exit code 2. It must never know what a job
-does. Called by the `main` of every job; imports pyspark when a session is made, not before.
+Owns the settings of a local Spark (loopback, no UI, UTC, a quiet JVM), the options that all jobs
+share, and the report of a job that cannot run: one sentence, exit code 2. It must never know the
+job's work. It imports pyspark when a session is made, not before.
 """
 
 import argparse
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 BAD_INPUT = 2
-"""Exit code of a job that could not begin; 1 is a job's own `no` (a violation), 0 its `yes`."""
+"""Exit code of a job that could not begin; a job's own results are 0 (yes) and 1 (a violation)."""
 
 ARROW_UNCHECKED = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-"""Spark reads each value of a batch by itself; a second check of its bounds, by Arrow, is done for
-each value of a scan. The batches are our own."""
+"""Spark reads each value of a batch separately, and Arrow would check its bounds again each time.
+The batches are our own, so the check is switched off."""
 
 LOCAL_CONF: Mapping[str, str] = {
     "spark.driver.extraJavaOptions": ARROW_UNCHECKED,
@@ -39,27 +39,27 @@ LOCAL_CONF: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
-    "spark.sql.shuffle.partitions": "16",  # 200 of them are work for a cluster, not for one machine
+    "spark.sql.shuffle.partitions": "16",  # Spark's default, 200, suits a cluster
 }
 ALWAYS_CONF: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",  # the same report on every machine
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 says no time zone
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 has no time zone
 }
 OUR_ERROR = re.compile(r"turbopump\.[\w.]+: (.+)")
 """The last line of a worker's traceback."""
-LOG_TAIL = 2000  # bytes of the JVM's last words that are shown if it did not start
+LOG_TAIL = 2000  # bytes of the JVM's output that are shown if it did not start
 
 
 class JobError(TurbopumpError):
-    """What was given cannot be used, in one sentence."""
+    """The input of a job cannot be used; the text is one sentence."""
 
 
 class SparkUnavailable(JobError):
-    """There is no Spark here, and this is what to do about it."""
+    """Spark is missing here; the text names the remedy."""
 
 
 def check() -> None:
-    """Raises SparkUnavailable where pyspark or Java is missing."""
+    """Check that pyspark and Java are installed. Raises SparkUnavailable."""
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         raise SparkUnavailable(
             "this needs Spark: pip install '.[spark]' in a clone of Turbopump, or "
@@ -70,7 +70,7 @@ def check() -> None:
 
 
 def java() -> str | None:
-    """The Java that Spark would start; None if there is none."""
+    """Return the path of the Java that Spark would start; None if Java is missing."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which(str(Path(home, "bin", "java")) if home else "java")
 
@@ -78,10 +78,10 @@ def java() -> str | None:
 def start(
     name: str, master: str | None = None, conf: Sequence[str] = (), *, verbose: bool = False
 ) -> "SparkSession":
-    """The session of this process, made if there is none yet.
+    """Return this process's session, making it if necessary.
 
-    Without a master and not under spark-submit it is a local one. Raises SparkUnavailable where
-    none can be made, JobError for a setting that is not KEY=VALUE.
+    Without a master and outside of spark-submit it is a local session. Raises SparkUnavailable if
+    it cannot be made, JobError for a setting that is not KEY=VALUE.
     """
     settings = _settings(conf)
     check()
@@ -113,9 +113,10 @@ def start(
 def session(
     name: str, master: str | None = None, conf: Sequence[str] = (), *, verbose: bool = False
 ) -> "Iterator[SparkSession]":
-    """A session for one job: started, watched while it works, stopped behind it if it was made
-    here. What Spark raises in it becomes a JobError: the sentence of ours that a worker died of, if
-    there is one in its report.
+    """Provide a session for one job: start it, show its progress, and stop it afterwards.
+
+    A session that existed before is not stopped. Spark's errors become JobError, with the text of
+    our own error if a worker's report contains one.
     """
     shared = _is_running()
     spark = start(name, master, conf, verbose=verbose)
@@ -139,18 +140,20 @@ def _as_sentences() -> Iterator[None]:
 
 
 def sentence_of(report: str) -> str:
-    """What of Spark's report of a failure a person needs: the last error of ours in it, else its
-    first line."""
+    """Return our last error in Spark's failure report, else the report's first line."""
     lines = [line.strip() for line in report.splitlines() if line.strip()]
     ours = [found for line in lines if (found := OUR_ERROR.match(line))]
     if ours:
         return ours[-1].group(1)
-    return lines[0] if lines else "Spark failed and does not say why"
+    return lines[0] if lines else "Spark failed without a message"
 
 
 def use_this_python(spark: "SparkSession") -> None:
-    """Let a local session's workers run this process's Python, unless the environment or a setting
-    names another one. Workers of a cluster are other machines', which have their own."""
+    """Let a local session's workers run this process's Python.
+
+    An environment variable or a setting that names another Python has precedence. Workers of a
+    cluster run on machines with their own Python.
+    """
     context = spark.sparkContext
     chosen = os.environ.get("PYSPARK_PYTHON") or spark.conf.get("spark.pyspark.python", "")
     if not chosen and (context.master or "").startswith("local"):
@@ -158,7 +161,7 @@ def use_this_python(spark: "SparkSession") -> None:
 
 
 def _is_running() -> bool:
-    """Whether this process has a Spark already: a notebook's, or a test run's."""
+    """Whether this process already has a Spark session: a notebook's, or a test run's."""
     if "pyspark" not in sys.modules:
         return False
     from pyspark import SparkContext
@@ -171,9 +174,9 @@ def job_main(
     argv: Sequence[str] | None,
     work: "Callable[[SparkSession, argparse.Namespace], int]",
 ) -> int:
-    """The `main` of a job: parse, start, work, stop; `work` returns the exit code.
+    """Run a job as a program: parse, start, work, stop; return the exit code of `work`.
 
-    JobError becomes a sentence and exit code 2.
+    A JobError prints a sentence and gives exit code 2.
     """
     given = parser.parse_args(argv)
     try:
@@ -191,8 +194,10 @@ def job_main(
 
 
 def own_words(error: Exception) -> str | None:
-    """What an error of this project said that a Python worker raised, without the tracebacks that
-    Spark and the worker put around it; None if it was not one."""
+    """Return the text of this project's error that a Python worker raised, without tracebacks.
+
+    None if `error` is not such an error of Spark's.
+    """
     if not type(error).__module__.startswith("pyspark."):
         return None
     said = re.findall(r"^turbopump\.[\w.]+: (.+)$", str(error), re.MULTILINE)
@@ -211,8 +216,11 @@ def _settings(conf: Sequence[str]) -> dict[str, str]:
 
 @contextmanager
 def _jvm_output_aside(aside: bool) -> Iterator[Callable[[], str]]:
-    """Start the JVM with its stderr in a file without a name: it greets with half a dozen lines
-    that no setting of Spark keeps back. What it threw reaches Python as exceptions anyway."""
+    """Start the JVM with its stderr in an unnamed file.
+
+    The JVM prints half a dozen lines that no setting of Spark suppresses. Its errors reach Python
+    as exceptions anyway.
+    """
     if not aside:
         yield str
         return

@@ -1,7 +1,7 @@
-"""A filter over a queue, on one core, beside a C loop that looks for one property.
+"""A filter over a queue, on one core, beside a C loop that searches for one property.
 
-Back of the envelope: a record of 128 B bodies has some 350 bytes in six cache lines. The loop reads
-its head and its properties, four of them, byte by byte; the filter reads the queue unit besides,
+Back of the envelope: a record with a body of 128 B has some 350 bytes in six cache lines. The loop
+reads its head and its properties, four of them, byte by byte; the filter also reads the queue unit,
 checks every length of the record, and looks at each separator of the properties, eight bytes at a
 time. The aim is the loop's speed: 5 million messages a second and core from memory.
 """
@@ -37,7 +37,7 @@ _logs: dict[int, tuple[mmap.mmap, int, int, bytes]] = {}
 
 
 def log_of(size: int) -> tuple[mmap.mmap, int, int, bytes]:
-    """(memory, end of the records, how many, their queue's units), made once."""
+    """Return (memory, end of the records, number, their queue's units), made once."""
     if size not in _logs:
         memory = mmap.mmap(-1, LOG_BYTES)
         region, at, count, units = Region(memory), 0, 0, []

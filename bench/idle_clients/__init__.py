@@ -1,1 +1,1 @@
-"""What gRPC clients that only wait cost a broker."""
+"""Measures a broker's memory for idle gRPC clients."""

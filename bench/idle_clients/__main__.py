@@ -1,10 +1,9 @@
-"""`python -m bench.idle_clients --clients 10000`: what gRPC clients cost a broker that only wait.
+"""`python -m bench.idle_clients --clients 10000`: a broker's memory for idle gRPC clients.
 
-Owns the clients: each has a connection, a Telemetry stream with its settings, as real ones say
-them, and a heartbeat; half of them produce, half consume. It must never measure its own memory:
-the broker is another process, and its anonymous memory is looked at before and after. Meanwhile an
-honest client sends. The exit status is 1 if a client is not served, or if all of them take more
-than 200 MB.
+Owns the clients: each has a connection, a Telemetry stream with settings like a real client's, and
+a heartbeat; half of them produce, half consume. It must never measure its own memory: the broker is
+another process, and its anonymous memory is read before and after. Meanwhile another client sends.
+The exit status is 1 if a client is not served, or if all of them take more than 200 MB.
 """
 
 import argparse
@@ -36,7 +35,7 @@ from turbopump.pyx.h2 import DATA, H2Session, pairs
 MEMORY_MAX_MB: Final = 200.0
 WINDOW: Final = 65_535
 CONNECTING: Final = 200
-"""Clients that begin together."""
+"""Clients that connect at the same time."""
 SENDS: Final = 500
 TOPIC: Final = "topic-0"
 SETTLE_S: Final = 3.0
@@ -63,7 +62,7 @@ def _head(method: str, client_id: str) -> bytes:
 
 
 def _settings(number: int) -> bytes:
-    """What a client says of itself on its stream."""
+    """Encode a client's settings for its stream."""
     agent = message_class("UA")(language=1, version="5.2.0", platform="Linux", hostname="host")
     topic = {"name": f"topic-{number % 50}"}
     if number % 2:
@@ -95,7 +94,7 @@ class Idle:
         self.answers: set[int] = set()
 
     def read(self) -> bool:
-        """Take what came; whether both calls are answered by now."""
+        """Read the available data; return whether both calls are answered."""
         data = self.socket.recv(WINDOW)
         if not data:
             raise ConnectionError("the broker closed a client")
@@ -109,7 +108,7 @@ class Idle:
 
 
 def _begin(port: int, count: int) -> list[Idle]:
-    """So many clients that have their settings."""
+    """Connect `count` clients and wait until they have their settings."""
     clients: list[Idle] = []
     for first in range(0, count, CONNECTING):
         waiting = selectors.DefaultSelector()
@@ -130,8 +129,11 @@ def _begin(port: int, count: int) -> list[Idle]:
 
 @contextmanager
 def _broker() -> Iterator[tuple[int, int]]:
-    """The port and the process id of a broker. It has its process, and so all open files that one
-    may have, for itself; its name server is not there, which it tries again to reach."""
+    """Start a broker; return its port and process id.
+
+    It has its own process, and so the whole limit of open files. Its name server does not exist,
+    and the broker keeps trying to reach it.
+    """
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         properties = Path(folder, "broker.conf")
@@ -179,7 +181,7 @@ async def _make_topic(port: int) -> None:
 
 
 async def _send(port: int) -> list[float]:
-    """Milliseconds of each send of an honest client."""
+    """Return the milliseconds of each send of an active client."""
     found = []
     async with Producer(endpoints=f"127.0.0.1:{port}") as producer:
         for number in range(SENDS):
@@ -190,7 +192,7 @@ async def _send(port: int) -> list[float]:
 
 
 def main() -> int:
-    """The command line."""
+    """Run the measurement; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.idle_clients")
     parser.add_argument("--clients", type=int, default=10_000)
     count = parser.parse_args().clients

@@ -1,2 +1,1 @@
-"""Replication beside Apache RocketMQ's and beside the least it can cost: `python -m
-bench.replication`."""
+"""Replication beside Apache RocketMQ's and a bare loop: `python -m bench.replication`."""

@@ -1,7 +1,7 @@
 """`python -m bench.replication`: compare, print, and write the tables into docs/PERFORMANCE.md.
 
-In one run: a bare `sendfile` loop, Apache RocketMQ's master and its replicas, ours. With --write
-the tables go between two marker lines of the page; what a person wrote around them stays.
+A run has a bare `sendfile` loop, Apache RocketMQ's master with its replicas, and ours. With --write
+the tables go between two marker lines of the page; the hand-written rest stays.
 """
 
 import argparse
@@ -21,10 +21,10 @@ BEGIN, END = "<!-- replication: begin -->", "<!-- replication: end -->"
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.replication", description=__doc__)
-    parser.add_argument("--mb", type=int, default=512, help="log that replicas have to get")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of a load")
+    parser.add_argument("--mb", type=int, default=512, help="size of the log to copy")
+    parser.add_argument("--seconds", type=float, default=3.0, help="duration of a load")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--replicas", type=int, nargs="+", default=[1, 2], metavar="N")
     parser.add_argument("--only", nargs="+", choices=(BOUND, THEIRS, OURS), default=[])
@@ -52,7 +52,7 @@ def _lines(found: Measured) -> list[str]:
 
 
 def run(chosen: argparse.Namespace, folder: Path) -> Results:
-    """All of it, said as it goes."""
+    """Run the comparison and print the progress."""
     results, begin = Results(), time.monotonic()
     size, sides = chosen.mb << 20, chosen.only or [BOUND, THEIRS, OURS]
     program = build(folder)
@@ -74,7 +74,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> Results:
 
 
 def main() -> None:
-    """Run it."""
+    """Run the comparison as a program."""
     chosen = arguments()
     if THEIRS in (chosen.only or [THEIRS]):
         missing = toolchain.missing_tools()

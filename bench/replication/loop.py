@@ -1,7 +1,6 @@
-"""What replication costs at least: a file sent by a bare loop in C.
+"""The minimal cost of replication: a file sent by a bare loop in C.
 
-Owns the compiled program of bench/sendfile.c and its files. Called by the comparison and the bench
-suite.
+Owns the compiled program of bench/sendfile.c and its files.
 """
 
 import json
@@ -13,11 +12,11 @@ from bench.replication.pairs import Copied
 
 SOURCE = Path(__file__).resolve().parents[1] / "sendfile.c"
 PIECE = 262_144
-"""As Turbopump sends: haTransferBatchSize's default there."""
+"""Bytes per sendfile, as Turbopump sends: the default of haTransferBatchSize."""
 
 
 def build(folder: Path) -> Path:
-    """The compiled loop."""
+    """Compile the loop."""
     program = folder / "sendfile"
     command = ["gcc", "-O3", "-std=gnu11", "-o", str(program), str(SOURCE)]
     subprocess.run(command, check=True)
@@ -25,7 +24,7 @@ def build(folder: Path) -> Path:
 
 
 def bare(program: Path, folder: Path, size: int, replicas: int) -> Copied:
-    """What the loop reaches with that many receivers."""
+    """Measure the loop with that many receivers."""
     source, target = folder / "source", folder / "target"
     try:
         with source.open("wb") as file:

@@ -1,8 +1,8 @@
-"""A master of default HA and its replicas, all processes: Apache RocketMQ's, or ours.
+"""A master of default HA and its replicas as processes: Apache RocketMQ's, or ours.
 
-Owns what is measured of them: how fast replicas that begin with nothing get a log, and sends that
-wait until each replica has them. Both kinds go through the same steps and are looked at in the same
-way, by the requests of RocketMQ's protocol. Called by the comparison and the bench suite.
+Owns two measurements: how fast empty replicas copy a log, and sends that wait for each replica.
+Both kinds go through the same steps and are observed in the same way, by requests of RocketMQ's
+protocol.
 """
 
 import json
@@ -32,52 +32,52 @@ LOOK_S = 0.02
 COPY_S = 120.0
 READY_S = 120.0
 PATIENT = {"haHousekeepingInterval": "120000"}
-"""A connection to a replica that stands still while the log is filled stays."""
+"""Settings that keep the connection of a replica that is suspended while the log is filled."""
 WARM_UP_S = 2.0
-"""Sends before the loads, for brokers that compile while they run."""
+"""Seconds of sends before the loads, for brokers that compile while they run."""
 LOADS = {"64 x 1": ("-w", "64"), "8 x 32": ("-w", "8", "--in-flight", "32"), "1 x 1": ("-w", "1")}
 """Connections x requests in flight."""
 
 
 @dataclass(frozen=True)
 class Copied:
-    """A log that came to all replicas."""
+    """Result of copying a log to all replicas."""
 
     bytes_per_s: float
-    """Of each replica."""
+    """Rate of each replica."""
     master_cpu_s: float
     replica_cpu_s: float
     """Per gigabyte and replica, both."""
     messages_per_s: float = 0.0
-    """Of each replica; the loop has none."""
+    """Rate of each replica; the loop has no messages."""
 
 
 @dataclass(frozen=True)
 class Sent:
-    """A load of sends that wait for all replicas."""
+    """Result of a load of sends that wait for all replicas."""
 
     messages_per_s: float
     p50_us: float
     p99_us: float
     master_cpu_us: float
     replica_cpu_us: float
-    """Per message; of one replica."""
+    """Per message, of a single replica."""
     refused: float
     """Share of the requests that were answered with an error."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """All of one kind with so many replicas."""
+    """All results of a kind with a given number of replicas."""
 
     copied: Copied
     sent: dict[str, Sent]
-    """By the name of the load."""
+    """Results by the name of the load."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """Up to where the replicas have acknowledged the log, and what was used so far."""
+    """The replicas' acknowledged log offsets and the used CPU, at one time."""
 
     at_s: float
     ends: tuple[int, ...]
@@ -86,7 +86,7 @@ class Look:
 
 
 def ask(port: int, code: int) -> dict[str, Any] | None:
-    """The JSON that a broker answers with, None if it does not."""
+    """Return the JSON of a broker's answer; None without one."""
     try:
         answer = groups.ask(port, code, {}, timeout_s=5)
     except (OSError, struct.error):
@@ -99,20 +99,20 @@ def ask(port: int, code: int) -> dict[str, Any] | None:
 
 
 def log_end(port: int) -> int:
-    """Where a broker's log ends; 0 while it does not say."""
+    """Return the end of a broker's log; 0 if unknown."""
     answer = ask(port, RUNTIME_INFO)
     return int(answer["table"].get("commitLogMaxOffset", 0)) if answer else 0
 
 
 def acked(port: int) -> list[int]:
-    """Up to where each replica has a master's log, as the master knows it."""
+    """Return the log offset that each replica has acknowledged, from the master."""
     answer = ask(port, HA_STATUS) or {}
     return [int(replica["slaveAckOffset"]) for replica in answer.get("haConnectionInfo") or []]
 
 
 def cpu_s(process: Process) -> float:
-    """Processor time of a child and all its threads so far, ended ones included."""
-    return time.clock_gettime(~process.child.pid << 3 | 2)  # CLOCK_PROCESS_CPUTIME_ID of another
+    """Return the processor time of a child and all its threads, ended ones included."""
+    return time.clock_gettime(~process.child.pid << 3 | 2)  # its CLOCK_PROCESS_CPUTIME_ID
 
 
 class Pair:
@@ -132,7 +132,7 @@ class Pair:
         settings = {"brokerIP2": "127.0.0.1", **PATIENT, **settings}
         master = self._kind.broker(self.ports, folder, folder / "store", settings)
         groups.wait_ready(groups.Group(self.ports, [self._namesrv, master]))
-        # The name server may speak of the one that was there before.
+        # The name server may still have the broker that was there before.
         self._until("the master answers", lambda: ask(self.ports.broker, RUNTIME_INFO) is not None)
         return master
 
@@ -149,8 +149,11 @@ class Pair:
         return [process for _, process in self.replicas]
 
     def add(self, count: int) -> None:
-        """New replicas, which stand still as soon as the master knows them all. They would begin
-        seconds apart else, and the first have much of the log before the last has any."""
+        """Add empty replicas, and suspend them as soon as the master knows all.
+
+        Otherwise they would begin seconds apart, and the first would have much of the log before
+        the last.
+        """
         for _ in range(count):
             self._add()
         self._until("all are connected", lambda: len(acked(self.ports.broker)) == count)
@@ -161,18 +164,18 @@ class Pair:
         number = len(self.replicas) + 1
         ports = Ports(self.ports.namesrv, free_port(BROKER_AND_HA))
         folder = self._folder / f"replica-{number}"
-        # Where the master is it hears from the name server: RocketMQ passes over haMasterAddress.
+        # The master's address comes from the name server: RocketMQ ignores haMasterAddress.
         settings = {"brokerRole": "SLAVE", "brokerId": str(number), **PATIENT}
         process = self._kind.broker(ports, folder, folder / "store", settings)
         self.replicas.append((ports.broker, process))
 
     def stop(self) -> None:
-        """All of it; the files are not needed any more."""
+        """Kill all processes; the files are no longer needed."""
         for process in [*self._processes, self.master, self._namesrv]:
             process.kill()
 
     def load(self, *options: str) -> dict[str, Any]:
-        """What the generator says of a load of sends."""
+        """Run the generator with a load of sends and return its result."""
         command = [
             groups.TURBOPUMP,
             "bench",
@@ -194,7 +197,7 @@ class Pair:
         return found
 
     def fill(self, size: int) -> float:
-        """Some log of that size, without waiting for a replica; bytes of a message in it."""
+        """Fill the log to about that size without replicas; return the bytes per message."""
         count = size // (BODY + 200) // 32 * 32
         messages = self.load("-b", "32", "-w", "8", "-q", str(count))["all_messages"]
         end = log_end(self.ports.broker)
@@ -213,9 +216,11 @@ class Pair:
         )
 
     def copied(self, message_size: float) -> Copied:
-        """How the replicas that stand still get all of the log. What counts is the time from when
-        they go on to when the first one has it."""
-        os.sync()  # the disk has no work left of the filling
+        """Resume the suspended replicas and measure how they copy the log.
+
+        The time ends when the first replica has all of it.
+        """
+        os.sync()  # so that the disk has finished the filling
         count, end = len(self.replicas), log_end(self.ports.broker)
         first = last = self._look()
         for _, process in self.replicas:
@@ -241,16 +246,16 @@ class Pair:
         )
 
     def _have(self, end: int) -> bool:
-        """Whether all replicas say so, to the master and to us."""
+        """Whether the master and the replicas report that all replicas have the log."""
         own = [log_end(port) for port, _ in self.replicas]
         return min([*acked(self.ports.broker), *own]) >= end
 
     def make_sync(self) -> None:
-        """From now on a send waits until each replica has it."""
+        """Let each later send wait for all replicas."""
         count = len(self.replicas)
         settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": str(count + 1)}
         if self._kind.name == "rocketmq":
-            # Takes it while it runs; a restart would cost a minute, and what it has compiled.
+            # It accepts this at run time; a restart would cost a minute and the compiled code.
             body = "".join(f"{key}={value}\n" for key, value in settings.items()).encode()
             answer = groups.ask(self.ports.broker, UPDATE_CONFIG, {}, body)
             assert answer.code == 0, answer
@@ -261,7 +266,7 @@ class Pair:
         self._until("all are in sync", lambda: len(self._look().ends) == count and self._have(end))
 
     def sent(self, *options: str) -> Sent:
-        """A load, with the processor time of both sides."""
+        """Run a load; return its result with the processor time of both sides."""
         cpus = [cpu_s(self.master), sum(map(cpu_s, self._processes))]
         load = self.load(*options)
         spent = [cpu_s(self.master), sum(map(cpu_s, self._processes))]
@@ -279,7 +284,7 @@ class Pair:
 
 @contextmanager
 def pair(kind: Kind) -> Iterator[Pair]:
-    """A master; nothing is left of it."""
+    """Run a master, and remove everything afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="replication-"))
     try:
         running = Pair(kind, folder)
@@ -294,7 +299,7 @@ def pair(kind: Kind) -> Iterator[Pair]:
 def measured(
     side: str, replicas: int, size: int, seconds: float, warm_up_s: float = WARM_UP_S
 ) -> Measured:
-    """Catch-up, and sends that wait, of one master with so many replicas."""
+    """Measure catch-up and waiting sends of a master with that many replicas."""
     with pair(KINDS[side]) as group:
         group.add(replicas)
         copied = group.copied(group.fill(size))

@@ -1,6 +1,6 @@
 """The comparison of replication as Markdown: medians of the rounds, ratios, targets.
 
-Owns the tables. It must never measure. Called by `python -m bench.replication`.
+Owns the tables. It must never measure.
 """
 
 import os
@@ -16,37 +16,37 @@ from bench.versus.report import number
 from bench.versus.targets import OURS, THEIRS
 
 OF_LOOP, TIMES = 0.7, 5.0
-"""What is wanted: of the loop's rate, and times RocketMQ."""
+"""Targets: share of the loop's rate, and multiple of RocketMQ's."""
 NOT_MEASURED = "-"
 
 
 @dataclass
 class Results:
-    """What all rounds found, by replicas and side."""
+    """Results of all rounds, by replicas and side."""
 
     loops: dict[int, list[Copied]] = field(default_factory=dict)
     pairs: dict[tuple[int, str], list[Measured]] = field(default_factory=dict)
 
     def loop(self, replicas: int, of: Callable[[Copied], float]) -> float | None:
-        """The median of something about the bare loop."""
+        """Return the median of a figure of the bare loop."""
         found = self.loops.get(replicas)
         return statistics.median(map(of, found)) if found else None
 
     def copied(self, replicas: int, side: str, of: Callable[[Copied], float]) -> float | None:
-        """The median of something about a catch-up."""
+        """Return the median of a figure of a catch-up."""
         found = self.pairs.get((replicas, side))
         return statistics.median(of(one.copied) for one in found) if found else None
 
     def sent(
         self, replicas: int, side: str, load: str, of: Callable[[Sent], float]
     ) -> float | None:
-        """The median of something about a load."""
+        """Return the median of a figure of a load."""
         found = self.pairs.get((replicas, side))
         return statistics.median(of(one.sent[load]) for one in found) if found else None
 
     @property
     def counts(self) -> list[int]:
-        """Of how many replicas there is something."""
+        """Numbers of replicas with any result."""
         return sorted({*self.loops, *(replicas for replicas, _ in self.pairs)})
 
 
@@ -55,7 +55,7 @@ def _rate(copied: Copied) -> float:
 
 
 def _per_cpu_s(copied: Copied) -> float:
-    """Messages that come to a replica in a second of processor time of master and replica."""
+    """Return the messages per replica and second of processor time of master and replica."""
     size = copied.bytes_per_s / copied.messages_per_s
     return 1e9 / size / (copied.master_cpu_s + copied.replica_cpu_s)
 
@@ -211,7 +211,7 @@ def _sends(results: Results) -> list[str]:
 
 
 def markdown(results: Results, size: int, rocketmq: str, rounds: int, seconds: float) -> str:
-    """The section of docs/PERFORMANCE.md."""
+    """Return the section of docs/PERFORMANCE.md."""
     how = f"""Measured with `python -m bench.replication`: {rounds} round{"s" if rounds > 1 else ""}, {size >> 20} MB of messages of {BODY} B by default HA, all processes on one machine of {os.cpu_count()} cores
 (Linux {platform.release()}). Both brokers with their defaults (RocketMQ {rocketmq}: JVM heap 2 GB, G1): replicas that have nothing stand still
 while the master is filled; the time counts from when they go on to when the first has all; bytes and messages are of each replica, processor time is per gigabyte and replica. The loop sends

@@ -1,8 +1,8 @@
 """`python -m bench.spark_scan`: the log as a table of Spark, beside the same rows as Parquet.
 
-Makes a store with the load generator (kept in --folder, with the Parquet files and all counts: a
-run that was broken off goes on there), holds what Spark finds in it against what the broker
-counted, and measures. With --write the tables go into docs/PERFORMANCE.md.
+Makes a store with the load generator (stored in --folder, with the Parquet files and all counts, so
+that an interrupted run continues there), compares Spark's results with the broker's counts, and
+measures. With --write the tables go into docs/PERFORMANCE.md.
 """
 
 import argparse
@@ -26,7 +26,7 @@ _UNITS = {"": 1, "MB": 10**6, "GB": 10**9}
 
 
 def size_of(text: str) -> int:
-    """`10GB`, `500MB` or bytes."""
+    """Parse `10GB`, `500MB` or bytes."""
     found = re.fullmatch(r"(\d+)(MB|GB|)", text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text} is no size like 10GB")
@@ -34,19 +34,19 @@ def size_of(text: str) -> int:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.spark_scan", description=__doc__)
-    parser.add_argument("--bytes", type=size_of, default=10**9, help="of the log, like 10GB")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[128, 1024], help="of bodies")
+    parser.add_argument("--bytes", type=size_of, default=10**9, help="size of the log, like 10GB")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[128, 1024], help="sizes of bodies")
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--rounds", type=int, default=3, help="of which the best counts")
+    parser.add_argument("--rounds", type=int, default=3, help="runs; the best counts")
     parser.add_argument("--folder", type=Path, help="keep store and Parquet files here")
     parser.add_argument("--write", action="store_true", help="into docs/PERFORMANCE.md")
     return parser.parse_args()
 
 
 def differences(counts: Counts, sums: dict[str, int]) -> list[str]:
-    """Where Spark and the broker do not say the same; none, or the source is wrong."""
+    """Return the differences between the counts of Spark and the broker; there must not be any."""
     pairs = {
         "rows, by the generator": (sums["rows"], counts.sent),
         "rows, by the broker": (sums["rows"], counts.put),
@@ -78,7 +78,7 @@ def _scan_cells(rows: int, sides: dict[str, dict[str, float]]) -> str:
 
 
 def report(counts: Counts, plain: dict[str, float], found: list[dict[str, Any]]) -> str:
-    """Markdown."""
+    """Return the tables as Markdown."""
     rows = found[0]["sums"]["rows"]
     sizes = " and ".join(f"{size:,} B" for size in counts.sizes)
     lines = [
@@ -86,8 +86,8 @@ def report(counts: Counts, plain: dict[str, float], found: list[dict[str, Any]])
         f" tags, made by `turbopump bench producer` in {counts.seconds:.0f} s. Spark"
         f" {found[0]['version']} on this machine, Linux {platform.release()}, Python"
         f" {platform.python_version()}; best run of each, by turns; rows go to the sink `noop`.",
-        "Rows, bytes of records and of bodies, the ends of all queues and of the log are those that"
-        " broker and generator counted.",
+        "Rows, bytes of records and of bodies, the ends of all queues and of the log equal the"
+        " counts of broker and generator.",
         "",
         "| Spark, local | columns | turbopump rows/s | Parquet rows/s | of Parquet | CPU us a row:"
         " JVM, Python | of Parquet: JVM |",
@@ -115,7 +115,7 @@ def report(counts: Counts, plain: dict[str, float], found: list[dict[str, Any]])
 
 
 def run(chosen: argparse.Namespace, folder: Path) -> int:
-    """All of it, said as it goes."""
+    """Run the comparison and print the progress."""
     begin = time.monotonic()
 
     def say(line: str) -> None:
@@ -141,7 +141,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> int:
 
 
 def main() -> int:
-    """Run it."""
+    """Run the comparison as a program."""
     chosen = arguments()
     if chosen.folder is not None:
         chosen.folder.mkdir(parents=True, exist_ok=True)

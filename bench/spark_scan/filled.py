@@ -1,6 +1,6 @@
-"""The store that is scanned: made by our load generator against our broker, once for a folder.
+"""The store to scan: made by our load generator with our broker, once per folder.
 
-What generator and broker counted is kept beside it, so that a run can be taken up again.
+The counts of generator and broker are stored beside it, so that a run can continue later.
 """
 
 import json
@@ -20,21 +20,21 @@ COUNTS = "counts.json"
 SERVER, STORE = "server", "store"
 CONNECTIONS, BATCH, QUEUES = 16, 32, 8
 TAGS = 4
-OVERHEAD_BYTES = 230  # of a record, around the body: to guess how many are wanted
+OVERHEAD_BYTES = 230  # of a record, around the body: to estimate the number of records
 GET_MAX_OFFSET = 30
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What both sides say."""
+    """Counts by both sides."""
 
     sent: int
-    """Messages that the generator had acknowledged."""
+    """Messages whose acknowledgement the generator received."""
     body_bytes: int
     put: int
     """Messages that the broker counted."""
     put_bytes: int
-    """Of their records."""
+    """Bytes of their records."""
     queued: int
     """Messages in all queues, by their offsets."""
     log_end: int
@@ -43,12 +43,12 @@ class Counts:
 
 
 def store_of(folder: Path) -> Path:
-    """Where the store is."""
+    """Return the folder of the store."""
     return folder / STORE
 
 
 def filled(folder: Path, wanted_bytes: int, sizes: list[int]) -> Counts:
-    """The counts of a store of about that many bytes; of each body size as many bytes."""
+    """Return the counts of a store of about that many bytes, shared equally by the body sizes."""
     kept = folder / COUNTS
     if kept.exists():
         return Counts(**json.loads(kept.read_text()))

@@ -1,4 +1,4 @@
-"""What the processes of a Spark take: memory at most, watched while it works, and CPU time."""
+"""Resources of Spark's processes: peak memory, polled while they work, and CPU time."""
 
 import os
 import threading
@@ -10,17 +10,19 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Watch:
-    """Looks at the descendants of a process every LOOK_S. Memory that only maps files is not
-    counted: it is the page cache's."""
+    """Polls the memory of a process's descendants every LOOK_S.
+
+    Memory that only maps files is not counted: it belongs to the page cache.
+    """
 
     def __init__(self, root: int) -> None:
         self._root = root
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.worker_mb = 0.0
-        """Of one Python worker."""
+        """Peak of a single Python worker."""
         self.workers_mb = 0.0
-        """Of all of them together."""
+        """Peak of all workers together."""
         self.jvm_mb = 0.0
 
     def __enter__(self) -> "Watch":
@@ -43,7 +45,7 @@ class Watch:
                 words = proc.joinpath("cmdline").read_bytes()
                 own_mb = anonymous_mb(proc)
             except OSError:
-                continue  # it ended
+                continue  # the process ended
             if is_java(words):
                 self.jvm_mb = max(self.jvm_mb, own_mb)
             elif WORKER in words:
@@ -58,8 +60,10 @@ def is_java(command_line: bytes) -> bool:
 
 
 def cpu_s(root: int) -> tuple[float, float]:
-    """(of the JVM, of Python workers): CPU time of the descendants that live, and of those that
-    these have waited for."""
+    """Return (CPU time of the JVM, of Python workers).
+
+    It includes ended processes for which a living descendant has waited.
+    """
     jvm = workers = 0.0
     for pid in descendants(root):
         proc = Path("/proc", str(pid))
@@ -77,14 +81,14 @@ def cpu_s(root: int) -> tuple[float, float]:
 
 
 def anonymous_mb(proc: Path) -> float:
-    """Memory of its own that a process has in RAM."""
+    """Return a process's anonymous memory in RAM."""
     lines = proc.joinpath("status").read_text().splitlines()
     status = dict(line.split(":", 1) for line in lines if ":" in line)
     return int(status.get("RssAnon", "0 kB").split()[0]) / 1024
 
 
 def descendants(root: int) -> list[int]:
-    """Children of a process, and theirs."""
+    """Return the children of a process, and their descendants."""
     found: list[int] = []
     at = [root]
     while at:

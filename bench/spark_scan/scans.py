@@ -1,6 +1,6 @@
-"""The scans that are compared: in Spark, each number of cores a JVM of its own; and without.
+"""The compared scans: in Spark, with a separate JVM for each number of cores; and without Spark.
 
-`python -m bench.spark_scan.scans FOLDER CORES ROUNDS` prints what one Spark measured, as JSON.
+`python -m bench.spark_scan.scans FOLDER CORES ROUNDS` prints a Spark's result as JSON.
 """
 
 import ctypes
@@ -32,7 +32,7 @@ HEAP = "2g"
 
 
 def best_s(work: Callable[[], object], rounds: int) -> float:
-    """Of some runs."""
+    """Return the shortest time of some runs."""
     taken = []
     for _ in range(rounds):
         begin = time.perf_counter()
@@ -42,18 +42,18 @@ def best_s(work: Callable[[], object], rounds: int) -> float:
 
 
 def source(spark: Any, folder: Path, columns: tuple[str, ...]) -> Any:
-    """The store through our source."""
+    """Open the store with our source."""
     reader = spark.read.format("turbopump").option("columns", ",".join(columns))
     return reader.load(str(store_of(folder)))
 
 
 def sunk(frame: Any) -> None:
-    """Every row made, and thrown away."""
+    """Compute every row and discard it."""
     frame.write.format("noop").mode("overwrite").save()
 
 
 def in_spark(folder: Path, cores: int, rounds: int) -> dict[str, Any]:
-    """All figures of one Spark."""
+    """Measure all figures with one Spark."""
     settings = (f"spark.driver.memory={HEAP}", "spark.sql.shuffle.partitions=2")
     spark = session.start("spark_scan", f"local[{cores}]", settings)
     register(spark)
@@ -82,7 +82,7 @@ def in_spark(folder: Path, cores: int, rounds: int) -> dict[str, Any]:
 
 
 def by_turns(sides: dict[str, Any], rounds: int) -> dict[str, dict[str, float]]:
-    """The best of some runs of each side, with its CPU time; the first warms the JVM up."""
+    """Return the best of some runs of each side, with its CPU time; the first warms the JVM up."""
     best: dict[str, dict[str, float]] = {side: {} for side in sides}
     for _ in range(rounds + 1):
         for side, frame in sides.items():
@@ -91,14 +91,14 @@ def by_turns(sides: dict[str, Any], rounds: int) -> dict[str, dict[str, float]]:
             taken = {"seconds": time.perf_counter() - begin}
             after = cpu_s(os.getpid())
             taken |= {"jvm_s": after[0] - jvm_s, "workers_s": after[1] - workers_s}
-            # A worker that ended meanwhile has taken its time with it: less than nothing is seen.
+            # The time of a worker that ended meanwhile is lost, so the difference may be negative.
             if taken["seconds"] < best[side].get("seconds", float("inf")):
                 best[side] = {name: max(0.0, value) for name, value in taken.items()}
     return best
 
 
 def sums(spark: Any, folder: Path) -> dict[str, int]:
-    """What the store holds, added up by Spark."""
+    """Return sums over the store, computed by Spark."""
     columns = ("topic", "queue_id", "queue_offset", "log_offset", "size", "body_size")
     frame = source(spark, folder, columns)
     row = frame.agg(
@@ -117,7 +117,7 @@ def sums(spark: Any, folder: Path) -> dict[str, int]:
 
 
 def files(folder: Path) -> Iterator[tuple[mmap.mmap, int]]:
-    """Each file of the log mapped, and where its records end."""
+    """Yield each file of the log, mapped, and the end of its records."""
     for path in sorted((store_of(folder) / "commitlog").iterdir()):
         with path.open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE)
@@ -129,8 +129,10 @@ def files(folder: Path) -> Iterator[tuple[mmap.mmap, int]]:
 
 
 def without_spark(folder: Path, rounds: int) -> dict[str, float]:
-    """Bytes of log a second on one core: a C loop over its words, our decoder, the same with
-    Arrow's arrays around."""
+    """Return the bytes of log per second on one core, for several loops.
+
+    These are a C loop over its words, our decoder, and our decoder with Arrow's arrays.
+    """
     library = folder / "limits.so"
     subprocess.run(["gcc", "-O3", "-shared", "-fPIC", "-o", library, LIMITS_C], check=True)
     limit_scan = ctypes.CDLL(str(library)).limit_scan
@@ -160,7 +162,7 @@ def without_spark(folder: Path, rounds: int) -> dict[str, float]:
 
 
 def in_process(folder: Path, cores: int, rounds: int) -> dict[str, Any]:
-    """`in_spark` in a process, and so a JVM, of its own."""
+    """Run `in_spark` in a separate process, and so with a separate JVM."""
     module = "bench.spark_scan.scans"
     command = [sys.executable, "-m", module, str(folder), str(cores), str(rounds)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)

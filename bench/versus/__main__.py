@@ -1,6 +1,6 @@
 """`python -m bench.versus`: compare, print, and write the tables into docs/PERFORMANCE.md.
 
-The tables go between two marker lines; what a person wrote around them stays.
+The tables go between two marker lines; the hand-written rest stays.
 """
 
 import argparse
@@ -38,7 +38,7 @@ NAMES = [
 
 
 def arguments(line: list[str] | None = None) -> argparse.Namespace:
-    """The command line. `beside` adds a side; its tree must have an environment that was made."""
+    """Parse the command line. `beside` adds a side, whose tree must have an environment."""
     parser = argparse.ArgumentParser(prog="python -m bench.versus")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--duration", type=float, default=3.0, help="seconds of a load")
@@ -50,8 +50,8 @@ def arguments(line: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES, metavar="SIDE")
     parser.add_argument(
         "--program",
-        help="the turbopump that is measured: that of a tree before"
-        " a change, under the load of this one",
+        help="the turbopump program to measure, as of a tree before"
+        " a change, under the load of this tree",
     )
     parser.add_argument(
         "--beside",
@@ -72,7 +72,7 @@ def arguments(line: list[str] | None = None) -> argparse.Namespace:
 
 
 def rocketmq_version() -> str:
-    """The release that is pinned for the interop suite."""
+    """Return the release that the interop suite pins."""
     tree = xml.parse(ROOT / "interop" / "java" / "pom.xml")
     found = tree.find(".//{*}rocketmq5.version")
     assert found is not None and found.text
@@ -80,7 +80,7 @@ def rocketmq_version() -> str:
 
 
 def write(tables: str, begin: str, end: str) -> None:
-    """Between two markers of the page."""
+    """Replace the text between two markers of the page."""
     before, _, rest = PAGE.read_text().partition(begin)
     _, found, after = rest.partition(end)
     assert found, f"{PAGE} lacks {begin} or {end}"
@@ -88,12 +88,12 @@ def write(tables: str, begin: str, end: str) -> None:
 
 
 def say(begin: float, line: str) -> None:
-    """With the time it has taken so far."""
+    """Print a line with the elapsed time."""
     print(f"{time.monotonic() - begin:6.0f} s  {line}", flush=True)
 
 
 def main() -> None:
-    """Run it."""
+    """Run the comparison as a program."""
     chosen = arguments()
     plan = Plan(
         chosen.rounds,

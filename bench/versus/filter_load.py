@@ -1,7 +1,7 @@
-"""Pulls with an expression of SQL92 that one message of a hundred matches.
+"""Pulls with an expression of SQL92 that matches 1 % of the messages.
 
-Owns the frames and the connections of that load. It must never know which broker it loads. Called
-by the runs, and by hand: `python -m bench.versus.filter_load HOST:PORT`.
+Owns the frames and the connections of that load. It must never know the broker's kind. To run it by
+hand: `python -m bench.versus.filter_load HOST:PORT`.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ EVERY: Final = 100
 EXPRESSION: Final = "price = 7 AND region IS NOT NULL"
 PULL_RETRY_IMMEDIATELY: Final = 20
 LATE_MAX: Final = 500
-"""How often a queue may be asked for what it does not have yet."""
+"""Pulls of a queue for messages that it does not have yet, at most."""
 
 
 @dataclass(frozen=True)
 class Scanned:
-    """What reading everything gave: messages that were looked at, and that matched."""
+    """Result of reading everything: messages that were examined, and that matched."""
 
     messages_per_s: float
     looked_at: int
@@ -37,20 +37,20 @@ class Scanned:
 
 
 class Connection:
-    """To one broker, one request at a time."""
+    """A connection to a broker, with one request at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
 
     async def ask(self, request: Command) -> Command:
-        """One request, and its answer."""
+        """Send a request and return its answer."""
         self._writer.write(b"".join(map(bytes, encode(request))))
         size = int.from_bytes(await self._reader.readexactly(4), "big")
         return decode(size.to_bytes(4, "big") + await self._reader.readexactly(size))
 
 
 async def connect(address: str) -> Connection:
-    """A connection to HOST:PORT; raises OSError."""
+    """Connect to HOST:PORT. Raises OSError."""
     host, _, port = address.rpartition(":")
     return Connection(*await asyncio.open_connection(host, int(port), limit=1 << 22))
 
@@ -79,13 +79,13 @@ async def _fill(address: str, count: int) -> None:
         )
         body = batches[number % len(batches)]
         answer = await connection.ask(new_request(RequestCode.SEND_BATCH_MESSAGE, header, body))
-        while answer.code:  # RocketMQ says now and then that it is busy
+        while answer.code:  # RocketMQ is sometimes busy
             await asyncio.sleep(0.01)
             answer = await connection.ask(new_request(RequestCode.SEND_BATCH_MESSAGE, header, body))
 
 
 async def _read(address: str, queue_id: int, end: int) -> tuple[int, int]:
-    """(messages looked at, found) of one queue."""
+    """Return (examined messages, found messages) for a queue."""
     connection, at, found, late = await connect(address), 0, 0, 0
     while at < end:
         header = PullMessageRequest(
@@ -93,7 +93,7 @@ async def _read(address: str, queue_id: int, end: int) -> tuple[int, int]:
         )
         answer = await connection.ask(new_request(RequestCode.PULL_MESSAGE, header))
         if answer.code == ResponseCode.PULL_NOT_FOUND and late < LATE_MAX:
-            late += 1  # RocketMQ's queues come later than its answers to senders
+            late += 1  # RocketMQ fills its queues after it answers senders
             await asyncio.sleep(0.01)
             continue
         assert answer.code in (0, PULL_RETRY_IMMEDIATELY), answer.remark
@@ -114,12 +114,12 @@ async def _scan(address: str, count: int) -> Scanned:
 
 
 def fill(address: str, count: int) -> None:
-    """Send so many messages, in batches, to all queues of the topic."""
+    """Send `count` messages, in batches, to all queues of the topic."""
     asyncio.run(_fill(address, count))
 
 
 def scan(address: str, count: int) -> Scanned:
-    """Read so many messages through the filter, a connection for each queue."""
+    """Read `count` messages through the filter, with a connection for each queue."""
     return asyncio.run(_scan(address, count))
 
 

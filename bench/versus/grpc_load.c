@@ -1,15 +1,15 @@
-/* Calls of RocketMQ's clients' service over HTTP/2, as many as are answered; and the least server.
+/* Calls of RocketMQ's client service over HTTP/2, as fast as answered; and the minimal server.
  *
  *     grpc_load send PORT CONNECTIONS IN_FLIGHT SECONDS
  *     grpc_load receive PORT CONNECTIONS SECONDS
  *     grpc_load serve PORT
  *
- * In the folder where it runs are `settings`, what each connection says first on its Telemetry
- * stream, and `request`, both with gRPC's prefix. `send` calls SendMessage; sixteen zeros of the
- * message's id are replaced by a number of each call. `receive` calls ReceiveMessage and then
- * AckMessage for each message that came, all at once, before it receives again; `ack` is that
- * request without its entry. It ends when nothing is left or the time is over. `serve` answers each
- * call with the bytes in `answer`, whatever was asked: what libnghttp2 and the kernel alone cost.
+ * The working folder has `settings`, the first message of each connection on its Telemetry stream,
+ * and `request`, both with gRPC's prefix. `send` calls SendMessage; a number of the call replaces
+ * sixteen zeros of the message's id. `receive` calls ReceiveMessage and then AckMessage for each
+ * message, all at once, before it receives again; `ack` is that request without its entry. It ends
+ * when no message is left or the time has passed. `serve` answers each call with the bytes in
+ * `answer`, whatever the request: the cost of libnghttp2 and the kernel alone.
  *
  * Prints JSON: seconds, calls (messages, for receives), refused, p50_us and p99_us.
  */
@@ -30,7 +30,7 @@
 
 enum {
     CONNECTIONS_MAX = 256,
-    CALLS_MAX = 1024, /* of a connection */
+    CALLS_MAX = 1024, /* per connection */
     READ_MAX = 64 << 10,
     OUT_MAX = 256 << 10,
     REQUEST_MAX = 8 << 10,
@@ -105,7 +105,7 @@ static size_t pair(uint8_t *at, const char *name, const char *value)
     return 3 + name_size + value_size;
 }
 
-/* The headers that RocketMQ's Java client sends; the id of a request is another one each time. */
+/* The headers of RocketMQ's Java client; each request has its own id. */
 static size_t headers_of(int kind, const struct connection *connection, uint8_t *at)
 {
     static const char *const names[] = {"", "Telemetry", "SendMessage", "ReceiveMessage",
@@ -193,7 +193,7 @@ static uint64_t varint(const uint8_t **at, const uint8_t *end)
     return value;
 }
 
-/* The field of that number that has a length; NULL where there is none. */
+/* The length-delimited field with that number; NULL if missing. */
 static const uint8_t *field(const uint8_t *at, const uint8_t *end, uint64_t wanted, size_t *size)
 {
     while (at < end) {
@@ -226,7 +226,7 @@ static size_t put_text(uint8_t *at, int tag, const uint8_t *text, size_t size)
     return used + size;
 }
 
-/* Acknowledge a message that came. */
+/* Acknowledge a received message. */
 static void settle(struct connection *connection, const uint8_t *message, size_t size)
 {
     struct call *call = free_call(connection);
@@ -279,7 +279,7 @@ static void received(struct connection *connection, struct call *call)
 {
     const uint8_t *at = call->answer, *end = at + call->answer_size;
     if (!is_good(call)) {
-        connection->is_done = 1; /* nothing is left */
+        connection->is_done = 1; /* no message is left */
         return;
     }
     note(call);
@@ -338,7 +338,7 @@ static void on_data(struct connection *connection, struct call *call, const uint
                     size_t size)
 {
     if (call->kind == TELEMETRY) {
-        if (call->answer_size++ == 0) { /* it is known now */
+        if (call->answer_size++ == 0) { /* the client is known now */
             for (int i = 0; i < in_flight; i++) {
                 ask(connection);
             }
@@ -356,7 +356,7 @@ static void on_data(struct connection *connection, struct call *call, const uint
     call->answer_size += size;
 }
 
-/* A server's: each call is answered when it has been heard to its end. */
+/* The server answers each call when its request is complete. */
 static uint8_t serve_pairs[128], serve_trailer[64];
 static size_t serve_pairs_size, serve_trailer_size;
 
@@ -379,7 +379,7 @@ static void serve_call(struct connection *connection, int32_t stream_id, int end
 static void on_events(struct connection *connection)
 {
     const uint8_t *at = room, *end = room + connection->session.room_used;
-    static uint8_t events[H2_ROOM_LEAST]; /* what is asked now would be written over them */
+    static uint8_t events[H2_ROOM_LEAST]; /* the next requests would overwrite them */
     size_t size = (size_t)(end - at);
     memcpy(events, room, size);
     connection->session.room_used = 0;
@@ -404,7 +404,7 @@ static void on_events(struct connection *connection)
     }
 }
 
-/* Write what there is to say; a server's peers read all the time, as ours do. */
+/* Write all pending bytes; a server's peers read all the time, as ours do. */
 static void flush(struct connection *connection)
 {
     ssize_t size;
@@ -425,7 +425,7 @@ static void flush(struct connection *connection)
     }
 }
 
-/* What came of a connection; 0 where it ended. */
+/* Read from a connection; 0 if it ended. */
 static int hear(struct connection *connection)
 {
     ssize_t got = recv(connection->fd, read_room, READ_MAX, 0);

@@ -1,8 +1,8 @@
 """Loads of the clients' gRPC service: sends, and receives with an acknowledgement of each message.
 
-Owns the requests of `grpc_load.c`, which speaks HTTP/2 through csrc/h2.c, the least server that is
-the floor, and RocketMQ's proxy with its broker in one process. It must never know what it loads
-besides. Called by the runs, and by hand: `python -m bench.versus.grpc_load PORT`.
+Owns the requests of `grpc_load.c`, which uses HTTP/2 through csrc/h2.c, and the minimal server that
+is the floor. It must never know more about its target. To run it by hand: `python -m
+bench.versus.grpc_load PORT`.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ SOURCES: Final = (
     ROOT / "csrc" / "h2_library.c",
 )
 LOADS: Final = {"grpc-64x1-1k": (64, 1), "grpc-8x32-1k": (8, 32)}
-"""Sends: connections, and how many calls each has under way."""
+"""Sends: (connections, calls in flight on each)."""
 RECEIVES: Final = "grpc-receive"
 SIZE: Final = 1024
 BATCH: Final = 32
@@ -48,7 +48,7 @@ READY_S: Final = 0.3
 
 @dataclass(frozen=True)
 class Called:
-    """What a run gave; latencies are those of sends, or of receives."""
+    """Result of a run; latencies of sends, or of receives."""
 
     calls_per_s: float
     calls: int
@@ -58,7 +58,7 @@ class Called:
 
 
 def build(folder: Path) -> Path:
-    """The compiled load."""
+    """Compile the load."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "grpc_load"
     command = ["gcc", "-O2", "-std=gnu11", f"-I{ROOT / 'csrc'}", "-o", program, *SOURCES, "-ldl"]
@@ -101,7 +101,7 @@ def _consumer() -> Any:
 
 
 def _send_request() -> Any:
-    """As RocketMQ's Java client fills it; the load puts a number of each call into the id."""
+    """Make a request like RocketMQ's Java client; the load writes a number into each id."""
     system = _message(
         "SystemProperties",
         message_id="01" + "0" * 32,
@@ -166,8 +166,10 @@ def send(program: Path, port: int, connections: int, in_flight: int, seconds: fl
 
 
 def receive(program: Path, port: int, seconds: float, broker: str = "broker-a") -> Called:
-    """Receive and acknowledge for some seconds, or until nothing is left: calls are
-    acknowledgements, one for each message."""
+    """Receive and acknowledge for some seconds, or until no message is left.
+
+    The counted calls are acknowledgements, one for each message.
+    """
     ack = _message(
         "AckMessageRequest",
         group=_message("Resource", name=GROUP),
@@ -182,7 +184,7 @@ def receive(program: Path, port: int, seconds: float, broker: str = "broker-a") 
 
 
 def make_group(port: int) -> None:
-    """Make the group that receives, which RocketMQ's proxy does not."""
+    """Make the consumer group, which RocketMQ's proxy does not do by itself."""
 
     async def make() -> None:
         body = SubscriptionGroupConfig(GROUP).encode()
@@ -195,14 +197,14 @@ def make_group(port: int) -> None:
 
 
 def cpu_s(pid: int) -> float:
-    """What a process has used of processors."""
+    """Return the processor time of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 @dataclass(frozen=True)
 class Floor:
-    """The least server, which answers every call the same."""
+    """The minimal server, which answers every call with the same bytes."""
 
     port: int
     pid: int
@@ -210,7 +212,7 @@ class Floor:
 
 @contextmanager
 def floor(program: Path) -> Iterator[Floor]:
-    """It runs until the end of the block."""
+    """Run the minimal server until the end of the block."""
     port = ports.free_port()
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "answer").write_bytes(framed(_answer().SerializeToString()))
@@ -224,7 +226,7 @@ def floor(program: Path) -> Iterator[Floor]:
 
 
 def main() -> None:
-    """By hand: a port and the process id behind it; without them, the floor."""
+    """Measure by hand: a port and its process id; without them, the floor."""
     with tempfile.TemporaryDirectory() as folder:
         program = build(Path(folder))
         with floor(program) as least:

@@ -1,7 +1,7 @@
 """The sides of the gRPC rows: our broker as it is, and RocketMQ's proxy with its broker inside.
 
-Owns how RocketMQ's proxy is started in its local mode: one process, so that its processor time is
-all that a call costs. It must never load anything. Called by the runs.
+Owns the start of RocketMQ's proxy in local mode: one process, so that its processor time is all
+that a call costs. It must never load anything.
 """
 
 import json
@@ -17,7 +17,7 @@ from interop.support.ports import free_ports
 from interop.support.processes import Process
 
 PROXIED: Final = "rocketmq-proxy"
-"""The kind of server, in place of `rocketmq`."""
+"""The kind of server that replaces `rocketmq`."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class LocalProxy(RocketMQ):
     """RocketMQ's proxy in local mode, with 2 GB of heap as its broker has."""
 
     ports: list[int] = field(default_factory=list)
-    """Of the one that was started last: gRPC, remoting of the proxy."""
+    """Ports of the last started proxy: gRPC, remoting."""
 
     def broker(self, ports: Ports, folder: Path, store: Path, settings: dict[str, str]) -> Process:
-        """As Kind.broker."""
+        """See Kind.broker."""
         broker = groups.broker_properties(ports, folder, store, settings)
         self.ports[:] = free_ports(2)
         config = {
@@ -56,10 +56,10 @@ KINDS[PROXIED] = _PROXY
 
 
 def kind_of(side: str) -> str:
-    """The kind of server that a side has for gRPC."""
+    """Return the kind of server that a side has for gRPC."""
     return PROXIED if side == THEIRS else side
 
 
 def port_of(server: Server) -> int:
-    """Where a server's clients of gRPC connect."""
+    """Return the port for a server's gRPC clients."""
     return _PROXY.ports[0] if server.kind == PROXIED else server.ports.broker

@@ -1,16 +1,16 @@
-/* Sends of messages that no consumer gets at once: timers, and half messages with their ends.
+/* Sends of messages that are delivered later: timers, and half messages with their ends.
  *
  *     later_load PORT CONNECTIONS MESSAGES SEND UNIQUE_AT QUEUE_AT BORN_AT DUE_AT DUE_MS SPREAD_MS
  *                [END OFFSET_AT STATE_AT ID_AT]
  *
  * SEND and END are files with whole frames, whose numbers have a fixed width and are written in
- * place: 12 hex digits of the UNIQ_KEY, one digit of the queue, 13 digits of when it
- * was born and of TIMER_DELIVER_MS (0: none), 19 of a log offset
- * and of a queue offset, 12 hex digits of the id of a transaction. Each connection sends the next
- * message when the last one was answered; the end of a transaction is oneway, as clients send it,
- * and goes out with the next message. Message n is due at DUE_MS + n mod SPREAD_MS.
+ * place: 12 hex digits of the UNIQ_KEY, one digit of the queue, 13 digits of the born time and of
+ * TIMER_DELIVER_MS (0: none), 19 of a log offset and of a queue offset, 12 hex digits of a
+ * transaction's id. Each connection sends the next message when the last one was answered; the end
+ * of a transaction is oneway, as clients send it, and is sent with the next message. Message n is
+ * due at DUE_MS + n mod SPREAD_MS.
  *
- * Prints JSON: seconds, messages that were taken, answers that refused one, latencies in us.
+ * Prints JSON: seconds, accepted messages, refusals, latencies in us.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -34,7 +34,7 @@ struct frame {
 
 struct connection {
     int fd;
-    int64_t number; /* of the message that is not answered */
+    int64_t number; /* of the unanswered message */
     int64_t begun_us;
     size_t have;
     uint8_t in[ANSWER_MAX];
@@ -87,7 +87,7 @@ static void put(uint8_t *at, int width, uint64_t value, unsigned base)
     }
 }
 
-/* The digits behind a name in an answer. */
+/* The digits after a name in an answer. */
 static int64_t number_behind(const char *answer, const char *name)
 {
     const char *at = strstr(answer, name);
@@ -133,7 +133,7 @@ static void write_all(int fd, const uint8_t *bytes, size_t size)
     }
 }
 
-/* Answer in hand: what goes out next, 0 where this connection is done. */
+/* Handle an answer and send the next message; 0 if this connection is done. */
 static int go_on(struct connection *connection, const char *answer)
 {
     size_t size = 0;
@@ -161,7 +161,7 @@ static int go_on(struct connection *connection, const char *answer)
     return 1;
 }
 
-/* What was read of a connection; 0 where it is done. */
+/* Handle the bytes read from a connection; 0 if it is done. */
 static int take(struct connection *connection)
 {
     ssize_t got = recv(connection->fd, connection->in + connection->have,
@@ -179,7 +179,7 @@ static int take(struct connection *connection)
         if (connection->have < size) {
             break;
         }
-        /* The header is text; what follows it is the next frame, whose first byte is 0. */
+        /* The header is text; the next frame follows, whose first byte is 0. */
         uint8_t behind = connection->in[size];
         connection->in[size] = 0;
         more = go_on(connection, (const char *)connection->in + 8);

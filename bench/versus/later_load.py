@@ -1,7 +1,7 @@
-"""Timers and transactions at a broker, and how late timers are seen by a consumer.
+"""Timers and transactions at a broker, and the lateness of timers at a consumer.
 
-Owns the frames of `later_load.c` and the consumer. It must never know which broker it loads.
-Called by the runs, and by hand: `python -m bench.versus.later_load PORT`.
+Owns the frames of `later_load.c` and the consumer. It must never know the broker's kind. To run it
+by hand: `python -m bench.versus.later_load PORT`.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _NUMBER: Final = "0" * 19
 
 @dataclass(frozen=True)
 class Sent:
-    """What a load gave."""
+    """Result of a load."""
 
     messages_per_s: float
     taken: int
@@ -49,7 +49,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class Lateness:
-    """By how many milliseconds consumers saw timers behind their time."""
+    """Lateness of timers at consumers, in ms."""
 
     seen: int
     p50_ms: float
@@ -59,7 +59,7 @@ class Lateness:
 
 
 def build(folder: Path) -> Path:
-    """The compiled load."""
+    """Compile the load."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "later_load"
     command = ["gcc", "-O2", "-o", program, SOURCE]
@@ -68,7 +68,7 @@ def build(folder: Path) -> Path:
 
 
 def _frame(request: Command, *parts: tuple[bytes, int]) -> tuple[bytes, list[str]]:
-    """The frame, and where in it each part begins, so many bytes behind a text."""
+    """Return the frame, and the position of each part (text, bytes after its start)."""
     frame = b"".join(map(bytes, encode(request)))
     return frame, [str(frame.index(text) + behind) for text, behind in parts]
 
@@ -98,7 +98,7 @@ def _run(program: Path, port: int, count: int, send: list[str], files: dict[str,
 
 
 def send_timers(program: Path, port: int, count: int, due_ms: int, spread_ms: int) -> Sent:
-    """So many timers, due at each millisecond from `due_ms` on by turns, for `spread_ms`."""
+    """Send `count` timers, due at each millisecond from `due_ms` in turn, for `spread_ms`."""
     due = (b"TIMER_DELIVER_MS", len("TIMER_DELIVER_MS") + len("\\u0001"))
     request = _send(f"TIMER_DELIVER_MS\x01{'0' * 13}\x02", 0)
     frame, at = _frame(request, _UNIQUE_PART, _QUEUE_PART, _BORN_PART, due)
@@ -107,7 +107,7 @@ def send_timers(program: Path, port: int, count: int, due_ms: int, spread_ms: in
 
 
 def transact(program: Path, port: int, count: int) -> Sent:
-    """So many transactions: a half message, and its commit, which is not answered."""
+    """Send `count` transactions: a half message, and its commit, which is not answered."""
     request = _send(f"TRAN_MSG\x01true\x02PGROUP\x01{GROUP}\x02", 4)
     frame, at = _frame(request, _UNIQUE_PART, _QUEUE_PART, _BORN_PART)
     header = EndTransactionRequest(GROUP, 0, 0, 8, UNIQUE + _ZEROS, False, None, TOPIC, "broker")
@@ -128,7 +128,7 @@ class _Connection:
         self._reader, self._writer = reader, writer
 
     async def ask(self, request: Command) -> Command:
-        """One request, and its answer."""
+        """Send a request and return its answer."""
         self._writer.write(b"".join(map(bytes, encode(request))))
         size = int.from_bytes(await self._reader.readexactly(4), "big")
         return decode(size.to_bytes(4, "big") + await self._reader.readexactly(size))
@@ -184,24 +184,24 @@ async def _watch(port: int, until: float, count: int) -> list[float]:
 
 
 def make_topic(port: int) -> None:
-    """The topic that timers and transactions are for."""
+    """Make the topic for timers and transactions."""
     asyncio.run(_make_topic(port))
 
 
 def stored(port: int, topic: str = TOPIC, queues: int = QUEUES) -> int:
-    """Messages that the queues of a topic have."""
+    """Return the number of messages in the queues of a topic."""
     return asyncio.run(_stored(port, topic, queues))
 
 
 def watch(port: int, until: float, count: int) -> Lateness:
-    """Consume the topic until so many timers were seen, or that time has come (epoch seconds)."""
+    """Consume the topic until `count` timers were seen, or until a time (epoch seconds)."""
     late = asyncio.run(_watch(port, until, count)) or [0.0]
     p50, p99 = late[len(late) // 2], late[len(late) * 99 // 100]
     return Lateness(len(late), p50, p99, late[-1], sum(one < -1 for one in late))
 
 
 def main() -> None:
-    """By hand."""
+    """Measure by hand."""
     port = int(sys.argv[1])
     with tempfile.TemporaryDirectory() as folder:
         program = build(Path(folder))

@@ -1,14 +1,14 @@
-/* Pops, and an acknowledgement of each message by a request of its own.
+/* Pops, and an acknowledgement of each message by a separate request.
  *
  *     pop_load PORT CONNECTIONS POP ACK BORN_AT SECONDS BROKER
  *
- * POP is a file with a whole frame, in which 13 digits of when it was born are written in place.
+ * POP is a file with a whole frame, in which 13 digits of the born time are written in place.
  * ACK is the text of an acknowledgement, a format of its opaque, queue id, handle, offset twice; an
- * empty file: nothing is acknowledged. Each connection pops, acknowledges all that it got
- * in one write, and pops again once they are answered; it ends when nothing is left, or the time is
- * over.
+ * empty file: nothing is acknowledged. Each connection pops, acknowledges all messages in one
+ * write, and pops again once these are answered; it ends when no message is left, or the time
+ * has passed.
  *
- * Prints JSON: seconds, messages that were popped, answers that refused, latencies of pops in us.
+ * Prints JSON: seconds, popped messages, refusals, latencies of pops in us.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -30,14 +30,14 @@ enum {
     HANDLE_MAX = 512,
     TEXT_MAX = 4096,
     BUCKETS = 1 << 20,
-    NOTHING_FIRST = 209, /* PULL_NOT_FOUND is 19, polls that are over 209 and 210 */
+    NOTHING_FIRST = 209, /* PULL_NOT_FOUND is 19, ended polls 209 and 210 */
     NOTHING_LAST = 210,
     NOT_FOUND = 19
 };
 
 struct connection {
     int fd;
-    int awaited; /* answers to acknowledgements; 0: one to a pop */
+    int awaited; /* answers to acknowledgements; 0: an answer to a pop */
     int64_t begun_us;
     size_t have;
     char in[IN_MAX];
@@ -128,7 +128,7 @@ static size_t put_ack(char *at, const char *queue, const char *handle, const cha
     return (size_t)size + 8;
 }
 
-/* Acknowledge what a pop's answer has; how many there are. */
+/* Acknowledge the messages in a pop's answer; return their number. */
 static int send_acks(struct connection *connection, const char *header)
 {
     char starts[TEXT_MAX], offsets[TEXT_MAX], time[32], invisible[32], revive[32];
@@ -161,7 +161,7 @@ static int send_acks(struct connection *connection, const char *header)
     return count;
 }
 
-/* An answer in hand; 0 where this connection is done. */
+/* Handle an answer; 0 if this connection is done. */
 static int go_on(struct connection *connection, const char *header)
 {
     const char *at = strstr(header, "\"code\":");
@@ -188,7 +188,7 @@ static int go_on(struct connection *connection, const char *header)
     return connection->awaited > 0 || send_pop(connection);
 }
 
-/* What was read of a connection; 0 where it is done. */
+/* Handle the bytes read from a connection; 0 if it is done. */
 static int take(struct connection *connection)
 {
     size_t at = 0;

@@ -1,7 +1,7 @@
-"""Pops and acknowledgements: messages of any queue, each acknowledged by a request of its own.
+"""Pops and acknowledgements: messages of any queue, each acknowledged by a separate request.
 
-Owns the frames of `pop_load.c`, and the messages that it pops. It must never know which broker it
-loads. Called by the runs, and by hand: `python -m bench.versus.pop_load PORT`.
+Owns the frames of `pop_load.c`, and the messages that it pops. It must never know the broker's
+kind. To run it by hand: `python -m bench.versus.pop_load PORT`.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ QUEUES: Final = 8
 CONNECTIONS: Final = 16
 BATCH: Final = 500
 TRIES, RETRY_S = 1_000, 0.02
-"""Of each request of the fill."""
+"""Attempts of each request of the fill, and their interval."""
 BODY: Final = b"x" * 128
 BORN: Final = "0" * 13
 ACK: Final = (
@@ -43,7 +43,7 @@ ACK: Final = (
 
 @dataclass(frozen=True)
 class Handled:
-    """What a run gave; latencies are those of pops."""
+    """Result of a run; latencies of pops."""
 
     messages_per_s: float
     messages: int
@@ -53,7 +53,7 @@ class Handled:
 
 
 def build(folder: Path) -> Path:
-    """The compiled load."""
+    """Compile the load."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "pop_load"
     command = ["gcc", "-O2", "-o", program, SOURCE]
@@ -62,8 +62,11 @@ def build(folder: Path) -> Path:
 
 
 class _Asked:
-    """Requests to a broker, each until it is done. A connection that the broker cuts is made anew;
-    what it was asked last may then be done twice."""
+    """Sends requests to a broker, each until it succeeds.
+
+    A connection that the broker closes is opened again; its last request may then be executed
+    twice.
+    """
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -81,8 +84,8 @@ class _Asked:
             except (OSError, asyncio.IncompleteReadError) as error:
                 last, self._connection = error, None
                 self.cuts += 1
-            await asyncio.sleep(RETRY_S)  # RocketMQ says now and then that it is busy
-        raise RuntimeError(f"{self._address} refuses what is to be popped: {last}")
+            await asyncio.sleep(RETRY_S)  # RocketMQ is sometimes busy
+        raise RuntimeError(f"{self._address} refuses the messages to be popped: {last}")
 
 
 async def _fill(port: int, count: int) -> int:
@@ -101,8 +104,10 @@ async def _fill(port: int, count: int) -> int:
 
 
 def fill(port: int, count: int) -> int:
-    """Send so many messages, in batches, to all queues of the topic; how often the broker cut the
-    connection. Raises RuntimeError if it goes on refusing."""
+    """Send `count` messages, in batches, to all queues of the topic.
+
+    Returns how often the broker closed the connection. Raises RuntimeError if it keeps refusing.
+    """
     return asyncio.run(_fill(port, count))
 
 
@@ -116,8 +121,10 @@ def handle(
     acks: bool = True,
     broker: str = "broker-a",
 ) -> Handled:
-    """Pop `size` messages at a time for some seconds, or until none is left, and acknowledge each
-    (`acks`)."""
+    """Pop `size` messages at a time and acknowledge each (`acks`).
+
+    It ends after some seconds, or when no message is left.
+    """
     header = PopMessageRequest(
         GROUP, TOPIC, -1, size, invisible_ms, 0, 0, 0, "TAG", "*", order=False
     )
@@ -138,7 +145,7 @@ def handle(
 
 
 def main() -> None:
-    """By hand."""
+    """Measure by hand."""
     port = int(sys.argv[1])
     with tempfile.TemporaryDirectory() as folder:
         program = build(Path(folder))

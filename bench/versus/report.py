@@ -1,6 +1,6 @@
-"""The comparison as Markdown: medians of the rounds, ratios, and how it was measured.
+"""The comparison as Markdown: medians of the rounds, ratios, and the method.
 
-Owns the tables. It must never measure. Called by `python -m bench.versus`.
+Owns the tables. It must never measure.
 """
 
 import os
@@ -37,25 +37,28 @@ class Table:
         self._values = results.values
 
     def median(self, figure: str, side: str) -> float | None:
-        """None if it was not measured."""
+        """Return the median; None if the figure was not measured."""
         values = self._values.get((figure, side))
         return statistics.median(values) if values else None
 
     def spread(self, figure: str, side: str) -> str:
-        """Lowest and highest of the rounds."""
+        """Return the lowest and highest value of the rounds."""
         values = self._values.get((figure, side))
         return f"{number(min(values))} - {number(max(values))}" if values else "-"
 
     def ratio(self, figure: str, side: str, to: str, *, inverted: bool = False) -> str:
-        """How many times; `inverted` where less is better."""
+        """Return the ratio of two sides; `inverted` if less is better."""
         mine, other = self.median(figure, side), self.median(figure, to)
         if not mine or not other:
             return "-"
         return f"{other / mine if inverted else mine / other:.1f}x"
 
     def change(self, figure: str, *, inverted: bool = False) -> str:
-        """Ours in percent of the other tree's: the median of the rounds, lowest and highest.
-        `inverted` where less is better. A round's two were measured one right after the other."""
+        """Return ours in percent of the other tree's: median of the rounds, lowest and highest.
+
+        `inverted` if less is better. The two values of a round were measured one right after the
+        other.
+        """
         mine, other = (self._values.get((figure, side), []) for side in (OURS, BESIDE))
         pairs = [(new, old) for new, old in zip(mine, other, strict=False) if new and old]
         if not pairs:
@@ -64,29 +67,29 @@ class Table:
         return f"{statistics.median(shares):.0%} ({min(shares):.0%} - {max(shares):.0%})"
 
     def share(self, figure: str) -> str:
-        """Ours in percent of the bound."""
+        """Return ours in percent of the bound."""
         mine, bound = self.median(figure, OURS), self.median(figure, BOUND)
         return f"{mine / bound:.0%}" if mine and bound else "-"
 
     def times(self, figure: str) -> str:
-        """How many times the bound, where less is better."""
+        """Return ours as a multiple of the bound, if less is better."""
         mine, bound = self.median(figure, OURS), self.median(figure, BOUND)
         return f"{mine / bound:.1f}x" if mine and bound else "-"
 
     def cell(self, figure: str, side: str) -> str:
-        """The median."""
+        """Return the median as text."""
         return number(self.median(figure, side))
 
 
 def number(value: float | None) -> str:
-    """With as many digits as say something."""
+    """Format a number with its significant digits."""
     if value is None:
         return "-"
     return f"{value:,.0f}" if value >= 100 else f"{value:,.2f}"
 
 
 def markdown(results: Results, plan: Plan, rocketmq: str, command: str) -> str:
-    """docs/PERFORMANCE.md without its hand-written part."""
+    """Return docs/PERFORMANCE.md without its hand-written part."""
     table = Table(results)
     parts = [
         _machine(plan, rocketmq, command),
@@ -113,7 +116,7 @@ def _machine(plan: Plan, rocketmq: str, command: str) -> str:
     java = "its published jars, JVM heap 2 GB (G1), its defaults otherwise"
     return f"""Measured with `{command}`: {plan.rounds} rounds, the sides in turn and changing places, each load {plan.duration_s:g} s
 after {plan.warmup_s:g} s of warm-up, medians of the rounds. A broker's store is fresh and it has served 200,000 messages (50,000 with
-sync flush) before the first load; the loads of 64 connections share a broker, as do those with sync flush.
+sync flush) before the first load; the loads of 64 connections share a broker, and the loads with sync flush another.
 
 - Machine: {os.cpu_count()} cores ({model}), {pages * size / 2**30:.0f} GiB, Linux {platform.release()}
 - Apache RocketMQ {rocketmq}: {java}, Java 17
@@ -123,7 +126,7 @@ sync flush) before the first load; the loads of 64 connections share a broker, a
   own certificate
 - Bound: a bare epoll loop in C that finds frames, copies each once into a warm mapping and gives a
   fixed answer, under the same load in the same rounds (`bench/bound.c`); for pulls it sends the same
-  bytes; for sync flush with one connection the bare rate of one-page msyncs
+  bytes; for sync flush with one connection the bare rate of msyncs of a page
 """  # noqa: E501
 
 
@@ -237,7 +240,7 @@ def _rest(table: Table, plan: Plan) -> str:
         rows += (
             (f"popped, {size} a pop, and acknowledged, a second", f"pop-{size}.messages_per_s"),
             ("CPU us a message", f"pop-{size}.cpu_us"),
-            ("CPU us a message when its time is over", f"pop-{size}.behind_cpu_us"),
+            ("CPU us a message when its invisible time has passed", f"pop-{size}.behind_cpu_us"),
         )
     rows += _GRPC_ROWS
     title = f"anonymous memory with {UNACKNOWLEDGED:,} messages popped, MB"
@@ -252,8 +255,8 @@ def _rest(table: Table, plan: Plan) -> str:
     if many:
         lines += [
             "",
-            f"Sends over {plan.topics:,} topics instead of one, 64 connections x 1, 128 B:"
-            f" {number(many)} messages a second (RocketMQ was not asked to make so many).",
+            f"Sends over {plan.topics:,} topics instead of a single topic, 64 connections x 1,"
+            f" 128 B: {number(many)} messages a second (not measured with RocketMQ).",
         ]
     native, copied = (table.median("append.messages_per_s", side) for side in (OURS, BOUND))
     if native and copied:

@@ -1,7 +1,7 @@
 """The rounds: RocketMQ and Turbopump in turn at each load, each life on a fresh store.
 
-Owns the order of things and what is measured around a load: memory, start-up, bounds. It must
-never run two servers at a time. Called by `python -m bench.versus`.
+Owns the order, and the measurements around a load: memory, start-up, bounds. It must never run two
+servers at a time.
 """
 
 import threading
@@ -32,35 +32,35 @@ SIZE = 128
 RECOVERY_SIZE = 1000
 APPEND_SIZE = 1024
 BOUND_WARMUP_S = 0.5
-"""A C loop has nothing to compile."""
+"""Short, because a C loop compiles nothing at run time."""
 QUEUE_TOPICS = (1_000, 3_000)
 EXISTING_TOPICS = 10_000
 CREATED, CREATORS = 2_000, 64
 CREATED_AIM = 3_000.0
-"""New topics a second that sends are to stand beside."""
+"""New topics per second during which sends are measured."""
 BESIDE_S, MOST_A_SECOND = 4.0, 20_000.0
-"""For how long topics are made while a load starts, warms up and is measured."""
+"""Duration of making topics while a load starts, warms up and runs; and the greatest rate."""
 FILTERED, FILTER_WARMING = 800_000, 2
-"""Messages that are filtered, and how often before it is measured: a JVM compiles its paths."""
+"""Filtered messages, and passes before the measured one, in which a JVM compiles its paths."""
 LATER_WARMING, TRANSACTIONS, TIMERS = 50_000, 200_000, 1_000_000
 DUE, DUE_RATE, DUE_BEHIND_S = 100_000, 20_000, 12.0
-"""Timers that become due, how many a second, and how long after they begin to be sent."""
+"""Timers that become due, their rate per second, and the delay from their send to the first."""
 POP_FILLED, POP_SIZES, POP_WARMING_S, POP_HIDDEN_MS = 2_000_000, (32, 1), 2.0, 20_000
-"""Messages that are popped, how many at a time, and for how long each pop hides them."""
+"""Messages that are popped, messages per pop, warm-up, and invisible time."""
 UNACKNOWLEDGED = 1_000_000
 GRPC_FILLED, GRPC_WARMING_S = 1_500_000, 6.0
-"""Messages that are received by gRPC, and for how long each load is put on before it is measured: a
-JVM compiles its paths."""
+"""Messages that are received by gRPC, and the warm-up of each load, in which a JVM compiles its
+paths."""
 RESTS_MAX, RESTS_BELOW = 60, 0.08
 SETTLE_S = 1.0
-"""Between the end of a load and the look at memory: what the broker does behind it ends."""
+"""Pause between a load and reading memory, in which the broker finishes its work."""
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is run; no names are all of them."""
+    """Extent of a run; no names mean all of them."""
 
     rounds: int
     duration_s: float
@@ -72,28 +72,28 @@ class Plan:
     sides: tuple[str, ...] = SIDES
 
     def wants(self, name: str) -> bool:
-        """Whether a part was asked for."""
+        """Whether a part was requested."""
         return not self.names or name in self.names
 
 
 @dataclass
 class Results:
-    """(figure, side) -> the values of all rounds."""
+    """Values of all rounds by (figure, side)."""
 
     values: dict[tuple[str, str], list[float]] = field(default_factory=dict)
 
     def add(self, figure: str, side: str, value: float) -> None:
-        """Note one round's value."""
+        """Add the value of a round."""
         self.values.setdefault((figure, side), []).append(value)
 
     def add_load(self, name: str, side: str, measured: Measured) -> None:
-        """Note all that a load gave."""
+        """Add all figures of a load."""
         for figure in ("messages_per_s", "cpu_us", "p50_us", "p99_us", "refused"):
             self.add(f"{name}.{figure}", side, getattr(measured, figure))
 
 
 class Rounds:
-    """One comparison."""
+    """A comparison of the sides over all rounds."""
 
     def __init__(self, plan: Plan, folder: Path, say: Say) -> None:
         self.results = Results()
@@ -102,8 +102,11 @@ class Rounds:
         self._say = say
 
     def run(self) -> Results:
-        """All rounds; the sides change places every round. What is compared is measured one right
-        after the other: a machine that others share is not the same some minutes later."""
+        """Run all rounds; the sides change places every round.
+
+        Compared values are measured one right after the other, because a shared machine changes
+        within minutes.
+        """
         parts: list[Callable[[str], None]] = [
             *(partial(self._live, life) for life in LIVES),
             self._backlog,
@@ -171,7 +174,7 @@ class Rounds:
             self._note("backlog", side, server.target().consume(self._plan.backlog))
 
     def _queues(self, side: str) -> None:
-        """Sends that go round all queues, of a thousand topics and of three thousand."""
+        """Measure sends to all queues in turn, with a thousand topics and with three thousand."""
         if not self._plan.wants("queues"):
             return
         with running(side, self._folder, {}) as server:
@@ -184,8 +187,10 @@ class Rounds:
                 self._note(f"queues-{topics * QUEUES_OF_TOPIC}", side, measured)
 
     def _creation(self, side: str) -> None:
-        """New topics one by one, 64 at a time, on a fresh broker and beside many; then sends beside
-        such creations."""
+        """Measure the creation of topics, and sends during it.
+
+        Topics are made one by one, 64 at a time, on a fresh broker and beside many.
+        """
         if not self._plan.wants("creation"):
             return
         with running(side, self._folder, {}) as server:
@@ -210,7 +215,7 @@ class Rounds:
                 made += int(BESIDE_S * MOST_A_SECOND)
 
     def _filter(self, side: str) -> None:
-        """Messages that are looked at by pulls with an expression that one of a hundred matches."""
+        """Measure pulls with an expression that matches 1 % of the messages."""
         if not self._plan.wants("filter"):
             return
         with running(side, self._folder, {"enablePropertyFilter": "true"}) as server:
@@ -227,7 +232,7 @@ class Rounds:
             self._say(f"  filter, {side}: {found.messages_per_s:,.0f}/s, {cpu_us:.3f} us of CPU")
 
     def _later(self, side: str) -> None:
-        """Transactions; timers that are sent, that wait, and that become due."""
+        """Measure transactions, and timers that are sent, that wait, and that become due."""
         if not self._plan.wants("later"):
             return
         program = later_load.build(self._folder.parent / "later")
@@ -265,8 +270,10 @@ class Rounds:
             self._say(f"  {side}: {late}")
 
     def _pop(self, side: str) -> None:
-        """Pops, 32 messages a pop and one, each message acknowledged by a request of its own. What
-        the broker does when they would have come again is counted apart."""
+        """Measure pops of 32 messages and of 1, each message acknowledged by a separate request.
+
+        The broker's work when the messages would have come again is measured apart.
+        """
         if not self._plan.wants("pop"):
             return
         program = pop_load.build(self._folder.parent / "pop")
@@ -292,17 +299,15 @@ class Rounds:
                 self._revived(server)
                 behind_us = (server.usage().cpu_s - before_s) * 1e6 / found.messages
                 self.results.add(f"{name}.behind_cpu_us", side, behind_us)
-                self._say(
-                    f"  {name}, {side}: {behind_us:.2f} us of CPU a message when its time is over"
-                )
+                self._say(f"  {name}, {side}: {behind_us:.2f} us of CPU a message afterwards")
 
     def _revived(self, server: Server) -> None:
-        """Until all that was popped would have come again, and the broker rests."""
+        """Wait until all popped messages would have come again, and the broker is idle."""
         time.sleep(POP_HIDDEN_MS / 1000)
         self._rest(server)
 
     def _unacknowledged(self, side: str) -> None:
-        """Memory, with so many messages popped and not acknowledged."""
+        """Measure the memory with UNACKNOWLEDGED messages popped and not acknowledged."""
         if not self._plan.wants("unacknowledged"):
             return
         program, hour_ms = pop_load.build(self._folder.parent / "pop"), 3_600_000
@@ -319,14 +324,14 @@ class Rounds:
             )
 
     def _grpc(self, side: str) -> None:
-        """Calls of gRPC's clients: sends, and receives with an acknowledgement of each message."""
+        """Measure gRPC calls: sends, and receives with an acknowledgement of each message."""
         if not self._plan.wants("grpc"):
             return
         program = grpc_load.build(self._folder.parent / "grpc")
         kind = grpc_sides.kind_of(side)
         with running(kind, self._folder, {}) as server:
             port = grpc_sides.port_of(server)
-            pop_load.fill(server.ports.broker, pop_load.BATCH)  # it makes the topic
+            pop_load.fill(server.ports.broker, pop_load.BATCH)  # makes the topic
             for name, load in grpc_load.LOADS.items():
                 self._called(server, name, side, partial(grpc_load.send, program, port, *load))
         with running(kind, self._folder, {}) as server:
@@ -351,7 +356,7 @@ class Rounds:
         self._note(name, side, measured)
 
     def _grpc_floor(self) -> None:
-        """What libnghttp2 and the kernel alone cost, under the same sends."""
+        """Measure the cost of libnghttp2 and the kernel alone, under the same sends."""
         program = grpc_load.build(self._folder.parent / "grpc")
         with grpc_load.floor(program) as least:
             for name, load in grpc_load.LOADS.items():
@@ -367,7 +372,7 @@ class Rounds:
         self._note(name, side, measured)
 
     def _rest(self, server: Server) -> None:
-        """Until what was sent is done with: its broker's processor rests."""
+        """Wait until the broker has processed all messages: its processor is idle."""
         before_s = server.usage().cpu_s
         for _ in range(RESTS_MAX):
             time.sleep(SETTLE_S)
@@ -377,10 +382,10 @@ class Rounds:
             before_s = now_s
 
     def _beside(self, target: Target, address: str, made: int, rate: float) -> Measured:
-        """Sends at a fixed rate while topics are made, at a rate or as fast as can be.
+        """Measure sends at a fixed rate while topics are made, at a rate or as fast as possible.
 
-        The first second is not measured: sends that are due while the load's connections are made
-        wait for them, whatever the broker does. Topics are made to the end of the measurement.
+        The first second is not measured: sends that are due while the load connects wait for the
+        connections, whatever the broker does. Topics are made to the end of the measurement.
         """
         maker = threading.Thread(
             target=topic_load.create,
@@ -403,7 +408,7 @@ class Rounds:
             self._say(f"  recovery, {side}: ready {server.ready_s:.2f} s after kill -9")
 
     def _topics(self) -> None:
-        """The first load over many topics. RocketMQ takes minutes to make that many."""
+        """Measure the first load over many topics; RocketMQ takes minutes to make them."""
         if self._plan.wants("topics"):
             with running(OURS, self._folder, {}) as server:
                 measured = self._produce(server.target(), LOADS[0], topics=self._plan.topics)

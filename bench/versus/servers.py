@@ -1,7 +1,7 @@
-"""The two brokers that are compared, as processes, and what the kernel says about them.
+"""The two compared brokers as processes, and their resources as the kernel reports them.
 
-Starts Apache RocketMQ with the heap that the comparison allows it (2 GB, G1) and its defaults
-otherwise; ours with its defaults. Both get the same properties file. Called by the runs.
+Starts Apache RocketMQ with the comparison's heap (2 GB, G1) and its defaults otherwise; ours with
+its defaults. Both get the same properties file.
 """
 
 import os
@@ -29,7 +29,7 @@ class RocketMQ(groups.RocketMQ):
     """RocketMQ as an operator with 2 GB of heap runs it."""
 
     def broker(self, ports: Ports, folder: Path, store: Path, settings: dict[str, str]) -> Process:
-        """As Kind.broker."""
+        """See Kind.broker."""
         config = groups.broker_properties(ports, folder, store, settings)
         return processes.java(
             "broker",
@@ -47,7 +47,7 @@ KINDS: dict[str, Kind] = {"rocketmq": RocketMQ(), "turbopump": groups.Turbopump(
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process has used up to now."""
+    """Resources that a process has used."""
 
     cpu_s: float
     rss_mb: float
@@ -70,17 +70,17 @@ class Server:
 
     @property
     def namesrv(self) -> str:
-        """Where clients ask."""
+        """Address of the name server."""
         return self.ports.namesrv_address
 
     def start_broker(self) -> None:
-        """Start it on the store that is there; `ready_s` is the time until a route is served."""
+        """Start the broker on the existing store; `ready_s` is the time until a route is served."""
         begin = time.perf_counter()
         broker = KINDS[self.kind].broker(
             self.ports, self.folder / "broker", self.folder / "store", self.settings
         )
         self._group = Group(self.ports, [self._namesrv, broker])
-        # The name server may still know the broker that was there before: ask this one too.
+        # The name server may still have the former broker's route: check the new one as well.
         deadline = begin + READY_TIMEOUT_S
         while not groups.succeeds(self.ports.broker, GET_BROKER_RUNTIME_INFO, {}):
             if not broker.running or time.perf_counter() > deadline:
@@ -91,16 +91,16 @@ class Server:
         self.ready_s = time.perf_counter() - begin
 
     def target(self) -> Target:
-        """What loads are put on."""
+        """Return the target for loads."""
         return Target(self.namesrv, lambda: self.usage().cpu_s)
 
     def kill_broker(self) -> None:
-        """kill -9; the name server forgets it when it comes back."""
+        """Kill the broker (kill -9); the name server drops its route when it returns."""
         assert self._group is not None
         self._group.members[1].kill()
 
     def usage(self) -> Usage:
-        """Of the broker's process."""
+        """Return the resources of the broker's process."""
         assert self._group is not None
         proc = Path("/proc") / str(self._group.members[1].child.pid)
         fields = (proc / "stat").read_text().rpartition(")")[2].split()
@@ -112,7 +112,7 @@ class Server:
         )
 
     def stop(self) -> None:
-        """End both at once: the store is not needed any more, and a JVM takes seconds to stop."""
+        """Kill both at once: the store is no longer needed, and a JVM takes seconds to stop."""
         if self._group is not None:
             self._group.kill()
         else:
@@ -121,7 +121,7 @@ class Server:
 
 @contextmanager
 def running(kind: str, folder: Path, settings: dict[str, str]) -> Iterator[Server]:
-    """A server on an empty store; its files are removed afterwards."""
+    """Run a server on an empty store; its files are removed afterwards."""
     shutil.rmtree(folder, ignore_errors=True)
     server = Server(kind, folder, settings)
     try:

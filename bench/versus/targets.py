@@ -1,7 +1,6 @@
-"""What is to be reached, beside Apache RocketMQ and beside the bound, and whether it is.
+"""The targets, relative to Apache RocketMQ and to the bound, and whether they are met.
 
-Owns the list of targets and how a figure becomes a number to hold against one. Called by the
-report.
+Owns the list of targets, and the computation of each from the figures.
 """
 
 from collections.abc import Callable
@@ -17,13 +16,13 @@ class Medians(Protocol):
     """Results of all rounds."""
 
     def median(self, figure: str, side: str) -> float | None:
-        """None if it was not measured."""
+        """Return the median; None if the figure was not measured."""
         ...
 
 
 @dataclass(frozen=True)
 class Target:
-    """A row of the page: `wanted` is to be reached by what `reached` finds, or undercut."""
+    """A row of the page: the value of `reached` must be at least, or at most, `wanted`."""
 
     what: str
     wanted: float
@@ -32,12 +31,12 @@ class Target:
     at_most: bool = False
 
     def is_met(self, value: float) -> bool:
-        """As shown, so that nothing that reads 75 % misses 75 %."""
+        """Compare as shown, so that no value that reads 75 % misses 75 %."""
         shown = float(self.show(value)[: -len(self.unit)])
         return shown <= self.wanted if self.at_most else shown >= self.wanted
 
     def show(self, value: float) -> str:
-        """With its unit."""
+        """Format a value with its unit."""
         whole = self.unit in (" %", "/s", " MB")
         return f"{value:.0f}{self.unit}" if whole else f"{value:.2g}{self.unit}"
 
@@ -153,7 +152,7 @@ TARGETS = [
         "x",
     ),
     _less("CPU a message that such a pull looks at", "filter.cpu_us", 5),
-    Target("many topics instead of one: messages a second kept", 80, _topics, " %"),
+    Target("many topics instead of a single topic: messages a second kept", 80, _topics, " %"),
     Target("12,000 queues instead of 4,000: messages a broker CPU second kept", 75, _queues, " %"),
     Target(
         "new topics a second beside 10,000",
@@ -169,7 +168,7 @@ TARGETS = [
 
 
 def table(medians: Medians) -> str:
-    """Each target, what was reached, and whether that is enough."""
+    """Return a table of the targets, their values, and whether they are met."""
     rows, missed, count = [], 0, 0
     for target in TARGETS:
         value = target.reached(medians)

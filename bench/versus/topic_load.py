@@ -1,9 +1,8 @@
-"""New topics at a broker, at a rate or as fast as it makes them.
+"""Creates topics at a broker, at a fixed rate or as fast as possible.
 
-By updateTopic, or by a send to an unknown topic.
-
-Owns the frames and the connections of that load. It must never know which broker it loads. Called
-by the runs, and by hand: `python -m bench.versus.topic_load --help`.
+It uses updateTopic, or a send to an unknown topic. Owns the frames and the connections of that
+load. It must never know the broker's kind. To run it by hand: `python -m bench.versus.topic_load
+--help`.
 """
 
 import argparse
@@ -18,7 +17,7 @@ from functools import partial
 
 UPDATE_TOPIC, UPDATE_TOPICS, SEND = 17, 18, 10
 LISTED = 500
-"""Topics of one request that makes many."""
+"""Topics in a request that makes many."""
 QUEUES = 4
 VERSION = 493  # MQVersion V5_5_0
 BODY = b"x" * 128
@@ -27,7 +26,7 @@ KINDS = ("update", "send")
 
 @dataclass(frozen=True)
 class Created:
-    """What making some topics gave; latencies in milliseconds."""
+    """Result of making some topics; latencies in milliseconds."""
 
     topics_per_s: float
     p50_ms: float
@@ -36,7 +35,7 @@ class Created:
 
 
 def frame(kind: str, topic: str, opaque: int) -> bytes:
-    """The request that makes a topic."""
+    """Encode the request that makes a topic."""
     if kind == "list":
         code, fields = UPDATE_TOPICS, {}
         body = json.dumps(
@@ -98,7 +97,7 @@ def frame(kind: str, topic: str, opaque: int) -> bytes:
 
 
 class _Maker(asyncio.Protocol):
-    """One connection: the next topic once the last one was answered."""
+    """A connection that makes the next topic once the last request was answered."""
 
     def __init__(
         self,
@@ -202,25 +201,30 @@ def create(
     rate: float = 0.0,
     limit_s: float = 0.0,
 ) -> Created:
-    """Make the topics `Created_<first>` and on, `rate` a second if there is one, for `limit_s` at
-    most if there is one; each connection waits for its answer."""
+    """Make the topics `Created_<first>` and following.
+
+    With `rate`, that many per second; with `limit_s`, at most for that time. Each connection waits
+    for its answer.
+    """
     return asyncio.run(_create(address, kind, first, count, connections, rate, limit_s))
 
 
 def fill(address: str, count: int) -> None:
-    """Make so many topics before anything is measured, many with a request."""
+    """Make `count` topics before the measurement, many per request."""
     create(address, "list", 10_000_000, -(-count // LISTED), 1)
 
 
 def main() -> None:
-    """By hand."""
+    """Measure by hand."""
     parser = argparse.ArgumentParser(prog="python -m bench.versus.topic_load")
     parser.add_argument("address", help="host:port of a broker")
     parser.add_argument("--kind", choices=KINDS, default="update")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=1_000)
     parser.add_argument("--connections", type=int, default=64)
-    parser.add_argument("--rate", type=float, default=0.0, help="a second; 0: as fast as can be")
+    parser.add_argument(
+        "--rate", type=float, default=0.0, help="topics a second; 0: as fast as possible"
+    )
     chosen = parser.parse_args()
     print(
         create(

@@ -1,7 +1,6 @@
-"""What is measured: loads of `turbopump bench`, which treats every broker the same.
+"""Workloads: loads of `turbopump bench`, which treats every broker the same.
 
-Owns their list and how a load is put on an address. It must never know which broker it loads.
-Called by the runs.
+Owns their list and how a load is run against an address. It must never know the broker's kind.
 """
 
 import json
@@ -16,7 +15,7 @@ from typing import Any
 QUEUES = 8
 QUEUES_OF_TOPIC = 4
 ROUND = ("-w", "1", "--in-flight", "64", "-s", "128")
-"""One connection, which sends to one queue after the other."""
+"""A single connection, which sends to the queues in turn."""
 PULL_SIZE = 32
 FILL_CONNECTIONS = 8
 FILL_BATCH = 32
@@ -29,30 +28,30 @@ PROGRAM = str(Path(sys.executable).parent / "turbopump")
 
 @dataclass(frozen=True)
 class Load:
-    """Sends: what the load generator is given."""
+    """Arguments of the load generator for a load of sends."""
 
     name: str
     title: str
     arguments: tuple[str, ...]
     is_bounded: bool = True
-    """The bare loop is put under it, too: not where the rate is fixed, nor where a disk decides."""
+    """Whether the bare loop is measured, too: not if the rate is fixed, nor if a disk decides."""
 
 
 @dataclass(frozen=True)
 class Life:
-    """Loads that one broker serves, one after the other, on a store that was fresh before them.
+    """Loads that a broker serves in sequence, on a store that was fresh before them.
 
-    They share one where they can: starting a JVM and letting it compile takes longer than a load.
-    Those that write most have their own, or their dirty pages would be the next one's.
+    They share a broker where possible: starting a JVM and letting it compile takes longer than a
+    load. Loads that write most have their own, or their dirty pages would slow the next load.
     """
 
     loads: tuple[Load, ...]
     warming: int
-    """Messages before the first load: let a JVM compile its paths; the same to every side."""
+    """Messages before the first load, for which a JVM compiles its paths; equal for all sides."""
     flush: str = "ASYNC_FLUSH"
     tls: bool = False
-    """The load speaks TLS, also before the first load: both brokers take it on their one port, with
-    a certificate that they made themselves."""
+    """Whether the load uses TLS, also before the first load: both brokers accept it on their only
+    port, with a certificate that they made themselves."""
 
 
 def _load(name: str, title: str, arguments: str, **more: Any) -> Load:
@@ -130,25 +129,25 @@ LOADS = tuple(load for life in LIVES for load in life.loads)
 
 @dataclass(frozen=True)
 class Measured:
-    """What one load gave; `cpu_us` is the broker's processor time for a message."""
+    """Result of a load; `cpu_us` is the broker's processor time for a message."""
 
     messages_per_s: float
     cpu_us: float
     p50_us: float
     p99_us: float
     refused: float
-    """Requests that were refused or not answered, to each message that was taken."""
+    """Requests that were refused or not answered, per accepted message."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Who is loaded: where it is asked for routes, and the processor time it has used."""
+    """The server under load: its name server, and the processor time it has used."""
 
     namesrv: str
     cpu_s: Callable[[], float]
     topic: str = TOPIC
     preload: Path | None = None
-    """What makes the load speak TLS (bench/tls_load.c)."""
+    """Library that makes the load use TLS (bench/tls_load.c)."""
 
     def produce(
         self,
@@ -159,7 +158,7 @@ class Target:
         topics: int = 1,
         queues: int = QUEUES,
     ) -> Measured:
-        """Send for a time."""
+        """Send for `duration_s` seconds."""
         return self._measure(
             "producer",
             (
@@ -176,11 +175,11 @@ class Target:
         )
 
     def warm(self, messages: int) -> None:
-        """Send what lets a JVM compile its paths."""
+        """Send messages for which a JVM compiles its paths."""
         self._measure("producer", (*WARMING, str(messages), "--queues", str(QUEUES)))
 
     def fill_queues(self, topics: int) -> None:
-        """Send two messages to each queue of so many topics."""
+        """Send two messages to each queue of `topics` topics."""
         messages = 2 * topics * QUEUES_OF_TOPIC
         self._measure(
             "producer",
@@ -196,7 +195,7 @@ class Target:
         )
 
     def fill(self, messages: int, size: int) -> None:
-        """Send a number of messages, as fast as it takes them."""
+        """Send a number of messages, as fast as the broker accepts them."""
         self._measure(
             "producer",
             (
@@ -214,7 +213,7 @@ class Target:
         )
 
     def consume(self, messages: int) -> Measured:
-        """Read so many messages, a connection for each queue."""
+        """Read a number of messages, with a connection for each queue."""
         return self._measure(
             "consumer",
             (

@@ -1,1 +1,1 @@
-"""The quorum: DLedger's election and log without I/O, and its files."""
+"""The quorum's member: DLedger's election and log without I/O, and its files."""

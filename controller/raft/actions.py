@@ -1,9 +1,9 @@
-"""What the quorum's core asks of the driver around it.
+"""Actions that the quorum's core returns; the driver executes them in order.
 
-Owns nothing but the data. The driver does the actions of `Raft.take` in order and waits for each
-durable one (SaveTerm, AppendEntries, TruncateFrom, SaveSnapshot) before it goes on, so that a vote,
-a term or an entry is on the disk before a peer hears of it. If one of these fails the member is
-over: nothing behind it may be done.
+Owns only the data. The driver performs the actions of `Raft.take` in order and completes each
+durable one (SaveTerm, AppendEntries, TruncateFrom, SaveSnapshot) before the next, so that a vote, a
+term or an entry is on the disk before a peer learns of it. If a durable action fails, the member
+stops: no later action may be performed.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from turbopump.engine.later import Later
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """An append is on a majority, and was applied here."""
+    """Success of an append: the entry is on a majority, and was applied here."""
 
     index: int
     term: int
@@ -24,8 +24,10 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An append was refused, or (TERM_CHANGED, WAIT_QUORUM_ACK_TIMEOUT) unknown: the entry may
-    still be committed."""
+    """Failure of an append: it was refused, or its fate is unknown.
+
+    With TERM_CHANGED and WAIT_QUORUM_ACK_TIMEOUT the entry may still be committed.
+    """
 
     code: RaftResponseCode
     reason: str
@@ -36,7 +38,7 @@ Outcome = Committed | Failed
 
 @dataclass(frozen=True, slots=True)
 class SaveTerm:
-    """Term and vote, durable before the next action."""
+    """Write term and vote; durable before the next action."""
 
     term: int
     vote: str | None
@@ -44,22 +46,24 @@ class SaveTerm:
 
 @dataclass(frozen=True, slots=True)
 class AppendEntries:
-    """Entries behind the end of the log, durable before the next action."""
+    """Write entries after the end of the log; durable before the next action."""
 
     entries: tuple[Entry, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TruncateFrom:
-    """Remove entries from this index on, durably before the next action."""
+    """Remove the entries at `index` and after it; durable before the next action."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class SaveSnapshot:
-    """Keep a snapshot, then make the log begin behind `base` with `entries`; durable before the
-    next action."""
+    """Write a snapshot, then let the log begin after `base` with `entries`.
+
+    Both are durable before the next action.
+    """
 
     snapshot: Snapshot
     base: Base
@@ -68,14 +72,14 @@ class SaveSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class TakeSnapshot:
-    """Ask the state machine for its state, all up to `index` applied, for `Raft.on_snapshot`."""
+    """Request the machine's state after all entries up to `index`, for `Raft.on_snapshot`."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class LoadSnapshot:
-    """The state machine begins anew with this state of all up to `index`."""
+    """Replace the machine's state by a snapshot of all entries up to `index`."""
 
     index: int
     data: bytes
@@ -83,14 +87,14 @@ class LoadSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Committed entries in order, each once in a life of the process."""
+    """Apply committed entries in order, each once during the life of the process."""
 
     entries: tuple[Entry, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request to a peer; `Raft.on_response` follows once, with None for failure or timeout."""
+    """Send a request to a peer; `Raft.on_response` follows once, with None for a failure."""
 
     peer_id: str
     call: int
@@ -99,7 +103,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a request that was handed in with this token."""
+    """Answer the request that was received with this token."""
 
     token: object
     message: RaftMessage
@@ -107,7 +111,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Resolve what `Raft.append` returned."""
+    """Resolve the result of `Raft.append`."""
 
     later: Later[Outcome]
     outcome: Outcome
@@ -115,15 +119,17 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class BecameLeader:
-    """This member leads, and has applied an entry of its own term: all that any leader before it
-    committed is applied."""
+    """This member leads, and has applied an entry of its own term.
+
+    So all entries that any earlier leader committed are applied.
+    """
 
     term: int
 
 
 @dataclass(frozen=True, slots=True)
 class LostLead:
-    """After BecameLeader: it leads no more."""
+    """This member, after BecameLeader, stopped leading."""
 
     term: int
 

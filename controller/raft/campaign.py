@@ -1,21 +1,26 @@
-"""A candidate's part: when it asks for votes, in which term, and what its rounds come to.
+"""A candidate's part: rounds of votes, their terms and their results.
 
-Owns the rounds (DLedgerLeaderElector.maintainAsCandidate, with votes.py for the tables) and which
-one this member favours. It must never change the role: it says that an election is won. Called by
-the core.
+Owns the rounds (DLedgerLeaderElector.maintainAsCandidate, with votes.py for the tables) and the
+candidate that this member favours. It must never change the role: it returns that an election is
+won.
 
-Before it raises its term a candidate asks whether it would be elected (Raft's thesis, 9.6). That
-costs no sync, so a machine whose syncs take a second decides who runs within milliseconds, and a
-candidate that cannot win does not disturb. Who runs, or gave its vote a moment ago, would vote for
-no other for as long as that vote may take; of two who ask each other at once the better log,
-then the higher id, goes on. The answers also tell which term is free, so that no vote is spent on
-one that is not.
+    pre-vote round --majority willing--> vote round --majority accepts--> won
+          ^  ^                               |
+          |  +------ pause, next term -------+
+          +-- pause (not willing, timeout)
 
-On the wire such a request is a vote request of term -1 with `preVote`, which DLedger skips: it
-looks at the logs and answers that the term is over, changes nothing, and counts as willing.
+Before a candidate raises its term, it asks whether it would be elected (pre-vote; Raft's thesis,
+9.6). That costs no sync, so even if a sync takes a second, the candidate is settled within
+milliseconds, and a candidate that cannot win does not disturb. A member that is a candidate itself,
+or voted a moment ago, is not willing to vote for another candidate while that vote is in progress;
+of two that ask each other at once, the better log, then the higher id, continues. The answers also
+contain the next term in which the voter's vote is free, so that no vote is spent in vain.
 
-`Member.sync_ms` is what a sync takes here: rounds and pauses are that much longer, as a vote is
-two syncs away, the candidate's and the voter's.
+On the wire such a request is a vote request of term -1 with `preVote`, which DLedger ignores: it
+compares the logs, answers that the term is expired, changes nothing, and counts as willing.
+
+`Member.sync_ms` is the duration of a sync here: rounds and pauses are longer by it, because a vote
+needs two syncs, the candidate's and the voter's.
 """
 
 from collections.abc import Callable
@@ -28,14 +33,14 @@ from turbopump.controller.raft.votes import ParseResult, Pause
 from turbopump.engine.types import LONG_AGO_MS
 
 ROUND_SYNCS = 4
-"""A round waits so many syncs longer: two for the votes, and each behind one under way."""
+"""Syncs by which a round is longer: two for the votes, each after one in progress."""
 FAVOUR_SYNCS = 3
-"""How much longer a favoured member has: its sync, the voter's, and one before."""
+"""Syncs by which a favoured member has longer: its own, the voter's, and one before."""
 
 
 @dataclass(slots=True)
 class Round:
-    """Votes that are being asked for."""
+    """A round of vote requests in progress."""
 
     term: int
     is_pre: bool
@@ -46,7 +51,10 @@ class Round:
 
 
 class Campaign:
-    """See the module's text. The methods that return a bool say whether the election is won."""
+    """The candidate's rounds; see the module.
+
+    Methods that return a bool: whether the election is won.
+    """
 
     def __init__(
         self, member: Member, abstains_until_ms: int, is_taking: Callable[[], bool]
@@ -57,10 +65,11 @@ class Campaign:
         self.next_ms = LONG_AGO_MS
         self.abstains_until_ms = abstains_until_ms
         self.hurry_until_ms = LONG_AGO_MS
-        """The leader is dead: others learn of it a little later."""
+        """The leader is dead, so pauses are short until then: others learn of its death a little
+        later."""
         self._is_taking = is_taking
         self._free_term = -1
-        """The least that the last answers left."""
+        """The lowest term in which all voters of the last round had a free vote."""
         self._favoured: str | None = None
         self._favoured_until_ms = LONG_AGO_MS
 
@@ -70,7 +79,7 @@ class Campaign:
         return low + int(self.member.rng.random() * (high - low))
 
     def interval_ms(self) -> int:
-        """Between two rounds."""
+        """Return the random pause between two rounds."""
         options = self.member.options
         if self._is_taking():
             return self._hurried_ms()
@@ -85,7 +94,7 @@ class Campaign:
         )
 
     def hurry(self, now_ms: int) -> None:
-        """The leader is known to be dead; it may be the one that got this member's vote."""
+        """Start the next round soon, because the leader is dead; it may have this member's vote."""
         self._favoured = None
         self.last = ParseResult.WAIT_TO_VOTE_NEXT
         most_ms = self.member.options.max_take_leadership_vote_interval_ms
@@ -93,7 +102,7 @@ class Campaign:
         self.hurry_until_ms = now_ms + self.member.options.promise_ms
 
     def on_tick(self, now_ms: int) -> bool:
-        """Time passes for a candidate."""
+        """Advance the time of a candidate."""
         found = self.round
         if found is not None:
             syncs_ms = 0 if found.is_pre else ROUND_SYNCS * self.member.sync_ms
@@ -107,19 +116,19 @@ class Campaign:
         return self._ask(term, now_ms, is_pre=True)
 
     def wanted_term(self) -> int:
-        """The next one to ask for votes in."""
+        """Return the term of the next round."""
         member = self.member
         if self._free_term > member.term:
             return self._free_term
-        # Nor in a term that another led, though it voted for itself there: a member that voted for
-        # that one may have lost its disk, and votes anew.
+        # A term with another leader is spent, even if this member voted for itself in it: a member
+        # that voted for that leader may have lost its disk, and would vote again.
         is_spent = self.last is ParseResult.WAIT_TO_VOTE_NEXT or member.led_by is not None
         return member.term + (is_spent or member.given not in (None, member.id))
 
     # Rounds
 
     def run(self, term: int, now_ms: int) -> bool:
-        """Vote for itself and ask for votes, in a term that no peer is asked about before."""
+        """Vote for itself and request votes, in a term without a pre-vote round."""
         self.member.save_term(term, self.member.id)
         self.last = ParseResult.WAIT_TO_REVOTE
         return self._ask(term, now_ms, is_pre=False)
@@ -146,7 +155,7 @@ class Campaign:
     def on_voted(
         self, peer: str, request: VoteRequest, response: VoteResponse | None, now_ms: int
     ) -> bool:
-        """An answer, or None if there is none."""
+        """Handle an answer to a vote request; None if it failed."""
         found = self.round
         is_pre = request.pre_vote is not None
         term = request.pre_vote if is_pre else request.term
@@ -167,7 +176,7 @@ class Campaign:
         ):
             found.known_max_term = max(found.known_max_term, response.term)
             if found.is_pre and response.term <= found.term:
-                return VoteResult.ACCEPT  # of one that knows votes only
+                return VoteResult.ACCEPT  # a peer without pre-votes
         return result
 
     def _check(self, found: Round, now_ms: int) -> bool:
@@ -205,10 +214,10 @@ class Campaign:
             return self.interval_ms() + options.max_vote_interval_ms
         return self.interval_ms() + (options.promise_ms if pause is Pause.LEADER else 0)
 
-    # Others
+    # Other candidates
 
     def favours_another(self, request: VoteRequest, now_ms: int) -> bool:
-        """Whether it runs itself, or voted for another than the one that asks a moment ago."""
+        """Whether this member is a candidate, or recently voted for another than the requester."""
         member, candidate = self.member, request.leader_id
         if self.round is not None and not self.round.is_pre:
             return True
@@ -219,12 +228,15 @@ class Campaign:
         return self._favoured not in (None, candidate) and now_ms < self._favoured_until_ms
 
     def give_way(self, now_ms: int) -> None:
-        """It would vote for a peer, which may lack other votes: so nothing else is refused yet."""
+        """This member is willing to vote for a peer, so end its own round.
+
+        The peer may lack other votes, so no candidate is refused yet.
+        """
         self.round = None
         self.next_ms = max(self.next_ms, now_ms + self.interval_ms())
 
     def favour(self, candidate: str, now_ms: int) -> None:
-        """It votes for a peer."""
+        """This member voted for `candidate`; delay its own candidacy."""
         self.round = None
         self._favoured = candidate
         wait_ms = self.interval_ms() + FAVOUR_SYNCS * self.member.sync_ms

@@ -1,6 +1,6 @@
-"""Answers to the quorum's clients (DLedgerClient): who leads, append, get.
+"""Answers to the quorum's clients (DLedgerClient): metadata, append, get.
 
-Owns their form. It must never change the member. Called by the core.
+Owns their form. It must never change the member.
 """
 
 from turbopump.controller.raft.actions import Failed, Outcome
@@ -19,7 +19,7 @@ from turbopump.controller.raft.messages import (
 
 
 def refusal(member: Member, message: RaftMessage, code: RaftResponseCode) -> RaftMessage:
-    """An answer that says nothing but why not."""
+    """Make an answer with only an error code."""
     return RESPONSES[type(message)](
         code=code,
         group=message.group,
@@ -31,14 +31,14 @@ def refusal(member: Member, message: RaftMessage, code: RaftResponseCode) -> Raf
 
 
 def metadata(member: Member, request: MetadataRequest) -> RaftMessage:
-    """DLedgerServer.handleMetadata."""
+    """Answer a request for metadata (DLedgerServer.handleMetadata)."""
     return MetadataResponse(
         group=request.group, leader_id=member.leader_id, peers=dict(member.options.peers)
     )
 
 
 def appended(member: Member, request: AppendEntryRequest, outcome: Outcome) -> RaftMessage:
-    """What became of an append."""
+    """Answer an append with its outcome."""
     if isinstance(outcome, Failed):
         return refusal(member, request, outcome.code)
     return AppendEntryResponse(
@@ -51,7 +51,10 @@ def appended(member: Member, request: AppendEntryRequest, outcome: Outcome) -> R
 
 
 def get(member: Member, request: GetEntriesRequest, leads: bool) -> RaftMessage:
-    """The committed entry at an index (DLedgerServer.handleGet, which shows uncommitted ones)."""
+    """Return the committed entry at an index.
+
+    DLedgerServer.handleGet also returns uncommitted entries.
+    """
     index = request.begin_index
     if not leads:
         return refusal(member, request, RaftResponseCode.NOT_LEADER)

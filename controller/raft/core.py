@@ -1,19 +1,27 @@
-"""One member of the quorum: DLedger's election and replication without I/O.
+"""A member of the quorum: DLedger's election and replication without I/O.
 
-Owns the roles and what leads from one to the next (DLedgerLeaderElector, DLedgerServer). Time and
-randomness are arguments; what must be done comes out of `take`, in order (actions.py). It must
-never know what an entry says. Called by the driver of the controller's node, and by simulations.
+Owns the roles and the transitions between them (DLedgerLeaderElector, DLedgerServer). Time and
+randomness are arguments; actions come out of `take`, in order (actions.py). It must never know the
+content of an entry.
 
-Where this is safe and DLedger is not:
+    FOLLOWER  --leader silent, or known to be dead--> CANDIDATE
+    CANDIDATE --majority of votes--> LEADER
+    CANDIDATE --heartbeat of the term's leader--> FOLLOWER
+    LEADER    --cut off, disk hangs, transfer failed, later term--> CANDIDATE
+    FOLLOWER  --later term, or asked to take over--> CANDIDATE
 
-* Term, vote and entries are on the disk before a peer hears of them; DLedger syncs neither.
-* Entries of older terms are committed by one of the leader's own term only (replication.py); who
-  leads says so (`is_leader`, BecameLeader) once that has been applied.
-* A push of an old term or another leader does nothing, and nothing committed is cut (following.py).
-* A follower that heard its leader within the promise, and a leader that its followers heard, elect
-  no other; a member that starts again elects none for as long as it may have promised before.
-  So `has_quorum` says that no other member can lead. It ends with a transfer of leadership, which
-  asks to be elected in spite of promises; a transfer that none heard of ends the leader's term.
+Differences to DLedger that make this safe:
+
+* Term, vote and entries are on the disk before a peer learns of them; DLedger syncs neither.
+* Entries of older terms are committed only by an entry of the leader's own term (replication.py); a
+  leader reports its lead (`is_leader`, BecameLeader) once that entry has been applied.
+* A push of an old term or another leader has no effect, and no committed entry is truncated
+  (following.py).
+* A follower that received its leader's heartbeat within the promise votes for no other member, nor
+  does a leader whose followers answer. A member that starts again votes for none while an earlier
+  promise may last. So `has_quorum` proves that no other member can lead. It ends with a transfer of
+  leadership, which requests votes in spite of promises; a transfer without a result ends the
+  leader's term.
 * `on_peer_gone` voids a promise: only for a process that is known to be dead.
 """
 
@@ -65,25 +73,28 @@ NO_CAMPAIGN = {
     RaftResponseCode.INCONSISTENT_TERM,
     RaftResponseCode.INCONSISTENT_LEADER,
 }
-"""Answers to a request to take over after which no member campaigns."""
+"""Refusals of a transfer request after which the member surely does not campaign."""
 SYNC_HANGS_MS = 5000
-"""A sync that takes longer hangs: such a member does not lead, and lets others run."""
+"""Limit of a sync: beyond it the disk hangs, so this member does not lead, and lets others run."""
 
 
 @dataclass(slots=True)
 class Taking:
-    """The leader asked this member to take over."""
+    """A request of the leader that this member take over."""
 
     token: object
     request: LeadershipTransferRequest
     deadline_ms: int
-    """Until then its log must be long enough."""
+    """The time until which its log must be long enough."""
     term: int = -1
-    """The term it campaigns for."""
+    """The term in which this member campaigns."""
 
 
 class Raft:
-    """See the module's text. `now_ms` never goes back; `on_tick` is called every 10 ms or so."""
+    """A member of the quorum; see the module.
+
+    `now_ms` never decreases; `on_tick` is called about every 10 ms.
+    """
 
     def __init__(
         self, options: RaftOptions, restored: Restored, rng: random.Random, now_ms: int
@@ -114,31 +125,31 @@ class Raft:
             GetEntriesRequest: self._on_get,
         }
 
-    # What others see
+    # State that others read
 
     @property
     def role(self) -> RaftRole:
-        """Of this member, at once; see `is_leader`."""
+        """This member's Raft role. A new leader has the role before `is_leader` is True."""
         return self.member.role
 
     @property
     def term(self) -> int:
-        """The current one."""
+        """The current term."""
         return self.member.term
 
     @property
     def is_leader(self) -> bool:
-        """It leads, and all that any leader before it committed is committed here."""
+        """Whether this member leads, with every earlier leader's committed entry committed here."""
         return self.leading is not None and self.leading.ready
 
     @property
     def leader_id(self) -> str | None:
-        """Who leads, as far as this member knows."""
+        """Id of the leader, if this member knows it."""
         return self.member.leader_id
 
     @property
     def self_id(self) -> str:
-        """This member."""
+        """Id of this member."""
         return self.options.self_id
 
     @property
@@ -147,17 +158,17 @@ class Raft:
         return self.options.peers
 
     def has_quorum(self, now_ms: int) -> bool:
-        """It leads, and no other member can, at `now_ms`."""
+        """Whether this member leads, and no other member can, at `now_ms`."""
         return self.leading is not None and self.leading.has_quorum(now_ms)
 
     def take(self) -> list[Action]:
-        """What is to be done, in order; see actions.py."""
+        """Return the actions to perform, in order; see actions.py."""
         if self.leading is not None:
             self.leading.push(self.now_ms)
         actions, self.member.actions = self.member.actions, []
         return actions
 
-    # What happens
+    # Events
 
     def append(self, body: bytes, now_ms: int | None = None) -> Later[Outcome]:
         """Propose an entry; resolved by a Settle when it is applied here, or at once if refused."""
@@ -173,7 +184,7 @@ class Raft:
         return later
 
     def on_tick(self, now_ms: int) -> None:
-        """Time passes."""
+        """Advance the time."""
         self.now_ms = now_ms
         member = self.member
         if now_ms >= self._next_sweep_ms:
@@ -189,7 +200,7 @@ class Raft:
             self._tick_candidate()
 
     def on_request(self, message: RaftMessage, token: object, now_ms: int) -> None:
-        """A request of a peer or a client; an Answer with its token follows, also much later."""
+        """Handle a request of a peer or a client; an Answer with its token follows later."""
         self.now_ms = now_ms
         code = RaftResponseCode.SUCCESS
         if message.group != self.options.group:
@@ -206,7 +217,7 @@ class Raft:
     def on_response(
         self, peer_id: str, call: int, message: RaftMessage | None, now_ms: int
     ) -> None:
-        """The answer to a Call; None if there is none."""
+        """Handle the answer to a Call; None if it failed."""
         self.now_ms = now_ms
         waiting = self.member.answered(peer_id, call)
         if waiting is None:
@@ -235,8 +246,10 @@ class Raft:
         self._announce()
 
     def on_peer_gone(self, peer_id: str, now_ms: int) -> None:
-        """The process of a peer is dead: its host refuses connections to its port. What was
-        promised to it is void; a connection that closed says less and is not enough."""
+        """Handle the death of a peer's process, whose host refuses connections to its port.
+
+        Promises to that peer are void. A closed connection alone does not prove its death.
+        """
         self.now_ms = now_ms
         member = self.member
         if peer_id == member.leader_id and member.role is RaftRole.FOLLOWER:
@@ -244,14 +257,17 @@ class Raft:
             self.campaign.hurry(now_ms)
 
     def on_synced(self, took_ms: int) -> None:
-        """A sync took so long. A slow one counts at once, quick ones little by little."""
+        """Record the duration of a sync; a longer one counts at once, shorter ones gradually."""
         member = self.member
         member.sync_ms = min(SYNC_HANGS_MS, max(took_ms, member.sync_ms - member.sync_ms // 8))
         self._disk_hangs = False
 
     def on_sync_waits(self, for_ms: int, now_ms: int) -> None:
-        """A sync is under way for so long already. Beyond a limit the disk hangs: heartbeats would
-        keep a lead in which nothing can be written, so another member shall have it."""
+        """Record the duration of a sync that is still in progress.
+
+        Beyond SYNC_HANGS_MS the disk hangs. Heartbeats would keep a lead in which no entry can be
+        written, so this member gives the lead up.
+        """
         self.now_ms = now_ms
         self.member.sync_ms = max(self.member.sync_ms, min(for_ms, SYNC_HANGS_MS))
         if for_ms >= SYNC_HANGS_MS:
@@ -260,15 +276,14 @@ class Raft:
                 self._become_candidate(self.term)
 
     def on_snapshot(self, index: int, data: bytes, now_ms: int) -> None:
-        """What a TakeSnapshot asked for."""
+        """Handle the data that a TakeSnapshot requested."""
         self.now_ms = now_ms
         self.member.took_snapshot(index, data)
 
     def transfer_to(
         self, peer_id: str, now_ms: int, token: object | None = None
     ) -> RaftResponseCode:
-        """Hand the leadership over; SUCCESS if that begins. An Answer follows if there is a
-        token."""
+        """Hand the leadership over; SUCCESS if that begins. With a token, an Answer follows."""
         self.now_ms = now_ms
         leading = self.leading
         if leading is None:
@@ -298,13 +313,13 @@ class Raft:
         return RaftResponseCode.SUCCESS
 
     def read(self, index: int) -> Entry | None:
-        """A committed entry that is not yet behind a snapshot."""
+        """Return a committed entry that no snapshot has replaced yet."""
         return self.member.log.get(index) if index <= self.member.committed else None
 
     # Roles
 
     def _become_candidate(self, term: int) -> None:
-        """It looks for a leader, in a new term if `term` is one (changeRoleToCandidate)."""
+        """Become a candidate, in a new term if `term` is later (changeRoleToCandidate)."""
         assert term >= self.term, "an old term"
         self._end_leadership()
         member = self.member
@@ -360,7 +375,8 @@ class Raft:
     def _tick_candidate(self) -> None:
         taking, campaign = self._taking, self.campaign
         if taking is not None and taking.term > self.term:
-            # It is wanted: no peer has to be asked before. Its vote makes the term.
+            # The leader requested this, so no pre-vote is needed. This member's vote creates the
+            # term.
             if self.now_ms < campaign.abstains_until_ms:
                 return
             is_won = campaign.run(taking.term, self.now_ms)
@@ -379,7 +395,7 @@ class Raft:
         return clients.refusal(self.member, message, code)
 
     def _is_promised(self) -> bool:
-        """To a leader that is taken for alive, or as a leader to itself."""
+        """Whether this member has promised: to a live leader, or as a leader to itself."""
         member = self.member
         if self.leading is not None:
             return self.leading.has_quorum(self.now_ms)
@@ -421,8 +437,10 @@ class Raft:
     def _foresee(
         self, voter: votes.Voter, request: VoteRequest, answer: VoteResponse
     ) -> VoteResponse:
-        """What a vote would be. Who leads and may not know yet that it is followed lets none
-        run."""
+        """Answer a pre-vote.
+
+        A leader refuses it even before it knows that it is followed.
+        """
         campaign = self.campaign
         voter = replace(
             voter,
@@ -474,8 +492,10 @@ class Raft:
             self._prefer(leading)
 
     def _prefer(self, leading: Leading) -> None:
-        """Hand over to a member that shall lead, if one is there and has nearly all
-        (DLedgerServer.checkPreferredLeader)."""
+        """Hand over to a preferred member that is alive and has nearly all entries.
+
+        See DLedgerServer.checkPreferredLeader.
+        """
         wanted = self.options.preferred_leader_ids
         if not wanted or self.self_id in wanted or leading.transferee is not None:
             return
@@ -505,7 +525,7 @@ class Raft:
         return None
 
     def _tick_taking(self) -> None:
-        """A taker waits for the last entries, then campaigns for the next term."""
+        """Campaign for the next term once the last entries are here."""
         taking, member = self._taking, self.member
         if taking is None or taking.term >= 0:
             return
@@ -520,7 +540,7 @@ class Raft:
             self._drop_taking(RaftResponseCode.TAKE_LEADERSHIP_FAILED)
 
     def _tell_taker(self) -> None:
-        """The member that asked for a transfer hears what came of it."""
+        """Answer the request to take over when its outcome is known."""
         taking, role = self._taking, self.member.role
         if taking is None or taking.term < 0:
             return
@@ -537,7 +557,7 @@ class Raft:
             self._answer(taking.token, self._refusal(taking.request, code))
 
     def _on_transferred(self, request: RaftMessage, response: RaftMessage | None) -> None:
-        """The taker's answer; it may have been elected meanwhile."""
+        """Handle the answer of the member that was asked to take over, maybe elected already."""
         code = response.code if response is not None else RaftResponseCode.NETWORK_ERROR
         token, self._transfer_token = self._transfer_token, None
         if token is not None:
@@ -552,7 +572,7 @@ class Raft:
         if code in NO_CAMPAIGN:
             self.leading.transferee = None
         elif code != RaftResponseCode.SUCCESS:
-            # It may campaign, now or later, in spite of promises: they are worth nothing any more.
+            # It may campaign at any time in spite of promises, which are void from now.
             self._become_candidate(self.term + 1)
 
     # Clients

@@ -1,12 +1,13 @@
-"""A follower's part: what it does with the entries and snapshots of its leader.
+"""A follower's part: handles the entries and snapshots of its leader.
 
-Owns the answers to pushes (DLedgerEntryPusher.EntryHandler). It must never act for any but the
-leader of its own term. Called by the core.
+Owns the answers to pushes (DLedgerEntryPusher.EntryHandler). It must never act for any member but
+the leader of its own term.
 
-DLedger checks neither term nor leader of COMPARE, TRUNCATE and COMMIT, cuts whatever a TRUNCATE
-says, and commits up to its end. Here each is checked; only an entry the leader has not is cut, and
-never a committed one, so that a push which comes late, twice or out of order does nothing; and no
-more is committed than was compared with the leader's log in this term.
+DLedger checks neither term nor leader of COMPARE, TRUNCATE and COMMIT, truncates wherever a
+TRUNCATE demands, and commits up to its log's end. Here each is checked. Only entries that the
+leader lacks are removed, and never committed ones, so that a push that comes late, twice or out of
+order has no effect. And no entry is committed that was not compared with the leader's log in this
+term.
 """
 
 import logging
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 def check_leader(
     member: Member, request: PushEntryRequest | InstallSnapshotRequest
 ) -> RaftResponseCode:
-    """Whether a request is of the leader of this term."""
+    """Check that a request comes from the leader of this term."""
     if request.term < member.term:
         return RaftResponseCode.EXPIRED_TERM
     if request.term > member.term:
@@ -41,7 +42,7 @@ def check_leader(
 
 
 def on_push(member: Member, request: PushEntryRequest, now_ms: int) -> PushEntryResponse:
-    """Do what the leader asks; the answer follows what must be durable."""
+    """Perform the leader's push; the answer follows the durable actions."""
     code = check_leader(member, request)
     if code is RaftResponseCode.SUCCESS:
         member.heard_ms = now_ms
@@ -73,7 +74,7 @@ def _answer(member: Member, request: PushEntryRequest, code: RaftResponseCode) -
 
 
 def _compare(member: Member, request: PushEntryRequest) -> RaftResponseCode:
-    """DLedger compares whole entries; the same index and term is the same entry."""
+    """Compare index and term, which identify an entry; DLedger compares whole entries."""
     index, term = request.pre_log_index, request.pre_log_term
     if request.entry is not None:
         index, term = request.entry.index, request.entry.term
@@ -82,7 +83,7 @@ def _compare(member: Member, request: PushEntryRequest) -> RaftResponseCode:
     log = member.log
     if index >= log.base.index and log.term_at(index) != term:
         return RaftResponseCode.INCONSISTENT_STATE
-    # What a snapshot stands for was committed: it is the same in the log of every leader.
+    # Entries replaced by a snapshot were committed, so the log of every leader has them.
     member.matched = max(member.matched, index)
     return RaftResponseCode.SUCCESS
 
@@ -93,7 +94,7 @@ def _has(member: Member, index: int, term: int) -> bool:
 
 
 def _truncate(member: Member, request: PushEntryRequest) -> RaftResponseCode:
-    """Have the leader's entry where it lies, and nothing behind it that the leader has not."""
+    """Take the leader's entry at its index, and remove later entries that the leader lacks."""
     entry, log = request.entry, member.log
     if entry is None or not fits([entry], entry.index, member.term):
         return RaftResponseCode.UNEXPECTED_ARGUMENT
@@ -113,10 +114,11 @@ def _truncate(member: Member, request: PushEntryRequest) -> RaftResponseCode:
 
 
 def _is_foreign(member: Member, request: PushEntryRequest, index: int) -> bool:
-    """Whether what is at `index` is not the leader's.
+    """Whether the entry at `index` is not the leader's.
 
-    Its own entries are only appended, so one of its term is its own, sent after this request. A
-    leader of DLedger does not say what it has there: it cuts first of all, and once in its term.
+    A leader only appends to its own entries, so an entry of its term is its own, sent after this
+    request. A leader of DLedger does not send the term at `index`; then a TRUNCATE removes entries
+    only once per term, first of all.
     """
     have = member.log.get(index)
     if have is None or have.term == member.term:
@@ -127,7 +129,7 @@ def _is_foreign(member: Member, request: PushEntryRequest, index: int) -> bool:
 
 
 def _follows(member: Member, request: PushEntryRequest, first: int) -> bool:
-    """Whether entries from `first` on may stand where they want to."""
+    """Whether entries may be placed at `first`."""
     if first > member.log.end + 1:
         return False
     if request.pre_log_index is None or request.pre_log_term is None:
@@ -138,8 +140,11 @@ def _follows(member: Member, request: PushEntryRequest, first: int) -> bool:
 
 
 def _append(member: Member, request: PushEntryRequest) -> RaftResponseCode:
-    """Entries that are there already are passed over; others in their place are cut, if the leader
-    says what comes before (Raft, section 5.3)."""
+    """Append entries, skipping entries that are there already.
+
+    Other entries in their place are removed if the request names the entry before (Raft, section
+    5.3).
+    """
     entries = request.entries
     if not entries or not fits(entries, entries[0].index, member.term):
         return RaftResponseCode.UNEXPECTED_ARGUMENT
@@ -161,16 +166,21 @@ def _append(member: Member, request: PushEntryRequest) -> RaftResponseCode:
 
 
 def _cut(member: Member, index: int) -> bool:
-    """Remove what the leader has not, unless it is committed."""
+    """Remove entries that the leader lacks, unless they are committed."""
     if index <= member.committed:
-        logger.error("%s: the leader cuts at %d of %d", member.id, index, member.committed)
+        logger.error(
+            "%s: refused the leader's truncation at %d, as entries up to %d are committed",
+            member.id,
+            index,
+            member.committed,
+        )
         return False
     member.truncate_from(index)
     return True
 
 
 def _commit(member: Member, request: PushEntryRequest) -> RaftResponseCode:
-    """What was matched before may be said again: a new life of the process knows of no match."""
+    """Compare again before committing: a restarted process has forgotten its matches."""
     if request.pre_log_index is None or request.pre_log_term is None:
         return RaftResponseCode.SUCCESS
     return _compare(member, request)
@@ -187,7 +197,7 @@ _HANDLERS = {
 def on_install(
     member: Member, request: InstallSnapshotRequest, now_ms: int
 ) -> InstallSnapshotResponse:
-    """A snapshot in place of entries; one that says nothing new is only confirmed."""
+    """Install a snapshot in place of entries; if all are committed, only acknowledge it."""
     code = check_leader(member, request)
     if code is RaftResponseCode.SUCCESS:
         member.heard_ms = now_ms

@@ -1,7 +1,7 @@
-"""The entries of the quorum's log in memory, above what a snapshot stands for.
+"""The entries of the quorum's log in memory, after the last snapshot.
 
-Owns indexes, terms and positions, and that there is no gap. It must never touch a file or know who
-leads. Called by the member's cores and by its storage.
+Owns indexes, terms and positions, and that there is no gap. It must never touch a file or know the
+leader.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ ENTRY_OVERHEAD = 48
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry; the first ever has index 0 and position 0. An empty body is no event."""
+    """An entry; the first ever has index 0 and position 0. An empty body is no event."""
 
     index: int
     term: int
@@ -28,7 +28,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The last entry that is not there any more: index and term, and the position behind it."""
+    """The last removed entry: index and term, and the position after it."""
 
     index: int = -1
     term: int = -1
@@ -37,7 +37,7 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the state machine had made of all entries up to `base`."""
+    """The machine's state after all entries up to `base`."""
 
     base: Base
     data: bytes
@@ -53,7 +53,7 @@ class Log:
 
     @property
     def begin(self) -> int:
-        """Index of the first entry; -1 of a log that never had one (ledgerBeginIndex)."""
+        """Index of the first entry; -1 of a log that never had any (ledgerBeginIndex)."""
         return self.base.index + 1 if self._entries or self.base.index >= 0 else -1
 
     @property
@@ -63,36 +63,36 @@ class Log:
 
     @property
     def end_term(self) -> int:
-        """Term of that (ledgerEndTerm)."""
+        """Term of the last entry or base (ledgerEndTerm)."""
         return self._entries[-1].term if self._entries else self.base.term
 
     @property
     def end_pos(self) -> int:
-        """Where the next entry lies."""
+        """Position of the next entry."""
         last = self._entries[-1] if self._entries else None
         return last.pos + last.size if last is not None else self.base.pos
 
     def get(self, index: int) -> Entry | None:
-        """The entry, if it is there."""
+        """Return the entry at an index; None if the log lacks it."""
         at = index - self.base.index - 1
         return self._entries[at] if 0 <= at < len(self._entries) else None
 
     def term_at(self, index: int) -> int | None:
-        """The term of an index, also of the base; None where nothing is known."""
+        """Return the term at an index, which may be the base's; None if unknown."""
         if index == self.base.index:
             return self.base.term
         entry = self.get(index)
         return entry.term if entry is not None else None
 
     def first_of_term(self, index: int) -> int:
-        """The first index that is there and has the term of `index`."""
+        """Return the first index in the log with the same term as `index`."""
         term = self.term_at(index)
         while index > self.base.index + 1 and self.term_at(index - 1) == term:
             index -= 1
         return index
 
     def last_of_term(self, term: int, limit: int) -> int | None:
-        """The last index up to `limit` that is there and has this term."""
+        """Return the last index up to `limit` in the log that has this term."""
         while limit >= max(self.base.index, 0) and (found := self.term_at(limit)) is not None:
             if found <= term:
                 return limit if found == term else None
@@ -100,9 +100,9 @@ class Log:
         return None
 
     def slice(self, first: int, count_max: int, bytes_max: int) -> list[Entry]:
-        """Entries from `first` on, at least one if it is there."""
+        """Return entries from `first`, at least one if it exists."""
         at = first - self.base.index - 1
-        assert at >= 0, "an entry is wanted that is not there any more"
+        assert at >= 0, "the entry was removed by a snapshot"
         found: list[Entry] = []
         size = 0
         for entry in self._entries[at : at + count_max]:
@@ -113,16 +113,16 @@ class Log:
         return found
 
     def upto(self, last: int, above: int) -> tuple[Entry, ...]:
-        """Entries of (above, last]."""
+        """Return the entries of (above, last]."""
         start = above - self.base.index
         return tuple(self._entries[start : last - self.base.index])
 
     def entries(self) -> tuple[Entry, ...]:
-        """All of them."""
+        """Return all entries."""
         return tuple(self._entries)
 
     def base_at(self, index: int) -> Base:
-        """What would be the base if all up to `index` were gone."""
+        """Return the base of a log without the entries up to `index`."""
         if index == self.base.index:
             return self.base
         entry = self.get(index)
@@ -130,36 +130,36 @@ class Log:
         return Base(index, entry.term, entry.pos + entry.size)
 
     def next_entry(self, term: int, body: bytes) -> Entry:
-        """What could be appended next."""
+        """Make the entry that can be appended next."""
         return Entry(self.end + 1, term, self.end_pos, body)
 
     def extend(self, entries: Iterable[Entry]) -> None:
-        """Append entries that follow each other."""
+        """Append consecutive entries."""
         for entry in entries:
-            assert entry.index == self.end + 1, f"entry {entry.index} behind {self.end}"
+            assert entry.index == self.end + 1, f"entry {entry.index} after {self.end}"
             assert entry.term >= self.end_term, f"entry {entry.index} is of an older term"
             self._entries.append(entry)
 
     def truncate_from(self, index: int) -> None:
-        """Remove the entry at `index` and all behind it."""
+        """Remove the entry at `index` and all after it."""
         at = index - self.base.index - 1
         assert 0 <= at < len(self._entries), f"nothing to cut at {index}"
         del self._entries[at:]
 
     def compact(self, index: int) -> None:
-        """Remove all up to `index`."""
+        """Remove all entries up to `index`."""
         base = self.base_at(index)
         del self._entries[: index - self.base.index]
         self.base = base
 
     def reset(self, base: Base) -> None:
-        """Remove all: the log goes on behind `base`."""
+        """Remove all entries: the log continues after `base`."""
         self.base = base
         self._entries.clear()
 
 
 def fits(entries: Sequence[Entry], first: int, term: int) -> bool:
-    """Whether entries of another member follow each other from `first` on, none above `term`."""
+    """Whether another member's entries are consecutive from `first`, with no term above `term`."""
     last_term = -1
     for number, entry in enumerate(entries):
         if entry.index != first + number or not last_term <= entry.term <= term:

@@ -1,7 +1,6 @@
-"""What the parts of one member share: term, vote, role, log, and the actions to be done.
+"""State that the parts of a member share: term, vote, role, log, and pending actions.
 
-Owns the order of actions and what is committed. It must never decide who leads. Called by the core
-and by its parts for the leader and for followers.
+Owns the order of actions, and the committed index. It must never decide on the leader.
 """
 
 import random
@@ -26,11 +25,11 @@ from turbopump.controller.raft.options import SNAPSHOT_MAX, RaftOptions
 from turbopump.engine.types import LONG_AGO_MS
 
 SOMEONE: Final = ""
-"""Leads in a term that had a leader before a restart, which forgot which one."""
+"""Id of an unknown leader: the term had one before a restart, which forgot the id."""
 
 
 class RaftRole(Enum):
-    """MemberState.Role."""
+    """Role of a member (MemberState.Role)."""
 
     CANDIDATE = "CANDIDATE"
     LEADER = "LEADER"
@@ -39,19 +38,20 @@ class RaftRole(Enum):
 
 @dataclass(slots=True)
 class Restored:
-    """What a member has from its last life."""
+    """Durable state of a member from its previous process."""
 
     term: int = 0
     vote: str | None = None
     log: Log | None = None
     snapshot: Snapshot | None = None
     is_new: bool = True
-    """It never had one. Who had may have promised something, even if nothing was written then."""
+    """Whether the folder never had any state; otherwise the member may have made a promise, even if
+    it wrote nothing then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A call that was not answered yet."""
+    """An unanswered call."""
 
     peer_id: str
     message: RaftMessage
@@ -59,7 +59,7 @@ class Waiting:
 
 
 class Member:
-    """See the module's text."""
+    """The shared state of a member; see the module."""
 
     def __init__(self, options: RaftOptions, restored: Restored, rng: random.Random) -> None:
         self.options = options
@@ -70,19 +70,19 @@ class Member:
         self.leader_id: str | None = None
         self.log = restored.log if restored.log is not None else Log()
         self.led_by = SOMEONE if self.log.end_term == self.term else None
-        """Which member it followed in this term, dead or not."""
+        """The member that it followed in this term, dead or not."""
         self.snapshot = restored.snapshot
         self.committed = -1
-        """Index of the last entry that is committed and, as soon as the actions are done, applied.
-        It is not kept: a leader finds it again."""
+        """Index of the last entry that is committed and, once the actions are done, applied. It is
+        not stored: a leader determines it again."""
         self.matched = -1
-        """A follower's log is its leader's up to here, as far as this term has shown."""
+        """Index up to which a follower's log equals its leader's, as compared in this term."""
         self.aligned = False
-        """Whether that leader has cut what it has not."""
+        """Whether that leader has removed the entries that it lacks."""
         self.heard_ms = LONG_AGO_MS
-        """When a follower heard from its leader."""
+        """Time of the last message from a follower's leader."""
         self.sync_ms = 0
-        """What a sync takes here, as far as the driver measured."""
+        """Duration of a sync here, as the driver measured."""
         self.actions: list[Action] = []
         self._calls: dict[int, Waiting] = {}
         self._next_call = 0
@@ -93,34 +93,36 @@ class Member:
 
     @property
     def id(self) -> str:
-        """Its own."""
+        """Id of this member."""
         return self.options.self_id
 
     @property
     def given(self) -> str | None:
-        """Whose its vote is. A term that had a leader has no vote left: a member that voted for
-        that one may have lost its disk since."""
+        """The member that has the vote of this term, or None.
+
+        A term with a leader has no vote left: a member that voted for that leader may have lost its
+        disk since.
+        """
         return self.led_by if self.vote is None else self.vote
 
     @property
     def patience_ms(self) -> int:
-        """So much longer all takes than on a disk that costs nothing: what is sent stands behind
-        what is written here, and its answer behind the same there."""
+        """Extra time for answers: requests wait for writes here, and answers for writes there."""
         return 4 * self.sync_ms
 
     def save_term(self, term: int, vote: str | None) -> None:
-        """A new term, or a vote in it; the old term's votes are void."""
+        """Save a new term, or a vote in it; votes of the old term are void."""
         assert term > self.term or (term == self.term and self.vote in (None, vote)), "a term back"
         if term > self.term:
             self.led_by = None
         if (term, vote) != (self.term, self.vote):
             self.term, self.vote = term, vote
             if self.actions and isinstance(self.actions[-1], SaveTerm):
-                self.actions.pop()  # no peer heard of that one
+                self.actions.pop()  # no peer has learned of that vote
             self.actions.append(SaveTerm(term, vote))
 
     def append(self, entries: tuple[Entry, ...]) -> None:
-        """Entries behind the end."""
+        """Append entries to the log."""
         self.log.extend(entries)
         last = self.actions[-1] if self.actions else None
         if isinstance(last, AppendEntries):
@@ -129,14 +131,14 @@ class Member:
             self.actions.append(AppendEntries(entries))
 
     def truncate_from(self, index: int) -> None:
-        """Cut; never what is committed, never as a leader."""
+        """Remove entries; never committed ones, and never as a leader."""
         assert index > self.committed, f"committed entries are cut from {index} on"
         assert self.role is not RaftRole.LEADER, "a leader cuts its log"
         self.log.truncate_from(index)
         self.actions.append(TruncateFrom(index))
 
     def commit(self, index: int) -> None:
-        """Everything up to here is committed; never back."""
+        """Commit all entries up to `index`; never decreases."""
         if index <= self.committed:
             return
         entries = self.log.upto(index, self.committed)
@@ -145,25 +147,27 @@ class Member:
         self.actions.append(Apply(entries))
 
     def ask_for_snapshot(self) -> None:
-        """If it is time for one. Called when all that was applied has been reported."""
+        """Request a snapshot if it is due. Call it when all applied entries have been reported."""
         if self.committed - self._snapshot_asked >= self.options.snapshot_threshold:
             self._snapshot_asked = self.committed
             self.actions.append(TakeSnapshot(self.committed))
 
     def took_snapshot(self, index: int, data: bytes) -> bool:
-        """The state of all up to `index` as bytes; entries before it go, but for some. False if it
-        is too large to be sent, or a newer one is there."""
+        """Keep the state of all entries up to `index`, and drop older entries except for a few.
+
+        False if the state is too large to be sent, or a newer snapshot exists.
+        """
         known = self.snapshot.base.index if self.snapshot is not None else -1
         if len(data) > SNAPSHOT_MAX or index <= known or index < self.log.base.index:
             return False
-        assert index <= self.committed, "a snapshot of what is not committed"
+        assert index <= self.committed, "a snapshot of uncommitted entries"
         snapshot = Snapshot(self.log.base_at(index), data)
         self.log.compact(max(self.log.base.index, index - self.options.snapshot_keep))
         self._keep(snapshot)
         return True
 
     def install(self, base: Base, data: bytes) -> None:
-        """A snapshot of the leader's that is ahead of what is committed here."""
+        """Install a leader's snapshot that is ahead of the committed index."""
         assert base.index > self.committed, "an older snapshot is installed"
         if self.log.term_at(base.index) == base.term:
             self.log.compact(base.index)
@@ -180,7 +184,7 @@ class Member:
     # Calls
 
     def call(self, peer_id: str, message: RaftMessage, now_ms: int) -> int:
-        """Ask a peer."""
+        """Send a request to a peer; return the call's number."""
         call = self._next_call
         self._next_call += 1
         self._calls[call] = Waiting(peer_id, message, now_ms)
@@ -188,7 +192,7 @@ class Member:
         return call
 
     def answered(self, peer_id: str, call: int) -> Waiting | None:
-        """What was asked; None if the caller has given up."""
+        """Return the call that was answered; None if it was forgotten."""
         waiting = self._calls.get(call)
         if waiting is None or waiting.peer_id != peer_id:
             return None
@@ -196,11 +200,11 @@ class Member:
         return waiting
 
     def forget(self, call: int) -> None:
-        """The answer is not wanted any more."""
+        """Forget a call, so that its answer is ignored."""
         self._calls.pop(call, None)
 
     def forget_old(self, now_ms: int) -> None:
-        """A driver that loses an answer must not cost memory."""
+        """Forget old calls, so that a driver that loses an answer costs no memory."""
         limit = now_ms - 2 * self.options.rpc_timeout_ms - self.patience_ms
         for call in [call for call, one in self._calls.items() if one.sent_ms < limit]:
             del self._calls[call]

@@ -1,12 +1,11 @@
 """DLedger's requests and answers: dataclasses, and their JSON as DLedger 0.3.2 writes it.
 
 Owns the fields, their Java names and the codes (DLedgerRequestCode, DLedgerResponseCode,
-VoteResponse.RESULT). It must never decide anything. Called by the cores of the quorum, by the
-controller's node, which moves the bodies over remoting, and by tests.
+VoteResponse.RESULT). It must never decide anything.
 
-Members that DLedger 0.3.2 does not know are left out where they say nothing: `transfer` of a vote
+Members that DLedger 0.3.2 does not know are omitted where they are not needed: `transfer` of a vote
 request, `preLogIndex`, `preLogTerm` and `nextTerm` of a push, `xTerm` and `xIndex` of its answer
-(the names are those of DLedger 0.3.3 where it has them). Java skips members it does not know.
+(named as in DLedger 0.3.3 where it has them). Java skips unknown members.
 """
 
 import base64
@@ -26,15 +25,15 @@ LIST_MAX = 10_000
 """Entries, members or indexes in one message."""
 
 VALUES_MAX = 200_000
-"""Commas and brackets of a message, counted before an object is made: LIST_MAX entries have half of
-them, and so many are read in some 20 ms."""
+"""Commas and brackets of a message, at most, counted before parsing: LIST_MAX entries have half of
+them, and 200,000 are parsed in some 20 ms."""
 SMALL_MAX = 64 << 10
-"""Bytes of a body whose values are not counted, and that is read as tolerantly as fastjson. A
-longer one is JSON as both DLedgers write it: what is none costs nothing."""
+"""Bytes of a body whose values are not counted, and that is parsed as tolerantly as by fastjson. A
+longer body must be JSON as both DLedgers write it, so that malformed text costs no time."""
 
 
 class MessageError(ValueError):
-    """A body that is no message of this kind; the text is one sentence."""
+    """A body that is not a message of the expected kind; the text is one sentence."""
 
 
 class RaftRequestCode(IntEnum):
@@ -52,7 +51,7 @@ class RaftRequestCode(IntEnum):
 
 
 class RaftResponseCode(IntEnum):
-    """What an answer's member `code` says (DLedgerResponseCode)."""
+    """Values of an answer's member `code` (DLedgerResponseCode)."""
 
     UNKNOWN = -1
     SUCCESS = 200
@@ -91,7 +90,7 @@ class RaftResponseCode(IntEnum):
 
 
 class VoteResult(StrEnum):
-    """What a member says to a candidate (VoteResponse.RESULT)."""
+    """A member's answer to a candidate (VoteResponse.RESULT)."""
 
     UNKNOWN = "UNKNOWN"
     ACCEPT = "ACCEPT"
@@ -108,7 +107,7 @@ class VoteResult(StrEnum):
 
 
 class PushType(StrEnum):
-    """What a push asks (PushEntryRequest.Type)."""
+    """Kind of a push (PushEntryRequest.Type)."""
 
     APPEND = "APPEND"
     COMMIT = "COMMIT"
@@ -118,7 +117,7 @@ class PushType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaftMessage:
-    """What all have (RequestOrResponse)."""
+    """Members that all messages have (RequestOrResponse)."""
 
     code: int = RaftResponseCode.SUCCESS
     group: str | None = None
@@ -130,39 +129,39 @@ class RaftMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteRequest(RaftMessage):
-    """A candidate, named by `leader_id`, asks for a vote."""
+    """A candidate, named by `leader_id`, requests a vote."""
 
     ledger_end_index: int = -1
     ledger_end_term: int = -1
     transfer: bool | None = None
-    """The leader itself asked for this election (ours)."""
+    """Whether the leader itself requested this election (ours)."""
     pre_vote: int | None = None
-    """Not a vote is asked for, but whether there would be one in this term (ours); `term` is -1
-    then, so that DLedger refuses it as it stands and changes nothing."""
+    """The term of a pre-vote: the candidate asks whether it would get a vote in it (ours). `term`
+    is then -1, so that DLedger refuses the request and changes nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteResponse(RaftMessage):
-    """The answer, `leader_id` being the candidate again."""
+    """The answer to a vote request; `leader_id` is the candidate again."""
 
     vote_result: VoteResult = VoteResult.UNKNOWN
     pre_vote: int | None = None
-    """The answer to such a question: the least term from the asked one on whose vote is free."""
+    """The answer to a pre-vote: the lowest term from the requested one whose vote is free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartBeatRequest(RaftMessage):
-    """The leader lives."""
+    """The leader's heartbeat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartBeatResponse(RaftMessage):
-    """Bare in Java: a code, and a term only with EXPIRED_TERM."""
+    """The answer to a heartbeat, bare as Java's: a code, and a term only with EXPIRED_TERM."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushEntryRequest(RaftMessage):
-    """The leader compares, cuts, appends or commits; one entry, or several in `batch_entry`."""
+    """The leader compares, truncates, appends or commits, with one entry or a batch."""
 
     type: PushType = PushType.APPEND
     commit_index: int = -1
@@ -170,9 +169,10 @@ class PushEntryRequest(RaftMessage):
     batch_entry: tuple[Entry, ...] = ()
     pre_log_index: int | None = None
     pre_log_term: int | None = None
-    """What the leader has before the first entry; with COMPARE what is compared."""
+    """Index and term of the leader's entry before the first one; with COMPARE, of the compared
+    entry."""
     next_term: int | None = None
-    """With TRUNCATE: the term of what the leader has behind the entry, -1: nothing (ours)."""
+    """With TRUNCATE: the term of the leader's next entry, -1 without one (ours)."""
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -184,7 +184,7 @@ class PushEntryRequest(RaftMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushEntryResponse(RaftMessage):
-    """Where the follower's log begins and ends; `x_term` and `x_index`: what it has instead."""
+    """The bounds of the follower's log; `x_term` and `x_index` describe its conflicting entry."""
 
     index: int | None = None
     begin_index: int = -1
@@ -196,23 +196,23 @@ class PushEntryResponse(RaftMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallSnapshotRequest(RaftMessage):
-    """A snapshot for a follower that lacks what the leader's log begins with (DLedger 0.3.3)."""
+    """A snapshot for a follower that lacks the entries before the leader's log (DLedger 0.3.3)."""
 
     last_included_index: int = -1
     last_included_term: int = -1
     last_included_pos: int | None = None
-    """The position behind it (ours)."""
+    """The position after the snapshot's last entry (ours)."""
     data: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallSnapshotResponse(RaftMessage):
-    """The answer."""
+    """The answer to a snapshot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeadershipTransferRequest(RaftMessage):
-    """To the leader: hand over; to `transferee_id`: take over, once its log is that long."""
+    """To the leader: hand over. To `transferee_id`: take over, once its log is that long."""
 
     transfer_id: str | None = None
     transferee_id: str | None = None
@@ -221,12 +221,12 @@ class LeadershipTransferRequest(RaftMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeadershipTransferResponse(RaftMessage):
-    """The answer, once it is known who leads."""
+    """The answer to a transfer request, once the leader is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataRequest(RaftMessage):
-    """A client asks who leads."""
+    """A client requests the leader and the members."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,14 +238,14 @@ class MetadataResponse(RaftMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendEntryRequest(RaftMessage):
-    """A client appends."""
+    """A client appends an entry."""
 
     body: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendEntryResponse(RaftMessage):
-    """Where the entry is."""
+    """Index and position of the entry."""
 
     index: int = -1
     pos: int = -1
@@ -262,7 +262,7 @@ class GetEntriesRequest(RaftMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetEntriesResponse(RaftMessage):
-    """That entry, or none."""
+    """The requested entry, or nothing."""
 
     entries: tuple[Entry, ...] = ()
 
@@ -277,7 +277,7 @@ REQUESTS: dict[int, type[RaftMessage]] = {
     RaftRequestCode.LEADERSHIP_TRANSFER: LeadershipTransferRequest,
     RaftRequestCode.INSTALL_SNAPSHOT: InstallSnapshotRequest,
 }
-"""The kinds by remoting code. PULL has no use in DLedger: its handler answers nothing."""
+"""Kinds of requests by remoting code. PULL has no use in DLedger: its handler answers nothing."""
 
 RESPONSES: dict[type[RaftMessage], type[RaftMessage]] = {
     MetadataRequest: MetadataResponse,
@@ -289,7 +289,7 @@ RESPONSES: dict[type[RaftMessage], type[RaftMessage]] = {
     LeadershipTransferRequest: LeadershipTransferResponse,
     InstallSnapshotRequest: InstallSnapshotResponse,
 }
-"""The answer's kind by the request's."""
+"""Kind of answer by kind of request."""
 
 SIZES_MAX: dict[type[RaftMessage], int] = {
     AppendEntryRequest: 6 << 20,  # an entry of 4 MiB, as text
@@ -299,13 +299,13 @@ SIZES_MAX: dict[type[RaftMessage], int] = {
     GetEntriesResponse: 1 << 62,
     MetadataResponse: 1 << 62,
 }
-"""Bytes of a body; of a kind that is not here SMALL_MAX. What a frame takes bounds the others."""
+"""Bytes of a body, at most; other kinds have SMALL_MAX. The frame's limit bounds the rest."""
 
 DATA_OF_STEP: Final = 1 << 20
-"""Bytes of base64 that are read in one step, in 2 ms; a multiple of 4."""
+"""Bytes of base64 that are decoded in one step, in 2 ms; a multiple of 4."""
 
 ENTRIES_OF_STEP: Final = 1_000
-"""Entries of a push that are made in one step, in 3 ms."""
+"""Entries of a push that are decoded in one step, in 3 ms."""
 
 _DATA: Final = re.compile(rb'"data"\s*:\s*"')
 _BODY: Final = re.compile(rb'"body"\s*:\s*"')
@@ -314,12 +314,12 @@ M = TypeVar("M", bound=RaftMessage)
 
 
 def request_code(message: RaftMessage) -> int:
-    """The remoting code of a request."""
+    """Return the remoting code of a request."""
     return _CODES[type(message)]
 
 
 def encode(message: RaftMessage) -> bytes:
-    """The body of a frame: keys sorted, null members left out, as fastjson writes a bean."""
+    """Encode a message as a frame's body, with sorted keys and without nulls, like fastjson."""
     found: dict[str, Any] = {}
     for name, key, _kind, _default in _MEMBERS[type(message)]:
         value = getattr(message, name)
@@ -336,14 +336,14 @@ def encode(message: RaftMessage) -> bytes:
 
 
 def decode(kind: type[M], body: bytes) -> M:
-    """A message out of a frame's body; raises MessageError."""
+    """Decode a message from a frame's body. Raises MessageError."""
     return _message(kind, _object(kind, body))
 
 
 def _object(kind: type[RaftMessage], body: bytes) -> dict[str, Any]:
     limit = SIZES_MAX.get(kind, SMALL_MAX)
     if len(body) > limit:
-        raise MessageError(f"{kind.__name__}: {len(body)} bytes are over {limit}")
+        raise MessageError(f"{kind.__name__}: {len(body)} bytes, over {limit}")
     if len(body) > SMALL_MAX and sum(map(body.count, (b",", b"[", b"{"))) > VALUES_MAX:
         raise MessageError(f"{kind.__name__}: over {VALUES_MAX} values")
     try:
@@ -373,7 +373,7 @@ def _message(kind: type[M], found: dict[str, Any]) -> M:
 
 
 def push_in_steps(body: bytes) -> Generator[None, None, PushEntryRequest]:
-    """As `decode`, in steps: of a push with many entries. Raises MessageError."""
+    """Decode a push with many entries in steps. Raises MessageError."""
     kind = PushEntryRequest
     found = _object(kind, body)
     listed = found.pop("batchEntry", None)
@@ -390,16 +390,16 @@ def push_in_steps(body: bytes) -> Generator[None, None, PushEntryRequest]:
 
 
 def snapshot_in_steps(body: bytes) -> Generator[None, None, InstallSnapshotRequest]:
-    """As `decode`, in steps: of a snapshot whose `data` has megabytes. Raises MessageError."""
+    """Decode a snapshot whose `data` has megabytes in steps. Raises MessageError."""
     message, data = yield from _base64_in_steps(InstallSnapshotRequest, body, _DATA)
     return replace(message, data=data)
 
 
 def append_in_steps(body: bytes) -> Generator[None, None, AppendEntryRequest]:
-    """As `decode`, in steps: of an entry that has megabytes. Raises MessageError."""
+    """Decode an append whose entry has megabytes in steps. Raises MessageError."""
     limit = SIZES_MAX[AppendEntryRequest]
     if len(body) > limit:
-        raise MessageError(f"{AppendEntryRequest.__name__}: {len(body)} bytes are over {limit}")
+        raise MessageError(f"{AppendEntryRequest.__name__}: {len(body)} bytes, over {limit}")
     message, entry = yield from _base64_in_steps(AppendEntryRequest, body, _BODY)
     return replace(message, body=entry)
 
@@ -407,10 +407,10 @@ def append_in_steps(body: bytes) -> Generator[None, None, AppendEntryRequest]:
 def _base64_in_steps(
     kind: type[M], body: bytes, wanted: re.Pattern[bytes]
 ) -> Generator[None, None, tuple[M, bytes]]:
-    """A message without its one long member, and the bytes of that member."""
+    """Decode a message without its long member, and that member's bytes."""
     found = wanted.search(body)
     if found is None:
-        raise MessageError(f"{kind.__name__}: {len(body)} bytes without data are over {SMALL_MAX}")
+        raise MessageError(f"{kind.__name__}: {len(body)} bytes without data, over {SMALL_MAX}")
     begin = found.end()
     end = body.find(b'"', begin)
     if end < 0:
@@ -436,11 +436,11 @@ IN_STEPS: Final[dict[type[RaftMessage], Callable[[bytes], Generator[None, None, 
     InstallSnapshotRequest: snapshot_in_steps,
     PushEntryRequest: push_in_steps,
 }
-"""How those are read that are over SMALL_MAX."""
+"""Decoders for bodies over SMALL_MAX."""
 
 
 def _members_of(kind: type[RaftMessage]) -> list[tuple[str, str, Any, Any]]:
-    """Name, key, type without None, default."""
+    """Return (name, key, type without None, default) of a message's fields."""
     members: list[tuple[str, str, Any, Any]] = []
     for one in fields(kind):
         first, *more = one.name.split("_")
@@ -522,7 +522,7 @@ def _entry(value: Any) -> Entry:
     if index < 0 or term < 0 or pos < 0:
         raise ValueError("an entry with a negative number")
     if _int(value.get("size")) != ENTRY_OVERHEAD + len(body):
-        raise ValueError("an entry of another size than it says")
+        raise ValueError("an entry's size differs from its field")
     return Entry(index, term, pos, body)
 
 

@@ -1,32 +1,32 @@
-"""What a member of the quorum is given at its start.
+"""The options of a member of the quorum.
 
 Owns the options and DLedger's defaults (DLedgerConfig). It must never read a file or a text: the
-node's configuration does. Called by everyone of the quorum.
+node's configuration does.
 """
 
 from dataclasses import dataclass, field
 
 ENTRIES_PER_PUSH_MAX = 1000
-"""A follower that was away is caught up in pieces that do not hold up heartbeats."""
+"""Entries per push, at most, so that the catch-up of a follower does not delay heartbeats."""
 
 BYTES_PER_PUSH_MAX = 1 << 20
-"""The same in bytes of bodies; one larger entry goes alone. As text a third more, far from the
-largest frame."""
+"""Bytes of bodies per push, at most; a larger entry is sent alone. As text it is a third more, far
+below the largest frame."""
 
 BODY_MAX = 4 << 20
-"""Bytes of an entry: a frame of 16 MiB holds it as text, with room for all else."""
+"""Bytes of an entry, at most: a frame of 16 MiB holds it as text, with room for the rest."""
 
 SNAPSHOT_MAX = 11 << 20
-"""Bytes of a snapshot, which travels as the text of one frame. A larger one is not taken: the log
-then stays whole."""
+"""Bytes of a snapshot, at most, because it is sent as text in one frame. A larger one is not kept:
+the log then remains complete."""
 
 LEASE_RATIO = 0.8
-"""A leader relies on so much of what its followers promise: the rest is for clocks that differ."""
+"""Fraction of its followers' promise that a leader relies on; the rest is for clock drift."""
 
 
 @dataclass(frozen=True, slots=True)
 class RaftOptions:
-    """DLedger's names and defaults where it has any."""
+    """Options of a member, with DLedger's names and defaults where it has any."""
 
     self_id: str
     peers: dict[str, str]
@@ -37,7 +37,7 @@ class RaftOptions:
     min_vote_interval_ms: int = 300
     max_vote_interval_ms: int = 1000
     vote_wait_ms: int = 2000
-    """So long, and up to half of it more, a round of votes waits for members that do not answer."""
+    """Timeout of a vote round, plus up to half of it as jitter."""
     min_take_leadership_vote_interval_ms: int = 30
     max_take_leadership_vote_interval_ms: int = 100
     leadership_transfer_wait_timeout_ms: int = 1000
@@ -48,17 +48,18 @@ class RaftOptions:
     max_wait_ack_time_ms: int = 2500
     max_push_time_out_ms: int = 1000
     push_pause_ms: int = 500
-    """After a push that was refused or failed."""
+    """Pause after a push that was refused or failed."""
     rpc_timeout_ms: int = 3000
     snapshot_threshold: int = 1000
-    """Entries applied since the last snapshot that make one worthwhile."""
+    """Entries applied since the last snapshot after which the next one is due."""
     snapshot_keep: int = 100
-    """Entries before a snapshot that stay: who missed only these needs no snapshot. At least 1."""
+    """Entries before a snapshot that remain: a follower that misses only these needs no snapshot.
+    At least 1."""
     majority: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         if self.self_id not in self.peers:
-            raise ValueError(f"{self.self_id!r} is none of the members {sorted(self.peers)}")
+            raise ValueError(f"{self.self_id!r} is not among the members {sorted(self.peers)}")
         if self.snapshot_keep < 1 or self.heart_beat_time_interval_ms < 1:
             raise ValueError("snapshot_keep and the interval of heartbeats are at least 1")
         object.__setattr__(self, "majority", len(self.peers) // 2 + 1)
@@ -70,11 +71,17 @@ class RaftOptions:
 
     @property
     def promise_ms(self) -> int:
-        """So long after a leader's word a follower elects no other; then it becomes a candidate
-        (DLedgerLeaderElector.maintainAsFollower)."""
+        """Time in ms after a leader's message in which a follower votes for no other member.
+
+        Then the follower becomes a candidate (DLedgerLeaderElector.maintainAsFollower).
+        """
         return self.heart_beat_time_interval_ms * self.max_heart_beat_leak
 
     @property
     def lease_ms(self) -> int:
-        """So long after it sent a heartbeat that was answered a leader relies on the promise."""
+        """Leader lease, in ms.
+
+        It is how long after sending an acknowledged heartbeat the leader relies on its followers'
+        promise.
+        """
         return int(self.promise_ms * LEASE_RATIO)

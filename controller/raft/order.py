@@ -1,20 +1,20 @@
-"""The order of actions around a disk: what may be done now, and what waits.
+"""The order of actions around a disk: which are possible now, and which must wait.
 
-Owns the queues of a member's actions. It must never do one. Called by the driver, and by the
-simulator, which has its own disk.
+Owns the queues of a member's actions. It must never perform one. The simulator uses it with its own
+disk.
 
-Persist, then speak: what is said stands behind the durable actions that it rests on, in one of
-three queues, so that a slow disk costs no leader the lead and a vote one sync:
+Persist, then send: a message waits for the durable actions that it depends on, in one of three
+queues. So a slow disk does not cost a leader its lead, and a vote needs only one sync:
 
-* Terms and votes, what asks for votes and answers, heartbeats and their answers. They wait for the
-  term and the vote before them and for nothing of the log: a vote is given for what the candidate
-  says it has, which is no less than what the voter has, written or not. A member that starts again
-  keeps what a heartbeat's answer may have promised (core.py).
-* All else: entries, pushes, snapshots, what is applied. They wait for each other, and for the term
-  that was raised before them.
-* What is asked before a candidate raises its term, and the answer: neither is a vote, nor waits.
+* Terms and votes, vote requests and answers, heartbeats and their answers. They wait for the term
+  and the vote before them, but not for the log: a vote depends on the candidate's reported log,
+  which is no shorter than the voter's, written or not. A member that starts again keeps the
+  promises that its heartbeat answers may have made (core.py).
+* All others: entries, pushes, snapshots, applies. They wait for each other, and for the term that
+  was raised before them.
+* Pre-vote requests and answers: these are no votes, and do not wait.
 
-Terms are written before the log, alone: so a vote waits for one write that is under way.
+Terms are written separately, before the log, so a vote waits for at most one write in progress.
 """
 
 from collections import deque
@@ -31,22 +31,23 @@ from turbopump.controller.raft.storage import DURABLE, Durable
 
 
 class Order:
-    """See the module's text."""
+    """The queues of actions; see the module."""
 
     def __init__(self) -> None:
         self._free: deque[Action] = deque()
         self._votes: deque[Action] = deque()
         self._log: deque[tuple[int, Action]] = deque()
-        """Each with the number of terms that are to be saved before it."""
+        """Pairs (number of terms to be saved before the action, action)."""
         self._terms = self._saved_terms = 0
         self._written_terms = self._written = 0
-        """So many of the first terms, or of what is durable of the log, are on the disk."""
+        """Numbers of the first terms, and of the first durable actions of the log, that are on the
+        disk."""
 
     def __len__(self) -> int:
         return len(self._free) + len(self._votes) + len(self._log)
 
     def add(self, actions: Iterable[Action]) -> None:
-        """More of them."""
+        """Add actions."""
         for action in actions:
             if is_free(action):
                 self._free.append(action)
@@ -59,7 +60,7 @@ class Order:
                 self._log.append((self._terms, action))
 
     def next(self) -> Action | None:
-        """The next one to be done; None if there is none, or all wait for the disk."""
+        """Return the next possible action; None if the queues are empty or wait for the disk."""
         if self._free:
             return self._free.popleft()
         while self._votes:
@@ -85,31 +86,33 @@ class Order:
         return None
 
     def batch(self) -> list[Durable]:
-        """What is to be written next: to write early what is said later is safe, and one sync
-        serves many."""
+        """Return the next durable actions to write.
+
+        Writing them early is safe, and one sync serves many.
+        """
         terms: list[Durable] = [one for one in self._votes if isinstance(one, SaveTerm)]
         return terms or [action for _, action in self._log if isinstance(action, DURABLE)]
 
     def wrote(self, batch: Sequence[Durable]) -> None:
-        """That is done: the first ones of a batch, or all."""
+        """Record that the actions of a batch are durable: the first ones of a queue, or all."""
         if isinstance(batch[0], SaveTerm):
             self._written_terms += len(batch)
         else:
             self._written += len(batch)
 
     def clear(self) -> None:
-        """Nothing is to be done any more."""
+        """Remove all actions."""
         for queue in (self._free, self._votes, self._log):
             queue.clear()
 
 
 def is_free(action: Action) -> bool:
-    """Whether it is asked, or said, of a vote that is not given yet."""
+    """Whether the action is a pre-vote or its answer."""
     message = action.message if isinstance(action, Call | Answer) else None
     return isinstance(message, VoteRequest | VoteResponse) and message.pre_vote is not None
 
 
 def rests_on_terms_only(action: Action) -> bool:
-    """Whether it promises nothing of the log."""
+    """Whether the action promises nothing about the log."""
     message = action.message if isinstance(action, Call | Answer) else None
     return isinstance(message, VoteRequest | VoteResponse | HeartBeatRequest | HeartBeatResponse)

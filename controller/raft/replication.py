@@ -1,13 +1,18 @@
-"""A leader's part: what it knows of its followers in one term, and the pending appends.
+"""A leader's part: progress of its followers in one term, and the pending appends.
 
 Owns the dispatcher of each follower (DLedgerEntryPusher.EntryDispatcher), the commit rule and the
-heartbeats. It must never change the term or the role: it says which term asks for that. Called by
-the core, which makes one for each term that it leads.
+heartbeats. It must never change the term or the role: it returns the term that requires the change.
+The core makes one object for each term that it leads.
 
-Beyond DLedger: only entries of the leader's own term are counted committed (0.3.1.2 counts older
-ones, too); a new leader appends an empty entry so that there is one; one push at a time is under
-way to a follower, with as many entries as there are; a TRUNCATE says what follows its entry, and
-is sent only where the follower has more than was compared.
+    COMPARE --same entry--> APPEND, or TRUNCATE if the follower has more
+    COMPARE --conflict--> COMPARE further down, or INSTALL_SNAPSHOT below the log's begin
+    TRUNCATE --done--> APPEND
+    APPEND --entries replaced by a snapshot--> INSTALL_SNAPSHOT --done--> COMPARE
+
+Beyond DLedger: only entries of the leader's own term count as committed (0.3.1.2 counts older ones,
+too); a new leader appends an empty entry so that there is one; each follower has one push in
+progress at a time, with as many entries as allowed; a TRUNCATE contains the term of the next entry,
+and is sent only if the follower has more than was compared.
 """
 
 from collections.abc import Iterator
@@ -31,11 +36,11 @@ from turbopump.engine.later import Later
 from turbopump.engine.types import LONG_AGO_MS
 
 COMMIT_AGAIN_MS = 1000
-"""DLedger's (EntryDispatcher.doCommit)."""
+"""Interval of commits to an idle follower, DLedger's (EntryDispatcher.doCommit)."""
 
 
 class FollowerState(Enum):
-    """What a dispatcher is at."""
+    """State of a follower's dispatcher; see the module."""
 
     COMPARE = "COMPARE"
     TRUNCATE = "TRUNCATE"
@@ -45,14 +50,14 @@ class FollowerState(Enum):
 
 @dataclass(slots=True)
 class FollowerProgress:
-    """What the leader knows of one follower."""
+    """The leader's view of a follower."""
 
     peer_id: str
     compare: int
     """Index that is compared, or was when the follower agreed."""
     state: FollowerState = FollowerState.COMPARE
     match: int = -1
-    """Everything up to here is on the follower's disk, and will stay."""
+    """Index up to which all entries are on the follower's disk, and will stay."""
     next: int = 0
     commit_told: int = -1
     call: int | None = None
@@ -60,20 +65,20 @@ class FollowerProgress:
     wait_until_ms: int = LONG_AGO_MS
     heart_beat_due_ms: int = LONG_AGO_MS
     heard_sent_ms: int = LONG_AGO_MS
-    """When the newest heartbeat that it answered was sent."""
+    """Sending time of the newest heartbeat that the follower answered."""
     live: bool = True
 
 
 @dataclass(slots=True)
 class Pending:
-    """An append that waits."""
+    """An append that waits for a majority."""
 
     later: Later[Outcome]
     deadline_ms: int
 
 
 class Leading:
-    """One term as the leader."""
+    """This member's leadership in a single term."""
 
     def __init__(self, member: Member, now_ms: int) -> None:
         self.member = member
@@ -91,7 +96,7 @@ class Leading:
 
     @property
     def ready(self) -> bool:
-        """An entry of its own term is committed, and with it all that ever was."""
+        """Whether an entry of its own term is committed, and with it all earlier ones."""
         return self.member.committed >= self.first_index
 
     # Appends
@@ -114,8 +119,8 @@ class Leading:
         return later
 
     def fail_pending(self) -> None:
-        """The term is over: what becomes of them another leader decides."""
-        failed = Failed(RaftResponseCode.TERM_CHANGED, f"term {self.term} is over")
+        """The term ended: fail pending appends, because the next leader decides their outcome."""
+        failed = Failed(RaftResponseCode.TERM_CHANGED, f"term {self.term} has ended")
         for pending in self._pending.values():
             self.member.actions.append(Settle(pending.later, failed))
         self._pending.clear()
@@ -127,8 +132,10 @@ class Leading:
             self.member.actions.append(Settle(self._pending.pop(index).later, failed))
 
     def _count(self) -> None:
-        """Commit what a majority has, if it is of this term; its own entries are durable before
-        anything that is done after this."""
+        """Commit entries of this term that a majority has.
+
+        The leader's own entries are durable before any later action.
+        """
         member = self.member
         matches = sorted([member.log.end, *(one.match for one in self.peers.values())])
         index = matches[len(matches) - member.options.majority]
@@ -145,13 +152,13 @@ class Leading:
         member.ask_for_snapshot()
 
     def may_commit(self, index: int) -> bool:
-        """Raft, section 5.4.2: older entries are committed by an own one behind them."""
+        """Whether the entry is of this term; older ones need one after them (Raft, 5.4.2)."""
         return self.member.log.term_at(index) == self.term
 
     # Time
 
     def on_tick(self, now_ms: int) -> None:
-        """Heartbeats, pushes that are due, appends that waited too long."""
+        """Send heartbeats and due pushes, and fail appends that waited too long."""
         for progress in self.peers.values():
             if now_ms >= progress.heart_beat_due_ms:
                 progress.heart_beat_due_ms = (
@@ -163,13 +170,16 @@ class Leading:
         self.push(now_ms)
 
     def is_cut_off(self, now_ms: int) -> bool:
-        """No majority answered heartbeats for longer than followers wait."""
+        """Whether no majority answered heartbeats for longer than followers wait."""
         heard_ms = max(self._quorum_heard_ms(now_ms), self.started_ms)
         return now_ms - heard_ms > self.member.options.promise_ms
 
     def has_quorum(self, now_ms: int) -> bool:
-        """No other member can lead now: a majority, this one included, answered heartbeats that
-        were sent so recently that it still keeps its promise not to elect any other."""
+        """Whether no other member can lead now.
+
+        A majority, this member included, answered heartbeats that were sent so recently that it
+        still keeps its promise to elect no other.
+        """
         if self.transferee is not None:
             return False
         return now_ms - self._quorum_heard_ms(now_ms) < self.member.options.lease_ms
@@ -181,14 +191,14 @@ class Leading:
     def on_heart_beat(
         self, waiting: Waiting, response: RaftMessage | None, now_ms: int
     ) -> int | None:
-        """The answer to a heartbeat; a term above or at the own one asks to become a candidate."""
+        """Handle the answer to a heartbeat; return a term to become a candidate in, or None."""
         progress = self.peers[waiting.peer_id]
         progress.live = response is not None
         if response is None:
             return None
         if response.code == RaftResponseCode.SUCCESS:
             progress.heard_sent_ms = max(progress.heard_sent_ms, waiting.sent_ms)
-            # It follows: what it refused while it did not need not wait.
+            # It follows now: pushes that it refused before need no pause.
             progress.wait_until_ms = min(progress.wait_until_ms, now_ms)
         elif response.code == RaftResponseCode.TERM_NOT_READY:
             progress.heart_beat_due_ms = now_ms
@@ -201,7 +211,7 @@ class Leading:
     # Pushes
 
     def push(self, now_ms: int) -> None:
-        """Send each follower what it needs next, if nothing is under way to it."""
+        """Send each follower its next push, unless one is in progress."""
         limit_ms = self.member.options.max_push_time_out_ms + self.member.patience_ms
         for progress in self.peers.values():
             if progress.call is not None:
@@ -246,7 +256,7 @@ class Leading:
                 return self._push_request(
                     progress, PushType.APPEND, progress.next, progress.next - 1
                 )
-            # Sent again and again: a follower that began a new life forgot it.
+            # Repeated, because a restarted follower has forgotten the committed index.
             is_due = now_ms - progress.sent_ms >= COMMIT_AGAIN_MS
             if is_due or progress.commit_told < self.member.committed:
                 return self._push_request(progress, PushType.COMMIT, -1, progress.match)
@@ -291,8 +301,7 @@ class Leading:
     def on_push(
         self, call: int, waiting: Waiting, response: RaftMessage | None, now_ms: int
     ) -> int | None:
-        """The answer to a push or a snapshot; a term above the own one asks to become a
-        candidate."""
+        """Handle the answer to a push or a snapshot; return a term to become a candidate in."""
         progress = self.peers[waiting.peer_id]
         if progress.call != call:
             return None
@@ -338,7 +347,7 @@ class Leading:
             progress.commit_told = request.commit_index
 
     def _installed(self, progress: FollowerProgress, request: InstallSnapshotRequest) -> None:
-        """The follower may have entries behind it, which are compared like any."""
+        """Compare next: the follower may have entries after the snapshot."""
         progress.match = max(progress.match, request.last_included_index)
         progress.commit_told = max(progress.commit_told, request.last_included_index)
         progress.state, progress.compare = FollowerState.COMPARE, request.last_included_index
@@ -350,8 +359,11 @@ class Leading:
         response: PushEntryResponse,
         now_ms: int,
     ) -> None:
-        """Look further down: at the follower's end, where the term that it has instead ends here
-        or begins there, or one by one."""
+        """Compare further down.
+
+        The next index is the follower's end, or the last entry here of the follower's term, or the
+        one before its first entry of that term.
+        """
         end = self.member.log.end
         if not isinstance(request, PushEntryRequest) or request.type is not PushType.COMPARE:
             progress.wait_until_ms = now_ms + self.member.options.push_pause_ms
@@ -371,9 +383,9 @@ class Leading:
     # Transfer
 
     def lag(self, peer_id: str) -> int:
-        """Entries that a follower is known to miss."""
+        """Return the number of entries that a follower is known to lack."""
         return self.member.log.end - self.peers[peer_id].match
 
     def live_peers(self) -> Iterator[str]:
-        """Who answers heartbeats."""
+        """Yield the followers that answer heartbeats."""
         return (peer for peer, progress in self.peers.items() if progress.live)

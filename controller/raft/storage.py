@@ -1,18 +1,18 @@
-"""The files of one member: term and vote, the log, the snapshot.
+"""The files of a member: term and vote, the log, the snapshot.
 
-Owns their formats and the order in which they become durable: each method returns when what it was
-given will survive a power cut. It must never decide anything, nor guess: a file that is damaged is
-named and refused, as a member that forgot a vote or an entry could let a second leader be elected.
-Called by the node's driver, on a disk thread; a method that raises OSError ends the member.
+Owns their formats and the order in which they become durable: each method returns when its data
+will survive a power cut. It must never decide anything, nor guess: a damaged file is reported and
+refused, because a member that forgot a vote or an entry could let a second leader be elected. Its
+methods run on a disk thread; an OSError ends the member.
 
 `currterm`   term and vote, in two slots that are written in turn, in place
 `snapshot`   header, then the state machine's bytes; replaced as a whole
 `entries`    header, then records and zeros; appended to in place, replaced as a whole when it is
-             full, cut, or other than the leader's
+             full, truncated, or other than the leader's
 
     snapshot and entries begin alike (big-endian):
     0  8 bytes  magic            8  uint32  CRC-32 of all that follows (entries: of the header)
-    12 uint32   0                16 int64   index, 24 int64 term, 32 int64 position behind: the base
+    12 uint32   0                16 int64   index, 24 int64 term, 32 int64 position after: the base
     40 int64    snapshot: length of the data; entries: where the file ended when it was made
     48          snapshot: data; entries: records
 
@@ -27,19 +27,18 @@ Called by the node's driver, on a disk thread; a method that raises OSError ends
     12 uint32   length of vote   16 int64   number of the write: even ones in the first slot
     24 int64    term             32         vote: the id of a member, or nothing
 
-The whole record with the highest number counts. A vote costs one sync: the file grows by nothing,
-and a torn write leaves the other slot, which was durable before it. A record is there twice so that
-one sector that goes bad later does not look like a torn write: that would forget a vote.
+The intact record with the highest number counts. A vote costs one sync: the file does not grow, and
+a torn write does not touch the other slot, which was durable before. A slot has its record twice,
+so that one sector that fails later does not look like a torn write, which would forget a vote.
 
-A record of entries that is not whole ends the log if it can have been torn: nothing durable lay
-behind it. A whole record behind it that was written later than it became durable tells that it is
-damaged. The records of the last append are the one place where damage looks like a torn
-write.
+A record of entries that is not intact ends the log if it can be a torn write: nothing durable
+followed it. An intact later record that was written after the broken one became durable proves
+damage. Only among the records of the last append does damage look like a torn write.
 
-Crash windows. A replaced file: the old or the new one. Term and vote: the last or the one before,
-which was not answered. Snapshot saved, entries not yet rewritten:
-the log is longer than it need be, or ends before the snapshot or contradicts it, and then begins
-anew behind it. Whatever a killed process left in memory only is synced before it is believed.
+Crash windows. A replaced file: the old or the new one. Term and vote: the last ones, or those
+before, and no answer was sent for the last. Snapshot saved, entries not yet rewritten: the log is
+longer than necessary, or ends before the snapshot or contradicts it, and then starts after it. Data
+that a killed process left only in memory is synced before it is used.
 """
 
 import struct
@@ -64,9 +63,9 @@ SNAPSHOT = "snapshot"
 LOCK = "lock"
 TEMPORARY = ".tmp"
 SIZE_MIN = 1 << 20
-"""Bytes of the file of entries: some thousand events, more than lie between two snapshots."""
+"""Bytes of the file of entries, at least: some thousand events, more than between two snapshots."""
 SLOT_SIZE = 4096
-"""A page: a torn write of one slot leaves the other alone."""
+"""A page, so that a torn write of a slot does not touch the other."""
 COPY_SIZE = 2048
 VOTE_MAX = COPY_SIZE - 32
 """Bytes of the id of the member that got the vote."""
@@ -83,11 +82,11 @@ _RECORD_AFTER_CRC = 8
 
 Durable = SaveTerm | AppendEntries | TruncateFrom | SaveSnapshot
 DURABLE = (SaveTerm, AppendEntries, TruncateFrom, SaveSnapshot)
-"""The actions that a storage does."""
+"""The actions that a storage performs."""
 
 
 class RaftStorage:
-    """The files of one folder; `open` it first."""
+    """The files in one folder; `open` it first."""
 
     def __init__(self, files: Files, folder: str, size_min: int = SIZE_MIN) -> None:
         self._files = files
@@ -96,18 +95,20 @@ class RaftStorage:
         self._base = Base()
         self._entries: list[Entry] = []
         self._end = 0
-        """Where the next record goes."""
+        """Position of the next record."""
         self._mapped: MappedFile | None = None
         self._votes: MappedFile | None = None
         self._vote_number = -1
-        """Of the last write of term and vote."""
+        """Number of the last write of term and vote."""
         self._lock: FileLock | None = None
         self.syncs = 0
-        """Made by this object, so that a driver sees what one takes."""
+        """Number of syncs, by which a driver measures their duration."""
 
     def open(self) -> Restored:
-        """What the last life left, durable. Raises StoreError for damage or a folder in use, and
-        OSError."""
+        """Load the durable state of the previous process.
+
+        Raises StoreError for damage or a folder in use, and OSError.
+        """
         files, folder = self._files, self._folder
         files.make_folders(folder)
         try:
@@ -133,7 +134,9 @@ class RaftStorage:
         if not has_term and (log.end >= 0 or snapshot is not None):
             raise StoreError(f"{self._path(CURRENT_TERM)} is missing")
         if log.end_term > term:
-            raise StoreError(f"{self._path(CURRENT_TERM)} says term {term}, but the log has later")
+            raise StoreError(
+                f"{self._path(CURRENT_TERM)} has term {term}, but the log has later ones"
+            )
         if snapshot is not None and not self._agrees(log, snapshot):
             log, is_clean = Log(snapshot.base), False
         self._base, self._entries = log.base, list(log.entries())
@@ -149,9 +152,12 @@ class RaftStorage:
         return Restored(term, vote, log, snapshot, is_new=not has_term)
 
     def do(self, actions: Sequence[Durable]) -> None:
-        """Do durable actions in order, with as few syncs as that takes: term and vote once, as the
-        last of them has it and before the entries of that term; entries that follow each other
-        together; nothing that the last snapshot replaces. Raises OSError."""
+        """Perform durable actions in order, with as few syncs as possible.
+
+        Term and vote are written once, with the last values, before the entries of that term.
+        Consecutive entries are written together, and none that the last snapshot replaces. Raises
+        OSError.
+        """
         terms = [action for action in actions if isinstance(action, SaveTerm)]
         if terms:
             self.save_term(terms[-1].term, terms[-1].vote)
@@ -172,7 +178,7 @@ class RaftStorage:
             self.append(tuple(entries))
 
     def save_term(self, term: int, vote: str | None) -> None:
-        """Write term and vote into the slot that does not hold the last ones, with one sync."""
+        """Write term and vote into the slot without the last ones, with one sync."""
         assert self._votes is not None, "not open"
         number = self._vote_number + 1
         at = _slot(number)
@@ -182,7 +188,7 @@ class RaftStorage:
         self._vote_number = number
 
     def append(self, entries: tuple[Entry, ...]) -> None:
-        """Entries behind the end; all at once with one sync."""
+        """Append entries to the file, with one sync."""
         assert self._mapped is not None, "not open"
         next_index = self._base.index + len(self._entries) + 1
         assert entries and entries[0].index == next_index, "entries do not follow the log"
@@ -198,16 +204,18 @@ class RaftStorage:
         self._end = end
 
     def truncate_from(self, index: int) -> None:
-        """Remove entries from `index` on: the file is replaced, so that none comes back."""
+        """Remove the entry at `index` and all after it, by replacing the file."""
         at = index - self._base.index - 1
         assert 0 <= at < len(self._entries), "nothing to cut"
         del self._entries[at:]
         self._rewrite()
 
     def save_snapshot(self, snapshot: Snapshot, base: Base, entries: tuple[Entry, ...]) -> None:
-        """Replace the snapshot, then let the log be what is left of it. Where its file ends with
-        these entries, or with the first of them, it is not replaced: what it has before them does
-        no harm, and goes when it is full. So a snapshot costs two syncs, seldom more."""
+        """Replace the snapshot, then adjust the log to `base` and `entries`.
+
+        If the file's entries after `base` are the first of these, the file is not replaced: older
+        entries do no harm, and go when it is full. So a snapshot costs two syncs, seldom more.
+        """
         at = snapshot.base
         head = struct.pack(">Iqqqq", 0, at.index, at.term, at.pos, len(snapshot.data))
         checksum = zlib.crc32(snapshot.data, zlib.crc32(head))
@@ -225,7 +233,7 @@ class RaftStorage:
             self.append(entries[len(kept) :])
 
     def close(self) -> None:
-        """Give mappings and lock back."""
+        """Close the mappings and release the lock."""
         for mapped in (self._mapped, self._votes):
             if mapped is not None:
                 mapped.close()
@@ -235,14 +243,14 @@ class RaftStorage:
             self._lock = None
 
     def _behind(self, base: Base) -> list[Entry] | None:
-        """What the file has behind that; None if that is not in it."""
+        """Return the file's entries after `base`; None if the file lacks it."""
         at = base.index - self._base.index
         if not 0 <= at <= len(self._entries):
             return None
         term = self._entries[at - 1].term if at else self._base.term
         return self._entries[at:] if term == base.term else None
 
-    # Files as wholes
+    # Whole files
 
     def _path(self, name: str) -> str:
         return f"{self._folder}/{name}"
@@ -257,8 +265,11 @@ class RaftStorage:
         return self._files.read(path) if self._files.exists(path) else None
 
     def _keep(self) -> None:
-        """A process that was killed may have left all this in memory only, or names of it; a sync
-        that failed may have left pages that look written."""
+        """Sync all files and folders.
+
+        A killed process may have left data or names only in memory; a failed sync may have left
+        pages that look written.
+        """
         assert self._mapped is not None and self._votes is not None
         for mapped in (self._mapped, self._votes):
             mapped.touch(0, mapped.size)
@@ -271,7 +282,7 @@ class RaftStorage:
     # Term and vote
 
     def _make_votes(self, term: int, vote: str | None) -> None:
-        """The file as a whole: of a new member, or out of the text of an earlier version."""
+        """Write the whole file, for a new member or from an earlier version's text."""
         self._replace(CURRENT_TERM, _vote_record(0, term, vote).ljust(2 * SLOT_SIZE, b"\0"))
         self._vote_number = 0
 
@@ -292,7 +303,7 @@ class RaftStorage:
         return term, vote or None, True
 
     def _load_text(self, data: bytes) -> tuple[int, str | None, bool]:
-        """DLedger's names and a checksum, as earlier versions wrote them."""
+        """Decode the text of earlier versions: DLedger's names and a checksum."""
         path = self._path(CURRENT_TERM)
         try:
             first, second, third = data.decode().splitlines()
@@ -321,13 +332,13 @@ class RaftStorage:
             raise StoreError(f"{path} is damaged: it has only {len(data)} bytes")
         found, checksum, _zero, index, term, pos, size = _HEADER.unpack_from(data)
         if found != magic:
-            raise StoreError(f"{path} is damaged: it does not begin as such a file does")
+            raise StoreError(f"{path} is damaged: its first bytes are of no such file")
         if checksum != zlib.crc32(memoryview(data)[_AFTER_CRC:end]):
             raise StoreError(f"{path} is damaged: its checksum does not fit")
         return Base(index, term, pos), size
 
     def _agrees(self, log: Log, snapshot: Snapshot) -> bool:
-        """Whether the log goes on from the snapshot; if not, what it has was replaced by it."""
+        """Whether the log continues from the snapshot; if not, the snapshot replaced it."""
         return log.term_at(snapshot.base.index) == snapshot.base.term
 
     # Entries
@@ -336,7 +347,7 @@ class RaftStorage:
         self._mapped = self._files.open(self._path(ENTRIES))
 
     def _rewrite(self) -> None:
-        """Replace the file by one of all entries, with room for more."""
+        """Replace the file by one with all entries, with room for more."""
         if self._mapped is not None:
             self._mapped.close()
             self._mapped = None
@@ -353,7 +364,7 @@ class RaftStorage:
         self._map()
 
     def _load_entries(self, snapshot: Snapshot | None) -> tuple[Log | None, bool]:
-        """The log, and whether there is nothing but zeros behind it."""
+        """Load the log; return it and whether only zeros follow it."""
         data = self._read(ENTRIES)
         if data is None:
             return None, False
@@ -375,12 +386,12 @@ class RaftStorage:
 
 
 def _slot(number: int) -> int:
-    """Where the slot of a write begins."""
+    """Return the position of the slot for a write."""
     return number % 2 * SLOT_SIZE
 
 
 def _vote_record(number: int, term: int, vote: str | None) -> bytes:
-    """What a slot holds."""
+    """Encode a slot."""
     voted = (vote or "").encode()
     assert len(voted) <= VOTE_MAX, "the id of a member is too long"
     head = struct.pack(">Iqq", len(voted), number, term)
@@ -390,7 +401,7 @@ def _vote_record(number: int, term: int, vote: str | None) -> bytes:
 
 
 def _vote_at(data: bytes, at: int) -> tuple[int, int, str] | None:
-    """Number, term and vote of a whole record, or None."""
+    """Return number, term and vote of an intact record, or None."""
     if at + _VOTE.size > len(data):
         return None
     magic, checksum, size, number, term = _VOTE.unpack_from(data, at)
@@ -413,7 +424,7 @@ def _record(entry: Entry, durable_end: int) -> bytes:
 
 
 def _entry_at(data: bytes, at: int) -> Entry | None:
-    """The entry of a whole record, or None."""
+    """Return the entry of an intact record, or None."""
     if at + _RECORD.size > len(data):
         return None
     magic, checksum, size, _zero, index, term, pos, _end = _RECORD.unpack_from(data, at)
@@ -426,7 +437,7 @@ def _entry_at(data: bytes, at: int) -> Entry | None:
 
 
 def _durable_end(data: bytes, at: int) -> int:
-    """How far records were durable when one of those behind `at` was written."""
+    """Return the durable end that the records from `at` report, at most."""
     found = 0
     while (at := data.find(_RECORD_MAGIC, at)) >= 0:
         if _entry_at(data, at) is not None:

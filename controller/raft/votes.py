@@ -1,14 +1,14 @@
 """The rules of an election, row by row.
 
-Owns who gets a vote and what a round of votes comes to (DLedgerLeaderElector.handleVote and
-maintainAsCandidate, VoteResponse.ParseResult). It must never change anything. Called by the
-elector.
+Owns the decisions on votes, and the result of a round of votes (DLedgerLeaderElector.handleVote and
+maintainAsCandidate, VoteResponse.ParseResult). It must never change anything.
 
-Beyond DLedger: who follows a leader that was heard within the promise votes for no other, and a
-leader whose followers keep that promise does not give way, both but for a transfer of leadership.
-That makes a leader's `has_quorum` mean what it says, and a member that comes back does not depose.
-A vote in a later term is given at once (DLedger raises its term first, and votes when it is asked
-again): term and vote cost one sync. `foresee` says what a vote would be, and changes nothing.
+Beyond DLedger: a follower that received its leader's heartbeat within the promise votes for no
+other member, and a leader whose followers keep that promise does not give way; a transfer of
+leadership overrides both. So a leader's `has_quorum` is reliable, and a member that comes back does
+not depose the leader. A vote in a later term is given at once (DLedger raises its term first, and
+votes at the next request): term and vote cost one sync. `foresee` predicts a vote and changes
+nothing.
 """
 
 from collections.abc import Iterable
@@ -19,32 +19,32 @@ from turbopump.controller.raft.messages import VoteRequest, VoteResult
 
 
 class ParseResult(Enum):
-    """What a round of votes comes to (VoteResponse.ParseResult)."""
+    """Result of a round of votes (VoteResponse.ParseResult)."""
 
     WAIT_TO_REVOTE = auto()
-    """Ask again in the same term."""
+    """Request votes again in the same term."""
     REVOTE_IMMEDIATELY = auto()
-    """The same, at once: some only had to raise their term."""
+    """The same, at once: some voters only had to raise their term."""
     PASSED = auto()
     WAIT_TO_VOTE_NEXT = auto()
-    """Ask again in the next term."""
+    """Request votes again in the next term."""
 
 
 class Pause(Enum):
-    """When to ask again."""
+    """Time of the next round."""
 
     NONE = auto()
     VOTE = auto()
     """After a vote's interval."""
     LONG_VOTE = auto()
-    """After that and the longest vote's interval: others have more entries."""
+    """After the interval plus the longest interval: others have more entries."""
     LEADER = auto()
-    """After that and the time in which a follower misses its leader."""
+    """After the interval plus the time in which a follower misses its leader."""
 
 
 @dataclass(frozen=True, slots=True)
 class Voter:
-    """What a vote depends on."""
+    """The state that a vote depends on."""
 
     self_id: str
     peers: frozenset[str]
@@ -54,18 +54,18 @@ class Voter:
     ledger_end_index: int
     ledger_end_term: int
     promised: bool = False
-    """To a leader that others may rely on (ours)."""
+    """Whether it has made a promise to a leader that others may rely on (ours)."""
     abstains: bool = False
-    """It may have promised before its restart (ours)."""
+    """Whether it may have made a promise before its restart (ours)."""
     taking: bool = False
-    """It was asked to take the leadership over."""
+    """Whether the leader asked it to take over."""
     favours_another: bool = False
-    """It runs itself, or would vote for another (asked before an election only)."""
+    """Whether it is a candidate, or would vote for another member (pre-votes only)."""
 
 
 @dataclass(frozen=True, slots=True)
 class VoteVerdict:
-    """The answer, its term, and whether the term is to be raised to the candidate's."""
+    """The answer, its term, and whether the voter's term rises to the candidate's."""
 
     result: VoteResult
     term: int
@@ -73,7 +73,7 @@ class VoteVerdict:
 
 
 def _unfit(voter: Voter, request: VoteRequest) -> VoteResult | None:
-    """Why this candidate, with its log, is none."""
+    """Return the reason why a member with this log cannot be a candidate; None if it can."""
     candidate = request.leader_id
     ends = (request.ledger_end_term, request.ledger_end_index)
     if candidate not in voter.peers:
@@ -88,7 +88,7 @@ def _unfit(voter: Voter, request: VoteRequest) -> VoteResult | None:
 
 
 def judge(voter: Voter, request: VoteRequest) -> VoteVerdict:
-    """What is said to a candidate. ACCEPT is to be durable before it is said."""
+    """Decide on a vote. ACCEPT must be durable before it is sent."""
     candidate = request.leader_id
     ends = (request.ledger_end_term, request.ledger_end_index)
     result, term, raises = VoteResult.ACCEPT, voter.term, False
@@ -116,8 +116,10 @@ def judge(voter: Voter, request: VoteRequest) -> VoteVerdict:
 
 
 def foresee(voter: Voter, request: VoteRequest) -> tuple[VoteResult, int]:
-    """What a vote in the term `pre_vote` would be, and the least term from that on whose vote is
-    free. UNKNOWN: not now."""
+    """Predict a vote in the term `pre_vote`.
+
+    Also returns the lowest term from `pre_vote` whose vote is free. UNKNOWN: not now.
+    """
     candidate, wanted = request.leader_id, request.pre_vote
     assert wanted is not None, "a vote is asked for"
     free = max(wanted, voter.term + (voter.vote not in (None, candidate)))
@@ -135,8 +137,10 @@ _BIGGER = {VoteResult.REJECT_EXPIRED_LEDGER_TERM, VoteResult.REJECT_SMALL_LEDGER
 
 
 def is_decided(results: Iterable[VoteResult], missing: int, majority: int) -> bool:
-    """Whether a round need not wait for the `missing` answers (ours: also when it cannot pass any
-    more, a majority having answered)."""
+    """Whether a round need not wait for the `missing` answers.
+
+    Ours: also when a majority has answered and the round cannot pass.
+    """
     found = list(results)
     accepted = found.count(VoteResult.ACCEPT)
     ready = accepted + found.count(VoteResult.REJECT_TERM_NOT_READY)
@@ -153,7 +157,7 @@ def is_decided(results: Iterable[VoteResult], missing: int, majority: int) -> bo
 def parse(
     results: Iterable[VoteResult], known_max_term: int, term: int, majority: int
 ) -> tuple[ParseResult, Pause]:
-    """What the answers of a round come to; the first row that fits."""
+    """Return the result of a round's answers: the first row that fits."""
     found = list(results)
     accepted = found.count(VoteResult.ACCEPT)
     ready = accepted + found.count(VoteResult.REJECT_TERM_NOT_READY)

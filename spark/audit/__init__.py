@@ -1,6 +1,6 @@
-"""The audit of a chaos run: stores, epoch files and what clients received, one against the other.
+"""The audit of a chaos run: compare stores, epoch files and ledgers of clients with each other.
 
-`ledger` is what clients received, `replicas` what a store says of itself, `scan` what its log says;
-`digests`, `labels`, `claims` hold these against each other; `verdicts` is what comes of it, `job`
-runs it with Spark or without. It must never change, lock or create a file of a store.
+`ledger` reads the records that clients wrote, `replicas` the small files of a store, `scan` its
+log; `digests`, `logs` and `claims` compare these; `verdicts` collects the results, and `job` runs
+all of it, with Spark or without. The audit must never change, lock or create a file of a store.
 """

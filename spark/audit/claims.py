@@ -1,11 +1,11 @@
-"""What clients received, held against what lies at the places that were named.
+"""Compares each claim of a client with the message that lies at the claimed place.
 
-Owns the judgement of one claim, and what has to be known for it. It must never read a file: what
-lies at a place comes from `facts`, with Spark or without. Called by `facts` and the job.
+Owns the judgement of a claim, and the facts about a store needed for it. It must never read a
+file: `facts` supplies the messages, with Spark or without.
 
-A message that was acknowledged or read is where it was said to be, the same, in the store that
-leads and in each replica that has confirmed so much. What lies before a log's first byte went with
-age, and what a topic's former life had went with the topic.
+A message that was acknowledged or read must lie at its claimed place, unchanged, in the leader's
+store and in each replica whose confirmed end is beyond it. Two claims are excused: retention
+removed the place (it lies before the log's first byte), or the topic was deleted since.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,36 +19,40 @@ from turbopump.spark.audit.verdicts import Finding, Tally
 
 ACKED, CONSUMED, WRITERS = "acked-survives", "consumed-survives", "one-writer"
 SOUGHT_MAX = 20
-"""Messages that are looked for elsewhere, to say where they are."""
+"""Missing messages, at most, that the audit searches for at other places."""
 
 
 class Fact(NamedTuple):
-    """A message of a log. Of those at one place the first counts: readers are shown that one."""
+    """A message of a log.
+
+    If several messages lie at one place, the first counts, because the broker serves that one.
+    """
 
     store: int
-    """Number of the store."""
+    """Index of the store in the Court."""
     log_offset: int
     key: str
     digest: str
-    """Of the body, all 64 digits; "": of an inner batch, whose messages are not distinguished."""
+    """SHA-256 of the body, all 64 digits; "" for an inner batch, whose messages are not
+    distinguished."""
 
 
 @dataclass(slots=True, frozen=True)
 class Known:
-    """What a judge has to know of a store."""
+    """Facts about a store that a judgement needs."""
 
     name: str
     min: int
     confirm: int
     deleted: dict[str, int]
     first: dict[tuple[str, int], int]
-    """The first offset of each queue that is still in the log."""
+    """First queue offset that is still in the log, by queue."""
     epochs: Epochs | None
 
 
 @dataclass(slots=True, frozen=True)
 class Court:
-    """All stores; the one that leads has that number."""
+    """The stores of the audit; `leader` is the index of the leader's store."""
 
     stores: tuple[Known, ...]
     leader: int
@@ -56,16 +60,16 @@ class Court:
 
 @dataclass(slots=True)
 class Judged:
-    """What came of some claims; those of parts can be added up."""
+    """Results of judging some claims; the results of several tasks can be added up."""
 
     acked: Tally = field(default_factory=lambda: Tally(ACKED))
     consumed: Tally = field(default_factory=lambda: Tally(CONSUMED))
     writers: Tally = field(default_factory=lambda: Tally(WRITERS))
     missing: list[tuple[int, Claim]] = field(default_factory=list)
-    """The first few that are not at their place, by the log offset that the ledger gives."""
+    """The first SOUGHT_MAX claims whose message is not at its place, by log offset."""
 
     def add(self, other: "Judged") -> None:
-        """What another worker judged."""
+        """Add the results of another task."""
         for mine, theirs in (
             (self.acked, other.acked),
             (self.consumed, other.consumed),
@@ -75,18 +79,18 @@ class Judged:
         self.missing = first_of([*self.missing, *other.missing])
 
     def of(self, claim: Claim) -> Tally:
-        """Where a claim belongs."""
+        """Return the tally that counts a claim: reads or acknowledgements."""
         return self.consumed if claim.read else self.acked
 
 
 def first_of(claims: list[tuple[int, Claim]]) -> list[tuple[int, Claim]]:
-    """The first few, of all workers, in the order of findings."""
+    """Return the first SOUGHT_MAX missing messages of all workers, in the order of findings."""
     claims.sort(key=lambda one: (one[0], one[1].place, one[1].digest, one[1].read))
     return claims[:SOUGHT_MAX]
 
 
 def court_of(logs: Sequence[AuditedLog], leader: AuditedLog) -> Court:
-    """What is known behind the scans."""
+    """Collect the facts for judging, after all logs are scanned."""
     stores = tuple(
         Known(
             log.replica.name,
@@ -102,7 +106,7 @@ def court_of(logs: Sequence[AuditedLog], leader: AuditedLog) -> Court:
 
 
 def judge(claim: Claim, facts: Sequence[Fact], court: Court, judged: Judged) -> None:
-    """One claim; `facts` is all that lies at its place, in any store and order."""
+    """Judge one claim; `facts` are all messages at its place, of any store, in any order."""
     tally = judged.of(claim)
     tally.count("claims")
     there = _by_store(claim, facts, court)
@@ -136,7 +140,10 @@ def judge(claim: Claim, facts: Sequence[Fact], court: Court, judged: Judged) -> 
 
 
 def _by_store(claim: Claim, facts: Sequence[Fact], court: Court) -> list[Fact | None]:
-    """What readers of each store are shown: the first record of the topic's present life."""
+    """Return for each store the message that the broker would serve at the claimed place.
+
+    That is the first record which was written after the topic was last deleted.
+    """
     there: list[Fact | None] = [None] * len(court.stores)
     for fact in facts:
         before = there[fact.store]
@@ -153,7 +160,7 @@ def _is_of_this_life(claim: Claim, known: Known, log_offset: int) -> bool:
 
 
 def _excuse(claim: Claim, fact: Fact | None, known: Known) -> str:
-    """Why the message does not lie at its place, if that is as it should be."""
+    """Return the reason if the message is rightly absent from its place, else ""."""
     begins_anew = known.deleted.get(claim.topic)
     if begins_anew is not None and (claim.log_offset is None or claim.log_offset < begins_anew):
         return "of a deleted topic"
@@ -178,7 +185,7 @@ def _differences(claim: Claim, fact: Fact, known: Known) -> Iterator[Finding]:
 
 
 def _check_writer(claim: Claim, fact: Fact, known: Known, writers: Tally) -> None:
-    """Who acknowledges in an epoch has written in that epoch."""
+    """Check that a broker that acknowledged a message in an epoch also wrote it in that epoch."""
     if claim.epoch is None or claim.read or known.epochs is None:
         return
     label = label_of(known.epochs, fact.log_offset)

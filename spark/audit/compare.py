@@ -1,8 +1,8 @@
-"""Replicas held against each other: the same bytes, and parting where the algorithm says.
+"""Compares replicas with each other: bytes must be equal up to the point that the algorithm allows.
 
-Owns two promises: what is confirmed is the same everywhere, and below the consistent point of a
-replica and the leader nothing differs, which is what a handshake would not cut. It must never read
-a log but to narrow a difference down. Called by the job.
+Owns two promises: confirmed bytes are the same in all stores, and below the consistent point of a
+replica and the leader no byte differs, because a handshake would not truncate there. This module
+must never read a log, except to narrow a difference down.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ from turbopump.spark.audit.verdicts import FINDINGS_MAX, Finding, Tally
 
 @dataclass(slots=True)
 class Difference:
-    """A run of pieces that are not the same in a store and another one."""
+    """Consecutive pieces that differ between two stores."""
 
     one: AuditedReplica
     other: AuditedReplica
@@ -32,9 +32,11 @@ class Difference:
 def leader_of(
     logs: Sequence[AuditedLog], name: str, elected: Iterable[tuple[int, str]] = ()
 ) -> AuditedLog:
-    """The store named, or the one that an election would prefer: the newest epoch, then the longest
-    log; of several the one whose election in that epoch was written down. Raises ValueError if
-    there is none of that name."""
+    """Return the leader's store, by its name or, without a name, as an election would choose.
+
+    An election prefers the newest epoch, then the longest log, then the store whose election in
+    that epoch is in a ledger. Raises ValueError if no store has the name.
+    """
     if name:
         for log in logs:
             if is_of(name, log.replica):
@@ -52,7 +54,10 @@ def leader_of(
 
 
 def point_of(replica: AuditedReplica, leader: AuditedReplica) -> int | None:
-    """Where a replica of that leader would cut its log; None if that cannot be shown."""
+    """Return the log offset at which a replica would truncate its log under that leader.
+
+    None if the epoch lists do not show it.
+    """
     if not (replica.labels.known and leader.labels.known):
         return None
     return consistent_point(
@@ -63,14 +68,17 @@ def point_of(replica: AuditedReplica, leader: AuditedReplica) -> int | None:
 def check_points(
     logs: Sequence[AuditedLog], leader: AuditedLog, truncation: Tally, epochs: Tally
 ) -> dict[str, int]:
-    """The consistent point of each replica with the leader: nothing confirmed lies behind it."""
+    """Return each replica's consistent point with the leader.
+
+    Reports a violation where a replica has confirmed bytes after its point.
+    """
     points = {}
     for log in logs:
         replica, master = log.replica, leader.replica
         if log is leader or not replica.replicated or not master.replicated:
             continue
         if replica.end == replica.min or master.end == master.min:
-            continue  # an empty log has nothing to cut
+            continue  # an empty log has nothing to truncate
         point = point_of(replica, master)
         if point is None:
             truncation.cannot_tell(
@@ -94,7 +102,7 @@ def check_points(
 
 
 def cuts_of(logs: Sequence[AuditedLog], points: dict[str, int]) -> list[int]:
-    """Where blocks are divided."""
+    """Return the log offsets at which blocks are divided."""
     ends = [(log.replica.min, log.replica.confirmed_end, log.replica.end) for log in logs]
     return sorted({*points.values(), *(at for one in ends for at in one)})
 
@@ -107,7 +115,7 @@ def check_bytes(
     equal: Tally,
     truncation: Tally,
 ) -> None:
-    """The digests of all stores, piece by piece."""
+    """Compare the digests of all stores, piece by piece."""
     replicas = {log.replica.name: log.replica for log in logs}
     master = leader.replica
     digests: dict[tuple[int, int], dict[str, bytes]] = {}
@@ -145,7 +153,7 @@ def check_bytes(
 
 
 def _name_idle(logs: Sequence[AuditedLog], leader: AuditedLog, equal: Tally) -> None:
-    """Stores of which nothing was compared: equality with the others holds of the others alone."""
+    """Report stores without any compared byte: the verdict on equality does not cover them."""
     for log in logs:
         replica = log.replica
         if not log.count:
@@ -161,13 +169,13 @@ def _name_idle(logs: Sequence[AuditedLog], leader: AuditedLog, equal: Tally) -> 
 
 
 def _reference(held: dict[str, bytes], sure: Sequence[str], leader: str) -> str:
-    """The one that the others are compared with: one of the most, the leader if in doubt."""
+    """Return the store to compare the others with: one of the majority, preferably the leader."""
     counts = Counter(held[name] for name in sure)
     return max(sure, key=lambda name: (counts[held[name]], name == leader), default="")
 
 
 def _narrowed(run: Difference, points: dict[str, int], is_sure: bool, *, narrow: bool) -> Finding:
-    """With the first differing byte and the record it lies in."""
+    """Return the finding, with the first differing byte and its record."""
     at, one, other = run.start, run.one, run.other
     mine, theirs = one.file_at(at), other.file_at(at)
     lies = None
@@ -191,7 +199,7 @@ def _narrowed(run: Difference, points: dict[str, int], is_sure: bool, *, narrow:
 
 
 def check_cuts(cuts: Sequence[Cut], logs: Sequence[AuditedLog], truncation: Tally) -> None:
-    """Cuts that were written down: where the algorithm says, and nothing that was confirmed."""
+    """Check truncations in the ledgers: at the right offset, and never below confirmed bytes."""
     for cut in cuts:
         truncation.count("cuts")
         replica = next((log.replica for log in logs if is_of(cut.store, log.replica)), None)

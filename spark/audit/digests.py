@@ -1,11 +1,10 @@
-"""Replicas compared as bytes: digests of blocks, and the first byte where two differ.
+"""Compares replicas as bytes: digests of blocks, and the first byte at which two differ.
 
-Owns the blocks and how a difference is narrowed down. It must never judge what may differ. Called
-by the job's tasks and by `compare`.
+Owns the blocks and how a difference is narrowed down. It must never judge which bytes may differ.
 
-A block begins at a multiple of BLOCK_BYTES of the log, so that it is the same one wherever a store
-begins. Blocks are divided where some log begins, ends, is confirmed to or parts from another: each
-piece is then compared as a whole or not at all.
+A block begins at a multiple of BLOCK_BYTES of the log, so all stores have the same blocks wherever
+they begin. Blocks are divided where a log begins, ends, has its confirmed end or diverges from
+another log, so that each piece is compared as a whole or not at all.
 """
 
 import hashlib
@@ -19,14 +18,17 @@ from turbopump.spark.audit.replicas import AuditedReplica, LogFile, mapped
 from turbopump.spark.audit.scan import RecordWalk, topic_of
 
 BLOCK_BYTES = 4 << 20
-"""A digest of 16 bytes for each: 40 MB for 10 TB, and a difference is found by reading 4 MiB."""
+"""Bytes of log under one digest: 16 bytes each, 40 MB for 10 TB; narrowing down reads 4 MiB."""
 DIGEST_BYTES = 16
 COMPARE_BYTES = 4096
 
 
 @dataclass(slots=True, frozen=True)
 class DigestTask:
-    """Pieces of one file: the log offsets where they begin, and where the last one ends."""
+    """Pieces of a file to digest.
+
+    `bounds` has the log offsets of their starts and of the last piece's end.
+    """
 
     store: str
     file: LogFile
@@ -35,7 +37,7 @@ class DigestTask:
 
 @dataclass(slots=True, frozen=True)
 class DigestReport:
-    """The digests, in the order of the pieces."""
+    """Digests of the pieces, in order."""
 
     task: DigestTask
     digests: tuple[bytes, ...]
@@ -44,7 +46,7 @@ class DigestReport:
 def tasks_of(
     replicas: Sequence[AuditedReplica], cuts: Sequence[int], block: int
 ) -> list[DigestTask]:
-    """One for each file of each store."""
+    """Make one task for each file of each store."""
     inner = sorted({*cuts, *(file.base for one in replicas for file in one.files)})
     tasks = []
     for replica in replicas:
@@ -59,7 +61,7 @@ def tasks_of(
 
 
 def digest_file(task: DigestTask) -> DigestReport:
-    """Raises OSError."""
+    """Digest the pieces of a file. Raises OSError."""
     digests = []
     base = task.file.base
     with mapped(task.file.path) as opened:
@@ -70,7 +72,7 @@ def digest_file(task: DigestTask) -> DigestReport:
 
 
 def first_difference(one: LogFile, other: LogFile, start: int, end: int) -> int | None:
-    """The first log offset in [start, end) at which two files differ. Raises OSError."""
+    """Return the first log offset in [start, end) at which two files differ. Raises OSError."""
     with mapped(one.path) as left, mapped(other.path) as right:
         for at in range(start, end, COMPARE_BYTES):
             size = min(COMPARE_BYTES, end - at)
@@ -84,7 +86,7 @@ def first_difference(one: LogFile, other: LogFile, start: int, end: int) -> int 
 
 @dataclass(slots=True, frozen=True)
 class Lies:
-    """The record that a byte lies in."""
+    """Place of the record that contains a given byte."""
 
     log_offset: int
     topic: str
@@ -93,8 +95,10 @@ class Lies:
 
 
 def record_at(file: LogFile, log_offset: int) -> Lies | None:
-    """The record a byte lies in, found from the file's beginning on; None in a filler, in damage or
-    behind the end. Raises OSError."""
+    """Find the record that contains a byte, by a walk from the file's beginning.
+
+    None in a filler, in damage or after the end. Raises OSError.
+    """
     with mapped(file.path) as opened:
         for row in RecordWalk(opened.region, file, None):
             at = file.base + row[kernel.POSITION]

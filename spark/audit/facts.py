@@ -1,7 +1,7 @@
-"""The messages of a log as facts, and a ledger's summary: the work of tasks, with Spark or without.
+"""The work of tasks, with Spark or without: messages of a log as facts, and a ledger's summary.
 
-Owns how claims meet facts where no Spark is: in rounds of some of the claims, so that memory is
-bounded however large the ledger, each of which walks the logs once. Called by the job.
+Owns how claims and facts are joined without Spark: in rounds. Each round holds a part of the claims
+and walks all logs once, which bounds memory for a ledger of any size.
 """
 
 import hashlib
@@ -26,27 +26,27 @@ from turbopump.spark.audit.replicas import LogFile, mapped
 from turbopump.spark.audit.scan import RecordWalk, Row, topic_of, width_of
 
 ROUND = 250_000
-"""Claims that are held at once: some 250 MB with what is found of them."""
+"""Claims per round: about 250 MB with their facts."""
 CUTS_MAX = 100_000
-"""More cuts than any run has; the rest is counted."""
+"""Truncations kept from the ledgers; a real run has fewer. The rest is only counted."""
 WRITERS_MAX = 100_000
-"""Of (epoch, broker): what is written down of brokers' own words is small, or is no ledger."""
+"""(epoch, broker) pairs kept from the ledgers: few in any real ledger. The rest is only counted."""
 
 ELSEWHERE_MAX = 2
-"""Places at which one message is found that a finding names."""
+"""Other places of a message that a finding lists, at most."""
 
 Place = tuple[str, int, int]
 
 
 @dataclass(slots=True, frozen=True)
 class FactTask:
-    """A file whose messages are wanted."""
+    """A file whose messages are needed."""
 
     store: int
     file: LogFile
     confirm: int | None
     end: int
-    """Where the log's records end."""
+    """End of the log's records, as a log offset."""
     batch_topics: frozenset[str]
 
 
@@ -59,7 +59,7 @@ class Placed:
 
 
 def facts_of(task: FactTask, wanted: set[Place] | None = None) -> Iterator[Placed]:
-    """The messages of a file, or of it those at the places wanted. Raises OSError."""
+    """Yield the messages of a file, or only those at the `wanted` places. Raises OSError."""
     names: dict[bytes, str] = {}
     with mapped(task.file.path) as opened:
         region = opened.region
@@ -93,24 +93,24 @@ def _fact(store: int, log_offset: int, row: Row, region: Region, width: int) -> 
 
 @dataclass(slots=True)
 class Summary:
-    """Of some parts of the ledgers: all but the claims, which are counted."""
+    """Summary of some parts of the ledgers; claims are only counted."""
 
     acked: int = 0
     read: int = 0
     confirmed: dict[str, int] = field(default_factory=dict)
-    """By store: the greatest."""
+    """Greatest reported confirmed end, by store."""
     elected: dict[tuple[int, str], int | None] = field(default_factory=dict)
-    """(epoch, broker), and where it began."""
+    """Log offset at which an epoch began, if recorded, by (epoch, broker)."""
     writers: set[tuple[int, str]] = field(default_factory=set)
     """(epoch, broker) of acknowledgements."""
     deleted: dict[str, int] = field(default_factory=dict)
-    """By topic: the last time."""
+    """End of the log at the last deletion, by topic."""
     cuts: list[Cut] = field(default_factory=list)
     left_out: int = 0
-    """Lines of brokers beyond what a run can have."""
+    """Lines of brokers beyond CUTS_MAX and WRITERS_MAX, which are not checked."""
 
     def add(self, other: "Summary") -> None:
-        """Of further parts."""
+        """Add the summary of other parts."""
         self.acked += other.acked
         self.read += other.read
         self.left_out += other.left_out
@@ -126,7 +126,7 @@ class Summary:
 
 
 def summarize(part: Part) -> Summary:
-    """Raises OSError, LedgerError."""
+    """Summarize one part of a ledger. Raises OSError, LedgerError."""
     summary = Summary()
     for entry in read_part(part):
         if isinstance(entry, Claim):
@@ -158,7 +158,7 @@ def _put(summary: Summary, writer: tuple[int, str]) -> None:
 
 
 def claims_of(parts: Iterable[Part]) -> Iterator[Claim]:
-    """All claims. Raises OSError, LedgerError."""
+    """Yield all claims. Raises OSError, LedgerError."""
     for part in parts:
         yield from (entry for entry in read_part(part) if isinstance(entry, Claim))
 
@@ -169,7 +169,7 @@ def claims_of(parts: Iterable[Part]) -> Iterator[Claim]:
 def judge_in_rounds(
     parts: Sequence[Part], tasks: Sequence[FactTask], court: Court, count: int = ROUND
 ) -> Judged:
-    """All claims of the ledgers, some at a time. Raises OSError, LedgerError."""
+    """Judge all claims of the ledgers, `count` per round. Raises OSError, LedgerError."""
     judged = Judged()
     claims = claims_of(parts)
     while some := list(islice(claims, count)):
@@ -183,20 +183,22 @@ def judge_in_rounds(
     return judged
 
 
-# Where else a message is
+# Search at other places
 
 
 @dataclass(slots=True, frozen=True)
 class SearchTask:
-    """A file in which messages are looked for that are not where they should be."""
+    """A file to search for messages that are missing from their places."""
 
     facts: FactTask
     sought: tuple[Claim, ...]
 
 
 def search(task: SearchTask) -> list[tuple[int, Placed]]:
-    """(number of the claim, where its message is), by its body or its key, the first few in the
-    file. Raises OSError."""
+    """Return pairs (index of the claim, place of its message), found by body or key.
+
+    At most ELSEWHERE_MAX per claim in the file. Raises OSError.
+    """
     found: list[tuple[int, Placed]] = []
     counts = [0] * len(task.sought)
     for placed in facts_of(task.facts):

@@ -1,7 +1,7 @@
-"""Who does the work of an audit: this process, a few of them, or a Spark cluster.
+"""Executors of an audit's tasks: this process, a few processes, or a Spark cluster.
 
-Owns how tasks are given out and how claims meet facts. The verdicts are the same for all of them.
-It must never decide anything, nor import Spark unless it is given a session. Called by the job.
+Owns how tasks are distributed and how claims are joined with facts. All executors give the same
+verdicts. It must never judge, nor import Spark unless it is given a session.
 """
 
 import multiprocessing
@@ -22,17 +22,17 @@ R = TypeVar("R")
 
 
 class Hands(Protocol):
-    """See the module."""
+    """Runs the tasks of an audit."""
 
     def each(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterable[R]:
-        """What `work` makes of each task, in their order. Both can be pickled."""
+        """Run `work` on each task and return the results in order. Both must be picklable."""
 
     def judge(self, parts: Sequence[Part], tasks: Sequence[FactTask], court: Court) -> Judged:
-        """All claims of the ledgers."""
+        """Judge all claims of the ledgers."""
 
 
 class LocalHands:
-    """This machine, without a JVM; with more than one worker, processes of their own."""
+    """Runs tasks on this machine without a JVM; with several workers, in processes of their own."""
 
     def __init__(self, workers: int = 1) -> None:
         self._workers = workers
@@ -49,7 +49,7 @@ class LocalHands:
 
 
 class SparkHands:
-    """A Spark session: stores and ledgers lie where all its executors find them by these paths."""
+    """Runs tasks in a Spark session; all executors need stores and ledgers at the same paths."""
 
     def __init__(self, spark: "SparkSession") -> None:
         self._spark = spark
@@ -82,7 +82,7 @@ def _done(work: Callable[[Any], Any], task: Any) -> Any:
     try:
         return work(task)
     except (LedgerError, OSError) as error:
-        return error  # one of Spark's would say where, not what
+        return error  # returned, because Spark's own error would lack our message
 
 
 def _or_raise(result: Any) -> Any:

@@ -1,11 +1,10 @@
-"""The audit from beginning to end: `python -m turbopump.spark.audit.job STORE... --ledger FILE...`.
+"""The audit as a program: `python -m turbopump.spark.audit.job STORE... --ledger FILE...`.
 
     broker-1=/data/1 broker-2=/data/2 broker-3=/data/3 --ledger /data/ledgers --json
 
-Owns the order of the steps, the report and the exit code: 0, 1 if a promise was broken, 2 if what
-was given cannot be used. Spark imports are the session's alone: with --local no JVM is needed, and
-the verdicts are the same. It must never change a store. Called by people, CI and `turbopump
-analyze truncation`.
+Owns the order of the steps, the report and the exit code: 0, 1 if a promise was broken, 2 if the
+input cannot be used. Only `session` imports Spark: --local needs no JVM and gives the same
+verdicts. It must never change a store.
 """
 
 import json
@@ -48,32 +47,31 @@ if TYPE_CHECKING:
 
 FOUND = "its body or key is found"
 FOUND_NOWHERE = f"{FOUND} nowhere else"
-NO_LEDGER = "no ledger says what clients received"
+NO_LEDGER = "no ledger of received messages was given"
 USABLE, BROKEN, UNUSABLE = 0, 1, 2
 """Exit codes."""
 
 
 @dataclass(slots=True, frozen=True)
 class AuditOptions:
-    """What is to be audited."""
+    """Input of an audit."""
 
     stores: tuple[str, ...]
-    """Each a path, or `name=path`: the name that ledgers know the store by."""
+    """Paths, or `name=path` with the name that ledgers use for the store."""
     ledgers: tuple[str, ...] = ()
-    """Files, or folders of them."""
+    """Files or folders."""
     leader: str = ""
-    """The store that leads; "": the one with the newest epoch and the longest log."""
+    """Name of the leader's store; "": the store with the newest epoch and the longest log."""
     workers: int = 1
-    """Processes, without Spark."""
+    """Number of processes, without Spark."""
     block_bytes: int = BLOCK_BYTES
     epoch_files: tuple[str, ...] = ()
-    """Epoch lists that are not in their stores, each `name=file`; a file alone for a single
-    store."""
+    """Epoch lists outside of their stores, as `name=file`, or just a file for a single store."""
 
 
 @dataclass(slots=True, frozen=True)
 class Audit:
-    """What it came to."""
+    """Result of an audit."""
 
     verdicts: tuple[Verdict, ...]
     leader: str
@@ -81,15 +79,15 @@ class Audit:
 
     @property
     def is_broken(self) -> bool:
-        """Whether any promise was."""
+        """Whether any promise was broken."""
         return any(one.outcome is PromiseOutcome.VIOLATED for one in self.verdicts)
 
     def of(self, name: str) -> Verdict:
-        """One verdict."""
+        """Return the verdict with that name."""
         return next(one for one in self.verdicts if one.name == name)
 
     def members(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the result as JSON values."""
         return {
             "broken": self.is_broken,
             "leader": self.leader,
@@ -109,7 +107,7 @@ class Audit:
         }
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the result as lines of text."""
         lines = []
         for one in self.stores:
             role = ", leads" if one.name == self.leader else ""
@@ -122,7 +120,7 @@ class Audit:
 
 @dataclass(slots=True)
 class Tallies:
-    """One for each promise, in the order of the report."""
+    """A tally for each promise, in the order of the report."""
 
     records: Tally = field(default_factory=lambda: Tally("records"))
     equal: Tally = field(default_factory=lambda: Tally("replicas-equal"))
@@ -132,7 +130,7 @@ class Tallies:
 
 
 def run(spark: "SparkSession | None", options: AuditOptions) -> Audit:
-    """Audit. Raises Unusable, LedgerError, OSError."""
+    """Run the audit. Raises Unusable, LedgerError, OSError."""
     hands: Hands = LocalHands(options.workers) if spark is None else SparkHands(spark)
     parts = parts_of(list(options.ledgers))
     summary = Summary()
@@ -184,7 +182,7 @@ def _name_of(store: str) -> str:
 
 
 def _epoch_files(options: AuditOptions) -> dict[str, str]:
-    """Where the lists of stores are, by the stores' names."""
+    """Return the paths of separate epoch files, by the store's name."""
     names = [_name_of(text) for text in options.stores]
     found: dict[str, str] = {}
     for text in options.epoch_files:
@@ -216,7 +214,7 @@ def _check_stores(
     summary: Summary,
     tallies: Tallies,
 ) -> None:
-    """All that needs no claims."""
+    """Run all checks that need no claims."""
     ends = [
         EndTask(one.name, one.root, one.min, one.is_stopped, log.queue_ends)
         for log in logs
@@ -248,7 +246,7 @@ def _check_stores(
 
 
 def _check_writers(summary: Summary, leader: AuditedLog, judged: Judged, tallies: Tallies) -> None:
-    """One broker an epoch, and epochs where they began."""
+    """Check that each epoch had one broker and began where its election was recorded."""
     for what, pairs in (("acknowledged", summary.writers), ("elected", set(summary.elected))):
         brokers: dict[int, list[str]] = {}
         for epoch, broker in sorted(pairs):
@@ -279,7 +277,7 @@ def _check_writers(summary: Summary, leader: AuditedLog, judged: Judged, tallies
 
 
 def _look_elsewhere(hands: Hands, judged: Judged, tasks: Sequence[FactTask]) -> None:
-    """Where the first few messages are that are not at their place."""
+    """Add to findings where else the first missing messages lie in the leader's log."""
     sought = tuple(claim for _at, claim in judged.missing)
     if not sought:
         return
@@ -320,7 +318,7 @@ def _verdicts(
     if parts and not judged.consumed.counts.get("claims"):
         judged.consumed.cannot_tell("the ledgers hold no message that was read")
     if parts and not summary.writers and not summary.elected:
-        judged.writers.cannot_tell("the ledgers do not say who acknowledged in which epoch")
+        judged.writers.cannot_tell("the ledgers name no broker and epoch of an acknowledgement")
     for tally in (judged.acked, judged.consumed):
         claims = tally.counts.get("claims", 0)
         if claims and not tally.counts.get("found") and not tally.total:
@@ -338,7 +336,7 @@ def _verdicts(
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command."""
+    """Run the command and return its exit code."""
     parser = parsers.truncation()
     given = parser.parse_args(argv)
     stores = tuple(one for text in given.stores for one in named_stores(text))

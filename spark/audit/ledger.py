@@ -1,11 +1,11 @@
-"""What the clients and brokers of a run wrote down while it went on: one JSON object a line.
+"""Ledgers: events that clients and brokers recorded during a run, one JSON object per line.
 
-Owns the format (docs/FORMATS.md) and its reading in parts, so that a large ledger is read by many
-at once. It must never look into a store. Called by writers of ledgers, and by the job.
+Owns the format (docs/FORMATS.md) and how a large ledger is read in parts by several tasks. It must
+never look into a store.
 
-A writer adds a line when something is certain: when an acknowledgement has arrived, when a reader
-has got a message. A process that is killed while it writes leaves half a line, which is no line.
-Keys that are not known are passed over.
+A writer adds a line when the event is certain: the acknowledgement has arrived, the reader has
+received the message. A process that is killed while it writes leaves half a line, which is ignored,
+as unknown keys are.
 """
 
 import gzip
@@ -18,36 +18,36 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 PART_BYTES = 64 << 20
-"""Of a ledger that one task reads: some 400,000 lines."""
+"""Bytes of a ledger that one task reads: about 400,000 lines."""
 LINE_MAX = 1 << 20
-"""A list of 10,000 epochs fits; more is no line."""
+"""Bytes of a line, at most; a list of 10,000 epochs fits."""
 DIGEST_MIN, DIGEST_MAX = 16, 64
 DIGEST_SIZE = 32
-"""Hex digits of a SHA-256 that we write: no run has two messages with the same 16 bytes."""
+"""Hex digits of the SHA-256 in our ledgers: 16 bytes distinguish all messages of a run."""
 ID_SIZES = (32, 56)
 """Hex digits of an offset message id: host of IPv4 or IPv6, port, log offset."""
 NUMBER_MAX = (1 << 63) - 1
 SUFFIXES = (".jsonl", ".jsonl.gz", ".ledger")
-"""Of the files that count as ledgers in a folder."""
+"""Names of ledgers in a folder end in one of these."""
 
 Pairs = tuple[tuple[int, int], ...]
 
 
 class LedgerError(ValueError):
-    """A line that is none; the text names the file and the byte."""
+    """A malformed line; the text names the file and the byte."""
 
 
 @dataclass(slots=True, frozen=True)
 class Claim:
-    """A client received word that a message lies at a place, or got it from there."""
+    """A client's claim that a message lies at a place: it was acknowledged or read there."""
 
     read: bool
-    """By a reader; else by its sender."""
+    """Whether a consumer read the message; else its producer got the acknowledgement."""
     topic: str
     queue_id: int
     queue_offset: int
     digest: str = ""
-    """First hex digits of the SHA-256 of the body as it was sent; "": not written down."""
+    """First hex digits of the SHA-256 of the body as it was sent; "": not recorded."""
     key: str = ""
     """The property UNIQ_KEY."""
     log_offset: int | None = None
@@ -56,13 +56,13 @@ class Claim:
 
     @property
     def place(self) -> tuple[str, int, int]:
-        """Where it is said to lie."""
+        """Topic, queue id and queue offset of the claim."""
         return self.topic, self.queue_id, self.queue_offset
 
 
 @dataclass(slots=True, frozen=True)
 class Confirmed:
-    """A broker said that the log before an offset is safe."""
+    """A broker reported that its log is confirmed up to `log_offset`."""
 
     store: str
     log_offset: int
@@ -70,7 +70,7 @@ class Confirmed:
 
 @dataclass(slots=True, frozen=True)
 class Elected:
-    """A broker began to reign, at that end of its log if that was written down."""
+    """A broker became master, with its log ending at `log_offset` if that was recorded."""
 
     epoch: int
     broker: str
@@ -79,7 +79,7 @@ class Elected:
 
 @dataclass(slots=True, frozen=True)
 class Deleted:
-    """A topic was deleted when the log ended there."""
+    """A topic was deleted while the log ended at `log_offset`."""
 
     topic: str
     log_offset: int
@@ -87,15 +87,18 @@ class Deleted:
 
 @dataclass(slots=True, frozen=True)
 class Cut:
-    """A store cut its log at `to`. Both lists, (epoch, start), as the handshake compared them."""
+    """A store truncated its log to `to`.
+
+    `own` and `other` are the epoch lists that the handshake compared, as pairs (epoch, start).
+    """
 
     store: str
     start: int
-    """The end before."""
+    """End of the log before."""
     to: int
     epoch: int | None = None
     confirm: int | None = None
-    """What it had confirmed."""
+    """Confirmed end before."""
     own: Pairs | None = None
     other: Pairs | None = None
     other_end: int | None = None
@@ -105,12 +108,12 @@ Entry = Claim | Confirmed | Elected | Deleted | Cut
 
 
 def digest_of(body: bytes | bytearray | memoryview) -> str:
-    """What a ledger says of a body."""
+    """Return the digest of a body as ledgers have it."""
     return hashlib.sha256(body).hexdigest()[:DIGEST_SIZE]
 
 
 def encode(entry: Entry) -> str:
-    """The line of an entry, with its end."""
+    """Encode an entry as a line, with its newline."""
     members: dict[str, Any]
     if isinstance(entry, Claim):
         members = {
@@ -152,7 +155,7 @@ def encode(entry: Entry) -> str:
 
 
 def decode(line: bytes | str) -> Entry:
-    """Read a line. Raises LedgerError, without the place."""
+    """Decode a line. Raises LedgerError, whose text does not name the place."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -214,7 +217,7 @@ def _claim(value: dict[str, Any], read: bool) -> Claim:
 
 
 def _log_offset_of(message_id: Any) -> int:
-    """An offset message id ends in the log offset (RocketMQ: MessageDecoder.decodeMessageId)."""
+    """Return the log offset in an offset message id (RocketMQ: MessageDecoder.decodeMessageId)."""
     if not isinstance(message_id, str) or len(message_id) not in ID_SIZES:
         _refuse("id", message_id)
     try:
@@ -270,7 +273,7 @@ class Part:
 
 
 def parts_of(paths: list[str], part_bytes: int = PART_BYTES) -> list[Part]:
-    """Ledgers in parts; a folder stands for the ledgers in it. Raises OSError, LedgerError."""
+    """Divide ledgers into parts; a folder means all ledgers in it. Raises OSError, LedgerError."""
     parts = []
     for path in map(Path, paths):
         files = (
@@ -288,20 +291,20 @@ def parts_of(paths: list[str], part_bytes: int = PART_BYTES) -> list[Part]:
 
 
 def read_part(part: Part) -> Iterator[Entry]:
-    """The entries of a part. Raises OSError, LedgerError."""
+    """Yield the entries of a part. Raises OSError, LedgerError."""
     if part.path.endswith(".gz"):
         with gzip.open(part.path, "rb") as packed:
             try:
                 yield from _lines(packed, part.path, 0, 1 << 62)
             except EOFError:
-                return  # half a stream of a writer that was killed: as half a line
+                return  # a writer was killed within a gzip stream: as half a line
             except zlib.error as error:
                 raise LedgerError(f"{part.path} is damaged: {error}") from None
         return
     with open(part.path, "rb") as opened:
         at = part.start
         if at:
-            # The line that reaches into this part belongs to the one before.
+            # The line that reaches into this part belongs to the part before.
             opened.seek(at - 1)
             at += len(opened.readline(LINE_MAX + 1)) - 1
         yield from _lines(opened, part.path, at, part.end)

@@ -1,11 +1,11 @@
-"""The log of a store put together from its files, and its epoch list held against it.
+"""Joins the file scans of a store's log, and checks its epoch list and the bytes after its end.
 
-Owns where a log ends, what may lie behind that, and whether epochs begin where records do. It must
-never read a file: it works on the summaries of `scan`. Called by the job.
+Owns where a log ends, which bytes may follow its end, and whether epochs begin at records. It must
+never read a file: it works on the summaries of `scan`.
 
-What may lie behind the end of a log: zeros; of a replica also a part of the next record, because a
-transfer ends anywhere. A store that was not stopped in order may have anything there until its next
-start has put it right, but not behind a cut that was reported: those bytes were zeros (law 6, R11).
+Bytes after the end of a log must be zeros. A replica may also have a part of the next record there,
+because a transfer can end anywhere. A store without a clean shutdown may have any bytes there until
+its next start repairs it, but not after a truncation in the ledger: that wrote zeros (law 6, R11).
 """
 
 from collections.abc import Sequence
@@ -24,31 +24,31 @@ from turbopump.spark.audit.verdicts import Finding, Tally
 
 @dataclass(slots=True, frozen=True)
 class TrailingBytes:
-    """Bytes that are not zero behind the end of a log."""
+    """Bytes after the end of a log that are not zeros."""
 
     file: LogFile
     first: int
     last: int
     is_half: bool
-    """They may be the beginning of the next record."""
+    """Whether they may be the beginning of the next record."""
 
 
 @dataclass(slots=True)
 class AuditedLog:
-    """A store's log as its scans tell of it."""
+    """A store's log, joined from the scans of its files."""
 
     replica: AuditedReplica
     queues: dict[Queue, int]
-    """The first queue offset of each queue that the log still has."""
+    """First queue offset that is still in the log, by queue."""
     queue_ends: dict[Queue, int]
-    """What follows the last message of each of them."""
+    """Queue offset after the last message, by queue."""
     behind: list[TrailingBytes]
     loose_starts: tuple[int, ...]
     count: int
 
 
 def task_of(replica: AuditedReplica, file: LogFile) -> FileTask:
-    """What is to be scanned of a store."""
+    """Make the task that scans a file of a store."""
     starts = [entry.start for entry in replica.labels.epochs if file.base <= entry.start < file.end]
     return FileTask(
         replica.name,
@@ -65,7 +65,7 @@ def task_of(replica: AuditedReplica, file: LogFile) -> FileTask:
 def put_together(
     replica: AuditedReplica, reports: Sequence[FileReport], records: Tally, places: Tally
 ) -> AuditedLog:
-    """From its files, in their order; what is wrong goes to the tallies."""
+    """Join the reports of a store's files, in order; violations go to the tallies."""
     end, confirmed, is_full = replica.min, replica.min, True
     queues: dict[Queue, QueueRun] = {}
     first: dict[Queue, int] = {}
@@ -84,7 +84,7 @@ def put_together(
                 )
             continue
         if not is_full:
-            # The log goes on in the next file: this was no end.
+            # Records continue in the next file, so the log does not end here.
             records.found(
                 Finding(
                     f"the records of this file end at {end}, and go on at {file.base}",
@@ -143,7 +143,7 @@ def _join(
     places: Tally,
     is_damaged: bool,
 ) -> None:
-    """Queues go on from file to file."""
+    """Continue the queues of the previous files with this report."""
     for (topic, queue_id), run in report.queues.items():
         before = queues.get((topic, queue_id))
         if before is None:
@@ -164,7 +164,7 @@ def _join(
 
 
 def check_labels(logs: Sequence[AuditedLog], epochs: Tally) -> None:
-    """Each list by itself: unique, ascending, beginning where records do."""
+    """Check each epoch list by itself: unique, ascending, each epoch beginning at a record."""
     for log in logs:
         replica = log.replica
         if not replica.replicated:
@@ -196,7 +196,7 @@ def check_labels(logs: Sequence[AuditedLog], epochs: Tally) -> None:
             if replica.is_stopped:
                 epochs.found(
                     Finding(
-                        f"an epoch begins behind the log's end, {replica.end}",
+                        f"an epoch begins after the log's end, {replica.end}",
                         replica.name,
                         log_offset=entry.start,
                         epoch=entry.epoch,
@@ -204,13 +204,13 @@ def check_labels(logs: Sequence[AuditedLog], epochs: Tally) -> None:
                 )
             else:
                 epochs.cannot_tell(
-                    f"{replica.name}: epoch {entry.epoch} begins behind the log's end; it was not "
+                    f"{replica.name}: epoch {entry.epoch} begins after the log's end; it was not "
                     "stopped in order, and its next start removes such an entry"
                 )
 
 
 def check_same_labels(logs: Sequence[AuditedLog], leader: AuditedLog, epochs: Tally) -> None:
-    """All lists together: an epoch begins at one place, and bytes that are the same have one."""
+    """Check that each epoch begins at the same log offset in all stores."""
     starts: dict[int, tuple[int, str]] = {}
     for log in (leader, *(one for one in logs if one is not leader)):
         for entry in log.replica.labels.epochs:
@@ -229,7 +229,7 @@ def check_same_labels(logs: Sequence[AuditedLog], leader: AuditedLog, epochs: Ta
 def check_same_bytes_same_labels(
     replica: AuditedReplica, leader: AuditedReplica, point: int, epochs: Tally
 ) -> None:
-    """Below the point where two logs part each byte is of one epoch."""
+    """Check that below the consistent point both epoch lists give each byte the same epoch."""
     own, theirs = replica.epochs, leader.epochs
     if not own.entries or not theirs.entries:
         return
@@ -250,16 +250,16 @@ def check_same_bytes_same_labels(
 
 
 def label_of(epochs: Epochs, log_offset: int) -> int | None:
-    """The epoch of a byte."""
+    """Return the epoch of a byte; None before the first epoch."""
     number = epochs.at(LogOffset(log_offset))
     return None if number is None else epochs.entries[number].epoch
 
 
-# What is behind the end
+# After the end
 
 
 def check_tails(logs: Sequence[AuditedLog], cuts: Sequence[Cut], truncation: Tally) -> None:
-    """Bytes behind a cut are zeros."""
+    """Check that the bytes after a log's end, or after a truncation, are zeros."""
     for log in logs:
         replica = log.replica
         truncation.count("tails")
@@ -294,5 +294,5 @@ def check_tails(logs: Sequence[AuditedLog], cuts: Sequence[Cut], truncation: Tal
 
 
 def is_of(name: str, replica: AuditedReplica) -> bool:
-    """Whether a ledger means this store: by its name, its path or its folder's name."""
+    """Whether `name` of a ledger means this store: its name, its path or its folder's name."""
     return name in (replica.name, replica.root, replica.root.rpartition("/")[2])

@@ -1,7 +1,7 @@
-"""The consume queues of a store at rest, read unit by unit.
+"""Reads the consume queues of a store at rest, unit by unit.
 
-Owns which of its files are mapped while a log file is scanned, and what may stand in a queue behind
-its last message: nothing. It must never change or create a file. Called by `scan` and the job.
+Owns which queue files are mapped while a log file is scanned, and the rule that no unit may follow
+the last message of a queue. It must never change or create a file.
 """
 
 from collections import OrderedDict
@@ -19,16 +19,16 @@ from turbopump.spark.audit.replicas import extension_folder, queue_folder
 from turbopump.spark.audit.verdicts import Finding, Tally
 
 MAPPED_MAX = 256
-"""Queues that one log file jumps between; the least recently used mapping goes."""
+"""Mapped queue files, at most; the least recently used one is closed."""
 FOLDERS_MAX = 100_000
-"""Listed queues that are remembered."""
+"""Queues whose file list is remembered, at most."""
 
 
 Queue = tuple[str, int]
 
 
 class Unit(NamedTuple):
-    """One unit and where it lies; size 0: it was not written."""
+    """A queue unit and its place; size 0: never written."""
 
     log_offset: int
     size: int
@@ -38,7 +38,7 @@ class Unit(NamedTuple):
 
 
 class QueueFiles:
-    """All queues of one store."""
+    """All consume queues of a store."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -61,8 +61,10 @@ class QueueFiles:
         self._mapped.clear()
 
     def unit(self, topic: str, queue_id: int, queue_offset: int) -> Unit | None:
-        """The unit of a message; None where the queue has no file for it: it was never there, or
-        went with age."""
+        """Return the unit of a message.
+
+        None if no file of the queue covers it: it never existed, or retention removed the file.
+        """
         at = queue_offset * UNIT_SIZE
         for base, size, path in self._list(topic, queue_id):
             if base <= at <= base + size - UNIT_SIZE:
@@ -73,17 +75,19 @@ class QueueFiles:
         return None
 
     def reaches(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Whether the queue has a file that begins at a message or before it."""
+        """Whether the first file of the queue begins at or before the message."""
         files = self._list(topic, queue_id)
         return bool(files) and files[0][0] <= queue_offset * UNIT_SIZE
 
     def folder(self, topic: str, queue_id: int) -> str:
-        """Where the files of a queue lie."""
+        """Return the folder of a queue's files."""
         return f"{self._folder}/{topic}/{queue_id}"
 
     def tags_code(self, topic: str, queue_id: int, unit: Unit) -> int | None:
-        """What a unit says of the tags; of one that names an extension what is said there, None
-        where that is no unit. Raises OSError."""
+        """Return the tags code of a unit, or of the extension that it refers to.
+
+        None if the extension is missing or malformed. Raises OSError.
+        """
         if not is_address(unit.tags_code):
             return unit.tags_code
         at = position_of(unit.tags_code)
@@ -122,7 +126,7 @@ class QueueFiles:
         return mapped
 
     def all(self) -> list[Queue]:
-        """All queues that have a folder."""
+        """Return all queues that have a folder."""
         folder = self._folder
         return [
             (topic, int(name))
@@ -132,7 +136,7 @@ class QueueFiles:
         ]
 
     def first(self, topic: str, queue_id: int) -> Unit | None:
-        """The first unit of a queue that is written; None if it has none in its first file."""
+        """Return the first written unit of a queue; None if its first file has none."""
         for base, size, _path in self._list(topic, queue_id)[:1]:
             for at in range(base, base + size - UNIT_SIZE + 1, UNIT_SIZE):
                 unit = self.unit(topic, queue_id, at // UNIT_SIZE)
@@ -143,18 +147,18 @@ class QueueFiles:
 
 @dataclass(slots=True, frozen=True)
 class EndTask:
-    """A store whose queues are looked at behind their last messages."""
+    """A store to check for queue units after the last messages."""
 
     store: str
     root: str
     log_min: int
     is_stopped: bool
     ends: dict[Queue, int]
-    """What follows the last message of each queue in the log."""
+    """Queue offset after the last message in the log, by queue."""
 
 
 def check_ends(task: EndTask) -> Tally:
-    """Units of messages that the log does not have. Raises OSError."""
+    """Report queue units without a message in the log. Raises OSError."""
     places = Tally("queue-offsets")
     with QueueFiles(task.root) as queues:
         for topic, queue_id in queues.all():

@@ -1,12 +1,12 @@
-"""A store to be audited, as its files tell of it before its log is looked into.
+"""Opens a store for the audit: the content of its small files, before its log is scanned.
 
-Owns what is read of a store once: which log files there are, the epoch list or what is wrong with
-it, confirmOffset, deleted topics, whether it was stopped in order. It must never change, lock or
-create a file: the store may be a killed broker's, or a running one's. Called by the job.
+Owns the facts of a store that are read once: log files, the epoch list or its faults,
+confirmOffset, deleted topics, and whether it was shut down cleanly. It must never change, lock or
+create a file: the store may belong to a killed broker, or to a running one.
 
-Confirmed is what the checkpoint says (confirmPhyOffset) if the store was one of several copies: it
-is saved each second and at the end, so that of a killed broker's log a little less is compared. A
-store that never was replicated has its whole log confirmed.
+The confirmed end of a replicated store is confirmPhyOffset of its checkpoint. A broker saves that
+each second and at shutdown, so slightly less of a killed broker's log is compared. A store that was
+never replicated counts as confirmed to its end.
 """
 
 from collections.abc import Iterator
@@ -38,12 +38,12 @@ NO_EPOCHS = Epochs()
 
 
 class Unusable(Exception):
-    """Nothing can be audited with what was given; the text is one sentence for the operator."""
+    """The input cannot be audited; the text is a sentence for the operator."""
 
 
 @dataclass(slots=True, frozen=True)
 class LogFile:
-    """One file of a log; it begins at log offset `base`."""
+    """A file of a log; it begins at log offset `base`."""
 
     path: str
     base: int
@@ -51,23 +51,23 @@ class LogFile:
 
     @property
     def end(self) -> int:
-        """Where the next one begins."""
+        """Log offset at which the next file begins."""
         return self.base + self.size
 
 
 @dataclass(slots=True, frozen=True)
 class Labels:
-    """The epoch list of a store, and what is wrong with its files."""
+    """The epoch list of a store, and the faults of its files."""
 
     epochs: Epochs = NO_EPOCHS
     known: bool = False
-    """Whether `epochs` can be believed: the file, or its current second copy, is whole."""
+    """Whether `epochs` is reliable: the file, or its current second copy, is intact."""
     findings: tuple[Finding, ...] = ()
 
 
 @dataclass(slots=True, frozen=True)
 class AuditedReplica:
-    """See the module."""
+    """A store to be audited; see the module."""
 
     name: str
     root: str
@@ -75,37 +75,37 @@ class AuditedReplica:
     labels: Labels
     replicated: bool
     confirm: int | None
-    """confirmOffset as it was saved; None: all that is whole counts."""
+    """The saved confirmOffset; None: the whole log counts as confirmed."""
     is_stopped: bool
-    """Whether it was stopped in order: no process has it, and none died with it."""
+    """Whether it was shut down cleanly, so that no process has it open and none died with it."""
     deleted: dict[str, int]
-    """By topic: records that end there or before are of a former life."""
+    """End of the log at a topic's deletion: earlier records are not the present topic's."""
     batch_topics: frozenset[str]
     min: int = 0
     end: int = 0
-    """Where its whole records end; known once the log was scanned."""
+    """End of the whole records; known after the scan."""
 
     @property
     def confirmed_end(self) -> int:
-        """Up to where it must be as all others are."""
+        """Log offset up to which the log must equal all others."""
         return min(self.promised_end, self.end)
 
     @property
     def promised_end(self) -> int:
-        """What it says is confirmed, whether it has that or not."""
+        """The confirmed end as the store reports it, even if its log is shorter."""
         return self.end if self.confirm is None else self.confirm
 
     @property
     def epochs(self) -> Epochs:
-        """The list, without entries that were never reached."""
+        """The epoch list, without entries after the end of the log."""
         return self.labels.epochs.within(LogOffset(self.end))
 
     def scanned(self, end: int, confirm: int | None) -> "AuditedReplica":
-        """With what a scan found."""
+        """Return a copy with the results of the scan."""
         return replace(self, end=end, confirm=confirm)
 
     def file_at(self, log_offset: int) -> LogFile | None:
-        """The file that holds a byte."""
+        """Return the file that contains a byte."""
         for file in self.files:
             if file.base <= log_offset < file.end:
                 return file
@@ -113,9 +113,9 @@ class AuditedReplica:
 
 
 def open_replica(text: str, epoch_file: str = "") -> AuditedReplica:
-    """A store by its path, or by `name=path`. Raises Unusable.
+    """Open a store given as a path or as `name=path`. Raises Unusable.
 
-    `epoch_file` is where its epoch list is, if the broker's storePathEpochFile moved it.
+    `epoch_file` is the path of its epoch list, if the broker's storePathEpochFile moved it.
     """
     name, _, path = text.rpartition("=")
     root = path.rstrip("/") or "/"
@@ -160,7 +160,7 @@ def _log_files(files: RealFiles, root: str) -> tuple[LogFile, ...]:
 
 
 def _deleted(files: RealFiles, root: str) -> dict[str, int]:
-    """As deleted_topics.py writes it; a damaged file says nothing."""
+    """Read the table that deleted_topics.py writes; damaged files count as empty."""
     path = f"{root}/config/{deleted_topics.FILE_NAME}"
     for one in (path, f"{path}.bak"):
         if files.exists(one):
@@ -174,7 +174,7 @@ def _deleted(files: RealFiles, root: str) -> dict[str, int]:
 
 @contextmanager
 def mapped(path: str) -> Iterator[MappedFile]:
-    """A file, mapped for reading only; nothing is read before it is looked at."""
+    """Map a file read-only; pages are read when they are used."""
     opened = RealFiles().open(path, readonly=True)
     try:
         yield opened
@@ -183,12 +183,12 @@ def mapped(path: str) -> Iterator[MappedFile]:
 
 
 def queue_folder(root: str) -> str:
-    """Where a store has its consume queues."""
+    """Return the folder of a store's consume queues."""
     return f"{root}/{QUEUE_FOLDER}"
 
 
 def extension_folder(root: str) -> str:
-    """Where a store has what does not fit into the units of its consume queues."""
+    """Return the folder of the extensions of a store's consume queues."""
     return f"{root}/{EXTENSION_FOLDER}"
 
 
@@ -211,12 +211,12 @@ def _labels(files: RealFiles, path: str, name: str, *, is_marked: bool) -> Label
             epochs.decode(backup)
         except EpochsDamaged as error:
             findings.append(Finding(f"the epoch file is damaged: {error}", name, path + BACKUP, 0))
-    # A second copy without its word is RocketMQ's: the list before the last change (S4).
+    # A second copy without its mark file is RocketMQ's, from before the last change (S4).
     return Labels(found or Epochs(), found is not None, tuple(findings))
 
 
 def _faults(text: bytes, reason: str, store: str, path: str) -> Iterator[Finding]:
-    """What is wrong with a list that does not decode, line by line where that can be said."""
+    """Yield the faults of an epoch list that does not decode, by line where possible."""
     lines = text.split(b"\n")
     body = b"".join(line + b"\n" for line in lines[2:-1])
     crc_is_right = len(lines) > 2 and lines[1] == b"%d" % masked_crc32(body)

@@ -1,12 +1,11 @@
-"""One file of a log, record by record: what it holds, and what is wrong with it.
+"""Scans one file of a log, record by record, and reports a summary and its faults.
 
-Owns the walk, and the summary of a file that is small whatever the file holds. It must never look
-at another file of the log: files are scanned by many at once, and put together by `logs`. Called by
-the job's tasks.
+Owns the walk, and a summary whose size does not depend on the file's. It must never look at another
+file of the log: tasks scan files in parallel, and `logs` joins the reports.
 
-The walk goes from record to record, as recovery does: lengths, body CRC and the place that a record
-says it lies at must agree. Below what is confirmed a record that is none is damage, and the walk
-goes on where records go on; above it is the end of the log.
+The walk goes from record to record, as recovery does: lengths, body CRC and the record's own log
+offset must agree. Below the confirmed end, bytes that are no record are damage, and the walk
+continues at the next record; above it, they end the log.
 """
 
 from collections.abc import Iterator
@@ -24,10 +23,10 @@ from turbopump.spark.audit.units import NotCompared, UnitCheck
 from turbopump.spark.audit.verdicts import Finding, Tally
 
 ROWS = 4096
-"""Records whose boundaries are found per call: some 800 KB."""
+"""Records whose boundaries one call finds: about 800 KB."""
 ZERO_PIECE = 1 << 20
 PREPARED, ROLLBACK, TRANSACTION_BITS = 0x4, 0xC, 0xC
-"""Halves of transactions have no place in a queue (RocketMQ: MessageSysFlag)."""
+"""Half messages and rollbacks take no queue offset (RocketMQ: MessageSysFlag)."""
 INNER_BATCH = 0x80
 
 Row = list[int]
@@ -35,7 +34,7 @@ Row = list[int]
 
 @dataclass(slots=True, frozen=True)
 class FileTask:
-    """A file to scan, and what of its store has a say."""
+    """A file to scan, and the facts about its store that the scan needs."""
 
     store: str
     root: str
@@ -43,60 +42,60 @@ class FileTask:
     confirm: int | None
     is_stopped: bool
     starts: tuple[int, ...]
-    """Of epochs, in this file."""
+    """Starts of epochs in this file, as log offsets."""
     deleted: dict[str, int]
     batch_topics: frozenset[str]
 
 
 @dataclass(slots=True)
 class QueueRun:
-    """The messages of one queue in one file, in the log's order."""
+    """A queue's messages in one file, in the log's order."""
 
     first: int
     next: int
     first_log: int
     last_log: int
     faults: int = 0
-    """Places without a whole record before its last message: what is missing may have lain there"""
+    """Damaged places before its last message; missing messages may have lain there."""
 
 
 @dataclass(slots=True)
 class FileReport:
-    """What a scan found; small, whatever the file holds."""
+    """Result of scanning a file; its size does not depend on the file's."""
 
     task: FileTask
     end: int = 0
-    """Behind the last whole record or filler, as a log offset."""
+    """Log offset after the last whole record or filler."""
     is_full: bool = False
     confirmed: int = 0
-    """The last end of a record at or before what is confirmed."""
+    """The greatest record end that is confirmed."""
     count: int = 0
     faults: int = 0
-    """Places without a whole record."""
+    """Number of damaged places."""
     queues: dict[Queue, QueueRun] = field(default_factory=dict)
     records: Tally = field(default_factory=lambda: Tally("records"))
     places: Tally = field(default_factory=lambda: Tally("queue-offsets"))
     not_compared: NotCompared = field(default_factory=NotCompared)
-    """Records of whose queue units nothing can be said."""
+    """Records whose queue units cannot be judged."""
     loose_starts: tuple[int, ...] = ()
     """Starts of epochs at which no record begins."""
     behind: tuple[int, int] | None = None
-    """The first and the last byte behind `end` that are not zero, as log offsets."""
+    """The first and the last byte after `end` that are not zero, as log offsets."""
     half: int = 0
-    """What the record that begins at `end` says of its size; 0: none begins there."""
+    """Size that the incomplete record at `end` claims; 0 if none begins there."""
 
 
 class RecordWalk:
-    """The records of a file, one row each (columns of pyx.record); see the module."""
+    """Iterates over the records of a file as rows (columns of pyx.record); see the module."""
 
     def __init__(self, region: Region, file: LogFile, sure_end: int | None) -> None:
         self.region = region
         self.file = file
         self.position = 0
-        """Behind what was walked over."""
+        """Position after the last record or skipped damage."""
         self.is_full = False
         self.faults: list[tuple[int, str]] = []
-        """(position, why it is no record), of those that were passed over."""
+        """(position, reason) of each damaged place that was skipped."""
         self._sure_end = sure_end
 
     def __iter__(self) -> Iterator[Row]:
@@ -106,7 +105,7 @@ class RecordWalk:
             rows: list[Row] = found.rows.tolist() if found.count else []  # type: ignore[assignment]
             for row in rows:
                 if row[kernel.PHYSICAL_OFFSET] != base + row[kernel.POSITION]:
-                    reason = f"it says that it lies at {row[kernel.PHYSICAL_OFFSET]}"
+                    reason = f"its own log offset is {row[kernel.PHYSICAL_OFFSET]}"
                     if not self._passes(row[kernel.POSITION], reason):
                         self.position = row[kernel.POSITION]
                         return
@@ -122,14 +121,14 @@ class RecordWalk:
                 return
 
     def _passes(self, position: int, reason: str) -> bool:
-        """Whether the walk goes on behind what is no record."""
+        """Skip a record at a wrong place if it is confirmed; return whether the walk continues."""
         if self._sure_end is not None and self.file.base + position >= self._sure_end:
             return False
         self.faults.append((position, reason))
         return True
 
     def _resumes(self, reason: str) -> bool:
-        """At a place where no record begins: whether there is a next one."""
+        """Continue at the next record after a place without one; False if none follows."""
         region, position, size = self.region, self.position, self.file.size
         left = size - position
         if left < kernel.FILLER_SIZE:
@@ -152,7 +151,7 @@ class RecordWalk:
         return True
 
     def _by_length(self, position: int) -> int | None:
-        """Behind a record whose body alone is wrong."""
+        """Return the position after a record of which only the body is wrong; None otherwise."""
         region, size = self.region, self.file.size
         try:
             behind = position + kernel.decode(region, position, size, self.file.base).size
@@ -165,7 +164,7 @@ class RecordWalk:
 
 
 def behind_is_filler(region: Region, position: int, size: int) -> bool:
-    """Whether the record at `position` has the file's filler behind it, by its own size."""
+    """Whether the file's filler follows the record at `position`, by the record's own size."""
     behind = position + region.get_i32(position)
     if not position < behind <= size - kernel.FILLER_SIZE:
         return False
@@ -173,12 +172,12 @@ def behind_is_filler(region: Region, position: int, size: int) -> bool:
 
 
 def topic_of(row: Row, region: Region) -> str:
-    """The topic of a record; bytes that are not UTF-8 as U+FFFD, as in the table of a store."""
+    """Return the topic of a record, with U+FFFD for bytes that are not UTF-8."""
     return region.read(row[kernel.TOPIC_AT], row[kernel.TOPIC_SIZE]).decode(errors="replace")
 
 
 def width_of(row: Row, region: Region, is_batch: bool) -> int:
-    """How many queue offsets a record has: an inner batch has several, half a transaction none."""
+    """Return the number of queue offsets of a record: several for a batch, 0 for a half message."""
     kind = row[kernel.SYS_FLAG] & TRANSACTION_BITS
     if kind in (PREPARED, ROLLBACK):
         return 0
@@ -189,7 +188,7 @@ def width_of(row: Row, region: Region, is_batch: bool) -> int:
 
 
 def scan_file(task: FileTask) -> FileReport:
-    """All that is reported of a file. Raises OSError."""
+    """Scan a file and report on it. Raises OSError."""
     report = FileReport(task, end=task.file.base, confirmed=task.file.base)
     with mapped(task.file.path) as opened, QueueFiles(task.root) as queues:
         walk = RecordWalk(opened.region, task.file, task.confirm)
@@ -254,7 +253,7 @@ def _take(report: FileReport, walk: RecordWalk, queues: QueueFiles) -> None:
                 else:
                     units.compare(row, topic)
     end = walk.position
-    # The next epoch may begin where the filler lies; of what is behind the log's end `logs` tells.
+    # The next epoch may begin where the filler lies; `logs` checks epochs after the log's end.
     loose += [base + start for start in starts if start < end or (walk.is_full and start > end)]
     report.loose_starts = tuple(loose)
     if walk.is_full and (confirm is None or confirm >= task.file.end):
@@ -262,7 +261,7 @@ def _take(report: FileReport, walk: RecordWalk, queues: QueueFiles) -> None:
 
 
 def _count(report: FileReport, row: Row, topic: str, width: int) -> None:
-    """A message's place in its queue, behind that of the one before it."""
+    """Check that a message follows its predecessor in its queue, and count it."""
     task = report.task
     queue_id, found = row[kernel.QUEUE_ID], row[kernel.QUEUE_OFFSET]
     log_offset = task.file.base + row[kernel.POSITION]
@@ -275,7 +274,7 @@ def _count(report: FileReport, row: Row, topic: str, width: int) -> None:
     if found != run.next:
         is_damaged = run.faults != report.faults
         if not goes_on(task, report.places, (topic, queue_id), run, found, log_offset, is_damaged):
-            run.next = 0  # a former life of the topic ends here
+            run.next = 0  # the topic was deleted before this message
     run.next = max(run.next, found + width)
     run.last_log, run.faults = log_offset, report.faults
 
@@ -289,7 +288,7 @@ def goes_on(
     log_offset: int,
     is_damaged: bool,
 ) -> bool:
-    """A queue does not go on by one: whether it goes on, though; the topic began anew if not."""
+    """Judge a jump in a queue's offsets; return False if the topic was deleted in between."""
     topic, queue_id = queue
     begins_anew = task.deleted.get(topic, 0)
     if run.last_log < begins_anew and (log_offset >= begins_anew or found == 0):
@@ -322,7 +321,7 @@ def goes_on(
 
 
 def _look_behind(report: FileReport, opened: MappedFile, position: int) -> None:
-    """What is not zero behind the last record."""
+    """Report non-zero bytes after the last record."""
     base, size = report.task.file.base, report.task.file.size
     region = opened.region
     ranges = [(max(start, position), end) for start, end in opened.data(position) if end > position]
@@ -341,7 +340,7 @@ def _look_behind(report: FileReport, opened: MappedFile, position: int) -> None:
 
 
 def _first(region: Region, start: int, end: int) -> int | None:
-    """The first byte that is not zero."""
+    """Return the position of the first byte that is not zero."""
     piece = end - start
     while start < end:
         piece = min(piece, ZERO_PIECE, end - start)
@@ -355,7 +354,7 @@ def _first(region: Region, start: int, end: int) -> int | None:
 
 
 def _last(region: Region, start: int, end: int) -> int | None:
-    """The last byte that is not zero."""
+    """Return the position of the last byte that is not zero."""
     piece = end - start
     while start < end:
         piece = min(piece, ZERO_PIECE, end - start)

@@ -1,7 +1,7 @@
-"""Claims and facts as tables of Spark: a partition for each task, rows in Arrow batches.
+"""Claims and facts as Spark tables: a partition for each task, rows in Arrow batches.
 
-Owns the two tables and how a task reaches its executor. It must never judge. Imported only where
-there is a session, by `hands`.
+Owns the two tables and how a task reaches its executor. It must never judge. `hands` imports it
+only with a session.
 """
 
 import base64
@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from turbopump.spark.audit.facts import claims_of, facts_of
 
 BATCH_ROWS = 8192
-"""Rows that a task hands to Spark at once: some 2 MB."""
+"""Rows per Arrow batch: about 2 MB."""
 PLACE = ["topic", "queue", "offset"]
 CLAIMS_DDL = (
     "topic STRING, queue INT, offset BIGINT, read BOOLEAN, digest STRING, key STRING, log BIGINT, "
@@ -29,12 +29,12 @@ _TYPES = {"STRING": pa.string(), "INT": pa.int32(), "BIGINT": pa.int64(), "BOOLE
 
 
 def packed(tasks: Sequence[Any]) -> str:
-    """Tasks as an option of a reader."""
+    """Encode tasks as an option of a Spark reader."""
     return base64.b64encode(pickle.dumps(list(tasks))).decode()
 
 
 class _Task(InputPartition):
-    """One task."""
+    """A partition with one task."""
 
     def __init__(self, task: Any) -> None:
         super().__init__(task)
@@ -42,7 +42,7 @@ class _Task(InputPartition):
 
 
 class _Reader(DataSourceReader):
-    """The rows of tasks, of a table with that schema."""
+    """Reads the rows of tasks, for a table with the schema `ddl`."""
 
     def __init__(self, tasks: Sequence[Any], ddl: str) -> None:
         self._tasks = tasks
@@ -58,7 +58,7 @@ class _Reader(DataSourceReader):
 
 
 class _Table(DataSource):
-    """Of the tasks in its options."""
+    """A table whose rows come from the tasks in its options."""
 
     DDL = ""
 
@@ -70,7 +70,7 @@ class _Table(DataSource):
 
 
 class Claims(_Table):
-    """What clients received; a task is a part of a ledger."""
+    """Claims of clients; a task is a part of a ledger."""
 
     DDL = CLAIMS_DDL
 
@@ -80,7 +80,7 @@ class Claims(_Table):
 
 
 class Facts(_Table):
-    """What lies in logs; a task is a file."""
+    """Messages of logs; a task is a file."""
 
     DDL = FACTS_DDL
 

@@ -1,13 +1,13 @@
-"""The records of one log file held against the units of their consume queues.
+"""Compares the records of a log file with the units of their consume queues.
 
-Owns what a unit has to say of its record (place, size, tags code), and the count of records that
-have no unit and of which nothing can be said. It must never look at a record that the walk of
-`scan` did not find whole. Called by `scan`; `logs` adds the counts of a store's files up.
+Owns the fields of a unit that must agree with its record (place, size, tags code), and the count of
+records whose unit cannot be judged. It must never look at a record that the walk of `scan` did not
+find whole. `logs` adds up the counts of a store's files.
 
-A record without a unit breaks a promise where the queue has units before and behind it, or where
-the queue ends before it, in a store that was stopped in order. Where a queue has no file at all, or
-none that reaches back to the record, the file may have gone with age, or was removed to be made
-anew: that cannot be decided, and is never passed over in silence.
+A missing unit is a violation if the queue has units before and after it, or if the queue ends
+before it in a store that was shut down cleanly. If the queue has no file that reaches back to the
+record, retention may have removed the file, or an operator may have removed it to have it rebuilt.
+That cannot be decided, and is always reported.
 """
 
 from collections import Counter
@@ -23,28 +23,28 @@ from turbopump.spark.audit.queue_files import Queue, QueueFiles, Unit
 from turbopump.spark.audit.verdicts import Finding, Tally
 
 Found = Callable[[str, str, int | None], None]
-"""(what, file, position): a violation of the record that is looked at."""
+"""(what, file, position): a violation of the record under examination."""
 
 
 @dataclass(slots=True)
 class NotCompared:
-    """Records whose units cannot be judged, by why that is; small for any file."""
+    """Records whose units cannot be judged, by reason; small for any file."""
 
     absent: Counter[Queue] = field(default_factory=Counter)
-    """The queue has no file that reaches back to the record."""
+    """Records that are older than the queue's first file, by queue."""
     unmade: int = 0
-    """The unit is missing, and the store was not stopped in order: its next start makes it."""
+    """Records without a unit in a store without a clean shutdown: its next start writes them."""
     batches: int = 0
-    """Of topics of inner batches, whose units have another form."""
+    """Records of topics with inner batches, whose units have another form."""
 
     def add(self, other: "NotCompared") -> None:
-        """Those of another file."""
+        """Add the counts of another file."""
         self.absent += other.absent
         self.unmade += other.unmade
         self.batches += other.batches
 
     def tell(self, store: str, places: Tally) -> None:
-        """One reason for each kind, with its number."""
+        """Report one reason for each kind, with its number."""
         if self.absent:
             count = sum(self.absent.values())
             (topic, queue_id), most = max(self.absent.items(), key=lambda one: (one[1], one[0]))
@@ -68,7 +68,7 @@ class NotCompared:
 
 @dataclass(slots=True)
 class UnitCheck:
-    """The units of one file's records."""
+    """Checks the queue units of a file's records."""
 
     store: str
     base: int
@@ -80,7 +80,7 @@ class UnitCheck:
     not_compared: NotCompared = field(default_factory=NotCompared)
 
     def compare(self, row: list[int], topic: str) -> None:
-        """One record (columns of pyx.record) and its unit. Raises OSError."""
+        """Compare one record (columns of pyx.record) with its unit. Raises OSError."""
         queue_id, number = row[kernel.QUEUE_ID], row[kernel.QUEUE_OFFSET]
         log_offset = self.base + row[kernel.POSITION]
         size = row[kernel.SIZE]
@@ -91,7 +91,7 @@ class UnitCheck:
         self.places.count("queue units compared")
         if unit is None or unit.size == 0:
             if self.confirm is not None and log_offset + size > self.confirm:
-                return  # not dispatched before it is confirmed
+                return  # dispatch waits until the record is confirmed
             if not self.is_stopped:
                 self.not_compared.unmade += 1
                 return
@@ -115,7 +115,7 @@ class UnitCheck:
             )
 
     def _tags_differ(self, row: list[int], topic: str, unit: Unit) -> str:
-        """Why the unit's tags code is not that of the record; "" where it is."""
+        """Return how the unit's tags code differs from the record's tags, or ""."""
         text = self.region.read(row[kernel.PROPERTIES_AT], row[kernel.PROPERTIES_SIZE])
         plain = b"TAGS" not in text and topic != SCHEDULE_TOPIC
         if plain and not unit.tags_code:
@@ -125,7 +125,8 @@ class UnitCheck:
             return f"its consume queue unit names an extension, {unit.tags_code}, that is not there"
         properties = parse_properties(text)
         if topic == SCHEDULE_TOPIC and properties.get(b"DELAY"):
-            # The delivery time: the levels are the broker's configuration, the store time is not.
+            # The delivery time: levels are the broker's configuration, so only the store time
+            # bounds it.
             if code >= row[kernel.STORE_TIMESTAMP_MS]:
                 return ""
             return f"its consume queue unit delivers it at {code}, before it was stored"

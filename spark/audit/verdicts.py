@@ -1,7 +1,7 @@
-"""What an audit comes to: a verdict a promise, and each broken one with its exact place.
+"""Results of an audit: a verdict per promise, and each violation with its exact place.
 
-Owns the words of the report and the bound on its size. It must never decide what is a violation.
-Called by everyone in this package.
+Owns the wording of the report and the bound on its size. It must never decide whether something is
+a violation.
 """
 
 from collections.abc import Iterable
@@ -10,13 +10,13 @@ from enum import Enum
 from typing import Any
 
 FINDINGS_MAX = 20
-"""Shown of one promise: who has more looks at the first ones, and at the count of the rest."""
+"""Findings shown per promise, at most: the first ones and the count suffice for diagnosis."""
 REASONS_MAX = 20
-"""Why something could not be decided; the same for each store and file is one reason."""
+"""Reasons for an undecided promise, at most; equal texts of several files count once."""
 
 
 class PromiseOutcome(Enum):
-    """Of one promise."""
+    """Outcome for one promise."""
 
     HOLDS = "holds"
     VIOLATED = "violated"
@@ -25,14 +25,14 @@ class PromiseOutcome(Enum):
 
 @dataclass(slots=True, frozen=True)
 class Finding:
-    """One violation, and where it is; None and "" where that has no meaning."""
+    """A violation and its place; fields that do not apply are None or ""."""
 
     what: str
     """One sentence."""
     store: str = ""
     file: str = ""
     position: int | None = None
-    """A byte of `file`."""
+    """Byte within `file`."""
     log_offset: int | None = None
     topic: str | None = None
     queue_id: int | None = None
@@ -41,13 +41,13 @@ class Finding:
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """The first findings are the same ones, in whatever order workers looked."""
+        """Sort key that gives the same first findings whatever the order of the workers."""
         numbers = (self.log_offset, self.queue_id, self.queue_offset, self.epoch, self.position)
         known = tuple(-1 if number is None else number for number in numbers)
         return (known[0], self.topic or "", *known[1:], self.store, self.file, self.what)
 
     def members(self) -> dict[str, Any]:
-        """As JSON: what has no meaning is left out."""
+        """Return the finding as JSON values, without fields that do not apply."""
         names = {
             "what": self.what,
             "store": self.store,
@@ -77,20 +77,20 @@ class Finding:
 
 @dataclass(slots=True, frozen=True)
 class Verdict:
-    """On one promise."""
+    """The verdict on one promise."""
 
     name: str
     outcome: PromiseOutcome
     counts: dict[str, int]
-    """What was looked at."""
+    """Number of checked objects, by kind."""
     findings: tuple[Finding, ...] = ()
     more: int = 0
-    """Findings beyond those."""
+    """Number of findings that are not listed."""
     undecided: tuple[str, ...] = ()
-    """What could not be looked at, and why."""
+    """Reasons why something could not be checked."""
 
     def members(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the verdict as JSON values."""
         return {
             "verdict": self.name,
             "outcome": self.outcome.value,
@@ -101,7 +101,7 @@ class Verdict:
         }
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the verdict as lines of text."""
         counts = ", ".join(f"{count:,} {what}" for what, count in self.counts.items())
         outcome = self.outcome.value
         shown = outcome.upper() if self.outcome is PromiseOutcome.VIOLATED else outcome
@@ -115,7 +115,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class Tally:
-    """Collects what comes to one verdict. Those of parts can be added up, in any order."""
+    """Collects findings and counts for one verdict; tallies of parts can be added in any order."""
 
     name: str
     counts: dict[str, int] = field(default_factory=dict)
@@ -125,23 +125,23 @@ class Tally:
     limit: int = FINDINGS_MAX
 
     def found(self, finding: Finding) -> None:
-        """A violation."""
+        """Record a violation."""
         self.total += 1
         self.findings.append(finding)
         if len(self.findings) > 4 * self.limit:
             self._shorten()
 
     def cannot_tell(self, why: str) -> None:
-        """Something could not be looked at."""
+        """Record why something could not be checked."""
         if len(self.reasons) < REASONS_MAX:
             self.reasons.add(why)
 
     def count(self, what: str, number: int = 1) -> None:
-        """So many things were looked at."""
+        """Add `number` checked objects of the kind `what`."""
         self.counts[what] = self.counts.get(what, 0) + number
 
     def add(self, other: "Tally") -> None:
-        """What another worker found of the same promise."""
+        """Add the findings of another worker on the same promise."""
         self.total += other.total
         self.findings += other.findings
         self._shorten()
@@ -151,12 +151,12 @@ class Tally:
             self.cannot_tell(why)
 
     def extend(self, findings: Iterable[Finding]) -> None:
-        """Several violations."""
+        """Record several violations."""
         for finding in findings:
             self.found(finding)
 
     def verdict(self, *, looked: bool = True) -> Verdict:
-        """What it comes to; `looked`: anything could be looked at."""
+        """Return the verdict; `looked` is False if no object could be checked."""
         self._shorten()
         if self.total:
             outcome = PromiseOutcome.VIOLATED

@@ -1,4 +1,4 @@
-"""What can be asked of the jobs: their arguments, and which stores a path means.
+"""The jobs' command lines: their arguments, and the stores that a path means.
 
-Nothing here needs Spark, pyarrow or numpy: help is shown where none of them is installed.
+This package needs neither Spark, pyarrow nor numpy, so help is shown without them.
 """

@@ -1,7 +1,7 @@
 """The command line of each job, for `turbopump analyze`, `python -m` and spark-submit alike.
 
-Owns names, defaults and help of all options. It must never import what a job needs to run. Called
-by the `main` of each job, and by the command line for its help.
+Owns names, defaults and help of all options. It must never import the modules that a job needs to
+run, because help must work without them.
 """
 
 import argparse
@@ -10,10 +10,10 @@ from collections.abc import Callable
 from turbopump.spark.commands.times import time_ms
 
 LOCAL = "local[*]"
-"""Where Spark runs if nothing else is said."""
+"""Default of --master."""
 STALL_S = 5
-"""Whole seconds without a record that are a stall. Silence below this is how many producers work:
-it would hide the others."""
+"""Default of --stall-seconds. Shorter silences are normal for many producers, and would hide the
+others."""
 
 
 def _parser(job: str, description: str, epilog: str | None = None) -> argparse.ArgumentParser:
@@ -23,30 +23,31 @@ def _parser(job: str, description: str, epilog: str | None = None) -> argparse.A
 
 
 def throughput() -> argparse.ArgumentParser:
-    """`turbopump analyze throughput`."""
+    """Make the parser of `turbopump analyze throughput`."""
     made = _parser(
-        "throughput", "Traffic, sizes, latencies, gaps, stalls and replication delay of stores."
+        "throughput",
+        "Report traffic, sizes, latencies, gaps, stalls and replication delay of stores.",
     )
     add_selection(made)
-    made.add_argument("--output", metavar="DIR", help="Where Parquet tables and report.html go.")
-    made.add_argument("--html", metavar="FILE", help="Where the report goes, on this machine.")
+    made.add_argument("--output", metavar="DIR", help="Folder for Parquet tables and report.html.")
+    made.add_argument("--html", metavar="FILE", help="File for the report, on this machine.")
     made.add_argument("--overwrite", action="store_true", help="Replace the tables in --output.")
     made.add_argument(
         "--stall-seconds",
         type=int,
         default=STALL_S,
         metavar="N",
-        help=f"Whole seconds without a record that are a stall; {STALL_S}.",
+        help=f"Report silences of at least N whole seconds as stalls; {STALL_S}.",
     )
     made.add_argument(
-        "--with-ports", action="store_true", help="Tell producers apart by port, too."
+        "--with-ports", action="store_true", help="Distinguish producers by port, too."
     )
     made.add_argument(
         "--replica",
         action="append",
         default=[],
         metavar="STORE",
-        help="Another store of the first one's group: how far is it behind? Repeatable.",
+        help="Another store of the first store's group: report its lag. Repeatable.",
     )
     made.add_argument(
         "--copy",
@@ -64,11 +65,11 @@ def throughput() -> argparse.ArgumentParser:
 
 
 def truncation() -> argparse.ArgumentParser:
-    """`turbopump analyze truncation`."""
+    """Make the parser of `turbopump analyze truncation`."""
     made = _parser(
         "truncation",
         "Prove or refute that a group of brokers kept its promises.",
-        "Exit code 1 if a promise was broken, 2 if what was given cannot be used.",
+        "Exit code 1 if a promise was broken, 2 if the input cannot be used.",
     )
     add = made.add_argument
     add(
@@ -83,9 +84,9 @@ def truncation() -> argparse.ArgumentParser:
         action="extend",
         default=[],
         metavar="FILE",
-        help="What clients received: JSON lines, or a folder of them.",
+        help="Messages that clients received: JSON lines, or a folder of them.",
     )
-    add("--leader", default="", metavar="NAME", help="The store that leads.")
+    add("--leader", default="", metavar="NAME", help="Name of the leader's store.")
     add(
         "--epoch-file",
         action="append",
@@ -93,37 +94,39 @@ def truncation() -> argparse.ArgumentParser:
         metavar="[NAME=]FILE",
         help="A store's epoch list where storePathEpochFile moved it.",
     )
-    add("--local", action="store_true", help="Without Spark.")
-    add("--workers", type=int, default=1, metavar="N", help="Processes, with --local.")
+    add("--local", action="store_true", help="Run without Spark.")
+    add("--workers", type=int, default=1, metavar="N", help="Number of processes, with --local.")
     add("--json", action="store_true", help="Print the verdicts as JSON.")
     add_spark(made)
     return made
 
 
 def rebalance() -> argparse.ArgumentParser:
-    """`turbopump analyze rebalance`."""
-    made = _parser("rebalance", "How even, sticky and slow the rebalances of consumer groups were.")
+    """Make the parser of `turbopump analyze rebalance`."""
+    made = _parser(
+        "rebalance", "Report how even, sticky and slow the rebalances of consumer groups were."
+    )
     add = made.add_argument
     add("histories", nargs="+", metavar="HISTORY", help="Files or folders of JSON lines, or URIs.")
-    add("-o", "--output", metavar="FOLDER", help="Write Parquet and the verdict there.")
-    add("--window", type=int, default=60, metavar="MINUTES", help="Of the figures over time; 60.")
-    add("--max-balance-degree", type=float, metavar="QUEUES", help="No rebalance may be over.")
-    add("--min-stickiness", type=float, metavar="SHARE", help="No group may be below.")
-    add("--max-time-ms", type=float, metavar="MS", help="No group's p99 may be over.")
-    add("--min-evenness", type=float, metavar="SHARE", help="No rebalance may be below.")
-    add("--min-retention", type=float, metavar="SHARE", help="No group may be below.")
-    add("--overwrite", action="store_true", help="Replace a report that is there.")
+    add("-o", "--output", metavar="FOLDER", help="Folder for Parquet and the verdict.")
+    add("--window", type=int, default=60, metavar="MINUTES", help="Width of figures over time; 60.")
+    add("--max-balance-degree", type=float, metavar="QUEUES", help="Fail if a rebalance has more.")
+    add("--min-stickiness", type=float, metavar="SHARE", help="Fail if a group has less.")
+    add("--max-time-ms", type=float, metavar="MS", help="Fail if a group's p99 is greater.")
+    add("--min-evenness", type=float, metavar="SHARE", help="Fail if a rebalance has less.")
+    add("--min-retention", type=float, metavar="SHARE", help="Fail if a group has less.")
+    add("--overwrite", action="store_true", help="Replace an existing report.")
     add("--json", action="store_true", help="Print the verdict as JSON.")
     add_spark(made)
     return made
 
 
 def export() -> argparse.ArgumentParser:
-    """`turbopump analyze export`."""
+    """Make the parser of `turbopump analyze export`."""
     made = _parser("export", "Export topics as Parquet, or as an mmap-ninja dataset.")
     add_selection(made)
     add = made.add_argument
-    add("-o", "--output", required=True, metavar="TARGET", help="The folder to be made, or a URI.")
+    add("-o", "--output", required=True, metavar="TARGET", help="Folder to create, or a URI.")
     add(
         "--format",
         choices=("parquet", "ninja"),
@@ -133,14 +136,14 @@ def export() -> argparse.ArgumentParser:
     add("--all-topics", action="store_true", help="All topics, the system's too.")
     add("--columns", metavar="NAMES", help="Columns of Parquet, separated by commas; all.")
     add("--plain-bodies", action="store_true", help="Decompress compressed bodies.")
-    add("--overwrite", action="store_true", help="Replace an export that is there.")
+    add("--overwrite", action="store_true", help="Replace an existing export.")
     add("--json", action="store_true", help="Print the result as JSON.")
     add_spark(made)
     return made
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
-    """The arguments of a selection."""
+    """Add the arguments that select rows."""
     add = parser.add_argument
     add(
         "stores",
@@ -171,26 +174,26 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
         dest="from_ms",
         type=time_of,
         metavar="TIME",
-        help="Stored at or after: ISO 8601 (else UTC), or epoch ms.",
+        help="Records stored at or after: ISO 8601 (UTC without a zone), or epoch ms.",
     )
-    add("--until", dest="until_ms", type=time_of, metavar="TIME", help="Stored before.")
+    add("--until", dest="until_ms", type=time_of, metavar="TIME", help="Records stored before.")
     add(
         "--prune-by-time",
         action="store_true",
         help="Do not read files whose first and last record lie more than ten minutes outside of"
-        " --since and --until: what a clock that was set back stored there is missed.",
+        " --since and --until: records stored there after a clock was set back are missed.",
     )
-    add("--min-log-offset", type=int, metavar="OFFSET", help="At or behind this log offset.")
-    add("--max-log-offset", type=int, metavar="OFFSET", help="At or before this log offset.")
-    add("--unconfirmed", action="store_true", help="Beyond the confirmed end of a store, too.")
+    add("--min-log-offset", type=int, metavar="OFFSET", help="Records at or after this log offset.")
+    add("--max-log-offset", type=int, metavar="OFFSET", help="Records up to this log offset.")
+    add("--unconfirmed", action="store_true", help="Include unconfirmed records.")
 
 
 def add_spark(parser: argparse.ArgumentParser) -> None:
-    """The options of all jobs."""
+    """Add the options that all jobs have."""
     parser.add_argument(
         "--master",
         metavar="URL",
-        help=f"Where Spark runs; {LOCAL}, or what spark-submit was given.",
+        help=f"Spark's master; {LOCAL}, or the setting of spark-submit.",
     )
     parser.add_argument(
         "--conf",
@@ -199,11 +202,11 @@ def add_spark(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="A setting of Spark; may be repeated.",
     )
-    parser.add_argument("--verbose", action="store_true", help="Show what Spark says, too.")
+    parser.add_argument("--verbose", action="store_true", help="Show Spark's output, too.")
 
 
 def time_of(text: str) -> int:
-    """Epoch milliseconds of what the user wrote; an argparse type."""
+    """Parse a user's time as epoch milliseconds; an argparse type."""
     try:
         return time_ms(text)
     except (ValueError, OverflowError):
@@ -216,4 +219,4 @@ PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "rebalance": rebalance,
     "export": export,
 }
-"""By the job's name."""
+"""The function that makes a job's parser, by the job's name."""

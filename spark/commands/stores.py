@@ -1,6 +1,6 @@
-"""Which stores a path means: a store itself, or the data folder of `turbopump up` around some.
+"""Resolves a path to stores: a store itself, or those in the data folder of `turbopump up`.
 
-Owns that rule. It must never open a file. Called by the jobs that take stores.
+Owns that rule. It must never open a file.
 """
 
 from pathlib import Path
@@ -9,12 +9,15 @@ LOG_FOLDER = "commitlog"
 
 
 class SeveralStores(ValueError):
-    """A folder has several stores where one is wanted; the text names them."""
+    """A folder has several stores, but the job needs one; the text names them."""
 
 
 def stores_in(path: str) -> list[str]:
-    """The stores that a path means: those directly below it if it is a folder without a commit
-    log that has any, else the path as it is, whatever it is."""
+    """Return the stores that a path means.
+
+    A folder without a commit log means the stores directly below it, if it has any. Any other path
+    means itself, whether it is a store or not.
+    """
     if "://" in path:
         return [path]
     folder = Path(path)
@@ -23,13 +26,15 @@ def stores_in(path: str) -> list[str]:
             return [path]
         found = sorted(one for one in folder.iterdir() if (one / LOG_FOLDER).is_dir())
     except OSError:
-        return [path]  # opening it says what is wrong
+        return [path]  # opening it later reports the error
     return [str(one) for one in found] or [path]
 
 
 def one_store(path: str) -> str:
-    """The store that a path means. Raises SeveralStores: of a group's stores each has the same
-    messages, so a job that counts them needs the one to read."""
+    """Return the single store that a path means. Raises SeveralStores.
+
+    All stores of a group have the same messages, so a job that counts them must read just one.
+    """
     found = stores_in(path)
     if len(found) > 1:
         names = ", ".join(found)
@@ -38,7 +43,7 @@ def one_store(path: str) -> str:
 
 
 def named_stores(text: str) -> list[str]:
-    """As `stores_in`, of `name=path` or a path; several are named by their folders."""
+    """Resolve `name=path` or a path like `stores_in`; several stores are named by their folders."""
     name, separator, path = text.rpartition("=")
     found = stores_in(path)
     if len(found) == 1:

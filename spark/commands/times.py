@@ -1,15 +1,18 @@
-"""Times as a user writes them. Called by the jobs' arguments and the options of the data source."""
+"""Parses times as a user writes them."""
 
 from datetime import UTC, datetime
 from typing import Final
 
 TIME_MS_MAX: Final = 1 << 62
-"""Far beyond any record, and a number that kernels and Spark can hold."""
+"""Far beyond any record's time, and within the numbers of kernels and Spark."""
 
 
 def time_ms(text: str) -> int:
-    """Epoch milliseconds of what a user wrote: ISO 8601 (UTC if it names no zone) or a number of
-    milliseconds, up to TIME_MS_MAX. Raises ValueError."""
+    """Parse a time as epoch milliseconds.
+
+    `text` is ISO 8601, in UTC if it names no zone, or a number of milliseconds up to TIME_MS_MAX.
+    Raises ValueError.
+    """
     if text.isascii() and text.isdigit():
         number = int(text)
         if number > TIME_MS_MAX:

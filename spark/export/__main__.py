@@ -1,4 +1,4 @@
-"""`python -m turbopump.spark.export`: the job as a program. It must never hold more."""
+"""`python -m turbopump.spark.export`: runs the job as a program. It must contain nothing else."""
 
 import sys
 

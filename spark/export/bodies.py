@@ -1,7 +1,7 @@
-"""Bodies of a table as their senders wrote them: decompressed where a sys_flag says so.
+"""Restores the bodies of a table as their senders wrote them: decompressed according to sys_flag.
 
-Owns nothing but the loops; the kinds of compression are the engine's. It must never hold more than
-one batch. Called by export/job.py, on Spark's workers too.
+Owns the loops only; the engine has the kinds of compression. It must never hold more than one
+batch. It also runs on Spark's workers.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -24,14 +24,14 @@ PLACE = ("topic", "queue_id", "queue_offset")
 
 
 class UnreadableBody(ValueError):
-    """A body cannot be decompressed; the text says which one and why."""
+    """A body that cannot be decompressed; the text names its place and the reason."""
 
 
 def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows with their bodies decompressed, and `sys_flag` and `body_size` to match.
+    """Decompress the bodies of a batch, and adjust `sys_flag` and `body_size`.
 
-    The batch has these, the body and its place; it comes back itself if nothing in it is
-    compressed. Raises UnreadableBody.
+    The batch must have these columns, the body and its place. A batch without a compressed body is
+    returned unchanged. Raises UnreadableBody.
     """
     flags, stored = batch.column("sys_flag"), batch.column("body")
     bodies = plain_bodies(flags, stored, *(batch.column(name) for name in PLACE))
@@ -44,7 +44,7 @@ def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def plain_bodies(flags: pa.Array, bodies: pa.Array, *place: pa.Array) -> pa.Array:
-    """The bodies decompressed; `place` says of a bad one where it lies."""
+    """Decompress bodies; the error for a bad body names its place from the columns `place`."""
     rows = pc.indices_nonzero(_compressed(flags)).to_pylist()
     if not rows:
         return bodies
@@ -60,7 +60,7 @@ def plain_bodies(flags: pa.Array, bodies: pa.Array, *place: pa.Array) -> pa.Arra
 
 
 def plain_frame(frame: "DataFrame") -> "DataFrame":
-    """The same by Spark: of a frame that has body, sys_flag and the place, body_size perhaps."""
+    """Decompress the bodies of a Spark frame with body, sys_flag, place and maybe body_size."""
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.functions import arrow_udf
 

@@ -1,9 +1,8 @@
-"""Export of topics: to Parquet by Spark, to an mmap-ninja dataset without it.
+"""Export of topics: to Parquet by Spark, to an mmap-ninja dataset without Spark.
 
-Owns what is in the target, and that it is there whole or not at all: it is written beside its place
-and renamed. It must never change a store, nor hold more than a batch of it. Run by `turbopump
-analyze export`, `python -m turbopump.spark.export.job` and spark-submit. docs/FORMATS.md says what
-a dataset is made of; `turbopump bench producer --replay` sends one.
+Owns the contents of the target, which appears completely or not at all: it is written beside its
+place and renamed. It must never change a store, nor hold more than a batch of it. docs/FORMATS.md
+describes a dataset; `turbopump bench producer --replay` sends its messages.
 """
 
 import argparse
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 FAILED = 1
 DATASET_VERSION = 1
 MANIFEST = "dataset.json"
-PARQUET_MARK = "_SUCCESS"  # Spark's, in a folder that it has written to the end
+PARQUET_MARK = "_SUCCESS"  # Spark's, in a folder that it has written completely
 NUMBERS = {
     "queue_id": "int32",
     "queue_offset": "int64",
@@ -49,16 +48,16 @@ NUMBERS = {
 TIMES = {"born_ms": "born_time", "store_ms": "store_time"}
 STRINGS = ("topic", "tags", "keys")
 READ = (*NUMBERS, *TIMES.values(), *STRINGS, "body")
-"""Columns of the table that a dataset is made of."""
+"""Columns of the table that go into a dataset."""
 
 
 class NothingFound(JobError):
-    """No row was selected; exit code 1."""
+    """The selection has no rows; exit code 1."""
 
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What goes where. `columns` are Parquet's; a dataset always has the same."""
+    """Input of an export. `columns` are Parquet's; a dataset always has the same columns."""
 
     selection: RowSelection
     target: str
@@ -70,7 +69,7 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class ExportResult:
-    """What came of it; `body_bytes` is None where no bodies were exported."""
+    """Result of an export; `body_bytes` is None if no bodies were exported."""
 
     target: str
     format: str
@@ -78,12 +77,12 @@ class ExportResult:
     body_bytes: int | None
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the result as lines of text."""
         bodies = "" if self.body_bytes is None else f", {self.body_bytes:,} bytes of bodies"
         return [f"{self.target}: {self.rows:,} messages{bodies}"]
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the result as JSON values."""
         return {
             "target": self.target,
             "format": self.format,
@@ -93,8 +92,10 @@ class ExportResult:
 
 
 def run(spark: "SparkSession | None", options: ExportOptions) -> ExportResult:
-    """Export; Parquet needs a session, a dataset none. Raises JobError, and NothingFound where
-    there is no message to export."""
+    """Export the selected rows; only Parquet needs a session.
+
+    Raises JobError, and NothingFound if the selection has no rows.
+    """
     try:
         if options.format == "ninja":
             return _to_ninja(options)
@@ -161,7 +162,7 @@ class _Dataset:
         self.body_bytes = 0
 
     def look(self) -> tuple[int, None, str]:
-        """How far it is."""
+        """Return the progress: rows, an unknown total, and a description."""
         return self.rows, None, f"messages, {self.body_bytes >> 20:,} MiB"
 
     def append(self, store: int, batch: pa.RecordBatch) -> None:
@@ -179,7 +180,7 @@ class _Dataset:
         self.body_bytes += int(offsets[-1] - offsets[0])
 
     def finish(self, options: ExportOptions) -> None:
-        """Complete the files and say what they are. Raises NothingFound if there are no rows."""
+        """Complete the files and write the manifest. Raises NothingFound if there are no rows."""
         if not self.rows:
             raise NothingFound("there is no such message")
         for part in self._parts:
@@ -197,13 +198,13 @@ class _Dataset:
         (self._folder / MANIFEST).write_text(json.dumps(about, indent=1) + "\n")
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for part in self._parts:
             part.close()
 
 
 def _slices(column: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """The offsets and the bytes of an array of strings or binaries, without a copy of the bytes."""
+    """Return offsets and bytes of an array of strings or binaries, without copying the bytes."""
     _, offsets, data = column.buffers()
     wide = pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
     places = np.frombuffer(offsets, np.int64 if wide else np.int32)
@@ -212,9 +213,9 @@ def _slices(column: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any
 
 
 def options_of(given: argparse.Namespace) -> ExportOptions:
-    """The options that were given. Raises JobError."""
+    """Make the options from parsed arguments. Raises JobError."""
     if not given.topics and not given.all_topics:
-        raise JobError("say what to export: topics with -t, or --all-topics")
+        raise JobError("no topics are selected: use -t or --all-topics")
     try:
         columns = parse_columns(given.columns)
     except UnknownColumn as error:
@@ -230,7 +231,7 @@ def options_of(given: argparse.Namespace) -> ExportOptions:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run it as a program; the exit code."""
+    """Run the command and return its exit code."""
     made = parsers.export()
     given = made.parse_args(argv)
     try:

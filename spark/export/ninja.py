@@ -1,14 +1,14 @@
-"""Datasets of mmap-ninja written as a stream: numbers, ragged bytes and strings, batch after batch.
+"""Writes datasets of mmap-ninja as a stream: numbers, ragged bytes and strings, batch by batch.
 
 Owns how columns of Arrow batches become arrays of `mmap_ninja`, which makes and extends every array
-here (`from_ndarray`, `extend_dir`); its readers open what comes of it. It must never hold more than
-the batch that it is given and a buffer a column. Called by export/job.py.
+here (`from_ndarray`, `extend_dir`) and whose readers open the result. This module must never hold
+more than the current batch and one buffer per column.
 
-Two classes of mmap_ninja are composed of their arrays here instead of being called: RaggedMmap and
-StringsMmap take a Python list of rows, and reload and number all rows that are already there each
-time they are extended, which neither time nor memory of a whole topic allow. Bodies and texts are
-written to their file as they come: `extend_dir` copies them twice (3.5 us of CPU a body of 1 KB
-instead of 0.45). The files are theirs, to the byte (tests/unit/spark/export/test_ninja.py).
+Two classes of mmap_ninja are not used but composed of their arrays here: RaggedMmap and StringsMmap
+take a Python list of rows, and each extension reloads and renumbers all existing rows, which a
+whole topic allows neither in time nor in memory. Bodies and texts are written straight to their
+file, because `extend_dir` copies them twice (3.5 us of CPU per body of 1 KB instead of 0.45). The
+files equal mmap_ninja's to the byte (test_ninja.py of the unit tests).
 
 A folder of numbers is an array with its type and shape beside it. Ragged adds `starts`, `ends`,
 `shapes` and `flattened_shapes`, folders of int64, and `shapes_are_flat.ninja`; strings are UTF-8
@@ -27,11 +27,11 @@ Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
 WRITE_BUFFER = 1 << 20
-"""Bytes of a column that are held until the array is extended: each time costs 0.1 ms."""
+"""Bytes of a column that are buffered before the array is extended, which costs 0.1 ms."""
 
 
 class Numbers:
-    """One number a row."""
+    """A column with one number per row."""
 
     def __init__(self, folder: Path, dtype: str, *, width: int = 0) -> None:
         folder.mkdir(parents=True)
@@ -42,7 +42,7 @@ class Numbers:
         self.rows = 0
 
     def append(self, values: Array) -> None:
-        """More rows, of a type that fits without loss."""
+        """Add rows, of a type that converts without loss."""
         if not len(values):
             return
         rows = values.astype(self._dtype, casting="safe", copy=False)
@@ -61,7 +61,7 @@ class Numbers:
             self._flush()
 
     def close(self) -> None:
-        """Let go of what was not written."""
+        """Discard rows that were not written."""
         self._held_rows = 0
 
     def _flush(self) -> None:
@@ -78,30 +78,33 @@ class Numbers:
 
 
 class _Data:
-    """One `data.ninja` of bytes, appended to."""
+    """A file `data.ninja` of bytes, written by appending."""
 
     def __init__(self, folder: Path) -> None:
         self._file = (folder / "data.ninja").open("wb", buffering=WRITE_BUFFER)
         self.size = 0
 
     def append(self, offsets: Offsets, data: Bytes) -> None:
-        """data[offsets[0]:offsets[-1]]."""
+        """Append data[offsets[0]:offsets[-1]]."""
         if len(data):
             self.size += self._file.write(data[offsets[0] : offsets[-1]].data)
 
     def finish(self) -> None:
-        """An empty file cannot be mapped: then it has a byte that no row and no shape counts."""
+        """Complete the file.
+
+        An empty file could not be mapped, so it gets one byte, which no row counts.
+        """
         if not self.size:
             self._file.write(b"\0")
         self._file.close()
 
     def close(self) -> None:
-        """Let go of the file, finished or not."""
+        """Close the file, finished or not."""
         self._file.close()
 
 
 class Ragged:
-    """Bytes of any length a row: a RaggedMmap of uint8."""
+    """A column with bytes of any length per row: a RaggedMmap of uint8."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -112,7 +115,7 @@ class Ragged:
         self._shapes = Numbers(folder / "shapes", "int64", width=1)
 
     def append(self, offsets: Offsets, data: Bytes) -> None:
-        """More rows: row n is data[offsets[n]:offsets[n + 1]], as in an Arrow array."""
+        """Add rows: row n is data[offsets[n]:offsets[n + 1]], as in an Arrow array."""
         lengths = np.diff(offsets)
         self._lengths.append(lengths)
         self._shapes.append(lengths)
@@ -128,13 +131,13 @@ class Ragged:
         (self._folder / "type.ninja").write_text("ragged")
 
     def close(self) -> None:
-        """Let go of the files, finished or not."""
+        """Close the files, finished or not."""
         for part in (self._data, self._places, self._lengths, self._shapes):
             part.close()
 
 
 class Strings:
-    """A text a row: a StringsMmap."""
+    """A column with a text per row: a StringsMmap."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -143,7 +146,7 @@ class Strings:
         self._places = _Places(folder)
 
     def append(self, offsets: Offsets, data: Bytes) -> None:
-        """More rows, as Ragged takes them; UTF-8."""
+        """Add rows of UTF-8 text, in the form that Ragged.append takes."""
         self._places.append(offsets, self._data.size)
         self._data.append(offsets, data)
 
@@ -154,13 +157,13 @@ class Strings:
         (self._folder / "type.ninja").write_text("string")
 
     def close(self) -> None:
-        """Let go of the files, finished or not."""
+        """Close the files, finished or not."""
         self._data.close()
         self._places.close()
 
 
 class _Places:
-    """The starts and the ends of what lies behind each other."""
+    """The starts and the ends of rows that are stored one after another."""
 
     def __init__(self, folder: Path) -> None:
         self._starts = Numbers(folder / "starts", "int64")

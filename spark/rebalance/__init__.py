@@ -1,1 +1,1 @@
-"""The rebalance job: what a change of consumers cost."""
+"""The rebalance job: measures the cost of each change of a group's consumers."""

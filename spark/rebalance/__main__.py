@@ -1,4 +1,7 @@
-"""`python -m turbopump.spark.rebalance`: the job as a program. It must never hold more."""
+"""`python -m turbopump.spark.rebalance`: runs the job as a program.
+
+It must contain nothing else.
+"""
 
 import sys
 

@@ -1,8 +1,7 @@
 """Rebalance report: how even, how sticky and how slow the rebalances of consumer groups were.
 
-Owns the grouping of what rebalance/measures.py says of each line of the histories, and the verdict.
-It must never judge an assignment itself. Run by `turbopump analyze rebalance`, `python -m
-turbopump.spark.rebalance.job` and spark-submit; docs/FORMATS.md has the histories' format.
+Owns the grouping of the measures (rebalance/measures.py) of all lines of the histories, and the
+verdict. It must never judge an assignment itself. docs/FORMATS.md has the format of the histories.
 """
 
 import argparse
@@ -30,10 +29,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 VIOLATED = 1
-SHOWN_MAX = 100  # faults and broken lines that are listed; all are counted
+SHOWN_MAX = 100  # faults and malformed lines that are listed; all are counted
 VERDICT, REPORT = "verdict.json", "report.html"
 DRAWN_MAX = 2_000
-"""Rebalances of a strategy that its line has in the plots."""
+"""Rebalances per strategy in the plots, at most."""
 DURATIONS = ("compute_ms", "time_consumed_ms", "overlap_ms", "unowned_ms")
 SHARES = (0.5, 0.9, 0.99)
 KEY = ("group", "topic", "allocator")
@@ -50,7 +49,7 @@ ROW_DDL = (
 
 @dataclass(frozen=True)
 class RebalanceOptions:
-    """Histories and what is asked of them; None: nothing."""
+    """Histories, output and limits; a limit of None is not checked."""
 
     histories: tuple[str, ...]
     output: str | None = None
@@ -65,7 +64,7 @@ class RebalanceOptions:
 
 @dataclass(frozen=True)
 class GroupSummary:
-    """One allocator's rebalances of one topic of one group; durations are percentiles in ms."""
+    """Rebalances of a group's topic by one allocator; durations are percentiles in ms."""
 
     group: str
     topic: str
@@ -74,33 +73,33 @@ class GroupSummary:
     balance_degree_mean: float
     balance_degree_max: float
     stickiness: float | None
-    """Of all queues, those that the same member kept; None if there is a first assignment only."""
+    """Share of all queues that stayed with their member; None after only a first assignment."""
     evenness_mean: float
     evenness_min: float
     balance_score_max: int
     spread_max: int
     retention: float
-    """Of all queues that could have stayed, the share that did."""
+    """Share of the queues that could have stayed which did stay."""
     moved: int
     moved_min: int
     revoked: int
     assigned: int
     faulty: int
     breaks: int
-    """Rebalances that did not begin with what the one before had left: lines are missing."""
+    """Rebalances that did not begin with the assignment before: lines are missing."""
     unsettled: int
-    """Rebalances that say no end, of a history that has one of others."""
+    """Rebalances without an end, in a history in which others have one."""
     compute_ms: tuple[float, ...] | None
-    """At 50, 90, 99 and 100 %; None if no line says."""
+    """Percentiles 50, 90, 99 and 100; None if no line has the time."""
     time_consumed_ms: tuple[float, ...] | None
     overlap_ms: tuple[float, ...] | None
-    """Time with two owners of a queue."""
+    """Time during which a queue had two owners."""
     unowned_ms: tuple[float, ...] | None
 
 
 @dataclass(frozen=True)
 class StrategySummary:
-    """All rebalances of one allocator, of whatever group; names as in GroupSummary."""
+    """All rebalances by one allocator, in all groups; names as in GroupSummary."""
 
     allocator: str
     rebalances: int
@@ -127,14 +126,14 @@ class StrategySummary:
 
 @dataclass(frozen=True)
 class RebalanceResult:
-    """The report."""
+    """Result of the job."""
 
     rebalances: int
     unreadable: int
     groups: tuple[GroupSummary, ...]
     strategies: tuple[StrategySummary, ...]
     violations: tuple[str, ...]
-    """What fails the histories, in sentences; the first SHOWN_MAX of each kind."""
+    """Reasons for a negative verdict, in sentences; the first SHOWN_MAX of each kind."""
     output: str | None = None
 
     @property
@@ -142,7 +141,7 @@ class RebalanceResult:
         return not self.violations
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the result as JSON values."""
         return {
             "verdict": "ok" if self.ok else "violated",
             "rebalances": self.rebalances,
@@ -154,7 +153,7 @@ class RebalanceResult:
         }
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the result as lines of text."""
         made = [f"{self.rebalances} rebalances"]
         for one in self.groups:
             made += [
@@ -169,7 +168,7 @@ class RebalanceResult:
                 f"retention {one.retention:.3f}: {one.moved} queues moved, {one.moved_min} had to",
             ]
             if one.breaks:
-                made.append(f"  {one.breaks} did not begin with what the one before had left")
+                made.append(f"  {one.breaks} did not begin with the assignment before")
         if len(self.strategies) > 1:
             made += list(_side_by_side(self.strategies))
         made += [f"violated: {text}" for text in self.violations]
@@ -220,7 +219,7 @@ def _durations(name: str, found: tuple[float, ...] | None) -> str:
 
 
 def run(spark: "SparkSession", options: RebalanceOptions) -> RebalanceResult:
-    """Read, measure, group, judge, write. Raises JobError."""
+    """Read, measure, group, judge and write the report. Raises JobError."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as f
 
@@ -229,7 +228,7 @@ def run(spark: "SparkSession", options: RebalanceOptions) -> RebalanceResult:
     except AnalysisException as error:
         raise JobError(str(error.getMessage() or error).splitlines()[0]) from None
     lines = texts.select("value", f.input_file_name().alias("file")).where("trim(value) != ''")
-    # Through Python rows, not Arrow: mapInArrow needs pandas, and a history is short.
+    # Python rows, not Arrow, because mapInArrow needs pandas, and a history is short.
     measured = lines.rdd.map(lambda row: _row(row["value"], row["file"]))
     rows = spark.createDataFrame(measured, ROW_DDL).persist()
     try:
@@ -278,7 +277,7 @@ def _row(line: str, file: str) -> dict[str, Any]:
 
 
 def _ids(one: Rebalance) -> dict[str, str]:
-    """Short names of both assignments: the texts themselves would be most of the report."""
+    """Return short ids of both assignments: the full texts would dominate the report's size."""
     pairs = (("before_id", one.before), ("after_id", one.after))
     return {
         name: hashlib.blake2b(assignment_id(assignment).encode(), digest_size=12).hexdigest()
@@ -334,7 +333,7 @@ def _summary_of(kind: type[Summary], row: dict[str, Any]) -> Summary:
 
 
 def _points(good: "DataFrame") -> dict[str, list[dict[str, Any]]]:
-    """The rebalances of each strategy in order, the first DRAWN_MAX, as report.py draws them."""
+    """Return the first DRAWN_MAX rebalances of each strategy, in order, for report.py to draw."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -371,7 +370,7 @@ def _violations(
 def _limits(
     one: GroupSummary, options: RebalanceOptions
 ) -> Iterator[tuple[str, float, float, bool]]:
-    """(what, found, limit, whether it is broken) of each limit that was given."""
+    """Yield (name, value, limit, whether it is broken) of each limit that was given."""
     p99_ms = one.time_consumed_ms[2] if one.time_consumed_ms else None
     for what, found, most in (
         ("the balance degree", one.balance_degree_max, options.max_balance_degree),
@@ -409,7 +408,7 @@ def _write(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run it as a program; the exit code, 1 where the histories are violated."""
+    """Run the command; return 1 if the verdict is negative."""
 
     def work(spark: "SparkSession", given: argparse.Namespace) -> int:
         if given.window < 1:

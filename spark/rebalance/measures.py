@@ -1,29 +1,29 @@
-"""What one rebalance of a consumer group was worth: how even, how sticky, how correct, how long.
+"""Measures of a consumer group's rebalance: evenness, stickiness, correctness, duration.
 
 Owns the format of a history's line (docs/FORMATS.md) and the measures. It must never know Spark,
-nor more than one line. Called by job.py on Spark's workers.
+nor more than one line. It runs on Spark's workers.
 
-The measures of the proposal for rebalancing by the broker, of q queues and n members that have
+The measures of the proposal for rebalancing by the broker, for q queues and n members that have
 s1..sn queues each:
 
-balance_degree  the population standard deviation of s1..sn; 0 if all have the same.
-stickiness      queues that the same member kept, over all q queues; 1 is best. Of a first
-                assignment, before which no queue had an owner, there is none.
+balance_degree  the population standard deviation of s1..sn; 0 if all are equal.
+stickiness      queues that stayed with their member, divided by all q queues; 1 is best.
+                Undefined for a first assignment, before which no queue had an owner.
 time_ms         from the start of a rebalance to its end.
 
-Beside them stand ours, which ask how far the best possible was missed:
+Our own measures compare the result with the best possible one:
 
 balance_score   sum of |si - sj| over all pairs of members: Kafka's (AbstractStickyAssignor,
-                getBalanceScore); 0 if all have the same.
-evenness        1 when the score is the least that q and n allow (some have one more if n does not
-                divide q), 0 when one member has everything, linear between.
+                getBalanceScore); 0 if all are equal.
+evenness        1 when the score is the least that q and n allow (some members have one queue
+                more if n does not divide q), 0 when one member has all, linear between.
 spread          largest si less the smallest.
 stayed, moved   of the queues whose owner is still a member: those it kept, and those it lost.
 moved_min       how many have to move for a balanced assignment: each member may keep up to
-                floor(q / n), and q mod n members one more, those first that have it. It is a true
-                bound: no balanced assignment moves fewer.
-retention       stayed / (stayed + moved - moved_min), at most 1: of what could have stayed, the
-                share that did. 1 where nothing could.
+                floor(q / n), and q mod n members that have more keep one more. It is a
+                true bound: no balanced assignment moves fewer.
+retention       stayed / (stayed + moved - moved_min), at most 1: the share of the queues that
+                could have stayed which did. 1 if none could.
 """
 
 import json
@@ -36,14 +36,14 @@ from typing import Any
 Queue = tuple[str, int]
 """(broker name, queue id)"""
 Assignment = Mapping[str, frozenset[Queue]]
-"""Client id to its queues; who has none may be missing."""
+"""Queues by client id; a client without queues may be missing."""
 
 TIME_MAX_MS = 253_402_300_800_000  # the year 10,000, where Spark's and Python's times end
-MEMBERS_MAX = 100_000  # of a group, and as many queues: a longer line is none of a real cluster
+MEMBERS_MAX = 100_000  # in a group, and queues in a topic; a longer line is not from a real cluster
 
 
 class BadHistory(ValueError):
-    """A line is no rebalance; the text says what is wrong with it."""
+    """A line is not a rebalance; the text names its fault."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Rebalance:
     before: Assignment
     after: Assignment
     faults: tuple[str, ...]
-    """What makes the assignment wrong; see _faults."""
+    """Faults of the assignment; see _faults."""
     compute_ms: float | None = None
     time_consumed_ms: int | None = None
     overlap_ms: float | None = None
@@ -70,7 +70,7 @@ class Rebalance:
 
 @dataclass(frozen=True)
 class Measures:
-    """What a rebalance was worth; the module's docstring has the definitions."""
+    """Measures of a rebalance; the module's docstring has the definitions."""
 
     members: int
     queues: int
@@ -79,19 +79,19 @@ class Measures:
     evenness: float
     spread: int
     revoked: int
-    """Queues that a client had and has no more, over all clients."""
+    """Queues that a client had and lost, summed over all clients."""
     assigned: int
     stayed: int
     moved: int
     moved_min: int
     retention: float
     owned: int
-    """The queues over which stickiness is taken: all, or none of a first assignment."""
+    """Divisor of stickiness: all queues, or 0 for a first assignment."""
     stickiness: float | None
 
 
 def parse(line: str) -> Rebalance:
-    """A line of a history as it is meant. Raises BadHistory."""
+    """Parse and check a line of a history. Raises BadHistory."""
     try:
         value = json.loads(line)
     except ValueError as error:
@@ -121,7 +121,7 @@ def parse(line: str) -> Rebalance:
 
 
 def measure(one: Rebalance) -> Measures:
-    """Its worth."""
+    """Compute the measures of a rebalance."""
     members = sorted(set(one.members))
     sizes = [len(one.after.get(client, ())) for client in members]
     score = pairwise(sizes)
@@ -147,14 +147,14 @@ def measure(one: Rebalance) -> Measures:
 
 
 def pairwise(sizes: Iterable[int]) -> int:
-    """The sum of the differences of all pairs, in the time of sorting."""
+    """Return the sum of the differences of all pairs, in the time of a sort."""
     ordered = sorted(sizes)
     last = len(ordered) - 1
     return sum(size * (2 * at - last) for at, size in enumerate(ordered))
 
 
 def assignment_id(assignment: Assignment) -> str:
-    """The same text for the same assignment, to see whether a line follows on another."""
+    """Return a text that is equal for equal assignments, to see whether lines are consecutive."""
     owned = sorted((client, sorted(queues)) for client, queues in assignment.items() if queues)
     return json.dumps(owned, separators=(",", ":"))
 
@@ -168,7 +168,7 @@ def _evenness(score: int, queues: int, members: int) -> float:
 
 
 def _movement(one: Rebalance) -> tuple[int, int, int]:
-    """(stayed, moved, moved_min)"""
+    """Return (stayed, moved, moved_min)."""
     members = set(one.members)
     none: frozenset[Queue] = frozenset()
     kept = {client: one.before.get(client, none) & one.queues for client in members}
@@ -189,14 +189,17 @@ def _lost(first: Assignment, second: Assignment) -> int:
 def _faults(
     members: tuple[str, ...], queues: frozenset[Queue], after: Mapping[str, list[Queue]]
 ) -> Iterable[str]:
-    """What makes an assignment wrong: a queue without an owner, with two, or that does not exist; a
-    client that is no member. A group without members has none to assign to."""
+    """Yield the faults of an assignment.
+
+    A fault is a queue without an owner, with two owners, or that does not exist, or a client that
+    is no member. In a group without members, queues need no owner.
+    """
     owners = Counter(queue for owned in after.values() for queue in owned)
     for queue, count in sorted(owners.items()):
         if count > 1:
             yield f"queue {_name(queue)} is assigned {count} times"
         if queue not in queues:
-            yield f"queue {_name(queue)} is assigned, but is none of the topic's"
+            yield f"queue {_name(queue)} is assigned, but does not belong to the topic"
     if members:
         yield from (f"queue {_name(queue)} has no owner" for queue in sorted(queues - set(owners)))
     for client in sorted(set(after) - set(members)):
@@ -232,7 +235,7 @@ def _duration(value: dict[str, Any], name: str) -> float | None:
 
 
 def _span(value: dict[str, Any]) -> int | None:
-    """From `start_ms` to `end_ms`; None where they are not given."""
+    """Return the time from `start_ms` to `end_ms`; None if neither is given."""
     if value.get("start_ms") is None and value.get("end_ms") is None:
         return None
     start_ms, end_ms = _time(value, "start_ms"), _time(value, "end_ms")

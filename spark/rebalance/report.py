@@ -1,7 +1,7 @@
 """The rebalance report as one HTML page: strategies side by side, and their rebalances in order.
 
 Owns how a RebalanceResult is shown. It must never need Spark or the network, and never let a name
-of a history be read as markup. Called by rebalance/job.py.
+from a history be read as markup.
 """
 
 import html
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from turbopump.spark.rebalance.job import RebalanceResult, StrategySummary
 
 STRATEGIES_MAX: Final = len(plots.COLOURS)
-"""That can be distinguished in a plot; the rest stand in the table alone."""
+"""Strategies that colours can distinguish in a plot; the rest are in the table only."""
 
 Point = Mapping[str, Any]
-"""What one rebalance was worth, by the names of MEASURES."""
+"""The measures of a rebalance, by the names of MEASURES."""
 
 MEASURES: Final = (
     ("balance_degree", "balance degree, queues"),
@@ -60,7 +60,7 @@ th:first-child,td:first-child{text-align:left}.bad{color:#b0413e}
 
 
 def render(result: "RebalanceResult", points: Mapping[str, Sequence[Point]]) -> str:
-    """The whole page. `points` are the rebalances of each strategy, in order."""
+    """Return the whole page. `points` are the rebalances of each strategy, in order."""
     verdict = "ok" if result.ok else "violated"
     parts = [
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',

@@ -1,5 +1,5 @@
-"""Rows of Spark as messages of a topic: `df.write.format("turbopump")`.
+"""Sends rows of Spark as messages of a topic: `df.write.format("turbopump")`.
 
-Owns the way back, from tables to brokers. It must never be imported by what only reads. Called by
-`source` when Spark asks for a writer.
+Owns the way from tables to brokers. Modules that only read must never import it; `source` does when
+Spark requests a writer.
 """

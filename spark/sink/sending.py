@@ -1,10 +1,10 @@
-"""Rows to messages, sent and awaited: what a Python worker of Spark does with its partition.
+"""Sends the rows of a partition as messages, and waits for the brokers; runs in Spark's workers.
 
-Owns the one place of this room that talks to brokers: of all of spark/ only this module imports
-net.client. It must never leave a row unanswered: it returns when each of its rows is stored as
-safely as the broker promises, and raises otherwise. Called by `writer`, in workers.
+Owns this room's only access to brokers: no other module of spark/ imports net.client. It must never
+lose a row: it returns when each row is stored as safely as the broker promises, and raises
+otherwise.
 
-At least once: a task that is tried again sends all of its rows again.
+Delivery is at least once: a task that Spark repeats sends all of its rows again.
 """
 
 import asyncio
@@ -22,37 +22,40 @@ from turbopump.net.client.producer import Producer, ProducerOptions
 from turbopump.net.wire.properties import RESERVED
 
 BATCH_MESSAGES, BATCH_BYTES = 64, 64 << 10
-"""Of small messages that travel as one request: what a request costs is shared."""
+"""Limits of a batch of small messages, which share the cost of a request."""
 ALONE_BYTES = 4 << 10
-"""A body from here on travels alone, for alone it is compressed."""
+"""Bodies of at least this size are sent alone, because only single messages are compressed."""
 RETRIES = 1 << 30
-"""The time alone decides: a master that stops, or dies under a send, costs several tries."""
+"""Unlimited, so that only the timeout ends a send: a master's stop or death costs several tries."""
 TRY_TIMEOUT_MS = 3_000
-"""A master that stands still has a successor before the time of a send is over."""
+"""Timeout per try: a master that hangs has a successor before the timeout of the whole send."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where rows go; a plain value."""
+    """Destination and limits of a write; picklable."""
 
     namesrv: str
     topic: str | None
-    """None: each row names its own."""
+    """Topic of all rows; None: each row has it in the column `topic`."""
     group: str
     tls: bool | str
     timeout_ms: int
-    """Bound of one send with all its tries: a failover must fit."""
+    """Timeout per send with all its tries; a failover must fit."""
     in_flight: int
-    """Requests of a task that wait for their answers, at most."""
+    """Unanswered requests per task, at most."""
 
 
 class NotSafe(Exception):
-    """A message was stored, but not as safely as the broker is set to keep it."""
+    """A message was stored less safely than the broker is configured to keep it."""
 
 
 def send_rows(target: Target, batches: Iterable[pa.RecordBatch]) -> int:
-    """Send all rows; how many. Raises InvalidArgument for a row that is no message, BrokerError,
-    RouteNotFound and RemotingError as a producer does, NotSafe."""
+    """Send all rows and return their number.
+
+    Raises InvalidArgument for a row that is no message, NotSafe, and a producer's BrokerError,
+    RouteNotFound and RemotingError.
+    """
     return asyncio.run(_send_rows(target, batches))
 
 
@@ -60,8 +63,8 @@ async def _send_rows(target: Target, batches: Iterable[pa.RecordBatch]) -> int:
     sent = 0
     producer: Producer | None = None
     async with AsyncExitStack() as stack:
-        # Nothing is in flight while Spark is asked for rows: that blocks this thread for as long as
-        # Spark needs to make them.
+        # No request is in flight while the next batch is fetched, because that blocks this thread
+        # for as long as Spark needs to compute it.
         for batch in batches:
             if batch.num_rows == 0:
                 continue
@@ -88,7 +91,7 @@ async def _send_messages(producer: Producer, rows: Sequence[Message], in_flight:
     gate = asyncio.Semaphore(in_flight)
 
     async def run(requests: Sequence[Sequence[Message]]) -> None:
-        """One behind the other."""
+        """Send the requests of a chain one after another."""
         for request in requests:
             async with gate:
                 alone = len(request) == 1
@@ -112,10 +115,10 @@ def _check(result: SendResult) -> None:
 
 
 def chains(rows: Iterable[Message]) -> Iterator[list[list[Message]]]:
-    """Requests, each a list of messages; those of one chain are sent one behind the other.
+    """Yield chains of requests, each a list of messages; a chain's requests are sent in sequence.
 
-    Messages of one sharding key are a chain, so that they are stored in their order. Others are
-    chains of one request: small ones of a topic together, else alone.
+    Messages with the same sharding key form a chain, so they are stored in order. Other chains have
+    one request: a batch of small messages to one topic, or a single message.
     """
     keyed: dict[tuple[str, str], list[list[Message]]] = {}
     small: dict[str, list[Message]] = {}
@@ -142,7 +145,7 @@ def chains(rows: Iterable[Message]) -> Iterator[list[list[Message]]]:
 
 
 def messages(batch: pa.RecordBatch, topic: str | None) -> Iterator[Message]:
-    """A message of each row. Raises InvalidArgument."""
+    """Yield a message for each row. Raises InvalidArgument."""
     for row in batch.to_pylist():
         try:
             yield _message(row, topic)
@@ -163,7 +166,7 @@ def _message(row: Mapping[str, Any], topic: str | None) -> Message:
         body.encode() if isinstance(body, str) else body,
         tags=row.get("tags") or "",
         keys=keys.split() if isinstance(keys, str) else tuple(keys),
-        # RocketMQ's own tell of the message that was read, not of the one that is sent.
+        # RocketMQ's own properties describe the message that was read, not the new one.
         properties={
             name: value for name, value in row.get("properties") or () if name not in RESERVED
         },

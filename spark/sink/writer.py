@@ -1,7 +1,7 @@
-"""What Spark asks of a sink written in Python, in batches and in streams.
+"""The interface of a Spark sink written in Python, for batches and streams.
 
-Owns the sink's options and columns. It must never send by itself (`sending` does), nor take back
-what was sent: a topic has no transactions for Spark to commit. Called by `source`.
+Owns the sink's options and columns. It must never send by itself (`sending` does), nor undo a send:
+a topic has no transactions for Spark to commit.
 """
 
 import logging
@@ -32,27 +32,27 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "delay_level": ("int", "bigint"),
     "flag": ("int",),
 }
-"""What a row may have, and of which types; `body` it must."""
+"""Columns that a row may have, and their types; `body` is required."""
 SPARKS = frozenset({"checkpointlocation"})
-"""Options of a streaming query that come along."""
+"""Options that Spark itself adds for a streaming query."""
 GROUP = "turbopump-spark"
 TIMEOUT_MS = 30_000
 IN_FLIGHT = 64
 
 
 class WrongRows(ValueError):
-    """Rows of these columns are no messages."""
+    """The frame's columns do not fit messages."""
 
 
 @dataclass
 class Sent(WriterCommitMessage):
-    """What a task tells the driver."""
+    """Report of a task to the driver."""
 
     rows: int
 
 
 def target_of(given: Mapping[str, str], schema: StructType, overwrite: bool) -> Target:
-    """The options, checked together with the columns. Raises BadOption, WrongRows."""
+    """Check the options together with the columns. Raises BadOption, WrongRows."""
     known = {name.lower(): name for name in NAMES}
     texts: dict[str, str] = {}
     for name, text in given.items():
@@ -77,7 +77,7 @@ def target_of(given: Mapping[str, str], schema: StructType, overwrite: bool) -> 
 
 
 def check_columns(schema: StructType, *, named: bool) -> None:
-    """Raises WrongRows for columns that no message has; `named`: the topic is an option."""
+    """Check that a message has these columns; `named`: the topic is an option. Raises WrongRows."""
     for field in schema.fields:
         kind = field.dataType.simpleString()
         if field.name not in COLUMNS:
@@ -102,7 +102,7 @@ def _number(texts: Mapping[str, str], name: str, default: int) -> int:
 
 
 class TopicWriter(DataSourceArrowWriter):
-    """Rows of a frame."""
+    """Sends the rows of a frame."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -118,7 +118,7 @@ class TopicWriter(DataSourceArrowWriter):
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
-    """Rows of a stream, micro-batch by micro-batch."""
+    """Sends the rows of a stream, micro-batch by micro-batch."""
 
     def __init__(self, target: Target) -> None:
         self._target = target

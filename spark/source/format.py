@@ -1,16 +1,15 @@
 """The log as a data source of Spark: `spark.read.format("turbopump")`.
 
-Owns what Spark asks of a data source written in Python: schema, partitions, batches; `sink` has
-the way back. It
-must never hold what cannot be pickled: the class goes into Python workers, where turbopump must be
-importable, each partition into another one. Called by Spark.
+Owns the interface of a data source written in Python: schema, partitions, batches; `sink` has the
+writers. Its objects must always be picklable: the class goes into Python workers, where turbopump
+must be importable, and each partition into another worker.
 
-Spark (4.1 to 4.3) says too little to such a source. It does not say which columns a query uses:
-they are chosen by the option `columns`, or by a schema of the reader. It pushes filters, but keeps
-them with the DataFrame and applies them to every later query on it, whatever that one asks for:
-rows are missing, silently. So this source takes none (it has no `pushFilters`); filters for the
-decoder are options, which belong to the DataFrame. How queries on one DataFrame are otherwise kept
-apart is said in `partitions`.
+Spark (4.1 to 4.3) gives such a source too little information. It does not pass the columns that a
+query uses: they are chosen by the option `columns`, or by a schema of the reader. It pushes
+filters, but keeps them with the DataFrame and applies them to every later query on it, even to one
+with other filters: rows are missing, silently. So this source accepts none (it has no
+`pushFilters`); filters for the decoder are options, which belong to the DataFrame. `partitions`
+describes how several queries on one DataFrame stay independent otherwise.
 """
 
 from collections.abc import Iterator
@@ -36,7 +35,7 @@ FORMAT = "turbopump"
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format known to a session."""
+    """Register the format with a session."""
     spark.dataSource.register(LogSource)
 
 
@@ -68,18 +67,18 @@ class LogSource(DataSource):
         return TopicStreamWriter(target_of(self.options, schema, overwrite))
 
     def _given(self, schema: StructType) -> dict[str, str]:
-        """The options, with the columns that are read whether an option or a schema named them."""
+        """Return the options, with the columns to read, which an option or a schema names."""
         return {**self.options, "columns": ",".join(schema.fieldNames())}
 
 
 class WrongSchema(ValueError):
-    """A schema was given that the table does not have."""
+    """A schema that does not fit the table."""
 
 
 def wanted(schema: StructType) -> pa.Schema:
-    """The Arrow schema of what Spark asked for: columns in any order, types as in the table.
+    """Return the Arrow schema that Spark requested: columns in any order, types as in the table.
 
-    Nullability is Spark's: it takes batches only if they say the same. Raises WrongSchema,
+    Nullability is Spark's: it accepts only batches with the same. Raises WrongSchema,
     UnknownColumn.
     """
     ordered(schema.fieldNames())
@@ -94,7 +93,7 @@ def wanted(schema: StructType) -> pa.Schema:
 
 
 class LogReader(DataSourceReader):
-    """One scan over stores."""
+    """Plans and reads one scan over stores."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options

@@ -1,7 +1,6 @@
-"""The options of the data source, read from the texts that Spark hands on.
+"""The options of the data source, parsed from Spark's texts.
 
-Owns names, defaults and what is said of a value that cannot be. It must never need pyspark. Called
-by `source`.
+Owns names and defaults, and the errors for impossible values. It must never need pyspark.
 """
 
 import json
@@ -16,9 +15,12 @@ from turbopump.spark.schema import parse_columns
 
 BATCH_ROWS_MIN, BATCH_ROWS_MAX = 4_096, 65_536
 BATCH_BYTES = 4 << 20
-"""Of a batch on its way into the JVM, which has two of them in memory for each task and reads them
-row by row: they should lie in a cache, and of narrow rows there should be many, for each batch
-costs its way. Four columns came 1.6 times as fast in batches of 65,536 rows as in such of 4,096."""
+"""Size of a batch for the JVM.
+
+The JVM holds two batches per task and reads them row by row, so they should fit in a cache. Narrow
+rows should be many, because each batch has a fixed cost: four columns came 1.6 times as fast in
+batches of 65,536 rows as in batches of 4,096.
+"""
 _WIDE = {
     "store": 32,
     "topic": 32,
@@ -34,7 +36,7 @@ _NARROW = 8
 """Likely bytes of a column in a row."""
 DIGITS_MAX = 19
 PARTITION_BYTES_MIN = 1 << 10
-"""Smaller ranges are a task for each record, which only a mistyped number asks for."""
+"""Smaller ranges would make a task of each record, which only a mistyped number requests."""
 
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -66,12 +68,12 @@ LATEST = "latest"
 
 
 class BadOption(ValueError):
-    """An option that is not known, or a value that cannot be; the text names both."""
+    """An unknown option or an impossible value; the text names both."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a user of the data source chose; see docs/SPARK.md for each."""
+    """The user's choices; docs/SPARK.md describes each."""
 
     paths: tuple[str, ...]
     columns: tuple[str, ...]
@@ -81,13 +83,13 @@ class SourceOptions:
     verify_crc: bool = False
     skip_damaged: bool = False
     topics: frozenset[str] | None = None
-    """None: all."""
+    """Selected topics; None: all."""
     queue_ids: frozenset[int] | None = None
     min_store_ms: int | None = None
     max_store_ms: int | None = None
     min_log_offset: int | None = None
     max_log_offset: int | None = None
-    """Inclusive, as all of these."""
+    """Inclusive, as all limits here."""
     prune_by_time: bool = False
     starting_offsets: str = EARLIEST
     max_bytes_per_trigger: int | None = None
@@ -96,7 +98,7 @@ class SourceOptions:
 
 
 def parse(given: Mapping[str, str]) -> SourceOptions:
-    """The options as Spark has them, whose names know no case. Raises BadOption, UnknownColumn."""
+    """Parse Spark's options; names ignore case. Raises BadOption, UnknownColumn."""
     lower = {name.lower(): text for name, text in given.items()}
     known = {name.lower(): name for name in _NAMES}
     for name in sorted(set(lower) - set(known)):
@@ -127,7 +129,7 @@ def parse(given: Mapping[str, str]) -> SourceOptions:
 
 
 def likely_batch_rows(columns: Iterable[str]) -> int:
-    """Rows of a batch that is about BATCH_BYTES large."""
+    """Return the number of rows in a batch of about BATCH_BYTES."""
     width = sum(_WIDE.get(name, _NARROW) for name in columns)
     return min(max(BATCH_BYTES // max(width, 1), BATCH_ROWS_MIN), BATCH_ROWS_MAX)
 
@@ -151,7 +153,7 @@ def _paths(texts: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _topics(texts: Mapping[str, str]) -> frozenset[str] | None:
-    """A comma list, or for names that hold commas a JSON list."""
+    """Parse a comma list, or a JSON list for names with commas."""
     if "topics" not in texts:
         return None
     text = texts["topics"].strip()
@@ -176,7 +178,7 @@ def _queue_ids(texts: Mapping[str, str]) -> frozenset[int] | None:
 
 
 def _is_number(text: str) -> bool:
-    """A whole number that is no longer than any that a log has."""
+    """Whether `text` is a whole number with at most as many digits as a log's greatest."""
     return text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
 
 

@@ -1,15 +1,14 @@
-"""What goes into a Python worker of Spark: a part of a store's log, and the reading of it.
+"""Partitions of a store's log for Spark's Python workers, and their reading.
 
-Owns the work that batches and streams share, and how a scan that was planned once is read again.
-It must never know a session: it runs where there is none. Called by `source` and `stream`.
+Owns the work that batches and streams share, and how a scan that was planned once is read again. It
+must never know a session, because workers have none.
 
 Spark (4.1 to 4.3) plans the scan of a DataFrame once and keeps the partitions as long as the
-DataFrame: a second query on it asks only to read them again, later, and nothing says so. So a
-partition is an interval of log offsets, and what lies in it is looked up when it is read. The last
-one has no end, which is how a log that grew is read to its end; the bounds of the others are
-records' starts, so that each record lies in one of them, whatever the store became. As long as
-the store's small files say what they said when the scan was planned, a closed interval is read as
-it was planned, without a second look.
+DataFrame: a second query only reads them again later, without notice. So a partition is an interval
+of log offsets, whose records are located when it is read. The last interval has no end, so a log
+that grew is read to its new end. The other bounds are starts of records, so each record lies in one
+interval, however the store has changed. While the store's small files are as they were at planning,
+a closed interval is read as planned, without locating its records again.
 """
 
 import logging
@@ -39,15 +38,15 @@ class LogPartition(InputPartition):
     location: str
     start: int
     end: int | None
-    """None: to the end of the log, wherever that is when it is read."""
+    """None: up to the end of the log at the time of reading."""
     planned: LogRange | None
-    """Where these records lay when the scan was planned."""
+    """Place of these records when the scan was planned."""
     glance: Glance
-    """Of the store as it was then."""
+    """State of the store's small files when the scan was planned."""
 
 
 def make_wish(options: SourceOptions, schema: pa.Schema) -> Wish:
-    """What the decoder is asked for."""
+    """Make the decoder's selection."""
     return arrow.make_wish(
         schema.names,
         topics=options.topics,
@@ -63,7 +62,7 @@ def make_wish(options: SourceOptions, schema: pa.Schema) -> Wish:
 
 
 def plan_scan(options: SourceOptions, wish: Wish, location: str) -> list[LogPartition]:
-    """The partitions of one store. Only those that log offsets or times rule out are left out."""
+    """Plan the partitions of a store; log offsets or times may rule some out."""
     table = open_store(options, location)
     found = [
         LogPartition(location, part.log_offset, part.base + part.end, part, table.glance)
@@ -80,7 +79,7 @@ def plan_scan(options: SourceOptions, wish: Wish, location: str) -> list[LogPart
 def read_scan(
     options: SourceOptions, schema: pa.Schema, wish: Wish, partition: LogPartition
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of one partition, as the store is now."""
+    """Read the batches of a partition from the store as it is now."""
     location, planned = partition.location, partition.planned
     is_closed = partition.end is not None and planned is not None
     opener = locate(location)[1] or DiskOpener()
@@ -103,18 +102,18 @@ def read_scan(
 def read_part(
     options: SourceOptions, schema: pa.Schema, wish: Wish, location: str, part: LogRange
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of one range of a store."""
+    """Read the batches of a range of a store."""
     return read_range(location, part, schema, wish, damaged=on_damage(options, location))
 
 
 def open_store(options: SourceOptions, location: str) -> LogTable:
-    """The table of one of the stores."""
+    """Open the table of a store."""
     damaged = on_damage(options, location)
     return open_table(location, damaged=damaged, verify_crc=options.verify_crc)
 
 
 def on_damage(options: SourceOptions, location: str) -> OnDamage | None:
-    """What is done about damage; None: it ends the query."""
+    """Return the handler of damage; None: damage ends the query."""
     return partial(_pass_over, location) if options.skip_damaged else None
 
 

@@ -1,17 +1,17 @@
-"""How far a stream has read a log, and whether that is still the same log.
+"""Stream positions, and their comparison with a log that may have been truncated since.
 
-Owns the position as a value, its form in Spark's checkpoint, and the comparison with what a store
-is now. It must never read records nor need pyspark. Called by `stream`.
+Owns the position as a value, its form in Spark's checkpoint, and the comparison with the store's
+current state. It must never read records nor need pyspark.
 
-A position is (epoch, log offset): everything before the log offset was read, and the last byte of
-it was written in that epoch. With it go the newest entries of the epoch list as it was then, so
-that where two logs part is searched as replicas search it (engine.epochs.consistent_point).
+A position is (epoch, log offset): all bytes before the log offset were read, and the last of them
+was written in that epoch. It includes the newest entries of the epoch list at that time, so that
+the point where two logs diverge is found as replicas find it (engine.epochs.consistent_point).
 
     {"/path/of/store": [3, 40960, [[1, 0], [3, 20480]]]}        in JSON; -1: no epoch is known
 
-A store without an epoch list can only be seen to be too short, or to have no record where one
-began: a stand-alone broker that loses its last bytes in a power cut, and writes as many again
-before the next look, looks like one that did not.
+Without an epoch list, a truncation shows only if the log became too short, or if no record begins
+at the position. If a stand-alone broker loses its last bytes in a power cut and writes the same
+number again before the next look, the truncation remains unnoticed.
 """
 
 from dataclasses import dataclass
@@ -28,31 +28,31 @@ from turbopump.engine.table.log_table import LogTable
 from turbopump.engine.types import LogOffset, StoreError
 
 ENTRIES_MAX = 64
-"""Of an epoch list, in a position: a stream that missed more elections than that learns that the
-log was cut, and asked where to go on."""
+"""Entries of the epoch list in a position, at most. A stream that missed more elections than that
+reports that the log was truncated, and stops until the user chooses where to continue."""
 
 
 class BadPosition(ValueError):
-    """What should be a position is none."""
+    """A malformed stream position."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """See the module."""
+    """Place in a stream; see the module."""
 
     log_offset: LogOffset
     epoch: int = NO_EPOCH
-    """That the byte before was written in; NO_EPOCH if nothing says."""
+    """Epoch of the byte before `log_offset`; NO_EPOCH if unknown."""
     entries: tuple[tuple[int, int], ...] = ()
 
     def encode(self) -> list[object]:
-        """For JSON."""
+        """Return the position as JSON values."""
         plain: list[object] = [self.epoch, self.log_offset]
         return [*plain, [list(entry) for entry in self.entries]] if self.entries else plain
 
 
 def decode_position(value: object) -> Position:
-    """What JSON has: [epoch, log offset], or with the list. Raises BadPosition."""
+    """Decode [epoch, log offset] or [epoch, log offset, entries] from JSON. Raises BadPosition."""
     match value:
         case [int(epoch), int(log_offset), *rest] if (
             NO_EPOCH <= epoch <= EPOCH_MAX and 0 <= log_offset <= LOG_OFFSET_MAX and len(rest) < 2
@@ -70,25 +70,25 @@ def _entries(value: object, pairs: object) -> tuple[tuple[int, int], ...]:
 
 
 def position_at(table: LogTable, log_offset: int) -> Position:
-    """The position of a reader that has read a table up to there."""
+    """Return the position of a reader that has read a table up to `log_offset`."""
     entries = [(e.epoch, e.start) for e in table.epochs if e.start < log_offset]
     epoch = entries[-1][0] if entries else NO_EPOCH
     return Position(LogOffset(log_offset), epoch, tuple(entries[-ENTRIES_MAX:]))
 
 
 class Fate(Enum):
-    """What became of the bytes behind which a stream goes on."""
+    """State of the bytes before a stream's position."""
 
     SAME = "SAME"
     CUT = "CUT"
-    """Bytes that were read are no longer in the log, or others are in their place."""
+    """Bytes that were read are no longer in the log, or others have replaced them."""
     EXPIRED = "EXPIRED"
-    """Retention removed bytes that were not read yet."""
+    """Retention removed bytes that had not been read yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamVerdict:
-    """Whether a stream may go on, and from where."""
+    """Fate of a position in the log, and the log offset to continue from."""
 
     fate: Fate
     resume: LogOffset
@@ -96,11 +96,11 @@ class StreamVerdict:
 
 
 class StreamCut(StoreError):
-    """The log was cut before a place that a stream has read."""
+    """The log was truncated below a position that a stream has read."""
 
 
 class StreamExpired(StoreError):
-    """Retention was faster than a stream."""
+    """Retention removed records before a stream read them."""
 
 
 def judge(table: LogTable, position: Position) -> StreamVerdict:
@@ -108,7 +108,7 @@ def judge(table: LogTable, position: Position) -> StreamVerdict:
     at = position.log_offset
     common = _common(table, position)
     if common is None and at >= table.min:
-        why = "its epoch list has nothing in common with the one of then"
+        why = "its epoch list has nothing in common with the earlier list"
         return StreamVerdict(Fate.CUT, table.min, _cut(table, position, why))
     if common is not None and common < at:
         why = f"the two part at {common}"
@@ -118,14 +118,17 @@ def judge(table: LogTable, position: Position) -> StreamVerdict:
     if at < table.min:
         reason = (
             f"{table.path} was read up to {at} of epoch {position.epoch}, but begins at {table.min}"
-            " now: retention removed what lies between"
+            " now: retention removed the records in between"
         )
         return StreamVerdict(Fate.EXPIRED, table.min, reason)
     return StreamVerdict(Fate.SAME, at)
 
 
 def _common(table: LogTable, position: Position) -> LogOffset | None:
-    """Up to where the log that was read and the one that is there now are the same."""
+    """Return the log offset up to which the log that was read equals the present one.
+
+    None if the two epoch lists have nothing in common.
+    """
     at = position.log_offset
     if position.entries and len(table.epochs):
         return consistent_point(Epochs.of(position.entries), at, table.epochs, table.end)
@@ -139,7 +142,7 @@ def _common(table: LogTable, position: Position) -> LogOffset | None:
 
 
 def _labelled_alike(table: LogTable, position: Position) -> LogOffset | None:
-    """Of a position that knows only its epoch: the best that can be said without the others."""
+    """Return the common end for a position with an epoch but no list: the best that it allows."""
     at, epochs = position.log_offset, table.epochs
     if at <= table.end and table.epoch_at(at - 1) == position.epoch:
         return at
@@ -154,7 +157,7 @@ def _labelled_alike(table: LogTable, position: Position) -> LogOffset | None:
 
 
 def _is_boundary(table: LogTable, at: LogOffset) -> bool:
-    """Whether a record begins there, or the rest of a file is empty from there on."""
+    """Whether a record begins at `at`, or the rest of its file is empty from `at`."""
     behind = table.boundary(at)
     bases = {segment.base for segment in table.segments}
     return behind == at or (behind in bases and max(b for b in bases if b <= at) < behind)

@@ -1,12 +1,12 @@
 """The log as a stream of Spark: `spark.readStream.format("turbopump")`.
 
-Owns what Spark asks of a stream written in Python: offsets, limits, partitions, batches. It must
-never deliver bytes of a log that is no longer the one whose beginning was delivered: a cut is said,
-by an exception that ends the query, or by a warning if the user chose to go on. Called by Spark.
+Owns the interface of a stream written in Python: offsets, limits, partitions, batches. It must
+never silently deliver bytes of a log that was truncated below bytes already delivered: it raises an
+exception that ends the query, or logs a warning if the user chose to continue.
 
-A place in the stream is a `positions.Position` of each store. It is judged before a batch is
-planned, and what was read of it behind the reading: a log may be cut at any moment, but new bytes
-come only behind the entry in the epoch list that labels them (engine/replicated.py, 2).
+A place in the stream is a `positions.Position` for each store. It is judged before a batch is
+planned, and again after the batch was read: a log may be truncated at any moment, but before new
+bytes come an entry in the epoch list that labels them (engine/replicated.py, 2).
 """
 
 import json
@@ -47,7 +47,7 @@ Offsets = dict[str, list[object]]
 
 @dataclass(frozen=True)
 class StreamPartition(InputPartition):
-    """A range of one store's log, and the position of a reader behind it."""
+    """A range of a store's log, and a reader's position after it."""
 
     location: str
     part: LogRange
@@ -62,7 +62,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._wish = wish
         self._last: dict[str, LogOffset] | None = None
-        """Where the stream ends; None: never."""
+        """End of the stream, by store; None: it has no end."""
 
     def initialOffset(self) -> Offsets:
         text = self._options.starting_offsets.strip()
@@ -84,8 +84,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if bytes_max is None else ReadMaxBytes(bytes_max)
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        """Where the next batch ends: at the confirmed ends, or sooner. Of several stores each gets
-        the same share of the limit; what one does not need the next batch will."""
+        """Return the end of the next batch: the confirmed ends, or less under a limit.
+
+        Several stores share the limit equally; a store leaves the rest of its share unused.
+        """
         share = None
         if isinstance(limit, ReadMaxBytes):
             share = max(1, limit.max_bytes // len(self._options.paths))
@@ -124,7 +126,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = []
         for location in self._options.paths:
             if location not in end:
-                continue  # of a checkpoint from before the store was added
+                continue  # the checkpoint is older than this store in `paths`
             table = open_store(self._options, location)
             first = self._resume(table, self._position(start, location, table))
             position = decode_position(end[location])
@@ -143,8 +145,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The batches of a range. What was read is what it was taken for if it still is: see the
-        module. A range that is no longer there cannot be read to its end, and that is why."""
+        """Read the batches of a range, then check that the log was not truncated meanwhile.
+
+        A range that retention removed meanwhile cannot be read to its end; see the module.
+        """
         assert isinstance(partition, StreamPartition)
         failed: StoreError | None = None
         try:
@@ -157,13 +161,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if verdict.fate is Fate.CUT:
             self._tell(verdict)
         elif isinstance(failed, SegmentGone):
-            text = f"{failed}; with failOnDataLoss=false the stream goes on behind it"
+            text = f"{failed}; with failOnDataLoss=false the stream continues after it"
             _raise_or_warn(StreamExpired(text), self._options.fail_on_data_loss)
         elif failed is not None:
             raise failed
 
     def _position(self, start: Offsets, location: str, table: LogTable) -> Position:
-        """A store that the checkpoint does not know is read from its beginning."""
+        """Return a store's position in `start`; a new store begins at the start of its log."""
         if location in start:
             return decode_position(start[location])
         return position_at(table, table.min)
@@ -172,7 +176,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return table.confirmed_end if self._options.confirmed else table.end
 
     def _resume(self, table: LogTable, position: Position) -> LogOffset:
-        """Where to go on behind a position. Raises StreamCut, StreamExpired unless asked not to."""
+        """Return where to continue after a position.
+
+        Raises StreamCut, StreamExpired unless disabled.
+        """
         verdict = judge(table, position)
         self._tell(verdict)
         return verdict.resume
@@ -209,7 +216,7 @@ def _parse_offsets(text: str, paths: tuple[str, ...]) -> Mapping[str, Any]:
 
 
 def _given(location: str, table: LogTable, value: object) -> Position:
-    """The position that a user chose; a log offset alone is taken as it is."""
+    """Return the position that a user chose; a plain log offset is used as it is."""
     try:
         if isinstance(value, int):
             return position_at(table, table.boundary(value))

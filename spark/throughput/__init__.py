@@ -1,1 +1,1 @@
-"""The throughput job: how much was stored when, how late, and where it stopped."""
+"""The throughput job: traffic over time, latencies, gaps and stalls of stores."""

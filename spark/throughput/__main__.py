@@ -1,4 +1,7 @@
-"""`python -m turbopump.spark.throughput`: the job as a program. It must never hold more."""
+"""`python -m turbopump.spark.throughput`: runs the job as a program.
+
+It must contain nothing else.
+"""
 
 import sys
 

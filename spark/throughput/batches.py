@@ -1,11 +1,9 @@
-"""Records to cells, some hundred thousand at a time, where they are read: before Spark has them.
+"""Counts records into cells, chunk by chunk, in the workers that read them.
 
-Owns the counting of records (throughput/cells.py says what a cell is); a cell may come out of every
-chunk of records, and all of one name are added up behind. It must never need Spark, nor hold more
-than CHUNK_ROWS records and a batch. Called by throughput/source.py, in Python
-workers.
-
-Spark itself would make five rows of each record and look at each of them.
+Owns the counting of records; throughput/cells.py defines a cell. Each chunk may yield a part of the
+same cell, and the parts are added up later. It must never need Spark, nor hold more than CHUNK_ROWS
+records and a batch. It runs in Python workers, because Spark itself would make five rows of each
+record and look at each of them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +18,7 @@ from turbopump.spark.throughput.buckets import buckets_of
 Ints = npt.NDArray[np.int64]
 
 CHUNK_ROWS = 1 << 17
-"""Records that are counted together: 20 MB of them. Cells of busy queues come once in a chunk."""
+"""Records per chunk: 20 MB. A busy queue yields each of its cells once per chunk."""
 NEEDED = (
     "store",
     "topic",
@@ -34,11 +32,11 @@ NEEDED = (
     "sys_flag",
     "body_size",
 )
-"""The columns of the table that are read."""
+"""Columns of the table that are read."""
 OFFSETS_A_CELL = 64
 LATE_MS_MAX = 100 * 366 * 86_400_000
-"""A born time further away is no time: a number that a client sent. It also keeps sums in 64 bits:
-three million of them in one cell."""
+"""A greater difference to the born time means that the client sent an arbitrary number. The limit
+also keeps sums within 64 bits, for up to three million records in a cell."""
 SIZE, BODY, LATENCY, SKEWED, UNBORN, OFFSET, UNQUEUED, BATCH, CLOCK = METRICS = (
     "size",
     "body",
@@ -71,7 +69,7 @@ CELL = pa.schema(
 )
 
 # RocketMQ's MessageSysFlag: the transaction bits, two of whose values have no queue offset, and the
-# bit of records that hold a batch and take as many queue offsets as their INNER_NUM says.
+# bit of records that hold a batch and take as many queue offsets as their INNER_NUM.
 TRANSACTION, PREPARED, ROLLED_BACK = 0xC, 0x4, 0xC
 INNER_BATCH = 0x80
 
@@ -79,7 +77,7 @@ INNER_BATCH = 0x80
 def counted(
     batches: Iterable[pa.RecordBatch], *, with_ports: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """Cells of the records of batches that have the columns NEEDED, in any order."""
+    """Yield cells of the records of batches, which have the columns NEEDED, in any order."""
     held: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -121,8 +119,7 @@ def _cells(table: pa.Table, with_ports: bool) -> Iterator[pa.RecordBatch]:
 
 
 def _of_offsets(queue: Mapping[str, Ints], table: pa.Table, store_ms: Ints) -> pa.Table:
-    """The cells of queue offsets, which say also which ones are there: one bit for each that is,
-    however many records have it."""
+    """Return the cells of queue offsets, with a bit for each offset that any record has."""
     offsets, flags = _numbers(table, "queue_offset"), _numbers(table, "sys_flag")
     transaction = flags & TRANSACTION
     kinds = np.where(flags & INNER_BATCH != 0, METRICS.index(BATCH), METRICS.index(OFFSET))
@@ -147,7 +144,7 @@ def _of_offsets(queue: Mapping[str, Ints], table: pa.Table, store_ms: Ints) -> p
 
 
 def _added(keys: Mapping[str, Ints], values: Ints, store_ms: Ints) -> pa.Table:
-    """One row for each combination of keys."""
+    """Return one row for each combination of keys."""
     table = pa.table({**keys, "value": values, "ms": store_ms})
     found = table.group_by(list(keys), use_threads=False).aggregate(
         [
@@ -173,7 +170,7 @@ _ADDED = {
 
 
 def _plain(name: str) -> str:
-    """The name of a column without the function that made it."""
+    """Return a column's name without the suffix of its aggregate function."""
     first, _, function = name.rpartition("_")
     return first if function in ("sum", "min", "max") else name
 
@@ -181,7 +178,7 @@ def _plain(name: str) -> str:
 def _batch(
     found: pa.Table, names: Mapping[str, pa.Array], metrics: npt.NDArray[Any]
 ) -> pa.RecordBatch:
-    """Cells as a batch of CELL: codes become names again, what a metric does not have is null."""
+    """Return cells as a batch of CELL, with names for codes and nulls for missing columns."""
     told: dict[str, pa.Array] = {}
     for name in found.column_names:
         array = found[name].combine_chunks()
@@ -199,13 +196,13 @@ def _batch(
 
 
 def _coded(table: pa.Table, name: str) -> tuple[Ints, pa.Array]:
-    """(for each row the number of its text, the texts)."""
+    """Return (for each row the index of its text, the texts)."""
     coded = table[name].combine_chunks().dictionary_encode()
     return coded.indices.to_numpy().astype(np.int64), coded.dictionary
 
 
 def _without_ports(hosts: tuple[Ints, pa.Array]) -> tuple[Ints, pa.Array]:
-    """`ip` of "ip:port", `[ip]` of "[ip]:port"."""
+    """Reduce "ip:port" to `ip` and "[ip]:port" to `[ip]`."""
     codes, texts = hosts
     bare = pa.array([_host(text) for text in texts.to_pylist()], pa.string()).dictionary_encode()
     return bare.indices.to_numpy().astype(np.int64)[codes], bare.dictionary
@@ -228,6 +225,6 @@ def _ms(table: pa.Table, name: str) -> Ints:
 
 
 def _div(values: Ints, by: int) -> Ints:
-    """Towards zero, as SQL's `div`."""
+    """Divide, rounding towards zero as SQL's `div` does."""
     divided: Ints = values // by + ((values % by != 0) & (values < 0))
     return divided

@@ -1,7 +1,7 @@
-"""Cells, which everything in the throughput job is added up from: what they are, what they tell.
+"""Cells, the counts from which the throughput job computes all its figures.
 
-Owns what a cell is and how figures come from cells; throughput/batches.py counts them. It must
-never look at a record, nor bring more than asked for to the driver. Called by throughput/job.py.
+Owns the definition of a cell, and how figures come from cells; throughput/batches.py counts them.
+It must never look at a record, nor bring more to the driver than the caller requests.
 
 A record is counted in one cell of each metric:
 
@@ -9,16 +9,17 @@ A record is counted in one cell of each metric:
     latency   store time - born time in ms; instead `skewed` if that is negative (the clocks of
               producer and broker disagree: counted apart, never averaged in) or `unborn` if the
               producer gave no born time, or one of another century
-    offset    queue offset: 64 neighbours of one queue share a cell, `bits` tells which are there;
+    offset    queue offset: 64 neighbours in a queue share a cell, `bits` marks the existing ones;
               instead `unqueued` for prepared and rolled back transactions (they have none) and
               `batch` for records that hold several messages
     clock     log offset, a cell for each millisecond of store time in a store
 
-A cell has the record's store, and for all metrics but `clock` topic and queue; those of sizes and
-latencies have producer host and second of the store time, too. `bucket` is throughput/buckets.py's
-for these, queue offset / 64 for `offset`, the millisecond for `clock`. `messages`, `total`, `least`
-and `most` are count, sum, minimum and maximum of the values; `first_ms` and `last_ms` of the store
-time. So there are never more cells than five a record, and with traffic far fewer.
+A cell has the record's store, and for all metrics but `clock` topic and queue; cells of sizes and
+latencies also have producer host and second of the store time, and their `bucket` is that of
+throughput/buckets.py. The `bucket` is queue offset / 64 for `offset`, the millisecond for `clock`.
+`messages`, `total`, `least` and `most` are count, sum, minimum and maximum of the values;
+`first_ms` and `last_ms` the limits of the store time. So there are never more cells than five per
+record, and under traffic far fewer.
 """
 
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ MEASURED = ("size", "body", "latency", "skewed", "unborn")
 
 
 def cells(counted: "DataFrame") -> "DataFrame":
-    """Whole cells, of those that come in parts (throughput/source.py)."""
+    """Merge cells that come in parts (throughput/source.py)."""
     return counted.groupBy(*CELL_KEYS).agg(
         *_exprs(
             "sum(messages) as messages",
@@ -49,9 +50,9 @@ def cells(counted: "DataFrame") -> "DataFrame":
 
 
 def added(cells: "DataFrame", keys: Sequence[str]) -> "DataFrame":
-    """Cells of sizes and latencies added up to coarser keys: their histograms.
+    """Add up cells of sizes and latencies to coarser keys: their histograms.
 
-    Totals are doubles from here on: exact up to 9 PB, and never out of range.
+    Totals become doubles here: exact up to 9 PB, and never out of range.
     """
     return cells.groupBy(*keys, "metric", "bucket").agg(
         *_exprs(
@@ -66,9 +67,9 @@ def added(cells: "DataFrame", keys: Sequence[str]) -> "DataFrame":
 
 
 def figures(histograms: "DataFrame", keys: Sequence[str]) -> "DataFrame":
-    """One row for each value of `keys`, from histograms that are added up to these keys.
+    """Return one row for each value of `keys`, from histograms with these keys.
 
-    Percentiles are those of numpy's default method over the means of the buckets.
+    Percentiles follow numpy's default method, over the means of the buckets.
     """
     return (
         histograms.groupBy(*keys)
@@ -110,7 +111,7 @@ def figures(histograms: "DataFrame", keys: Sequence[str]) -> "DataFrame":
 
 
 def peaks(cells: "DataFrame", keys: Sequence[str]) -> "DataFrame":
-    """The most messages and bytes in one second, for each value of `keys`."""
+    """Return the most messages and bytes in one second, for each value of `keys`."""
     seconds = cells.where("metric = 'size'").groupBy(*keys, "second")
     return (
         seconds.agg(*_exprs("sum(messages) as messages", "sum(total) as bytes"))

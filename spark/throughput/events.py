@@ -1,15 +1,14 @@
-"""What should not have happened, found in cells: gaps, stalls, clocks that went back.
+"""Finds irregular events in cells: gaps in queue offsets, stalls, clocks that went back.
 
-Owns the definitions below. It must never look at records: cells (throughput/cells.py) say it all.
-Called by throughput/job.py.
+Owns the definitions below. It must never look at records: cells (throughput/cells.py) suffice.
 
 gap: queue offsets of a queue, between its least and its greatest one, that no record has. Topics
-    that were deleted and made anew count from 0 again: that shows as duplicates, not as a gap.
+    that were deleted and created again count from 0 again: that shows as duplicates, not as a gap.
     Queues with batch records (one record, several queue offsets) are not judged.
-stall: at least so many whole seconds of store time without a record in a queue, in a topic or in a
-    whole store, between seconds with records. `silent_ms` is the time between the two records.
-    The longest silences of each level are listed however short they are: whether three seconds are
-    an outage or a quiet night only the reader knows.
+stall: at least `stall_s` whole seconds of store time without a record in a queue, in a topic or in
+    a whole store, between seconds with records. `silent_ms` is the time between the two records.
+    The longest silences of each level are listed however short they are, because only the reader
+    can distinguish an outage of three seconds from a quiet night.
 clock step: a record was stored at an earlier time than one before it in the log. Steps that came
     down from the same greatest time are one row.
 """
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
 
 QUEUE = ("store", "topic", "queue_id")
 SILENCES_SHOWN = 5
-"""Of each level: a reader looks at the first few, whatever they are."""
+"""Longest silences listed per level."""
 LEVELS = {"queue": QUEUE, "topic": ("store", "topic"), "store": ("store",)}
 
 
 def queues(cells: "DataFrame") -> "DataFrame":
-    """For each queue its queue offsets: least, greatest, how many are missing, had twice, batches.
+    """Return each queue's least and greatest queue offset, and how many are missing or repeated.
 
     `missing_offsets` is null for a queue with batch records.
     """
@@ -56,7 +55,7 @@ def queues(cells: "DataFrame") -> "DataFrame":
 
 
 def gaps(cells: "DataFrame") -> "DataFrame":
-    """The missing queue offsets as ranges, both ends included."""
+    """Return the missing queue offsets as ranges, both ends included."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -93,13 +92,13 @@ def gaps(cells: "DataFrame") -> "DataFrame":
 
 
 def stalls(cells: "DataFrame", stall_s: int) -> "DataFrame":
-    """Silences of at least `stall_s` whole seconds, of queues, topics and stores."""
+    """Return silences of at least `stall_s` whole seconds, of queues, topics and stores."""
     found = [_silences(cells, level).where(f"silent_seconds >= {stall_s}") for level in LEVELS]
     return reduce(lambda one, other: one.union(other), found)
 
 
 def longest_silences(cells: "DataFrame") -> "DataFrame":
-    """The SILENCES_SHOWN longest ones of each level, between two seconds with records."""
+    """Return the SILENCES_SHOWN longest silences of each level."""
     from pyspark.sql import functions as f
 
     order = (f.desc("silent_ms"), *QUEUE, "from_ms")
@@ -108,7 +107,7 @@ def longest_silences(cells: "DataFrame") -> "DataFrame":
 
 
 def _silences(cells: "DataFrame", level: str) -> "DataFrame":
-    """Between each two seconds with records that follow each other."""
+    """Return the silence between each two successive seconds with records."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -135,9 +134,9 @@ def _silences(cells: "DataFrame", level: str) -> "DataFrame":
 
 
 def clock_steps(cells: "DataFrame") -> "DataFrame":
-    """Where store time went back: a later time, and behind it in the log an earlier one.
+    """Return the places in the log where store time went back.
 
-    A millisecond is out of order if its last record lies behind the first one of a later
+    A millisecond is out of order if its last record lies after the first record of a later
     millisecond. The greatest such later time is looked up only for these.
     """
     from pyspark.sql import Window

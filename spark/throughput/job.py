@@ -1,14 +1,13 @@
-"""The throughput job: what went through a broker, when, how fast, and what is missing.
+"""The throughput job: reports a broker's traffic from its store, with speed, latencies and gaps.
 
-Owns the job: which tables there are, where they go, what of them is shown. It must never look at
+Owns the job: its tables, their places and the part of them that is shown. It must never look at
 records more than once (throughput/source.py), nor collect more than throughput/result.py bounds.
-Called by `turbopump analyze throughput`, `python -m turbopump.spark.throughput.job`, spark-submit.
 
     run(spark, ThroughputOptions(RowSelection(("/data/store",)), "/data/report")) -> Throughput
 
-The tables, each a folder of Parquet in `output` (docs/FORMATS.md has their columns): cells (what
-all others are added up from), seconds (per topic, queue, producer host and second), queues, topics,
-hosts, stores, gaps, stalls, clock_steps, and copies. report.html lies beside them.
+The tables, each a folder of Parquet in `output` (docs/FORMATS.md has their columns): cells (the
+source of all others), seconds (per topic, queue, producer host and second), queues, topics, hosts,
+stores, gaps, stalls, clock_steps, and copies. report.html lies beside them.
 """
 
 import argparse
@@ -45,25 +44,25 @@ REPORT = "report.html"
 
 @dataclass(frozen=True)
 class ThroughputOptions:
-    """What the command line says."""
+    """The options of the command line."""
 
     selection: RowSelection
     output: str | None = None
     """Folder of the Parquet tables and the report; None: only the result is returned."""
     html: str | None = None
-    """The report's file, on the machine of the driver; None: report.html in a local `output`."""
+    """File of the report on the driver's machine; None: report.html in a local `output`."""
     stall_seconds: int = STALL_S
     with_ports: bool = False
-    """Producers by "ip:port", not by ip: a row for each connection."""
+    """Distinguish producers by "ip:port" instead of ip: a row for each connection."""
     replicas: tuple[str, ...] = ()
-    """Other stores of the group of the first store: how far each is behind it."""
+    """Other stores of the first store's group, each compared with it."""
     copy: str | None = None
     """A store of another group that has copies of the messages."""
     overwrite: bool = False
 
 
 def run(spark: "SparkSession", options: ThroughputOptions) -> Throughput:
-    """Read the stores once and tell everything; writes the tables and the report."""
+    """Read the stores once and return all results; write the tables and the report."""
     from turbopump.spark.throughput.source import counted_frame
 
     _check(options)
@@ -83,8 +82,10 @@ def run(spark: "SparkSession", options: ThroughputOptions) -> Throughput:
 
 
 def run_local(options: ThroughputOptions) -> Throughput:
-    """The same for small stores, in this process and without a JVM; writes the report only. Raises
-    JobError, also for what only Spark does, and StoreError."""
+    """Run the job for small stores in this process, without a JVM; write the report only.
+
+    Raises StoreError, and JobError, also for options that only Spark supports.
+    """
     from turbopump.spark.throughput.local import job
 
     _check(options)
@@ -110,7 +111,7 @@ def _with_report(result: Throughput, options: ThroughputOptions) -> Throughput:
 
 
 def analyse(spark: "SparkSession", counted: "DataFrame", options: ThroughputOptions) -> Throughput:
-    """Everything about records that are counted (throughput/batches.py), whatever they are of."""
+    """Compute all results from counted records (throughput/batches.py) of any source."""
     tables = ResultTables(spark, options.output, overwrite=options.overwrite)
     try:
         cells = tables.keep("cells", cell.cells(counted), "metric", is_large=True)
@@ -120,7 +121,7 @@ def analyse(spark: "SparkSession", counted: "DataFrame", options: ThroughputOpti
 
 
 def lag_of(spark: "SparkSession", leader: str, replica: str) -> ReplicaLag:
-    """How far one store of a group is behind another one, up to the last record of each."""
+    """Compare a store of a group with its leader's store, both up to the last record."""
     theirs = RowSelection((replica,), confirmed=False).frame(spark, replicas.NEEDED)
     ours = RowSelection((leader,), confirmed=False).frame(spark, replicas.NEEDED)
     return replicas.lag(ours, theirs, (leader, replica))
@@ -318,7 +319,7 @@ def _report_place(options: ThroughputOptions) -> Path | None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job; 0: it ran, 2: it could not."""
+    """Run the command; return 0, or 2 if it could not run."""
     parser = throughput()
     given = parser.parse_args(argv)
     if not given.local:

@@ -1,18 +1,18 @@
-"""Replication delay, read from the files of two stores: what they say, and what they do not.
+"""Replication delay as the files of two stores show it, and the limits of that evidence.
 
-Owns two comparisons. It must never claim a delay of single records of one group: a replica's record
-is byte for byte its master's, store time included (that is what makes it a replica), so nothing in
-the log tells when the replica got it. Called by throughput/job.py.
+Owns two comparisons. It must never claim a delay of single records within a group: a replica's
+record equals its master's byte for byte, store time included, so nothing in the log shows when the
+replica received it.
 
-Stores of one group (`lag`): what can be said is how far the replica was behind when both were read.
-Both logs are compared up to the shorter one's end by digests of blocks; where they differ, the
-records of one block are compared. Behind the common end, the leader has what the replica lacks:
-bytes, records, and for how long at least the oldest of them had been waiting (`waiting_ms`): the
-leader wrote it at its store time, and was alive at the store time of its last record, while the
-replica did not have it. `ends_apart_ms`, the difference of the last store times, is what RocketMQ's
-brokerStatus would show; after a quiet hour it is an hour for a replica that lacks one new record.
-The replica is read first, so that a live pair's delay is not understated. Digests are of what the
-records' headers say and of their body CRCs; the truncation audit compares bytes.
+Stores in a group (`lag`): the result is the replica's lag when both were read. Both
+logs are compared up to the shorter one's end by digests of blocks; where these differ, the records
+of a block are compared. After the common end, the leader has bytes and records that the replica
+lacks, the oldest of which had been waiting at least `waiting_ms`: the leader wrote it at its store
+time, and was alive at the store time of its last record, while the replica did not have it.
+`ends_apart_ms`, the difference of the last store times, corresponds to RocketMQ's brokerStatus;
+after a quiet hour it is an hour for a replica that lacks one new record. The replica is read first,
+so that a live pair's delay is not understated. Digests cover the records' headers and their body
+CRCs; the truncation audit compares bytes.
 
 Stores of distinct groups (`copies`: a mirror, a disaster copy): the copy has its own store time, so
 the delay of each message is the difference of the two, joined by topic and unique key. A message
@@ -41,17 +41,17 @@ NEEDED = (
     "body_crc",
     "confirmed",
 )
-"""The columns of the table that a comparison reads."""
+"""Columns of the table that a comparison reads."""
 BLOCK = 16 << 20
 """Bytes of log under one digest: a log of 16 TB has a million. No record is that large."""
-# Records of the block where the common part begins, of the first one that differs within, and of
-# the one where it ends: no other block can hold the first difference.
+# Blocks of which records are compared: where the common part begins, the first that differs within,
+# and where the common part ends. No other block can hold the first difference.
 _BLOCKS_COMPARED = 3
 _RECORD = "xxhash64(log_offset, topic, queue_id, queue_offset, size, store_ms, body_crc)"
 
 
 def lag(leader: "DataFrame", replica: "DataFrame", names: tuple[str, str]) -> ReplicaLag:
-    """Compare two stores of one group; both tables with what is not confirmed."""
+    """Compare two stores in a group; both tables include unconfirmed records."""
     theirs, ours = _records(replica), _records(leader)
     their_blocks = _blocks(theirs).persist()
     replica_ends = _ends(their_blocks)
@@ -90,7 +90,7 @@ def lag(leader: "DataFrame", replica: "DataFrame", names: tuple[str, str]) -> Re
 
 
 def paired(origin: "DataFrame", copy: "DataFrame") -> "DataFrame":
-    """One row for each topic and unique key that either has: outcome, delay, times it is there."""
+    """Return outcome, delay and number of copies by topic and unique key of either table."""
     from pyspark.sql import functions as f
 
     def keyed(table: "DataFrame", name: str) -> "DataFrame":
@@ -116,7 +116,7 @@ def paired(origin: "DataFrame", copy: "DataFrame") -> "DataFrame":
 
 
 def copy_cells(pairs: "DataFrame") -> "DataFrame":
-    """Pairs counted by topic, second of the origin's store time, outcome and bucket of delay."""
+    """Count pairs by topic, second of the origin's store time, outcome and bucket of delay."""
     return (
         pairs.selectExpr(
             "topic",
@@ -142,7 +142,7 @@ def copy_cells(pairs: "DataFrame") -> "DataFrame":
 
 
 def copy_figures(cells: "DataFrame", keys: tuple[str, ...]) -> "DataFrame":
-    """One row for each value of `keys`, of `topic` and `second`; none: all in one row."""
+    """Return one row for each value of `keys` (`topic`, `second`); without keys one row for all."""
     outcomes = ("copied", "early", "missing", "only_in_copy")
     merged = cells.groupBy(*keys, "outcome", "bucket").agg(
         *_exprs(
@@ -184,7 +184,7 @@ def copy_figures(cells: "DataFrame", keys: tuple[str, ...]) -> "DataFrame":
 
 
 def missing_inside(pairs: "DataFrame") -> "DataFrame":
-    """For each topic: messages the copy lacks although it has one that was stored later."""
+    """Return for each topic the missing messages that were stored before a copied one."""
     last = (
         pairs.where("outcome in ('copied', 'early')")
         .groupBy("topic")
@@ -240,7 +240,7 @@ def _ends(blocks: "DataFrame") -> dict[str, int]:
 def _first_difference(
     ours: "tuple[DataFrame, DataFrame]", theirs: "tuple[DataFrame, DataFrame]", start: int, end: int
 ) -> int | None:
-    """The first log offset in [start, end) at which only one has a record, or another one."""
+    """Return the first log offset in [start, end) at which the records differ."""
     one = ours[1].selectExpr("block", "digest as our_digest", "records as our_records")
     other = theirs[1].selectExpr("block", "digest as their_digest", "records as their_records")
     differing = (

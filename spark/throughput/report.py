@@ -1,7 +1,7 @@
-"""The throughput report: one HTML file with everything in it, and the few lines for a terminal.
+"""The throughput report: one self-contained HTML file, and the few lines for a terminal.
 
-Owns how a Throughput is shown. It must never need Spark or the network, and never let a name from
-a store be read as markup. Called by throughput/job.py; a result that was kept can be drawn again.
+Owns how a Throughput is shown. It must never need Spark or the network, and never let a name from a
+store be read as markup. A stored result can be drawn again.
 """
 
 import html
@@ -16,9 +16,9 @@ from turbopump.spark.throughput.result import CopyComparison, ReplicaLag, Row, S
 
 OTHERS = "all others"
 SILENCES_TOLD = 3
-"""On the terminal, of stores."""
+"""Longest silences of stores that the terminal shows."""
 STALLS_DRAWN = 40
-"""Bars one can still tell apart."""
+"""Stalls in the plot: more bars would not be distinguishable."""
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 _CONTROL = dict.fromkeys((*range(9), *range(11, 32), 127), "\N{REPLACEMENT CHARACTER}")
 _STYLE = """
@@ -46,7 +46,7 @@ Column = tuple[str, str, Callable[[Any], str]]
 
 
 def render(result: Throughput) -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = [
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width">',
@@ -66,7 +66,7 @@ def render(result: Throughput) -> str:
 
 
 def summary(result: Throughput) -> list[str]:
-    """What a terminal gets."""
+    """Return the lines for a terminal."""
     t: Mapping[str, Any] = result.totals
     lines = [
         f"{_stores(result)}: {count(t['messages'])} messages, {size(t['bytes'])}, in"
@@ -104,29 +104,29 @@ def summary(result: Throughput) -> list[str]:
 
 
 def escape(text: object) -> str:
-    """Text that is only text, wherever it stands on the page."""
+    """Return text without any markup, for any place on the page."""
     return html.escape(str(text).translate(_CONTROL), quote=True)
 
 
 def count(value: Any) -> str:
-    """A whole number."""
+    """Format a whole number."""
     return "–" if value is None else f"{value:,.0f}"
 
 
 def number(value: Any) -> str:
-    """A number with as many digits as matter."""
+    """Format a number with its significant digits."""
     if value is None:
         return "–"
     return f"{value:,.1f}" if abs(value) < 100 and value != int(value) else f"{value:,.0f}"
 
 
 def ms(value: Any) -> str:
-    """Milliseconds."""
+    """Format milliseconds."""
     return "–" if value is None else f"{number(value)} ms"
 
 
 def size(value: Any) -> str:
-    """Bytes."""
+    """Format bytes."""
     if value is None:
         return "–"
     amount, unit = float(value), 0
@@ -136,7 +136,7 @@ def size(value: Any) -> str:
 
 
 def text(value: Any) -> str:
-    """A name."""
+    """Format a name."""
     return "–" if value is None else str(value)
 
 
@@ -270,7 +270,7 @@ def _topic_lines(result: Throughput) -> list[tuple[str, list[tuple[float, float 
 def _values(
     rows: Iterable[Row], key: str, step_s: int, *, per_s: bool = False
 ) -> list[tuple[float, float | None]]:
-    """(start, value) of rows; a step that is not there breaks the line."""
+    """Return (start, value) of rows; a missing step breaks the line."""
     points: list[tuple[float, float | None]] = []
     for row in rows:
         start, value = float(_as_number(row["start_s"])), row[key]
@@ -282,7 +282,7 @@ def _values(
 
 
 def _filled(rows: Sequence[Row], key: str, step_s: int) -> list[tuple[float, float | None]]:
-    """Values a second, with 0 for each step without a row."""
+    """Return values per second, with 0 for each step without a row."""
     there = dict(_values(rows, key, step_s, per_s=True))
     first, last = min(there), max(there)
     starts = (first + step_s * at for at in range(int((last - first) // step_s) + 1))
@@ -396,7 +396,7 @@ def _tables(result: Throughput) -> Iterable[str]:
 def _replicas(lags: Sequence[ReplicaLag]) -> Iterable[str]:
     yield "<h2>Replicas when they were read</h2>"
     yield (
-        '<p class="note">Records are the same bytes on all replicas, so none tells when a replica'
+        '<p class="note">Records are the same bytes on all replicas, so none shows when a replica'
         " got it. Waiting: how long the oldest record that the replica lacks had been in the"
         " leader's log, at least.</p>"
     )

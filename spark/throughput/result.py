@@ -1,7 +1,6 @@
-"""What the throughput job found, as plain data: what is shown, printed as JSON and drawn.
+"""The result of the throughput job as plain data, for the terminal, JSON and the report.
 
-Owns the result's shape and the bounds on what leaves Spark. It must never need Spark. Called by
-throughput/job.py, which fills it, and report.py, which draws it.
+Owns the result's shape and the bounds on the data that leaves Spark. It must never need Spark.
 
 Rows are mappings from column to value, as in the Parquet tables of the same name, with points in
 time as ISO 8601 text in UTC.
@@ -23,13 +22,13 @@ TIMES: Mapping[str, str] = {
     "later_ms": "later_time",
     "earlier_ms": "earlier_time",
 }
-"""Points in time as cells have them, in ms, and the names of these columns in tables."""
+"""By column of a point in time in cells (ms), the column's name in tables."""
 ROWS_SHOWN = 100
-"""Rows of a table that come to the driver: what a person reads; the Parquet tables have all."""
+"""Rows of a table that come to the driver for the report; the Parquet tables have all."""
 STEPS_SHOWN = 400
-"""Points of a line over time: more than that is more than a plot has pixels for."""
+"""Points of a line over time: a plot has no pixels for more."""
 TOPICS_DRAWN = 8
-"""Lines in the plot by topic; the rest is one line."""
+"""Lines in the plot by topic; the other topics share one line."""
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200)
 _DAY_S = 86400
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -37,41 +36,41 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Shown:
-    """The first rows of a table in the order that matters, and how many there are."""
+    """The first rows of a table, most important first, and the number of all rows."""
 
     rows: tuple[Row, ...] = ()
     count: int = 0
 
     @property
     def left_out(self) -> int:
-        """Rows that are in the Parquet table only."""
+        """Number of rows that only the Parquet table has."""
         return self.count - len(self.rows)
 
 
 @dataclass(frozen=True)
 class ReplicaLag:
-    """How far one store of a group is behind another one (throughput/replicas.py)."""
+    """Comparison of a replica with its leader (throughput/replicas.py)."""
 
     leader: str
     replica: str
     leader_end: int
-    """Log offset behind the last whole record."""
+    """Log offset after the last whole record."""
     replica_end: int
     common_end: int
-    """Up to here both have the same records."""
+    """Log offset up to which both have the same records."""
     differs: bool
-    """Both go on behind `common_end`, with different records: one of them will be truncated."""
+    """Both have records after `common_end`, and these differ: one of the logs will be truncated."""
     leader_confirmed_end: int
     replica_confirmed_end: int
     bytes_behind: int
     records_behind: int
     waiting_ms: int
-    """How long the first record that the replica lacks had been in the leader's log, at least: from
-    its store time to the last store time there. 0: it lacks none."""
+    """How long, at least, the first record that the replica lacks had been in the leader's log:
+    from its store time to the leader's last store time. 0 if the replica lacks none."""
     ends_apart_ms: int
-    """Store time of the leader's last record less that of the last record both have."""
+    """Store time of the leader's last record less that of the last common record."""
     bytes_extra: int
-    """What the replica has behind `common_end`."""
+    """Bytes of the replica after `common_end`."""
     records_extra: int
 
 
@@ -87,45 +86,45 @@ class CopyComparison:
 
 @dataclass(frozen=True)
 class Throughput:
-    """What run() returns."""
+    """Result of the job."""
 
     stores: tuple[str, ...]
     totals: Row
     by_store: Shown
     topics: Shown
-    """By bytes."""
+    """Topics with most bytes first."""
     queues: Shown
     """The worst by latency p99."""
     hosts: Shown
-    """By messages."""
+    """Producer hosts with most messages first."""
     gaps: Shown
-    """The largest ones."""
+    """The largest gaps."""
     stalls: Shown
-    """The longest ones."""
+    """The longest stalls."""
     clock_steps: Shown
-    """The largest ones."""
+    """The largest steps."""
     stall_seconds: int
     step_seconds: int
-    """The width of a point of what is over time."""
+    """Width of a point in the series over time."""
     over_time: tuple[Row, ...]
     topics_over_time: tuple[Row, ...]
-    """The TOPICS_DRAWN topics with most bytes."""
+    """Series of the TOPICS_DRAWN topics with most bytes."""
     histograms: tuple[Row, ...]
-    """metric, bucket, messages."""
+    """Columns: metric, bucket, messages."""
     silences: tuple[Row, ...] = ()
-    """The longest ones of queues, topics and stores, also those that are too short for a stall."""
+    """The longest silences of queues, topics and stores, including those too short for a stall."""
     replicas: tuple[ReplicaLag, ...] = ()
     copies: CopyComparison | None = None
     written: tuple[str, ...] = field(default=())
-    """The tables and the report, where they were written."""
+    """Paths of the tables and the report."""
 
     def to_json(self) -> str:
-        """Everything, as one JSON object."""
+        """Return the whole result as one JSON object."""
         return json.dumps(asdict(self), indent=2, ensure_ascii=False)
 
 
 def readable(row: Row) -> Row:
-    """A row with its points in time as text, under the names that they have in the tables."""
+    """Return a row with its points in time as text, under their names in the tables."""
     return {
         TIMES.get(name, name): iso(value) if name in TIMES and isinstance(value, int) else value
         for name, value in row.items()
@@ -133,18 +132,18 @@ def readable(row: Row) -> Row:
 
 
 def iso(time_ms: int) -> str:
-    """A point in time as text; the number itself if the calendar does not have it."""
+    """Return a point in time as text; as the plain number if the calendar lacks it."""
     try:
-        moment = _EPOCH + timedelta(milliseconds=time_ms)  # exact, which a division is not
+        moment = _EPOCH + timedelta(milliseconds=time_ms)  # exact, unlike a division
     except OverflowError:
         return f"{time_ms} ms"
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def step_seconds(first_ms: int, last_ms: int) -> int:
-    """The width that cuts a span into at most STEPS_SHOWN points."""
+    """Return the step width that divides a span into at most STEPS_SHOWN points."""
     span_s = last_ms // 1000 - first_ms // 1000 + 1
-    least_s = -(-span_s // (STEPS_SHOWN - 1))  # the span need not begin where a step begins
+    least_s = -(-span_s // (STEPS_SHOWN - 1))  # the span need not begin at a multiple of the width
     for width_s in _STEPS_S:
         if width_s >= least_s:
             return width_s

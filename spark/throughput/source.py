@@ -1,8 +1,8 @@
-"""Stores as cells: the data source that the throughput job reads, made of the one of records.
+"""The data source of the throughput job: stores as cells, built on the source of records.
 
-Owns the way from a selection to a frame of cells, which Python workers count out of what they
-decode: no record reaches the JVM. It must never count differently from what it reads. Called by
-throughput/job.py; not for users, whose table is `turbopump`.
+Owns the way from a selection to a frame of cells. Python workers count the records that they
+decode, so no record reaches the JVM. It must never count other records than it reads. It is
+internal; the table for users is `turbopump`.
 """
 
 import json
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 FORMAT = "turbopump_cells"
 BATCH_ROWS = 1 << 15
-"""These batches are not read row by row."""
+"""Rows per batch; larger than for Spark, which reads these batches in no loop over rows."""
 
 
 def counted_frame(
     spark: "SparkSession", selection: RowSelection, *, with_ports: bool = False
 ) -> "DataFrame":
-    """The cells of a selection, some of them in parts. Raises what Spark raises."""
+    """Return the cells of a selection, some of them in parts. Raises Spark's errors."""
     register(spark)
     spark.dataSource.register(CellSource)
     options = {"selection": json.dumps(selection.describe()), "withPorts": json.dumps(with_ports)}
@@ -54,7 +54,7 @@ class CellSource(DataSource):
 
 
 class CellReader(LogReader):
-    """One scan over stores: what its workers read they count."""
+    """A scan over stores, whose workers count the records they read."""
 
     def __init__(self, asked: dict[str, object], with_ports: bool) -> None:
         columns = ordered(NEEDED)

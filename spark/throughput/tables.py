@@ -1,7 +1,6 @@
-"""Tables of the throughput job: where they are kept, and how rows of them reach the driver.
+"""Tables of the throughput job: their storage, and the transfer of rows to the driver.
 
-Owns writing, reading back and the bound on rows. It must never know what a table means. Called by
-throughput/job.py.
+Owns writing, reading back and the bound on rows. It must never know the meaning of a table.
 """
 
 from collections.abc import Iterable
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ResultTables:
-    """Computes each table once: into Parquet below `output`, or, without one, into memory."""
+    """Computes each table once: into Parquet below `output`, or without `output` into memory."""
 
     def __init__(self, spark: "SparkSession", output: str | None, *, overwrite: bool) -> None:
         self._spark = spark
@@ -26,8 +25,10 @@ class ResultTables:
     def keep(
         self, name: str, frame: "DataFrame", *partitioned_by: str, is_large: bool = False
     ) -> "DataFrame":
-        """The table as it is computed now; readers do not compute it again. Files have
-        a sensible size; those of a large table have it without being shuffled for it."""
+        """Compute a table now and return it, so that readers do not compute it again.
+
+        Its files get a reasonable size; a large table has it already and is not shuffled for it.
+        """
         if self._output is None:
             kept = frame.persist()
             self._kept.append(kept)
@@ -39,13 +40,13 @@ class ResultTables:
         return self._spark.read.schema(parts.schema).parquet(path)
 
     def close(self) -> None:
-        """Forget what was kept in memory."""
+        """Release the tables in memory."""
         for frame in self._kept:
             frame.unpersist()
 
 
 def stamped(frame: "DataFrame") -> "DataFrame":
-    """Points in time as timestamps; the cells have them as numbers."""
+    """Convert points in time from the cells' numbers to timestamps."""
     return frame.selectExpr(
         *(
             f"timestamp_millis({name}) as {TIMES[name]}" if name in TIMES else f"`{name}`"
@@ -55,7 +56,7 @@ def stamped(frame: "DataFrame") -> "DataFrame":
 
 
 def shown(frame: "DataFrame", *order: str) -> Shown:
-    """The first rows in an order (`column` or `column desc`, nulls last) and how many there are."""
+    """Return the first rows and the count, in an order (`column` or `column desc`, nulls last)."""
     from pyspark.sql import functions as f
 
     columns = []
@@ -68,7 +69,7 @@ def shown(frame: "DataFrame", *order: str) -> Shown:
 
 
 def rows(frame: "DataFrame") -> tuple[Row, ...]:
-    """All rows; the caller has bounded them. Points in time come as ISO 8601 text."""
+    """Return all rows, which the caller has bounded, with points in time as ISO 8601 text."""
     from pyspark.sql.types import TimestampType
 
     times = {part.name for part in frame.schema.fields if isinstance(part.dataType, TimestampType)}
@@ -88,12 +89,12 @@ def rows(frame: "DataFrame") -> tuple[Row, ...]:
 
 
 def one(frame: "DataFrame") -> dict[str, Any]:
-    """The row of an aggregate without keys."""
+    """Return the row of an aggregate without keys."""
     row = frame.first()
     assert row is not None, "an aggregate without keys has one row"
     return row.asDict()
 
 
 def is_one_of(column: str, values: Iterable[str]) -> str:
-    """SQL for a choice among our own words."""
+    """Return SQL that tests a column against our own constants."""
     return f"{column} in ({', '.join(repr(value) for value in values)})"

@@ -1,5 +1,4 @@
-"""The throughput job without Spark: for small stores, in one process, where there is no Java.
+"""The throughput job without Spark: for small stores, in one process, where Java is missing.
 
-Owns the same figures as the Spark job tells, from the same cells. It must never need pyspark.
-Called by throughput/job.py with --local.
+Owns the computation of the Spark job's figures from the same cells. It must never need pyspark.
 """

@@ -1,6 +1,6 @@
-"""Cells of stores (throughput/cells.py), read and added up in this process.
+"""Reads and merges the cells of stores (throughput/cells.py) in this process.
 
-Owns their merging and the bound on their number. It must never keep records. Called by `job`.
+Owns their merging and the bound on their number. It must never keep records.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,9 +16,9 @@ from turbopump.spark.session import JobError
 from turbopump.spark.throughput.batches import CELL, KEYS, NEEDED, counted
 
 CELLS_MAX = 4_000_000
-"""Half a gigabyte of them. Of traffic there are far fewer than records, at worst five a record."""
+"""Cells, at most: half a gigabyte. Traffic has far fewer cells than records, at worst five each."""
 MERGED_AT = 500_000
-"""So many cells that came in parts are added up before more are read."""
+"""Number of partial cells that are merged before more are read."""
 _SUMS = [
     ("messages", "sum"),
     ("total", "sum"),
@@ -30,7 +30,7 @@ _SUMS = [
 
 
 def cells_of(selection: RowSelection, *, with_ports: bool = False) -> pa.Table:
-    """All cells of a selection. Raises JobError where they are too many, StoreError."""
+    """Return all cells of a selection. Raises StoreError, and JobError if there are too many."""
     found = CELL.empty_table()
     parts: list[pa.RecordBatch] = []
     columns = ordered(NEEDED)
@@ -49,7 +49,7 @@ def cells_of(selection: RowSelection, *, with_ports: bool = False) -> pa.Table:
 
 
 def merged(found: pa.Table, parts: Iterable[pa.RecordBatch]) -> pa.Table:
-    """Whole cells, of those that come in parts."""
+    """Merge cells that come in parts."""
     table = pa.concat_tables([found, pa.Table.from_batches(list(parts), schema=CELL)])
     if len(table) == 0:
         return table
@@ -68,12 +68,12 @@ def merged(found: pa.Table, parts: Iterable[pa.RecordBatch]) -> pa.Table:
 
 
 def of_metrics(cells: pa.Table, *metrics: str) -> pa.Table:
-    """The cells of some metrics."""
+    """Return the cells of some metrics."""
     return cells.filter(pc.is_in(cells["metric"], pa.array(metrics)))
 
 
 def added(cells: pa.Table, keys: Sequence[str]) -> list[dict[str, object]]:
-    """The cells added up to coarser keys, a row for each value of them."""
+    """Add up cells to coarser keys; return a row for each value of the keys."""
     if len(cells) == 0:
         return []
     found = cells.group_by(list(keys), use_threads=False).aggregate(_SUMS)

@@ -1,6 +1,6 @@
-"""Gaps, stalls and steps of the clock in this process: what throughput/events.py says in SQL.
+"""Gaps, stalls and clock steps, computed in this process as throughput/events.py does in SQL.
 
-Owns nothing of what they are: that is said there. Called by `job`.
+The definitions are on that page.
 """
 
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ from turbopump.spark.throughput.local.figures import Row
 Queue = tuple[Any, ...]
 
 ALL_BITS = (1 << OFFSETS_A_CELL) - 1
-"""Of a cell, whose 64 bits come as a number with a sign."""
+"""Mask of a cell's 64 bits, which come as a signed number."""
 
 
 def queues(cells: pa.Table) -> dict[Queue, Row]:
-    """For each queue its queue offsets: see throughput_events.queues."""
+    """Return for each queue its queue offsets; see throughput/events.py."""
     found: dict[Queue, Row] = {}
     for place, rows in _by_queue(of_metrics(cells, "offset", "unqueued", "batch")).items():
         offsets = [row for row in rows if row["metric"] == "offset"]
@@ -44,7 +44,7 @@ def queues(cells: pa.Table) -> dict[Queue, Row]:
 
 
 def gaps(cells: pa.Table) -> Iterator[Row]:
-    """The missing queue offsets as ranges, both ends included."""
+    """Yield the missing queue offsets as ranges, both ends included."""
     for place, rows in _by_queue(of_metrics(cells, "offset", "batch")).items():
         if any(row["metric"] == "batch" for row in rows):
             continue
@@ -65,7 +65,7 @@ def gaps(cells: pa.Table) -> Iterator[Row]:
 
 
 def silences(cells: pa.Table, level: str) -> Iterator[Row]:
-    """Between each two seconds with records that follow each other in a queue, topic or store."""
+    """Yield the silence between each two successive seconds with records."""
     keys = LEVELS[level]
     groups: dict[Queue, list[Row]] = {}
     for row in added(of_metrics(cells, "size"), (*keys, "second")):
@@ -87,7 +87,7 @@ def silences(cells: pa.Table, level: str) -> Iterator[Row]:
 
 
 def clock_steps(cells: pa.Table) -> Iterator[Row]:
-    """Where store time went back: a later time, and behind it in the log an earlier one."""
+    """Yield the places in the log where store time went back."""
     stores: dict[Any, list[Row]] = {}
     for row in of_metrics(cells, "clock").to_pylist():
         stores.setdefault(row["store"], []).append(row)

@@ -1,6 +1,6 @@
-"""Figures from cells in this process: what throughput/cells.py says in SQL.
+"""Figures from cells, computed in this process as throughput/cells.py does in SQL.
 
-Owns sums, means, percentiles and peaks of groups of cells. Called by `job`.
+Owns sums, means, percentiles and peaks of groups of cells.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ SPREADS = {"size": "size", "body": "body", "latency": "latency_ms"}
 
 
 def figures(cells: pa.Table, keys: Sequence[str]) -> list[Row]:
-    """One row for each value of `keys`; without keys always one."""
+    """Return one row for each value of `keys`; without keys always one row."""
     groups: dict[tuple[Any, ...], dict[str, list[Row]]] = {} if keys else {(): {}}
     for row in added(of_metrics(cells, *MEASURED), (*keys, "metric", "bucket")):
         place = tuple(row[key] for key in keys)
@@ -54,7 +54,7 @@ def _told(metrics: dict[str, list[Row]]) -> Row:
 
 
 def _spread(name: str, rows: list[Row]) -> Row:
-    """Least, mean, greatest and percentiles of a histogram."""
+    """Return least, mean, greatest value and percentiles of a histogram."""
     if not rows:
         return dict.fromkeys(f"{name}_{at}" for at in ("min", "avg", "max", *PERCENTILES))
     counts = np.array([row["messages"] for row in rows], np.int64)
@@ -68,7 +68,7 @@ def _spread(name: str, rows: list[Row]) -> Row:
 
 
 def percentile(values: Any, counts: Any, part: float) -> float:
-    """That of numpy's default method over values that are there `counts` times each."""
+    """Return a percentile by numpy's default method over values that occur `counts` times each."""
     order = np.argsort(values)
     behind = np.cumsum(counts[order])
     at = part * (int(behind[-1]) - 1)
@@ -78,7 +78,7 @@ def percentile(values: Any, counts: Any, part: float) -> float:
 
 
 def peaks(cells: pa.Table, keys: Sequence[str]) -> dict[tuple[Any, ...], Row]:
-    """The most messages and bytes in one second, for each value of `keys`."""
+    """Return the most messages and bytes in one second, for each value of `keys`."""
     found: dict[tuple[Any, ...], Row] = {}
     for row in added(of_metrics(cells, "size"), (*keys, "second")):
         peak = found.setdefault(
@@ -96,7 +96,7 @@ def peaks(cells: pa.Table, keys: Sequence[str]) -> dict[tuple[Any, ...], Row]:
 
 
 def level(cells: pa.Table, keys: Sequence[str]) -> list[Row]:
-    """Figures and peaks."""
+    """Return figures and peaks for each value of `keys`."""
     highest = peaks(cells, keys)
     none = {"peak_messages_per_s": None, "peak_bytes_per_s": None, "seconds_with_messages": 0}
     return [
@@ -105,7 +105,7 @@ def level(cells: pa.Table, keys: Sequence[str]) -> list[Row]:
 
 
 def in_order(rows: Iterable[Row], *order: str) -> list[Row]:
-    """Rows by columns (`column` or `column desc`), what has no value last."""
+    """Sort rows by columns (`column` or `column desc`), with missing values last."""
     found = list(rows)
     for text in reversed(order):
         name, _, direction = text.partition(" ")

@@ -1,7 +1,7 @@
-"""The throughput result of stores, computed in this process.
+"""Computes the throughput result of stores in this process.
 
-Owns how the parts become a `Throughput`, as throughput/job.py has it from Spark. It must never
-write but the report. Called by throughput/job.py.
+Owns how the parts become a `Throughput`, as throughput/job.py does with Spark. It must never write
+any file; the caller writes the report.
 """
 
 from collections.abc import Iterable
@@ -27,12 +27,12 @@ from turbopump.spark.throughput.result import (
 
 
 def analyse(selection: RowSelection, stall_s: int, *, with_ports: bool = False) -> Throughput:
-    """Read the stores once and tell everything. Raises JobError, StoreError."""
+    """Read the stores once and return all results. Raises JobError, StoreError."""
     return told(cells_of(selection, with_ports=with_ports), selection.stores, stall_s)
 
 
 def told(cells: pa.Table, stores: tuple[str, ...], stall_s: int) -> Throughput:
-    """Everything about cells."""
+    """Compute all results from cells."""
     offsets = events.queues(cells)
     queues = [row | offsets[_queue(row)] for row in level(cells, QUEUE)]
     hosts = level(cells, ("store", "born_host"))
@@ -103,7 +103,7 @@ def _shown(rows: Iterable[Row], *order: str) -> Shown:
 
 
 def _in_steps(cells: pa.Table, step_s: int) -> pa.Table:
-    """With `start_s`, the second at which a cell's step begins."""
+    """Add `start_s`, the second at which a cell's step begins."""
     seconds = cells["second"].combine_chunks().to_numpy(zero_copy_only=False).astype("int64")
     return cells.append_column("start_s", pa.array(seconds - seconds % step_s))
 

@@ -388,7 +388,7 @@ def test_it_listens_at_the_host_of_its_own_entry_alone(tmp_path: Path) -> None:
             await node.stop()
         elsewhere = config(tmp_path, 0, f"n0-192.0.2.1:{port}")  # for documentation: no host's
         elsewhere.bind_address = ""
-        with pytest.raises(ConfigError, match=r"listen on 192.0.2.1.*bindAddress says where"):
+        with pytest.raises(ConfigError, match=r"listen on 192.0.2.1.*set bindAddress"):
             await ControllerNode(elsewhere).start()
 
     asyncio.run(run())

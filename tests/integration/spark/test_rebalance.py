@@ -102,7 +102,7 @@ def test_limits_and_missing_lines(spark, histories, capsys) -> None:
     limits += ["--max-balance-degree", "0.5", "--min-stickiness", "0.7"]
     assert main([str(histories), *limits]) == 1
     out = capsys.readouterr().out
-    assert "1 did not begin with what the one before had left" in out
+    assert "1 did not begin with the assignment before" in out
     assert "shipping Orders (averaged): the retention 0." in out
     assert "shipping Orders (averaged): the stickiness 0." in out
     assert "billing Orders (sticky): the" not in out.replace("p99 of the time", "")

@@ -86,7 +86,7 @@ def test_it_listens_where_its_peers_find_it() -> None:
 
 def test_who_is_no_peer_is_told() -> None:
     config = read(f"controllerDLegerPeers={THREE}\ncontrollerDLegerSelfId=n7")
-    with pytest.raises(ConfigError, match="controllerDLegerSelfId=n7 is none of"):
+    with pytest.raises(ConfigError, match="controllerDLegerSelfId=n7 is not in"):
         _ = config.members
 
 

@@ -137,7 +137,7 @@ def test_the_models_are_what_they_are_called() -> None:
         (
             {"a": [*Q[:3], ("x", 1)], "b": Q[3:]},
             {},
-            ["queue x/1 is assigned, but is none of the topic's"],
+            ["queue x/1 is assigned, but does not belong to the topic"],
         ),
         ({"a": Q[:3], "b": Q[3:]}, {"members": ["a"]}, ["b has queues, but is no member"]),
         ({}, {"members": []}, []),

@@ -122,7 +122,7 @@ def test_the_report_for_people() -> None:
     text = "\n".join(result.lines())
     assert "unknown: there are first assignments only" in text
     assert "computing p50 0.1 ms, p99 0.3 ms, at most 0.4 ms" in text
-    assert "2 did not begin with what the one before had left" in text
+    assert "2 did not begin with the assignment before" in text
     assert text.endswith("verdict: ok") and result.ok
     broken = replace(result, violations=("too slow",))
     assert broken.lines()[-2:] == ["violated: too slow", "verdict: violated"]

@@ -55,7 +55,7 @@ turbopump.engine.table.log_table.DamagedLog: 0000 is damaged at byte 5: crc
     [
         (REPORT, "0000 is damaged at byte 5: crc"),
         ("\n[PATH_NOT_FOUND] no such path\nJVM stacktrace:", "[PATH_NOT_FOUND] no such path"),
-        ("", "Spark failed and does not say why"),
+        ("", "Spark failed without a message"),
     ],
 )
 def test_of_sparks_reports_a_sentence_is_left(report, sentence) -> None:

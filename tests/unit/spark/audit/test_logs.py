@@ -163,10 +163,10 @@ def test_epochs_begin_where_records_do_and_not_behind_the_end() -> None:
     assert labels(log(of)) == [], "one that begins at the end has no byte yet"
     assert labels(log(of, loose=(1100,))) == ["a: an epoch begins inside of a record"]
     beyond = replica("a", 1400, [(1, 0), (2, 1401)])
-    assert labels(log(beyond)) == ["a: an epoch begins behind the log's end, 1400"]
+    assert labels(log(beyond)) == ["a: an epoch begins after the log's end, 1400"]
     running = replica("a", 1400, [(1, 0), (2, 1401)], is_stopped=False)
     (text,) = labels(log(running))
-    assert text.startswith("a: epoch 2 begins behind the log's end; it was not stopped in order")
+    assert text.startswith("a: epoch 2 begins after the log's end; it was not stopped in order")
 
 
 def test_an_epoch_begins_at_one_place() -> None:

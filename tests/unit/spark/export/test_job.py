@@ -114,7 +114,7 @@ def test_nothing_to_export_leaves_nothing(store: str, tmp_path: Path, capsys: Ou
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("-o", "x"), "say what to export: topics with -t, or --all-topics"),
+        (("-o", "x"), "no topics are selected: use -t or --all-topics"),
         (("-t", "T", "-o", "x", "--columns", "body,colour"), "there is no column 'colour'"),
         (("-t", "T", "-o", "/none/x"), "/none is no folder"),
         (("-t", "T", "-o", "/"), "/ is no place for a folder of its own"),

@@ -4,7 +4,7 @@
         [--strategies client-AVG broker-AVG broker-STICKY]
 
 Each side and strategy is one run: a name server, two brokers, nodes that are processes with members
-of one group each, and a producer. Faults hit nodes: kill, suspend, and the loss of most packets to
+of a group each, and a producer. Faults hit nodes: kill, suspend, and the loss of most packets to
 a node. `faults.py` chooses the faults, `nodes.py` plays them, `lossy.py` is the lossy network,
 `history.py` and `checkers.py` are OpenMessaging-Chaos's, `ownership.py` finds the owners of queues,
 `windows.py` measures them, `report.py` writes tables.

@@ -40,7 +40,7 @@ class Fault:
 def plan(
     names: Sequence[str], nodes: Sequence[str], seconds: float, rng: random.Random
 ) -> list[Fault]:
-    """Return the faults of one run, in order: one of each family first, others while there is time
+    """Return the faults of a run, in order: each family's first, others while there is time
     for them. At least one node lives through each."""
     families = [[name for name in names if name in family] for family in (KILLS, SUSPENDS, LOSSES)]
     wanted = [rng.choice(family) for family in families if family]

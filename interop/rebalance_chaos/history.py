@@ -121,7 +121,7 @@ class Held:
 
 @dataclass(frozen=True)
 class History:
-    """The events of one run, by time."""
+    """The events of a run, by time."""
 
     lines: tuple[tuple[str, ...], ...]
 

@@ -30,7 +30,7 @@ def process_of(member: str) -> str:
 
 
 class Ownership:
-    """Return the spans of all queues of one run, which ended at `end_ms`."""
+    """Return the spans of all queues of a run, which ended at `end_ms`."""
 
     def __init__(self, history: History, end_ms: int) -> None:
         self._downs: dict[str, list[Down]] = defaultdict(list)

@@ -29,7 +29,7 @@ FIGURES: Final = "<!-- written by make rebalance -->"
 
 @dataclass(frozen=True)
 class Outcome:
-    """The figures of one side and strategy."""
+    """The figures of a side and strategy."""
 
     side: str
     strategy: str

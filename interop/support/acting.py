@@ -59,7 +59,7 @@ class Kinds:
 
 
 class Pair:
-    """A master and its replica behind one name server."""
+    """A master and its replica at a common name server."""
 
     def __init__(
         self, kinds: Kinds, folder: Path, topic: str = TOPIC, queues: int = QUEUES
@@ -217,7 +217,7 @@ class Consumed:
         self.files = [self.in_order, self.shared]
 
     def of(self, file: Path) -> list[tuple[int, int]]:
-        """Return all messages of one group."""
+        """Return all messages of a group."""
         lines = file.read_text().splitlines() if file.exists() else []
         return [(int(one[0]), int(one[2])) for one in map(str.split, lines) if len(one) > 2]
 

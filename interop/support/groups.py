@@ -1,4 +1,4 @@
-"""Broker groups of one name server and one broker: RocketMQ's own, or ours.
+"""Broker groups of a name server and a broker each: RocketMQ's own, or ours.
 
 controlled.py makes larger groups, with controllers, of the same kinds. A group is started on free
 loopback ports with its files in one folder. Nothing here uses Turbopump's own client: readiness is
@@ -67,7 +67,7 @@ class Kind(Protocol):
     def controller(
         self, own: int, peers: list[int], folder: Path, settings: dict[str, str]
     ) -> Process:
-        """Starts the controller number `own`; `ports` are those of all controllers."""
+        """Starts the controller number `own`; `ports` are the ports of all controllers."""
         ...
 
     def container(self, port: int, namesrv: str, brokers: list[Path], folder: Path) -> Process:
@@ -281,7 +281,7 @@ def start(
 
 
 def start_up_command(folder: Path) -> Group:
-    """Starts our group the way the README says: `turbopump up --json`."""
+    """Starts our group as the README describes: `turbopump up --json`."""
     ports = Ports.free()
     command = [
         TURBOPUMP,

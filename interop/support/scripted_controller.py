@@ -1,6 +1,6 @@
-"""A scripted controller that answers the requests of one RocketMQ broker in controller mode.
+"""A scripted controller that answers the requests of a RocketMQ broker in controller mode.
 
-The test chooses the master. The SyncStateSet is the last one that this master asked for, because a
+The test chooses the master. The SyncStateSet is the last that this master asked for, because a
 RocketMQ master that is refused never counts a replica as in sync again. It owns its port and
 threads; the real controller has its own tests.
 """

@@ -26,7 +26,7 @@ SEND_S = 1.0
 exact times while a master hangs."""
 PAUSE_S = 0.002
 """Pause in seconds after each acknowledged send: without it the load takes most of the processor
-time, and shows no more."""
+time, and shows nothing else."""
 AGAIN_S = 0.01
 """Seconds from an error to the next request for the route."""
 READ_MAX = 32
@@ -55,7 +55,7 @@ class Found:
 
 @dataclass
 class Ledger:
-    """The acknowledgements that senders of one topic received: a place is (queue, offset)."""
+    """The acknowledgements that senders of a topic received: a place is (queue, offset)."""
 
     topic: str
     file: Path | None = None
@@ -189,7 +189,7 @@ def master_by_route(namesrv: str, topic: str) -> str | None:
 
 
 def send(connection: Connection, topic: str, queue: int, number: int) -> Answer:
-    """Return the frame of one message."""
+    """Return the frame of a message."""
     fields = {
         "a": "failover",
         "b": topic,

@@ -87,7 +87,7 @@ def parse(output: str, scenarios: Iterable[str]) -> dict[str, Checks]:
 def java_client(
     module: str, arguments: list[str], folder: Path, *, name: str = "client"
 ) -> Process:
-    """Starts the Java program of one client version."""
+    """Starts the Java program of a client version."""
     return processes.java(
         name,
         "turbopump.interop.Main",

@@ -124,7 +124,10 @@ struct col_end {
     int elsewhere; /* REC_BAD: the record has another log offset stored */
 };
 
-/* = */
+/* Decode the records of buf[at:end), whose first byte has the log offset log_base, into the rows
+ * after the batch's. REC_OK: the end (or end_log_offset) was reached, or the batch is full.
+ * REC_NO_ROOM: not even one record fits into an empty batch. REC_BLANK, REC_SHORT: as rec_scan.
+ * REC_BAD: no record lies at stop->at, its body fails its CRC, or its stored log offset differs. */
 enum rec_status col_decode(const uint8_t *buf, size_t at, size_t end, int64_t log_base,
                            const struct col_wish *wish, struct col_batch *batch,
                            struct col_scratch *scratch, struct col_end *stop);

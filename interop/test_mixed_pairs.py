@@ -77,7 +77,7 @@ def until(what: str, holds: Callable[[], object], *of: "Broker") -> None:
 
 @dataclass
 class Broker:
-    """One broker of the pair: its address and files stay, its role changes from start to start."""
+    """A broker of the pair: its address and files stay, its role changes from start to start."""
 
     kind: Kind
     ports: Ports

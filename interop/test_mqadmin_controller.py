@@ -36,13 +36,13 @@ NEXT_ID, APPLY_ID = 1012, 1013
 
 @dataclass
 class Registered:
-    """One broker as the controllers see it; it lives as long as its connections."""
+    """A broker as the controllers see it; it lives as long as its connections."""
 
     name: str
     number: int
     address: str
     connections: dict[int, socket.socket] = field(default_factory=dict)
-    """Its connections by the controller's port."""
+    """Connections by the controller's port."""
 
     @property
     def header(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""One broker's store opened by the other: old messages are read and found, and new ones are
+"""A broker's store opened by the other kind: old messages are read and found, and new ones are
 appended."""
 
 import time

@@ -23,7 +23,7 @@ def pairs(headers: list[tuple[bytes, bytes]]) -> bytes:
     the packed form can hold."""
 
 class H2Session:
-    """One side of an HTTP/2 connection, without a socket: a server's, or with `client` a client's.
+    """A side of an HTTP/2 connection, without a socket: a server's, or with `client` a client's.
     `library` must be called before.
 
     `streams` is the number of streams that may be open at once, `headers` the largest size of a

@@ -14,7 +14,7 @@ def key_hash(key: bytes) -> int:
     """Return abs(java_hash), 0 for Integer.MIN_VALUE (IndexFile.indexKeyHashMethod)."""
 
 class IndexFile:
-    """One index file of `slots` hash slots and `entries` entries in a region."""
+    """An index file of `slots` hash slots and `entries` entries in a region."""
 
     @property
     def slots(self) -> int: ...

@@ -35,7 +35,7 @@ cdef int32_t hash_of(bytes key) noexcept:
 
 
 cdef class IndexFile:
-    """One index file of `slots` hash slots and `entries` entries in a region."""
+    """An index file of `slots` hash slots and `entries` entries in a region."""
 
     def __cinit__(self, Region region not None, int64_t slots, int64_t entries):
         self.region = region

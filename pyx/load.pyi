@@ -21,7 +21,7 @@ OUT_MAX: int
 _Row = tuple[int, int, int, int, int, int, int, int]
 
 class Load:
-    """One run of the load generator. The caller adds the connections, runs it once and reads the
+    """A run of the load generator. The caller adds the connections, runs it once and reads the
     results.
 
     A template is (position in texts, size, positions of opaque, born time, key, UNIQ_KEY serial

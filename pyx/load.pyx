@@ -24,7 +24,7 @@ OUT_MAX = 4 << 20       # a larger window goes out in pieces: a socket takes no 
 
 
 cdef class Load:
-    """One run of the load generator; see the stub."""
+    """A run of the load generator; see the stub."""
 
     cdef load run_of
     cdef bytes texts, body

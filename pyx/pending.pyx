@@ -28,7 +28,7 @@ cdef extern from "bytes.h" nogil:
 NEED_MAX = NEEDS - 2
 """Greatest number of copies that may be asked for; a group has three or five members."""
 PENDING_MAX = 1_000_000
-"""="""
+"""Greatest number of waiting sends: at 1 KB each, as many as a replica that is 1 GB late leaves."""
 
 cdef enum:
     FIRST_RING = 1024

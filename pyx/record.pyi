@@ -14,7 +14,7 @@ SHORT: int  # the range ends inside the record
 NO_ROOM: int  # record + FILLER_SIZE does not fit: roll
 
 class Record:
-    """One decoded record. Hosts are packed ip + int32 port; texts are raw UTF-8 bytes."""
+    """A decoded record. Hosts are packed ip + int32 port; texts are raw UTF-8 bytes."""
 
     @property
     def log_offset(self) -> int:
@@ -26,7 +26,7 @@ class Record:
     def magic(self) -> int: ...
     @property
     def body_crc(self) -> int:
-        """As stored."""
+        """CRC of the body as stored in the record."""
 
     @property
     def queue_id(self) -> int: ...
@@ -36,7 +36,7 @@ class Record:
     def queue_offset(self) -> int: ...
     @property
     def physical_offset(self) -> int:
-        """As stored."""
+        """Log offset as stored in the record."""
 
     @property
     def sys_flag(self) -> int: ...

@@ -39,7 +39,7 @@ cdef object text_of(rec_reason reason):
 
 
 cdef class Record:
-    """One decoded record; texts and hosts are raw bytes."""
+    """A decoded record; texts and hosts are raw bytes."""
 
     cdef readonly int64_t log_offset, queue_offset, physical_offset
     cdef readonly int64_t born_timestamp_ms, store_timestamp_ms, prepared_transaction_offset

@@ -123,7 +123,7 @@ class DueHeap:
         tick: int,
         magic: int,
     ) -> None:
-        """Add a unit."""
+        """Add a unit with its due time."""
 
     @property
     def due_ms(self) -> int | None:

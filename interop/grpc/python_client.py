@@ -152,7 +152,7 @@ def simple(report: Report, topic: str) -> None:
 
 
 def push(report: Report, topic: str) -> None:
-    """="""
+    """All messages arrive, and a message that is refused once arrives again with its attributes."""
     listener = Listener(Once(7))
     with producing(topic) as producer, pushing(topic, listener):
         for number in range(COUNT):

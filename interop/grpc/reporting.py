@@ -13,7 +13,7 @@ _printing = threading.Lock()
 
 
 class Report:
-    """One scenario's lines, in the format that support/suites.py reads."""
+    """A scenario's lines, in the format that support/suites.py reads."""
 
     def __init__(self, scenario: str) -> None:
         self._scenario = scenario

@@ -58,7 +58,7 @@ Results = dict[str, dict[str, Checks]]
 def results(
     request: pytest.FixtureRequest, kind: Kind, built: None, work: Path
 ) -> Iterator[Results]:
-    """One run of all clients."""
+    """A run of all clients."""
     front = str(request.param)
     if front == FOREIGN and kind.name == "rocketmq":
         pytest.skip("that is its own")

@@ -99,7 +99,7 @@ class _Side:
 
 @pytest.fixture(scope="module")
 def played(kind: Kind, built: None, work: Path) -> Iterator[Played]:
-    """One client handles its message while the other client's broker restarts."""
+    """A client handles its message while the other client's broker restarts."""
     sides = [_Side(kind, work / "restarts")]
     try:
         sides.append(_Side(kind, work / "long"))

@@ -23,7 +23,7 @@ _IPV4, _NAME = 1, 3
 
 
 class LossyNetwork:
-    """One client's connections to all servers; it listens on its own thread until it is closed."""
+    """A client's connections to all servers; it listens on its own thread until it is closed."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)

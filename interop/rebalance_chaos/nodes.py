@@ -1,4 +1,4 @@
-"""One run: brokers of a side, nodes that consume, a producer, and the faults of a plan.
+"""A run: brokers of a side, nodes that consume, a producer, and the faults of a plan.
 
 A node is a process with some members of the group; after a kill it starts as another process with
 other members, as an application does.

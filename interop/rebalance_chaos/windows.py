@@ -18,7 +18,7 @@ MANY: Final = 1_000_000
 
 @dataclass(frozen=True)
 class Window:
-    """One fault or recovery of a run. Times are ms."""
+    """A fault or recovery of a run. Times are ms."""
 
     what: str
     kind: str

@@ -362,7 +362,7 @@ class Answer:
 def ask(
     port: int, code: int, fields: dict[str, str], body: bytes = b"", *, timeout_s: float = 30
 ) -> Answer:
-    """One request on a connection of its own. Raises OSError, struct.error."""
+    """Sends a request on a new connection, and returns the answer. Raises OSError, struct.error."""
     header = json.dumps(
         {
             "code": code,

@@ -31,7 +31,7 @@ def _die_with_parent() -> None:
 
 
 class Process:
-    """One child process with its output in `folder/NAME.out` and `folder/NAME.err`.
+    """A child process with its output in `folder/NAME.out` and `folder/NAME.err`.
 
     Must be started on the main thread: the kernel ends the child together with the thread that
     started it, and the threads of an event loop's executor end when the loop is closed.

@@ -143,7 +143,7 @@ struct load {
     /* The state of a run; other threads write `stop`. */
     int stop;
     int drops; /* some connection is `dropped` */
-    int failure; /* errno of the system */
+    int failure; /* error number of the system */
     uint32_t draining;
     uint32_t touched_count;
     uint32_t next_connection;

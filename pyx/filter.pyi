@@ -53,8 +53,7 @@ class Filter:
 
     @property
     def weight(self) -> int:
-        """Cost of evaluating a message with long properties, as a number of reads without a filter.
-        """
+        """Cost of evaluating a message with long properties, in reads without a filter."""
 
     def evaluate(self, properties: bytes) -> bool | None:
         """Return the expression's value for a properties text; None: null.

@@ -93,8 +93,7 @@ class Load:
         """Add a connection that pulls queues, each (template, next queue offset, end)."""
 
     def run(self, epoll_fd: int) -> int:
-        """Run to the end without the GIL and return DONE, LATE, LOST or SYSTEM. May be called once.
-        """
+        """Run to the end without the GIL and return DONE, LATE, LOST or SYSTEM. Callable once."""
 
     def stop(self) -> None:
         """Ask the run to end; any thread may call this."""

@@ -55,8 +55,7 @@ class PendingSends:
         ValueError for a number of copies over NEED_MAX."""
 
     def flushed_to(self, end: int) -> None:
-        """Note that the log is durable up to `end`, and answer the sends that are safe now.
-        """
+        """Note that the log is durable up to `end`, and answer the sends that are safe now."""
 
     def ask_for(self, copies: int | None) -> None:
         """Set the number of copies that new sends need; -1: the copies of all members. None: too

@@ -6,7 +6,7 @@ Owns the table of groups and topics whose pops are plain, and the offsets at whi
 while Python does not need them. It must never decide which pops are plain: the broker does
 (broker/traffic/fast_lane.py); nor keep an offset that Python holds, too.
 
-    places_of -> pop, pop, pop ... -> take_popped: Python holds the offsets, until the next places_of
+    places_of -> pop, pop, pop ... -> take_popped: Python holds the offsets until places_of
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc

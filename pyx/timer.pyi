@@ -107,8 +107,7 @@ class SlotWalk:
 
     def __len__(self) -> int: ...
     def entry(self, number: int) -> tuple[int, int, int, int]:
-        """Return (position, log offset, magic, write time) of a kept unit; number 0 is the oldest.
-        """
+        """Return (position, log offset, magic, write time) of a kept unit; 0 is the oldest."""
 
 class DueHeap:
     """Units in the order of their due times; units with the same due time from the oldest on."""

@@ -4,8 +4,8 @@
  *
  * The reference is net/wire: command.decode, then header.read_header with the class of the code. A
  * request is TRF_PLAIN only if each byte of its header was understood as the reference understands
- * it; then every member of struct trf_request equals its counterpart there. All rare or doubtful requests
- * are TRF_OTHER and go to the Python handler, which answers them. TRF_OTHER is therefore
+ * it; then every member of struct trf_request equals its counterpart there. All rare or doubtful
+ * requests are TRF_OTHER and go to the Python handler, which answers them. TRF_OTHER is therefore
  *   - every other code, and every response;
  *   - JSON: a repeated member, a value that is no text (no int32 for the four numbers), an escape
  *     in a name, a surrogate escape, a nested value, a language without a number, malformed UTF-8,

@@ -27,7 +27,7 @@ class Selection:
 
     @property
     def next_position(self) -> int:
-        """Position after the last unit examined; a unit that would exceed max_size is not passed."""
+        """Position after the last unit passed; a unit that would exceed max_size is not passed."""
 
     @property
     def size(self) -> int:

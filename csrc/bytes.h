@@ -57,7 +57,8 @@ static inline void be_put_i64(uint8_t *at, int64_t value)
     memcpy(at, &raw, sizeof raw);
 }
 
-/* Whether all of buf[0:len) is zero: the first byte is, and every byte equals the one before. */
+/* Whether buf[0:len) is all zeros: the first byte is zero, and every byte equals the previous
+ * one. */
 static inline int bytes_all_zero(const uint8_t *buf, size_t len)
 {
     return len == 0 || (buf[0] == 0 && memcmp(buf, buf + 1, len - 1) == 0);

@@ -7,7 +7,7 @@
 #include "columns_text.h"
 #include "crc32.h"
 
-/* Years 1 to 9999: what Python's and Spark's timestamps can say. */
+/* Years 1 to 9999, the range of Python's and Spark's timestamps. */
 #define TIME_MIN_MS (-62135596800000)
 #define TIME_MAX_MS 253402300799999
 
@@ -22,7 +22,8 @@ static const size_t INT32_FIELDS[COL_INT32S] = {
 };
 static const size_t INT64_FIELDS[COL_INT64S] = {
     [COL_QUEUE_OFFSET] = offsetof(struct rec_row, queue_offset),
-    [COL_LOG_OFFSET] = offsetof(struct rec_row, physical_offset), /* was compared with the place */
+    [COL_LOG_OFFSET] = offsetof(struct rec_row, physical_offset), /* compared with the position
+                                                                   * before */
     [COL_PREPARED_TRANSACTION_OFFSET] = offsetof(struct rec_row, prepared_transaction_offset),
 };
 static const size_t TIME_FIELDS[COL_TIMES] = {
@@ -84,7 +85,8 @@ static int is_wanted(const uint8_t *buf, const struct rec_row *row, const struct
             is_wanted_topic(buf + row->topic_at, (size_t)row->topic_size, wish));
 }
 
-/* Rooms that are left while a block is picked: how much of each the worst case has not taken. */
+/* The room that is left while a block is picked: in each memory, the bytes that the worst case
+ * leaves. */
 struct rooms {
     size_t rows, body, topic, hosts[COL_HOSTS], properties, entries;
 };
@@ -119,7 +121,7 @@ static struct rooms rooms_of(const struct col_batch *batch)
     return rooms;
 }
 
-/* Take what the worst case of a record needs; 0 and nothing taken if it does not fit. */
+/* Take the room of a record's worst case; 0 if it does not fit, and nothing is taken. */
 static int take_room(struct rooms *rooms, const struct rec_row *row)
 {
     size_t body = (size_t)row->body_size;
@@ -132,7 +134,7 @@ static int take_room(struct rooms *rooms, const struct rec_row *row)
         return 0;
     }
     rooms->rows -= 1;
-    /* Columns that are not requested have SIZE_MAX, which no block uses up. */
+    /* Columns that are not requested have SIZE_MAX, which no block exhausts. */
     rooms->body -= body;
     rooms->topic -= topic;
     rooms->hosts[0] -= COL_HOST_MAX;
@@ -180,7 +182,7 @@ static void put_epochs(struct col_batch *batch, const struct col_wish *wish,
                        struct rec_row *const *picked, size_t count)
 {
     size_t low = 0, high = wish->epoch_count, number;
-    while (low < high) { /* the first entry that starts behind the first record */
+    while (low < high) { /* the first entry that starts after the first record */
         size_t middle = low + (high - low) / 2;
         if (wish->epoch_starts[middle] <= picked[0]->physical_offset) {
             low = middle + 1;
@@ -204,7 +206,7 @@ static void put_epochs(struct col_batch *batch, const struct col_wish *wish,
     }
 }
 
-/* Fill the rows behind those that the batch has from picked[0:count), whose rooms were taken. */
+/* Fill the rows after the batch's from picked[0:count), whose room was taken. */
 static void put_block(const uint8_t *buf, size_t end, const struct col_wish *wish,
                       struct col_batch *batch, struct col_scratch *scratch, size_t count)
 {
@@ -242,8 +244,8 @@ static void put_block(const uint8_t *buf, size_t end, const struct col_wish *wis
     batch->rows += count;
 }
 
-/* Pick from the parsed rows those that are wanted and have room; where one ends the block, say so
- * in *stop and return why: REC_OK for the end of what is wanted, REC_NO_ROOM for a full batch. */
+/* Pick the parsed rows that pass the filters and have room. If one ends the block, describe it in
+ * *stop and return the reason: REC_OK for the end of the range, REC_NO_ROOM for a full batch. */
 static enum rec_status pick(const uint8_t *buf, int64_t log_base, const struct col_wish *wish,
                             struct rooms *rooms, struct col_scratch *scratch, size_t parsed,
                             size_t *count, struct col_end *stop)
@@ -274,7 +276,7 @@ static enum rec_status pick(const uint8_t *buf, int64_t log_base, const struct c
         stop->seen++;
         stop->at += (size_t)row->size;
     }
-    return REC_BLANK; /* all of them: nothing ends the block */
+    return REC_BLANK; /* none of the rows ends the block */
 }
 
 enum rec_status col_decode(const uint8_t *buf, size_t at, size_t end, int64_t log_base,

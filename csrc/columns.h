@@ -9,7 +9,7 @@
  *     text n           data[offsets[n]:offsets[n + 1]), offsets[0] is 0; UTF-8 (see utf8.h)
  *     map of row n     entries [offsets[n], offsets[n + 1]) of names and values, each a text
  *
- * The caller allocates the memory, with the rooms it says. Fixed columns have room for `room`
+ * The caller allocates the memory, and sets the rooms. Fixed columns have room for `room`
  * rows, offsets for one more, bitmaps for (room + 7) / 8 bytes that are 0 at first, and data for
  * COL_SLACK bytes beyond its room, which may be written to.
  *
@@ -36,7 +36,7 @@ enum {
     COL_HOST_MAX = 52, /* "[", 39 of an address, "]:", 10 digits */
     COL_PAIR_MIN = 4,  /* of a property in a text: name, 0x01, value, 0x02 (the last may lack it) */
     COL_PAIRS_MAX = (REC_MAX_PROPERTIES + 1) / COL_PAIR_MIN,
-    COL_TEXT_MAX = UTF8_GROWTH * REC_MAX_PROPERTIES, /* of one record's properties, or topic */
+    COL_TEXT_MAX = UTF8_GROWTH * REC_MAX_PROPERTIES, /* of a record's properties, or topic */
     COL_NAME_SLOTS = 16384 /* more than twice COL_PAIRS_MAX */
 };
 _Static_assert(COL_NAME_SLOTS / 2 >= COL_PAIRS_MAX, "a hash table that is at most half full");
@@ -62,7 +62,7 @@ struct col_texts {
     size_t room; /* at most INT32_MAX */
 };
 
-/* What becomes of the records: rows [0, rows) are filled. */
+/* The destination of the records: rows [0, rows) are filled. */
 struct col_batch {
     size_t room, rows; /* of rows */
     int32_t *int32s[COL_INT32S];
@@ -76,7 +76,7 @@ struct col_batch {
     size_t named_nulls[COL_NAMED];
     int32_t *map; /* NULL: not requested */
     struct col_texts names, values;
-    size_t entries_room, entries; /* of names and values: room for one offset more */
+    size_t entries_room, entries; /* of names and values: offsets have one more */
     int32_t *epoch;
     uint8_t *epoch_valid;
     size_t epoch_nulls;
@@ -88,7 +88,7 @@ struct col_topic {
     size_t size;
 };
 
-/* Which records are wanted. Limits are inclusive but the end of the log offsets. */
+/* The filters on records. Limits are inclusive, except the end of the log offsets. */
 struct col_wish {
     const struct col_topic *topics; /* ascending by size, then bytes; NULL: all */
     size_t topic_count;
@@ -107,7 +107,7 @@ struct col_pair {
     uint32_t name_at, name_size, value_at, value_size;
 };
 
-/* Memory that a decode needs for itself: uninitialised, of one thread. */
+/* Memory for the work of a decode: uninitialised, used by one thread at a time. */
 struct col_scratch {
     struct rec_row rows[COL_BLOCK];
     struct rec_row *picked[COL_BLOCK];
@@ -117,22 +117,22 @@ struct col_scratch {
 };
 
 struct col_end {
-    size_t at;   /* the first byte that was not consumed */
-    size_t seen; /* records looked at */
+    size_t at;   /* position of the first byte not consumed */
+    size_t seen; /* records examined */
     size_t skip; /* REC_BAD for its body alone: the record's size, else 0 */
     enum rec_reason reason;
-    int elsewhere; /* REC_BAD: the record says that it lies at another log offset */
+    int elsewhere; /* REC_BAD: the record has another log offset stored */
 };
 
-/* Decode the records of buf[at:end), whose first byte has the log offset log_base, behind the rows
- * that the batch has. REC_OK: the end (or end_log_offset) was reached, or the batch is full.
+/* Decode the records of buf[at:end), whose first byte has the log offset log_base, into the rows
+ * after the batch's. REC_OK: the end (or end_log_offset) was reached, or the batch is full.
  * REC_NO_ROOM: not even one record fits into an empty batch. REC_BLANK, REC_SHORT: as rec_scan.
- * REC_BAD: there is no record at stop->at, its body fails its CRC, or it lies elsewhere. */
+ * REC_BAD: no record lies at stop->at, its body fails its CRC, or its stored log offset differs. */
 enum rec_status col_decode(const uint8_t *buf, size_t at, size_t end, int64_t log_base,
                            const struct col_wish *wish, struct col_batch *batch,
                            struct col_scratch *scratch, struct col_end *stop);
 
-/* The text of a packed host, at most COL_HOST_MAX bytes; returns how many. */
+/* Write the text of a packed host, at most COL_HOST_MAX bytes; returns its size. */
 size_t col_host_text(uint8_t *out, const uint8_t *host, size_t size);
 
 #endif

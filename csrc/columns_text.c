@@ -11,8 +11,8 @@
 
 enum { WIDE = 32, FEW_PAIRS = 16 };
 
-/* Copy a text that is often short: as whole vectors where that many bytes may be read. The target
- * always has COL_SLACK bytes more. */
+/* Copy a text that is often short: as whole vectors, if as many bytes may be read. The target
+ * always has room for COL_SLACK more bytes. */
 static void copy_text(uint8_t *to, const uint8_t *from, size_t size, const uint8_t *readable_end)
 {
     if (size <= WIDE && (size_t)(readable_end - from) >= WIDE) {
@@ -62,7 +62,7 @@ static uint8_t *put_octet(uint8_t *to, uint8_t value)
     return to;
 }
 
-/* An IPv6 address as RFC 5952 has it: the first longest run of two or more zero groups is "::". */
+/* An IPv6 address as in RFC 5952: the first longest run of two or more zero groups is "::". */
 static uint8_t *put_ipv6(uint8_t *to, const uint8_t *address)
 {
     int run_at = -1, run = 1;
@@ -121,7 +121,7 @@ static int is_same_host(const uint8_t *a, const uint8_t *b, size_t size)
     return size == REC_HOST_V4 ? be_u64(a) == be_u64(b) : memcmp(a, b, size) == 0;
 }
 
-/* The same host often follows itself: then its text is copied. */
+/* Consecutive records often have the same host: then its text is copied. */
 static void put_hosts(struct col_texts *texts, const uint8_t *buf, size_t first, int is_store,
                       struct rec_row *const *picked, size_t count)
 {
@@ -142,7 +142,7 @@ static void put_hosts(struct col_texts *texts, const uint8_t *buf, size_t first,
     }
 }
 
-/* The piece [begin, end) between two 0x02 with its first 0x01, if it has one: 1 if it counts. */
+/* Find the first 0x01 in the piece [begin, end) between two 0x02; 1 if the piece counts. */
 static size_t take_piece(struct col_pair *pair, size_t begin, size_t middle, size_t end)
 {
     if (middle == NO_MIDDLE || middle == begin || middle + 1 == end) {
@@ -153,7 +153,7 @@ static size_t take_piece(struct col_pair *pair, size_t begin, size_t middle, siz
     return 1;
 }
 
-/* The 8 bytes of text[0:size) at `at`, zeros behind its end. */
+/* The 8 bytes of text[0:size) at `at`, zeros after its end. */
 static uint64_t word_at(const uint8_t *text, size_t at, size_t size)
 {
     uint64_t word = 0;
@@ -215,8 +215,8 @@ static size_t slot_of(const uint8_t *name, size_t size)
     return (hash ^ hash >> 15) % COL_NAME_SLOTS;
 }
 
-/* The pair among pairs[0:kept) with that name, or `kept`; of many they are in slots by name, each
- * as its number plus one, and pairs[kept] is put there. */
+/* Find the pair of that name among pairs[0:kept); else put pairs[kept] there and return `kept`.
+ * With many pairs, slots by name hold each pair's number plus one. */
 static size_t find_name(const uint8_t *text, const struct col_pair *pairs, size_t kept,
                         const struct col_pair *pair, uint16_t *slots)
 {
@@ -267,7 +267,7 @@ static const struct {
     [COL_KEYS] = {"KEYS", 4}, [COL_TAGS] = {"TAGS", 4}, [COL_UNIQUE_KEY] = {"UNIQ_KEY", 8},
 };
 
-/* The value of one name, or null; the last one counts. */
+/* The value of a name, or null; the last value counts. */
 static void put_named(struct col_batch *batch, int named, size_t row, const uint8_t *text,
                       const uint8_t *text_end, const struct col_pair *pairs, size_t count)
 {

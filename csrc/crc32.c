@@ -3,7 +3,7 @@
 #include <string.h>
 
 /* Tables. Entry n of table k is the CRC of byte n followed by k zero bytes. A CRC is linear over
- * xor, so the eight entries of the single bits give the other 248: the compiler does the rest. */
+ * xor, so the compiler computes the other 248 entries from the eight entries of single bits. */
 #define BITS_0(f, n) f(n, 0x77073096u, 0xEE0E612Cu, 0x076DC419u, 0x0EDB8832u, \
                      0x1DB71064u, 0x3B6E20C8u, 0x76DC4190u, 0xEDB88320u)
 #define BITS_1(f, n) f(n, 0x191B3141u, 0x32366282u, 0x646CC504u, 0xC8D98A08u, \
@@ -63,11 +63,11 @@ uint32_t crc32_update_table(uint32_t value, const uint8_t *buf, size_t len)
 
 #include <immintrin.h>
 
-/* Folding: 128 bits of message in front of n bits more are replaced by 128 bits with the same
- * remainder, (low half * x^(n+32) mod P) xor (high half * x^(n-32) mod P), reflected and shifted
- * by one as the carry-less product of reflected numbers wants it. n = 512 for four lanes side by
- * side, n = 128 for one. What remains, 16 bytes with the remainder of all, goes through the tables
- * like any other bytes: no Barrett reduction is needed. */
+/* Folding: 128 bits of message in front of n further bits are replaced by 128 bits with the same
+ * remainder, (low half * x^(n+32) mod P) xor (high half * x^(n-32) mod P), reflected and shifted by
+ * one as the carry-less product of reflected numbers needs it. n = 512 for four lanes side by side,
+ * n = 128 for one. The rest, 16 bytes with the remainder of the whole, goes through the tables like
+ * any other bytes: no Barrett reduction is needed. */
 #define X_544 0x154442BD4ll
 #define X_480 0x1C6E41596ll
 #define X_160 0x1751997D0ll

@@ -1,4 +1,4 @@
-/* Decimal numbers that are not negative, as texts of properties have them. */
+/* Non-negative decimal numbers, as they stand in the texts of properties. */
 #ifndef TURBOPUMP_DIGITS_H
 #define TURBOPUMP_DIGITS_H
 
@@ -8,7 +8,7 @@
 
 enum { DIGITS_ROOM = 20 };
 
-/* Write a number; where it ends. At most DIGITS_ROOM bytes. */
+/* Write a number; returns its end. At most DIGITS_ROOM bytes. */
 static inline uint8_t *digits_put(uint8_t *out, uint64_t value)
 {
     uint8_t digits[DIGITS_ROOM];
@@ -21,7 +21,7 @@ static inline uint8_t *digits_put(uint8_t *out, uint64_t value)
     return out + (DIGITS_ROOM - at);
 }
 
-/* Read a text of digits and nothing else, at most `most` (18 or fewer) of them; 0 if it is none. */
+/* Read a text of digits only, at most `most` (18 or fewer) of them; 0 for any other text. */
 static inline int digits_read(const uint8_t *text, size_t size, size_t most, int64_t *value)
 {
     *value = 0;

@@ -8,13 +8,13 @@
 
 enum { NAME_END = 1, VALUE_END = 2 };
 
-/* What is known of a property's text read as some type. */
+/* A property's text with its conversions so far. */
 enum known { UNREAD = 0, READ = 1, UNREADABLE = 2 };
 
 struct slot {
     const uint8_t *at; /* NULL: the message has no such property */
     uint32_t size;
-    uint8_t is_int, is_long, is_double; /* enum known: a text is converted once */
+    uint8_t is_int, is_long, is_double; /* enum known: each text is converted once */
     int64_t whole;
     double real;
 };
@@ -23,7 +23,7 @@ enum type { NOTHING, BOOLEAN, TEXT, INT, LONG, DOUBLE };
 
 struct value {
     enum type type;
-    struct slot *slot; /* of a text that is a property's */
+    struct slot *slot; /* of a text that is a property's value */
     union {
         int64_t whole; /* also of a boolean */
         double real;
@@ -71,7 +71,7 @@ static void note(struct run *run, const uint8_t *name, size_t size, const uint8_
     }
 }
 
-/* Find the properties that the program names; of two with one name the later one counts. */
+/* Find the properties that the program names; of two with the same name the later counts. */
 static void find_properties(struct run *run, const uint8_t *at, size_t size)
 {
     const uint8_t *end = at + size;
@@ -93,7 +93,7 @@ static void find_properties(struct run *run, const uint8_t *at, size_t size)
     run->work += (int64_t)(size / 16);
 }
 
-/* A text as the type of what it is compared with. */
+/* Convert a text to the type of the other operand. */
 static int as_whole(const struct value *text, enum type type, int64_t *value)
 {
     int64_t low = type == INT ? INT32_MIN : INT64_MIN, high = type == INT ? INT32_MAX : INT64_MAX;
@@ -126,7 +126,7 @@ static int as_real(const struct value *text, double *value)
     return slot->is_double == READ;
 }
 
-/* Boolean.valueOf: whatever is not "true" in some case is false. */
+/* Boolean.valueOf: any text but "true" (in any case) is false. */
 static int is_true(const struct value *text)
 {
     static const char wanted[] = "true";
@@ -144,7 +144,7 @@ static int is_same_text(const struct value *one, const uint8_t *at, size_t size)
 
 static int compare_whole(int64_t left, int64_t right) { return (left > right) - (left < right); }
 
-/* ComparisonExpression.__compare: *order gets its result. Returns 0 where it throws. */
+/* ComparisonExpression.__compare: *order gets its result. Returns 0 if it throws. */
 static int compare_values(const struct value *left, const struct value *right, int *order)
 {
     int64_t whole;
@@ -165,7 +165,7 @@ static int compare_values(const struct value *left, const struct value *right, i
         *order = compare_whole(is_true(left), right->as.whole);
     } else if (lt == BOOLEAN || rt == BOOLEAN) {
         if (lt == BOOLEAN && rt == TEXT) {
-            return 0; /* it casts the wrong side */
+            return 0; /* Java casts the wrong side */
         }
         *order = lt == rt ? compare_whole(left->as.whole, right->as.whole) : -1;
     } else if (lt == DOUBLE || rt == DOUBLE || lt == TEXT) {
@@ -243,7 +243,7 @@ static enum flt_answer answer_of(const struct value *value)
     return value->type != BOOLEAN ? FLT_NULL_ANSWER : value->as.whole ? FLT_TRUE : FLT_FALSE;
 }
 
-/* What an op that pushes a constant pushes, or compares a property with. */
+/* The constant that an op pushes, or compares with a property. */
 static struct value constant(const struct run *run, const struct flt_op *op, enum type type)
 {
     struct value value = {.type = type};
@@ -361,7 +361,7 @@ static int replace(struct run *run, size_t count, enum flt_answer answer)
     return push_answer(run, answer);
 }
 
-/* Both of these have their operands on the stack. */
+/* Both ops have their operands on the stack. */
 static int between(struct run *run, const struct flt_op *op)
 {
     struct value *top = &run->stack[run->depth - 1];
@@ -381,7 +381,7 @@ static int between(struct run *run, const struct flt_op *op)
     return replace(run, 3, op->flag ? either(low, high) : both(low, high));
 }
 
-/* Ops that begin a value. */
+/* Ops that begin an expression's value. */
 static int begin(struct run *run, const struct flt_op *op)
 {
     static const enum type TYPES[FLT_OPCODES] = {
@@ -418,7 +418,7 @@ static int begin(struct run *run, const struct flt_op *op)
     }
 }
 
-/* Ops whose operands are on the stack: they are. */
+/* Ops whose operands are on the stack. */
 static int go_on(struct run *run, const struct flt_op *op)
 {
     struct value *top = &run->stack[run->depth - 1];
@@ -456,7 +456,7 @@ static int go_on(struct run *run, const struct flt_op *op)
     }
 }
 
-/* Values that an op takes from the stack. */
+/* Number of values that an op takes from the stack. */
 static const uint8_t NEEDS[FLT_OPCODES] = {
     [FLT_CAST] = 1,     [FLT_NOT] = 1,      [FLT_NEGATE] = 1,  [FLT_IF_FALSE] = 1,
     [FLT_IF_TRUE] = 1,  [FLT_IF_NULL] = 1,  [FLT_AND] = 2,     [FLT_OR] = 2,

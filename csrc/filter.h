@@ -5,15 +5,15 @@
  *
  *     head      magic, names, depth, ops, entries, text bytes       24 bytes
  *     ops       op, flag, name, arg, operand                        16 bytes each
- *     entries   where a text lies and how long it is                 8 bytes each
+ *     entries   position and size of a text                          8 bytes each
  *     texts
  *
  * The first entries are the names of properties that the program reads; the others are members of
- * IN lists, each list in ascending order of (size, bytes). It runs once through: jumps go forward
- * only, so an evaluation ends after as many steps as there are ops.
+ * IN lists, each list in ascending order of (size, bytes). Jumps go forward only, so an evaluation
+ * ends after at most as many steps as the program has ops.
  *
- * Values are null, true or false, a text, an int, a long or a double. What Java throws ends the
- * evaluation with FLT_ERROR, however deep it is; RocketMQ takes that message as not matched.
+ * Values are null, true or false, a text, an int, a long or a double. If Java would throw, the
+ * evaluation ends with FLT_ERROR at any depth; RocketMQ treats that message as not matched.
  *
  * flt_open checks a program, so that any bytes are either refused or safe to run. */
 #ifndef TURBOPUMP_FILTER_H
@@ -30,20 +30,19 @@ enum {
     FLT_NAMES_MAX = 128,
     FLT_DEPTH_MAX = 512,
     FLT_OPS_MAX = 1 << 14,
-    FLT_SEARCHED = 1 /* bytes looked through for the work of one op, at worst */
+    FLT_SEARCHED = 1 /* bytes searched for the cost of an op, at worst */
 };
 
-/* What is on the stack before and after stands in brackets. `arg` of a jump is the op to go on
- * with. */
+/* Brackets show the stack before and after an op. `arg` of a jump is the number of the next op. */
 enum flt_opcode {
     FLT_PROPERTY = 0, /* [] -> [text or null]: property `name` */
     FLT_NULL,         /* [] -> [null] */
     FLT_BOOLEAN,      /* [] -> [flag] */
-    FLT_TEXT,         /* [] -> [text]: operand is where it lies and how long it is */
+    FLT_TEXT,         /* [] -> [text]: operand is its position and size */
     FLT_INT,          /* [] -> [int] */
     FLT_LONG,         /* [] -> [long] */
     FLT_DOUBLE,       /* [] -> [double] */
-    FLT_CAST,         /* [any] -> [boolean]: what is neither null nor boolean is false */
+    FLT_CAST,         /* [any] -> [boolean]: values but null and booleans are false */
     FLT_NOT,          /* [boolean] -> [boolean] */
     FLT_NEGATE,       /* [any] -> [number or null] */
     FLT_IF_FALSE,     /* [boolean] -> the same; jumps if false */
@@ -92,7 +91,7 @@ struct flt_program {
     const struct flt_place *entries;
     const uint8_t *texts;
     uint32_t name_count, depth, op_count, entry_count, text_size;
-    uint64_t name_marks; /* a bit for each name: most other properties lack its bit */
+    uint64_t name_marks; /* a bit for each name: most other properties lack it */
 };
 
 /* The bit of a name; it is not empty. */
@@ -101,43 +100,44 @@ static inline uint64_t flt_mark(const uint8_t *name, size_t size)
     return (uint64_t)1 << ((size + 7u * name[0] + 13u * name[size - 1]) & 63);
 }
 
-/* Check a program that lies at a multiple of 8, and find its parts. Returns whether it is one. The
- * bytes stay the caller's. */
+/* Check a program at an address that is a multiple of 8, and find its parts. Returns whether the
+ * bytes are a valid program. The caller keeps the bytes. */
 int flt_open(const uint8_t *bytes, size_t size, struct flt_program *program);
 
-/* The work of one evaluation, at most: of properties that are as long as they can be. */
+/* The greatest cost of an evaluation, with properties of the greatest length. */
 int64_t flt_cost(const struct flt_program *program);
 
-/* Evaluate for a properties text (`name 0x01 value 0x02 ...`, as rec_find_properties reads it).
- * *work is increased by what that took: 1 is some nanoseconds. */
+/* Evaluate for a properties text (`name 0x01 value 0x02 ...`, as rec_find_properties reads it). The
+ * cost is added to *work, in units of some nanoseconds. */
 enum flt_answer flt_evaluate(const struct flt_program *program, const uint8_t *properties,
                              size_t size, int64_t *work);
 
-/* Reading a queue with a filter: cq_wish.matches and what it needs. */
+/* State for reading a queue with a filter: the data that cq_wish.matches needs. */
 struct flt_span {
-    const uint8_t *memory; /* of the log file that begins at log offset `start`; NULL: it is gone */
+    const uint8_t *memory; /* of the log file that begins at `start`; NULL: removed */
     int64_t start;
 };
 enum { FLT_SPANS = 17 };
-/* Work of one read, some milliseconds; the record that goes beyond it is the last one looked at. */
+/* Cost limit of a read, some milliseconds; the record that exceeds it is the last one
+ * examined. */
 #define FLT_WORK_MAX (1 << 18)
 
 struct flt_scan {
     const struct flt_program *program;
     int64_t file_size, log_end;
     int64_t work;
-    int64_t lacking; /* the file without which the scan stopped, -1: it did not */
-    size_t recent;   /* span that was used last */
+    int64_t lacking; /* the file whose lack ended the scan, else -1 */
+    size_t recent;   /* the span used last */
     size_t span_count;
     struct flt_span spans[FLT_SPANS];
 };
 
-/* As cq_wish.matches, with a flt_scan. A unit whose record does not lie in the log matches: what to
- * do about it is for the caller. */
+/* As cq_wish.matches, with a flt_scan. A unit whose record does not lie in the log matches: the
+ * caller handles it. */
 int flt_choose(void *scan, const uint8_t *units, size_t left);
 
-/* Whether a reader with this filter gets the record of a queue unit at record[0:size): FLT_TRUE
- * only. Bytes that are no record of that size match: the caller says what they are. */
+/* Whether a reader with this filter receives the record of a queue unit at record[0:size): FLT_TRUE
+ * only. Bytes that are no record of `size` bytes match: the caller reports them. */
 int flt_matches(const struct flt_program *program, const uint8_t *record, size_t size,
                 int64_t *work);
 

@@ -6,19 +6,20 @@
 enum {
     DIGITS_KEPT = 800, /* halfway between two doubles there are up to 767 that count */
     EXPONENT_MAX = 1000000000,
-    EXACT_DIGITS = 15, /* below 2^53 */
+    EXACT_DIGITS = 15, /* of a number below 2^53 */
     EXACT_POWER = 22   /* 10^22 is the last power of ten that is a double */
 };
 
-/* The zeros of the scripts in Unicode's first plane that have digits; nine follow each. Java 17
- * reads all of them as digits of an Integer. */
+/* The zeros of the scripts in Unicode's first plane that have digits; the other nine digits follow
+ * each zero. Java 17 reads all of them as digits of an Integer. */
 static const uint16_t ZEROS[] = {
     0x0660, 0x06F0, 0x07C0, 0x0966, 0x09E6, 0x0A66, 0x0AE6, 0x0B66, 0x0BE6,
     0x0C66, 0x0CE6, 0x0D66, 0x0DE6, 0x0E50, 0x0ED0, 0x0F20, 0x1040, 0x1090, 0x17E0,
     0x1810, 0x1946, 0x19D0, 0x1A80, 0x1A90, 0x1B50, 0x1BB0, 0x1C40, 0x1C50, 0xA620,
     0xA8D0, 0xA900, 0xA9D0, 0xA9F0, 0xAA50, 0xABF0, 0xFF10};
 
-/* The digit beyond ASCII at [at, end), -1 if there is none; *size gets its bytes. */
+/* The value of the digit beyond ASCII at [at, end), -1 for other characters; *size gets its
+ * bytes. */
 static int digit_at(const uint8_t *at, const uint8_t *end, size_t *size)
 {
     uint32_t code = 0;
@@ -67,9 +68,9 @@ int num_whole(const uint8_t *at, size_t size, int64_t low, int64_t high, int64_t
 
 struct reading {
     const uint8_t *at, *end;
-    char digits[DIGITS_KEPT + 32]; /* significant ones, as strtod gets them */
+    char digits[DIGITS_KEPT + 32]; /* the significant ones, as strtod receives them */
     size_t count;
-    int is_any;       /* a digit was there, if only a zero */
+    int is_any;       /* a digit was found, if only a zero */
     int64_t exponent; /* of the last digit kept */
 };
 
@@ -82,8 +83,8 @@ static int hex_of(uint8_t byte)
     return byte >= 'a' && byte <= 'f' ? byte - 'a' + 10 : -1;
 }
 
-/* Digits, of which the leading zeros and what is beyond DIGITS_KEPT are not kept. `place` is what
- * each digit moves the exponent by: 1, or 4 bits. */
+/* Read digits. Leading zeros and digits after DIGITS_KEPT are not kept. Each digit moves the
+ * exponent by `place`: 1, or 4 bits. */
 static void take_digits(struct reading *in, int is_hex, int is_fraction, int place)
 {
     for (; in->at < in->end; in->at++) {
@@ -98,7 +99,7 @@ static void take_digits(struct reading *in, int is_hex, int is_fraction, int pla
             }
             in->exponent -= is_fraction ? place : 0;
         } else {
-            /* Whether anything follows decides how a number halfway is rounded. */
+            /* Any further digit that is not zero decides the rounding of a number halfway. */
             if (byte != '0') {
                 in->digits[DIGITS_KEPT - 1] = '1';
             }
@@ -117,7 +118,7 @@ static void take_number(struct reading *in, int is_hex)
     }
 }
 
-/* The exponent behind its letter; 0 if there is none. */
+/* Read the exponent after its letter; 0 without digits. */
 static int take_exponent(struct reading *in)
 {
     int negative = 0, is_any = 0;
@@ -176,7 +177,7 @@ static double magnitude(struct reading *in, int is_hex)
     }
     if (!is_hex && in->count <= EXACT_DIGITS && in->exponent >= -EXACT_POWER &&
         in->exponent <= EXACT_POWER) {
-        return powered(in); /* one operation on exact numbers rounds as it has to */
+        return powered(in); /* one operation on exact numbers rounds correctly */
     }
     put_exponent(in, is_hex ? 'p' : 'e');
     if (is_hex) {

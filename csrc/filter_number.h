@@ -1,9 +1,9 @@
 /* Numbers as Java reads them from a text: Integer.valueOf, Long.valueOf, Double.valueOf, compareTo.
  *
- * The properties of a message are texts, and RocketMQ converts one to the type of what it is
- * compared with, with these methods; a text that is none is an error, not a null. Texts are UTF-8
- * of any bytes. No locale and no memory of its own: what strtod gets has neither a point nor more
- * than some 800 digits. */
+ * The properties of a message are texts, and RocketMQ uses these methods to convert a text to the
+ * type of the other operand; a text that is no number is an error, not a null. Texts are UTF-8 of
+ * any bytes. The code depends on no locale and has no memory of its own: strtod receives neither a
+ * point nor more than some 800 digits. */
 #ifndef TURBOPUMP_FILTER_NUMBER_H
 #define TURBOPUMP_FILTER_NUMBER_H
 
@@ -11,11 +11,11 @@
 #include <stdint.h>
 
 /* A whole number within [low, high]: an optional sign and digits of any script, nothing else.
- * Returns 0 where Java throws a NumberFormatException. */
+ * Returns 0 if Java throws a NumberFormatException. */
 int num_whole(const uint8_t *at, size_t size, int64_t low, int64_t high, int64_t *value);
 
 /* A double: decimal or hexadecimal, NaN, Infinity, a suffix f or d, with space and control
- * characters around it. Returns 0 where Java throws. */
+ * characters around it. Returns 0 if Java throws. */
 int num_real(const uint8_t *at, size_t size, double *value);
 
 /* Double.compareTo: -0.0 is less than 0.0, and NaN is equal to itself and above all others. */

@@ -2,7 +2,7 @@
 
 #include "filter.h"
 
-/* Whether what an op refers to is there. */
+/* Whether the names, texts and entries of an op exist. */
 static int is_sound(const struct flt_program *program, uint32_t at)
 {
     const struct flt_op *op = &program->ops[at];

@@ -3,10 +3,10 @@
 #include "record.h"
 
 enum {
-    AHEAD = 6,        /* units whose records are fetched before they are looked at */
+    AHEAD = 6,        /* units whose records are prefetched */
     LINE = 64,
     RECORD_WORK = 16, /* a record that is in no cache */
-    TAIL_LINES = 3    /* where its properties likely are */
+    TAIL_LINES = 3    /* its properties are likely in these */
 };
 
 static const struct flt_span *span_of(struct flt_scan *scan, int64_t start)

@@ -25,7 +25,7 @@ static int read_entry(struct trf_text text, struct gra_entry *entry)
     return found == 0 && entry->receipt_handle.at != NULL;
 }
 
-/* The words of a receipt handle, between single blanks; 0 if there are not nine. */
+/* Split a receipt handle at single blanks into its words; 0 if it has not nine words. */
 static int split(struct trf_text text, struct trf_text words[WORDS])
 {
     const uint8_t *at = text.at, *end = text.at + text.size;

@@ -1,8 +1,8 @@
-/* Calls of gRPC in the fast lane: what their headers say, and what all of them have in common.
+/* Calls of gRPC in the fast lane: the contents of their headers, and helpers for all calls.
  *
- * The reference is net/grpc/connection.py and framing.py: a call whose headers are plain is begun
- * there as here. What a call is for is read by grpc_send.h and grpc_ack.h. All memory is the
- * caller's, and texts stay where the call has them. */
+ * The reference is net/grpc/connection.py and framing.py: a call with plain headers begins as it
+ * does there. grpc_send.h and grpc_ack.h read the messages. The caller owns all memory, and texts
+ * stay in the memory of the call. */
 #ifndef TURBOPUMP_GRPC_CALL_H
 #define TURBOPUMP_GRPC_CALL_H
 
@@ -18,33 +18,33 @@ enum {
     GRC_ANSWER_ROOM = 4096
 };
 
-/* The message Status of a call that is done. */
+/* The message Status of a successful call. */
 #define GRC_STATUS "\x08\xa0\x9c\x01\x12\x02OK" /* 20000, OK */
 enum { GRC_STATUS_SIZE = sizeof GRC_STATUS - 1 };
 
-/* What the headers of a call say. Begin with zeros. */
+/* The contents of a call's headers. The caller sets all bytes to zero first. */
 struct grc_head {
     uint8_t seen;
-    uint8_t is_other; /* than a plain call of what is served natively */
+    uint8_t is_other; /* not a plain call served natively */
     uint8_t rpc;      /* GRC_SEND, GRC_ACK */
     struct trf_text client_id;
 };
 
-/* Take one header. */
+/* Read one header. */
 void grc_header(struct grc_head *head, struct trf_text name, struct trf_text value);
 
-/* Whether all headers were those of a plain call. */
+/* Whether the headers belong to a plain call. */
 int grc_is_plain(const struct grc_head *head);
 
-/* The one message of a call, which is not compressed; 0 if it is none. */
+/* Find the single uncompressed message of a call; 0 without a message. */
 int grc_message(const uint8_t *data, size_t size, struct trf_text *message);
 
-/* The name of a Resource, which was not read before; 0 if it is none. A namespace is not looked at.
- */
+/* Read the name of a Resource, which must be the first; 0 if it is not valid. A namespace is
+ * ignored. */
 int grc_name(struct trf_text text, struct trf_text *name);
 
-/* Write the framed answer to a call that is done, whose only entry is the message `entry`, of
- * GRC_ANSWER_ROOM - 32 bytes or fewer; how many bytes. */
+/* Write the framed answer to a successful call, whose only entry is the message `entry` of at most
+ * GRC_ANSWER_ROOM - 32 bytes; returns its size. */
 size_t grc_answer(struct trf_text entry, uint8_t *out);
 
 #endif

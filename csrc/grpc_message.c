@@ -10,18 +10,19 @@
 enum {
     TRANSACTION = 4, DELAY = 3, FIFO = 2, NORMAL = 1,
     MD5 = 2, IDENTITY = 1,
-    COMPRESSED = 0x1, NEED_UNWRAP = 0x40, INNER_BATCH = 0x80, /* of sysFlag */
+    COMPRESSED = 0x1, NEED_UNWRAP = 0x40, INNER_BATCH = 0x80, /* bits of sysFlag */
     DUE_DIGITS = 15, ADDRESS = 32, LENGTH_MAX = 5, NANOS_OF_MS = 1000000,
-    /* Receipt handle, hosts, ids, times, and what names a field; not what the record has. */
+    /* Room for receipt handle, hosts, ids, times, and tags of fields, not for the record's own
+     * texts. */
     OWN_MAX = 1024, PAIR_MIN = 4, PAIR_MORE = 12, NAME_ROOM = 32
 };
 
-/* What a property is for, by its name. */
+/* The purposes of properties, by their names. */
 enum purpose { USERS, HIDDEN, IS_TAG, IS_KEYS, IS_ID, IS_HOST, IS_DUE, IS_LEVEL, IS_HALF,
                IS_GROUP, IS_TRACE, IS_RARE, PURPOSES };
 #define NAME(text, purpose) {text, sizeof(text) - 1, purpose}
 static const struct known {
-    char name[NAME_ROOM]; /* no pointer: that would be data to relocate */
+    char name[NAME_ROOM]; /* an array: pointers would need relocation */
     uint32_t size;
     enum purpose purpose;
 } KNOWN[] = {
@@ -55,11 +56,11 @@ struct pair {
     struct trf_text name, value;
 };
 
-/* The properties of a record: those of its user, and of the others what a message says of them. */
+/* The properties of a record: its user's, and the broker's that the message repeats in a field. */
 struct split {
     struct pair users[GRM_PAIRS];
     int user_count;
-    struct trf_text of[PURPOSES]; /* at == NULL: there is none */
+    struct trf_text of[PURPOSES]; /* at == NULL: missing */
 };
 
 static enum purpose purpose_of(struct trf_text name)
@@ -69,7 +70,7 @@ static enum purpose purpose_of(struct trf_text name)
         small |= name.at[i] >= 'a' && name.at[i] <= 'z';
     }
     if (small && name.at[0] != '_') {
-        return USERS; /* names that are the system's are in capitals, or begin with an underscore */
+        return USERS; /* names of system properties are in capitals, or begin with an underscore */
     }
     for (i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++) {
         if (KNOWN[i].size == name.size && memcmp(KNOWN[i].name, name.at, name.size) == 0) {
@@ -93,7 +94,7 @@ static int is_ascii(const uint8_t *at, size_t size)
     return all < 0x80;
 }
 
-/* One property; 0 if it has a name that was there before. What has no name or no value is none. */
+/* Read one property; 0 for a repeated name. A property without a name or a value is ignored. */
 static int take_pair(struct split *split, struct trf_text pair, struct trf_text *seen, int *count)
 {
     const uint8_t *stop = memchr(pair.at, 1, pair.size);
@@ -141,14 +142,15 @@ static int split_properties(const uint8_t *at, size_t size, struct split *split)
     return 1;
 }
 
-/* A message of protobuf whose size is not known yet: its bytes begin at the returned place. */
+/* Begin a message of protobuf whose size is not known yet; returns the position of its bytes. */
 static uint8_t *begin(uint8_t *out, uint8_t tag)
 {
     *out = tag;
     return out + 1 + LENGTH_MAX;
 }
 
-/* The end of what was begun; where it ends, its size written and its bytes moved to that. */
+/* End the message begun at `inner`: write its size and move its bytes next to it; returns its
+ * end. */
 static uint8_t *finish(uint8_t *inner, uint8_t *end, size_t more)
 {
     size_t size = (size_t)(end - inner);
@@ -166,7 +168,7 @@ static uint8_t *put_number(uint8_t *out, uint8_t tag, int64_t value)
     return out;
 }
 
-/* A number of a field that says whether it is there; its tag may be of two bytes. */
+/* A number of an optional field, whose tag may have two bytes. */
 static uint8_t *put_always(uint8_t *out, uint64_t tag, int64_t value)
 {
     out = pb_put_varint(out, tag);
@@ -270,7 +272,7 @@ static uint8_t *put_system(uint8_t *out, const struct grm_pop *pop, const uint8_
     out = put_keys(out, split->of[IS_KEYS]);
     out = pb_put_text(out, 0x1a, split->of[IS_ID]);
     made->message_id.at = out - split->of[IS_ID].size;
-    *out++ = 0x22; /* the digest: its type, and as many digits as it always has */
+    *out++ = 0x22; /* the digest: its type, and always 32 digits */
     *out++ = 4 + GRM_DIGEST;
     *out++ = 0x08;
     *out++ = MD5;
@@ -305,7 +307,7 @@ static int is_wanted(const struct grm_pop *pop, struct trf_text tag)
     return found;
 }
 
-/* Whether the message is made here. */
+/* Whether this file may write the record's message. */
 static int is_plain(const struct grm_pop *pop, const uint8_t *record, size_t size,
                     int64_t queue_offset, struct rec_row *row, struct split *split)
 {
@@ -355,7 +357,8 @@ size_t grm_write(const struct grm_pop *pop, const uint8_t *record, size_t size,
     }
     inner = begin(at, 0x1a);
     at = put_system(inner, pop, record, &row, &split, made);
-    digest_to_end = (size_t)(at - made->digest); /* which bytes keep when they are moved */
+    digest_to_end = (size_t)(at - made->digest); /* distance from the end, which moving the bytes
+                                                  * keeps */
     id_to_end = (size_t)(at - made->message_id.at);
     at = finish(inner, at, 0);
     if (row.body_size > 0) {

@@ -8,7 +8,7 @@
 enum { IDENTITY = 1, NORMAL = 1, NANOS = 1000000000, NANOS_OF_MS = 1000000 };
 static const int64_t SECONDS_MAX = ((int64_t)1 << 53) / 1000 - 1;
 
-/* Names that are the system's are in capitals, or begin with an underscore. */
+/* Names of system properties are in capitals, or begin with an underscore. */
 static int is_producers(struct trf_text name)
 {
     int is_small = 0;
@@ -66,7 +66,7 @@ static int read_time(struct trf_text text, struct grs_message *message)
     return 1;
 }
 
-/* A digest is not looked at, but it is one. */
+/* Skip a digest, after checking its form. */
 static int is_digest(struct trf_text text)
 {
     struct pb_parts parts = pb_parts_of(text);
@@ -126,7 +126,7 @@ static int is_plain_number(const struct pb_parts *parts)
     case 13:
     case 14:
     case 16:
-        return parts->value >> 31 == 0; /* what only a delivery says */
+        return parts->value >> 31 == 0; /* deliveries alone have the other fields */
     default:
         return 0;
     }
@@ -149,7 +149,7 @@ static int read_system(struct trf_text text, struct grs_message *message)
     return found == 0 && message->message_id.at != NULL;
 }
 
-/* As much as a properties text of GRS_PROPERTIES_ROOM has room for, and less than may be sent. */
+/* As much as fits into GRS_PROPERTIES_ROOM, and less than a producer may send. */
 static int is_small(const struct grs_message *message)
 {
     size_t size = message->tag.size + message->trace_context.size;

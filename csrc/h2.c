@@ -3,8 +3,8 @@
 #include <string.h>
 
 enum {
-    PAIR_COST = 32,              /* of each header beside its bytes: RFC 9113, 6.5.2 */
-    ERR_CALLBACK = -902,         /* what ends the connection */
+    PAIR_COST = 32,              /* of each header, in addition to its bytes: RFC 9113, 6.5.2 */
+    ERR_CALLBACK = -902,         /* the error that ends the connection */
     EVENT = sizeof(struct h2_event_head)
 };
 
@@ -30,7 +30,8 @@ static int fits(const struct h2_session *session, size_t size)
     return session->room_size - session->room_used >= EVENT + size;
 }
 
-/* Most events leave half of the room free; a pause has it emptied before the next frame. */
+/* Most events leave half of the room free; the session pauses so that the caller empties the room
+ * before the next frame. */
 static int pause_if_full(struct h2_session *session)
 {
     session->paused = session->room_used > session->room_size / 2;
@@ -54,7 +55,7 @@ static int header(void *library_session, const struct h2_frame *frame, const uin
     (void)library_session, (void)flags;
     session->block_size += name_size + value_size + PAIR_COST;
     if (session->block_size > session->headers_max) {
-        return 0; /* BLOCK says so */
+        return 0; /* the BLOCK event reports it */
     }
     if (!fits(session, name_size + value_size)) {
         return ERR_CALLBACK;
@@ -117,7 +118,7 @@ static int stream_close(void *library_session, int32_t stream_id, uint32_t error
     return 0;
 }
 
-/* Pairs as h2_answer takes them; how many, -1: they are none. */
+/* Read pairs as h2_answer takes them; returns their number, -1 for malformed pairs. */
 static int pairs_of(const uint8_t *at, size_t size, struct h2_pair *pairs)
 {
     const uint8_t *end = at + size;
@@ -176,7 +177,8 @@ int h2_open(struct h2_session *session, const struct h2_library *library,
             const struct h2_limits *limits)
 {
     const struct h2_setting settings[] = {
-        /* Nothing is pushed to a client; a server opens no streams, and says how many it takes. */
+        /* A client accepts no pushed streams; a server opens no streams, and announces how many it
+         * accepts. */
         {limits->is_client ? H2_SETTINGS_ENABLE_PUSH : H2_SETTINGS_MAX_CONCURRENT_STREAMS,
          limits->is_client ? 0 : limits->streams_max},
         {H2_SETTINGS_INITIAL_WINDOW_SIZE, limits->stream_window},
@@ -218,13 +220,13 @@ void h2_close(struct h2_session *session)
     void *library_session = session->session;
     session->session = NULL;
     if (library_session != NULL) {
-        /* It calls stream_close for none of the streams that are open. */
+        /* The library does not call stream_close for the streams that are open. */
         session->library->session_del(library_session);
     }
 }
 
-/* Go from frame to frame; 0 where a block of headers does not end: the versions of the library that
- * bound that are young, and each of these frames costs its sender nothing. */
+/* Walk from frame to frame; 0 for a block of headers with too many frames: only recent versions of
+ * the library limit them, and each of these frames costs its sender nothing. */
 static int follow(struct h2_session *session, const uint8_t *bytes, size_t size)
 {
     while (size > 0) {

@@ -6,8 +6,8 @@
 static const char SONAME[] = "libnghttp2.so.14";
 
 struct symbol {
-    char name[64]; /* not a pointer, which the loader would write */
-    size_t at;     /* of the table */
+    char name[64]; /* an array: a pointer would need relocation */
+    size_t at;     /* position in the table */
 };
 
 #define AT(member) offsetof(struct h2_library, member)
@@ -50,7 +50,7 @@ int h2_library_load(struct h2_library *library, const char *file)
         if (found == NULL) {
             return 0;
         }
-        /* C has no cast from an object to a function; POSIX says they are of one size. */
+        /* C cannot cast an object pointer to a function pointer; POSIX guarantees the same size. */
         memcpy((uint8_t *)library + SYMBOLS[i].at, &found, sizeof found);
     }
     return 1;

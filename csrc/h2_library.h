@@ -1,9 +1,9 @@
-/* What is used of libnghttp2, declared here and found at run time.
+/* The used part of libnghttp2, declared here and found at run time.
  *
- * Neither its headers nor its code are needed to build: `h2_library_load` opens the shared library
- * of its stable interface (soname 14, since 2014) and finds each function by its name. Structures
- * are those of that interface, as far as they are looked at. The table is the caller's memory, and
- * the library stays open as long as the process. */
+ * The build needs neither its headers nor its code: `h2_library_load` opens the shared library of
+ * its stable interface (soname 14, since 2014) and finds each function by its name. Structures are
+ * those of that interface, as far as their members are used. The caller owns the table, and the
+ * library stays open as long as the process. */
 #ifndef TURBOPUMP_H2_LIBRARY_H
 #define TURBOPUMP_H2_LIBRARY_H
 
@@ -22,7 +22,7 @@ enum h2_frame_type {
 enum {
     H2_FLAG_END_STREAM = 1, /* of DATA and HEADERS */
     H2_FLAG_ACK = 1,        /* of PING */
-    H2_DATA_EOF = 1,        /* what a read callback sets */
+    H2_DATA_EOF = 1,        /* set by a read callback */
     H2_DATA_NO_END_STREAM = 2,
     H2_ERR_PAUSE = -526,
     H2_ERR_DEFERRED = -508,
@@ -105,8 +105,8 @@ struct h2_library {
     int (*submit_shutdown)(void *session);
 };
 
-/* Open `file` (NULL: the soname) and fill the table; 1, or 0 where the library or one of its
- * functions is not there. */
+/* Open `file` (NULL: the soname) and fill the table; 1, or 0 if the library or one of its functions
+ * is missing. */
 int h2_library_load(struct h2_library *library, const char *file);
 
 #endif

@@ -23,7 +23,8 @@ static int is_continuation(uint8_t byte) { return (byte & 0xC0) == 0x80; }
 static size_t decode_sequence(const uint8_t *text, size_t size, uint32_t *code)
 {
     uint8_t first = text[0];
-    /* The second byte's range keeps out overlong forms, surrogates and what is above U+10FFFF. */
+    /* The second byte's range excludes overlong forms, surrogates and code points above
+     * U+10FFFF. */
     uint8_t low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
     uint8_t high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
     size_t need = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
@@ -103,7 +104,7 @@ static uint8_t *entry_at(const struct idx_file *file, uint32_t number)
     return file->buf + IDX_HEADER + (size_t)file->slots * IDX_SLOT + (size_t)number * IDX_ENTRY;
 }
 
-/* Entries that were written and lie in the file, whatever the header claims. */
+/* Number of entries written and within the file, whatever the header claims. */
 static uint32_t written_end(const struct idx_file *file)
 {
     uint32_t count = idx_count(file);
@@ -120,7 +121,7 @@ uint32_t idx_tail_of(const struct idx_file *file, int64_t log_offset)
     return end - number;
 }
 
-/* Seconds since the begin of the file, as far as an int32 goes and never negative. */
+/* Seconds since the begin of the file, limited to [0, INT32_MAX]. */
 static int32_t seconds_since(int64_t begin_ms, int64_t time_ms)
 {
     int64_t seconds;
@@ -173,7 +174,7 @@ size_t idx_search(const struct idx_file *file, int32_t key_hash, int64_t begin_m
     int32_t number = be_i32(slot_at(file, key_hash));
     size_t count = 0;
 
-    /* Each link must lead to an older entry: that ends a damaged chain, and a circle. */
+    /* Each link must lead to an older entry: this ends damaged chains and circles. */
     while (count < max_count && number > 0 && (uint32_t)number < bound) {
         const uint8_t *entry = entry_at(file, (uint32_t)number);
         int32_t seconds = be_i32(entry + IDX_ENTRY_SECONDS_AT);

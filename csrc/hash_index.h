@@ -48,11 +48,12 @@ struct idx_file {
     uint32_t entries;
 };
 
-/* Whether a file of that many slots and entries lies in buf[0:len); fills *file if so. */
+/* Whether a file with these slots and entries fits into buf[0:len); fills *file if so. */
 int idx_open(struct idx_file *file, uint8_t *buf, size_t len, int64_t slots, int64_t entries);
 
-/* Java's String.hashCode over the UTF-16 units of UTF-8 text, going on from `hash` (start with 0).
- * Each malformed sequence counts as one U+FFFD, where decoders put it (maximal subpart). */
+/* Java's String.hashCode over the UTF-16 units of UTF-8 text, continued from `hash` (start with 0).
+ * Each malformed sequence counts as one U+FFFD, at the place where decoders put it (maximal
+ * subpart). */
 uint32_t idx_java_hash(uint32_t hash, const uint8_t *text, size_t size);
 
 /* abs as IndexFile.indexKeyHashMethod: 0 for the smallest int. */
@@ -62,23 +63,23 @@ static inline int32_t idx_key_hash(uint32_t java_hash)
     return hash >= 0 ? hash : hash == INT32_MIN ? 0 : -hash;
 }
 
-/* The number of the next entry, at least 1. */
+/* Number of the next entry, at least 1. */
 uint32_t idx_count(const struct idx_file *file);
 int idx_is_full(const struct idx_file *file);
 int64_t idx_end_log_offset(const struct idx_file *file);
 
-/* Entries at the end of the file that belong to this log offset. */
+/* Number of entries at the end of the file that belong to this log offset. */
 uint32_t idx_tail_of(const struct idx_file *file, int64_t log_offset);
 
-/* Have the slot of a key that will be put on its way to the cache: slots lie at random. */
+/* Prefetch the slot of a key that will be put: slots lie at random. */
 void idx_expect(const struct idx_file *file, int32_t key_hash);
 
-/* Add an entry; 0 if the file is full, and nothing is written then. */
+/* Add an entry; 0 if the file is full, and nothing is written. */
 int idx_put(const struct idx_file *file, int32_t key_hash, int64_t log_offset,
             int64_t store_timestamp_ms);
 
-/* The log offsets of entries with this hash and a time in [begin_ms, end_ms], newest first, into
- * found[0:max_count); returns how many. */
+/* Put the log offsets of entries with this hash and a time in [begin_ms, end_ms], newest first,
+ * into found[0:max_count); returns their number. */
 size_t idx_search(const struct idx_file *file, int32_t key_hash, int64_t begin_ms, int64_t end_ms,
                   int64_t *found, size_t max_count);
 

@@ -1,6 +1,6 @@
 #include "json_split.h"
 
-/* Behind the string that begins at `at`, or `size`. */
+/* Position after the string that begins at `at`, or `size`. */
 static size_t string_end(const uint8_t *text, size_t size, size_t at)
 {
     uint8_t quote = text[at++];
@@ -24,7 +24,7 @@ void json_split_next(const uint8_t *text, size_t size, size_t at, size_t room,
                      struct json_split *split)
 {
     size_t begin = at, depth = 0, containers = 0, commas = 0, first = size;
-    int cuts = 0; /* a comma between members was found, and with it split->end */
+    int cuts = 0; /* a comma between members was found, and split->end is set */
     split->containers = split->commas = 0;
     while (at < size) {
         if (at - begin > room && (cuts || first < size)) {

@@ -1,8 +1,8 @@
-/* Where a long JSON text can be cut, so that it is read in pieces.
+/* Positions at which a long JSON text can be cut, so that it is read in pieces.
  *
- * Looks at brackets, commas and quotes only: the reader of the pieces checks that they are JSON.
- * Strings are in double or, as fastjson takes them, in single quotes. UTF-8 is not looked at: a
- * malformed sequence never takes an ASCII byte with it. */
+ * Only brackets, commas and quotes are examined: the reader of the pieces checks that they are
+ * JSON. Strings are in double quotes or, as fastjson accepts them, in single quotes. UTF-8 is not
+ * checked: a malformed sequence never includes an ASCII byte. */
 #ifndef TURBOPUMP_JSON_SPLIT_H
 #define TURBOPUMP_JSON_SPLIT_H
 
@@ -20,11 +20,11 @@ enum json_split_kind {
 struct json_split {
     enum json_split_kind kind;
     size_t end;
-    size_t containers; /* in the piece: opened, */
-    size_t commas;     /* and commas */
+    size_t containers; /* opened in the piece */
+    size_t commas;     /* in the piece */
 };
 
-/* The piece of a container's members that begins at text[at): at most `room` bytes of whole
+/* Find the piece of a container's members that begins at text[at): at most `room` bytes of whole
  * members, or one member without a container inside. */
 void json_split_next(const uint8_t *text, size_t size, size_t at, size_t room,
                      struct json_split *split);

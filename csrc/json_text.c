@@ -6,7 +6,7 @@ static inline int hex_digit(uint8_t byte)
     return digit < 10 ? (int)digit : letter < 6 ? (int)letter + 10 : -1;
 }
 
-/* The character of `\uXXXX`, from the u; -1 for none, or for a surrogate. */
+/* The character of `\uXXXX`, from the u; -1 if it is malformed or a surrogate. */
 static int32_t read_code(const uint8_t *at, const uint8_t *end)
 {
     int32_t code = 0;
@@ -23,7 +23,7 @@ static int32_t read_code(const uint8_t *at, const uint8_t *end)
     return code >= 0xD800 && code <= 0xDFFF ? -1 : code;
 }
 
-/* One escape, from behind its backslash; its character goes to *to, which is moved on. */
+/* Decode one escape, after its backslash; its character goes to *to, which is advanced. */
 static const uint8_t *unescape(const uint8_t *at, const uint8_t *end, uint8_t **to)
 {
     static const char plain[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
@@ -138,7 +138,7 @@ const uint8_t *json_skip_value(struct json_input *input, const uint8_t *at)
     return json_read_int32(at, input->end, &number);
 }
 
-/* Bytes of the character whose first byte, of 0x80 or more, is at `at`; 0 if it is none. */
+/* Number of bytes of the character whose first byte, 0x80 or more, is at `at`; 0 if malformed. */
 static size_t character_size(const uint8_t *at, size_t left)
 {
     size_t size = at[0] < 0xE0 ? 2 : at[0] < 0xF0 ? 3 : 4;
@@ -152,7 +152,7 @@ static size_t character_size(const uint8_t *at, size_t left)
     }
     if ((at[0] == 0xE0 && at[1] < 0xA0) || (at[0] == 0xED && at[1] > 0x9F) ||
         (at[0] == 0xF0 && at[1] < 0x90) || (at[0] == 0xF4 && at[1] > 0x8F)) {
-        return 0; /* longer than it must be, a surrogate, or beyond the last character */
+        return 0; /* overlong, a surrogate, or beyond the last character */
     }
     return size;
 }

@@ -1,12 +1,13 @@
-/* The words of JSON that the header of a frame is made of, for a reader that gives up on the rest.
+/* The tokens of JSON in the header of a frame, for a reader that gives up on rare cases.
  *
- * A reader takes where it begins and returns where it ends, or NULL to give up: at anything that is
- * no JSON, and at what is rare enough to be left to Python. Strings may have escapes, but for those
- * of surrogates; numbers are int32. UTF-8 is not looked at: a malformed sequence never takes an
- * ASCII byte with it, so it cannot move the end of a string. Check the texts that matter.
+ * A function takes the position of a token and returns its end, or NULL to give up: for bytes that
+ * are not JSON, and for cases that are rare enough to be left to Python. Strings may have escapes,
+ * except of surrogates; numbers are int32. UTF-8 is not checked: a malformed sequence never
+ * includes an ASCII byte, so it cannot move the end of a string. Callers check the texts that
+ * matter.
  *
  * Quotes, backslashes and control characters are found eight bytes at a time. In each word the
- * lowest mark is exact and those above it may be borrowed from it; only the lowest is used. */
+ * lowest mark is exact and higher marks may be borrowed from it; only the lowest is used. */
 #ifndef TURBOPUMP_JSON_TEXT_H
 #define TURBOPUMP_JSON_TEXT_H
 
@@ -18,15 +19,15 @@
 
 #define JSON_EACH(byte) (UINT64_C(0x0101010101010101) * (uint64_t)(byte))
 
-/* What is read. `scratch` is where the next string goes that has escapes. Such a text is never
- * longer than what it is made of, so a scratch as large as the whole input holds all of them, and
- * stores of whole words too. NULL: give up at an escape. */
+/* The text being read. The next string with escapes goes to `scratch`. Such a string is never
+ * longer than its source, so a scratch as large as the whole input holds all of them, including
+ * stores of whole words. NULL: give up at an escape. */
 struct json_input {
     const uint8_t *end;
     uint8_t *scratch;
 };
 
-/* Whether a string cannot hold the byte as it is. */
+/* Whether a string cannot contain the byte unescaped. */
 static inline int json_is_special(uint8_t byte)
 {
     return byte < 0x20 || byte == '"' || byte == '\\';
@@ -42,7 +43,7 @@ static inline uint64_t json_marks(uint64_t word)
     return marks & JSON_EACH(0x80);
 }
 
-/* Which byte of the word the lowest mark is for; marks must not be 0. */
+/* Number of the byte in a word that the lowest mark is for; marks must not be 0. */
 static inline size_t json_first(uint64_t marks) { return (size_t)__builtin_ctzll(marks) >> 3; }
 
 static inline uint64_t json_word(const uint8_t *at)
@@ -124,7 +125,8 @@ static inline const uint8_t *json_read_name(const struct json_input *input, cons
     return json_expect(stop + 1, end, ':');
 }
 
-/* What follows a member: the comma and the space around it, or the closing brace with *last set. */
+/* Read the separator after a member: the comma and the space around it, or the closing brace with
+ * *last set. */
 static inline const uint8_t *json_next_member(const uint8_t *at, const uint8_t *end, int *last)
 {
     at = json_skip_space(at, end);
@@ -135,7 +137,7 @@ static inline const uint8_t *json_next_member(const uint8_t *at, const uint8_t *
     return *last ? at + 1 : json_skip_space(at + 1, end);
 }
 
-/* An int32. Of a fraction or an exponent only what is in front of it: what follows is no comma. */
+/* An int32. A number with a fraction or an exponent ends before it, where no comma follows. */
 const uint8_t *json_read_int32(const uint8_t *at, const uint8_t *end, int32_t *value);
 
 /* A string, an int32, null, true or false whose value is not needed. */

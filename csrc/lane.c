@@ -7,13 +7,13 @@
 
 #define PROPERTY_SEPARATOR 0x02
 
-/* What becomes of a message: LANE_PLAIN, or where it is kept. */
+/* The kind of a message: LANE_PLAIN, or the queue of kept messages that it goes to. */
 struct kept_as {
     enum lane_kind kind;
     int64_t slot_ms;
 };
 
-/* The row of the topic of a send, NULL where the handler has to look. */
+/* The row of a send's topic, NULL if the handler has to look. */
 static struct lane_topic *plain_topic(const struct lane *lane, const struct trf_send *send,
                                       struct trf_text body)
 {
@@ -31,7 +31,7 @@ static struct lane_topic *plain_topic(const struct lane *lane, const struct trf_
     return row;
 }
 
-/* The slot of the queue that a message goes to, NULL where there is none yet or Python writes its
+/* The slot of the queue for a message, NULL if the queue has no slot yet or Python writes its
  * units. */
 static struct dsp_slot *plain_slot(const struct lane *lane, struct trf_text topic,
                                    int32_t queue_id)
@@ -45,7 +45,7 @@ static struct dsp_slot *plain_slot(const struct lane *lane, struct trf_text topi
     return slot->plain ? slot : NULL;
 }
 
-/* Where kept messages go. */
+/* The topics of kept messages. */
 static struct trf_text kept_topic(enum lane_kind kind)
 {
     static const struct trf_text timers = {(const uint8_t *)LANE_TIMER_TOPIC,
@@ -55,7 +55,7 @@ static struct trf_text kept_topic(enum lane_kind kind)
     return kind == LANE_TIMER ? timers : halves;
 }
 
-/* The properties as they are stored: what came, and the broker's own behind it. */
+/* Write the stored properties: first the request's, then the broker's own. */
 static int own_text(const struct lane *lane, struct trf_text came, int unended,
                     struct trf_text *stored)
 {
@@ -101,7 +101,7 @@ static void fill(struct rec_fields *fields, const struct lane *lane, const struc
     fields->reconsume_times = send->reconsume_times;
 }
 
-/* The record of a single message; 0 where it does not fit or is refused. */
+/* Write the record of a single message; 0 if it does not fit or is refused. */
 static size_t put_one(struct lane *lane, const struct trf_properties *properties,
                       const struct trf_send *send, const struct kept_as *as,
                       struct rec_fields *fields)
@@ -125,7 +125,7 @@ static size_t put_one(struct lane *lane, const struct trf_properties *properties
     }
     fields->properties = stored.at;
     fields->properties_size = stored.size;
-    /* A client cannot make a committed or half message by bits. */
+    /* A client cannot set the bits of committed or half messages. */
     fields->sys_flag &= ~LANE_TRANSACTION_BITS;
     if (rec_encode(tail->memory, (size_t)(tail->end - tail->base), tail->size, fields, &size,
                    &reason) != REC_OK) {
@@ -135,8 +135,9 @@ static size_t put_one(struct lane *lane, const struct trf_properties *properties
     return size;
 }
 
-/* Whether an element of a batch may ask for something that no batch gets: a time, a transaction,
- * light queues, or more room than there is. The handler, which reads its properties, refuses it. */
+/* Whether an element of a batch may ask for something that batches do not support: a time, a
+ * transaction, light queues, or too much room. The handler, which reads the element's properties,
+ * refuses it. */
 static int may_be_special(const struct rec_fields *element)
 {
     static const char *const names[] = {"INNER_MULTI_DISPATCH", "DELAY\001", "TIMER_DEL",
@@ -166,7 +167,7 @@ static int is_plain_batch(struct trf_text batch)
     return 1;
 }
 
-/* The records of a batch; 0 where they do not fit or are refused. */
+/* Write the records of a batch; 0 if they do not fit or are refused. */
 static size_t put_batch(struct lane *lane, struct trf_text body, const struct rec_fields *fields,
                         size_t *count)
 {
@@ -185,7 +186,7 @@ static size_t put_batch(struct lane *lane, struct trf_text body, const struct re
     return at - start;
 }
 
-/* What a send is: plain in nearly all cases. */
+/* The kind of a send: plain in nearly all cases. */
 static struct kept_as kind_of(const struct lane *lane, const struct trf_send *send,
                               struct trf_properties *properties, int64_t now_ms)
 {
@@ -198,7 +199,7 @@ static struct kept_as kind_of(const struct lane *lane, const struct trf_send *se
     return as;
 }
 
-/* What a send leaves in numbers. */
+/* Count a stored send. */
 static void count_send(struct lane *lane, struct lane_topic *topic, enum lane_kind kind,
                        size_t count, size_t size, int64_t now_ms)
 {
@@ -248,7 +249,7 @@ enum lane_outcome lane_send(struct lane *lane, const struct trf_send *send, stru
     sent->unique_key = properties.unique_key;
     sent->waits = send->batch || properties.waits;
     if (!send->batch && properties.unique_key.at == NULL) {
-        return LANE_ELSEWHERE; /* the handler makes one, also for what it refuses */
+        return LANE_ELSEWHERE; /* the handler makes one, even for a refusal */
     }
     if (lane->not_enough && sent->waits) {
         int illegal = send->batch && (send->sys_flag & LANE_TRANSACTION_BITS);

@@ -1,15 +1,15 @@
 /* The fast lane of a broker: plain sends from a decoded request to a record in the log.
  *
- * The reference is broker/handlers/send.py and Store.append: what is done here ends in the same
- * bytes and the same answer, or is not done at all (LANE_ELSEWHERE, nothing changed, and the Python
- * handler serves the request). The policy is there, too: it decides which topics are plain.
+ * The reference is broker/handlers/send.py and Store.append: a send stored here has the same bytes
+ * and the same answer as there, or nothing is done (LANE_ELSEWHERE, nothing changed, and the Python
+ * handler serves the request). The policy is in Python, too: it decides which topics are plain.
  *
  *     trf_request -> topic row -> properties -> queue slot -> record at the tail -> lane_sent
  *
- * Timers and half messages go the same way to a queue of their own (lane_kept.h).
+ * Timers and half messages are stored in the same way, in a queue of their own (lane_kept.h).
  *
- * Not here: finding frames (frame.h), decoding (traffic.h), answers (traffic_reply.h), dispatch
- * (dispatch.h). All memory is the caller's. */
+ * Not in this file: finding frames (frame.h), decoding (traffic.h), answers (traffic_reply.h),
+ * dispatch (dispatch.h). The caller owns all memory. */
 #ifndef TURBOPUMP_LANE_H
 #define TURBOPUMP_LANE_H
 
@@ -26,18 +26,19 @@
 
 enum lane_outcome { LANE_DONE = 0, LANE_ELSEWHERE = 1, LANE_NOT_ENOUGH = 2 };
 
-/* MessageSysFlag: bits that make a send something else than a plain one. */
+/* MessageSysFlag: bits that make a send not plain. */
 enum { LANE_TRANSACTION_BITS = 0x4 | 0x8, LANE_INNER_BATCH_BITS = 0x40 | 0x80 };
 
-/* Of a topic, since they were last taken. Ends are those of half messages that were young. */
+/* Counters of a topic since they were last taken. Ends count half messages younger than
+ * LANE_YOUNG_MS. */
 struct lane_halves {
     int64_t prepared, committed, rolled_back;
     int64_t age_s; /* of the committed ones, summed up */
-    int64_t at_ms; /* when that changed last */
+    int64_t at_ms; /* time of the last change */
 };
 
 struct lane_topic {
-    int32_t queue_limit; /* queue ids below it are legal */
+    int32_t queue_limit; /* queue ids below it are valid */
     uint8_t plain;       /* 0: nothing is served */
     int64_t put_count;   /* messages since the counts were last taken */
     int64_t put_size;    /* bytes of their records */
@@ -46,19 +47,19 @@ struct lane_topic {
     uint8_t noted;
 };
 
-/* Since they were last taken. */
+/* Counters since they were last taken. */
 struct lane_counts {
     int64_t put_count; /* messages */
     int64_t put_size;
     int64_t send_count;   /* requests served */
-    int64_t kept_count;   /* of these, timers and half messages */
+    int64_t kept_count;   /* of send_count, timers and half messages */
     int64_t end_count;    /* transactions ended */
     int64_t ack_count;    /* acknowledgements */
 };
 
 struct lane {
     struct nam_table topics;
-    struct lane_topic *rows; /* under the topics' numbers; first those of kept messages */
+    struct lane_topic *rows; /* under the topics' numbers; first the two rows of kept messages */
     int32_t first_noted;     /* row + 1 of the rows with halves that are not all 0, 0: none */
     struct lane_kept kept;
     struct log_tail *tail;
@@ -66,27 +67,27 @@ struct lane {
     struct trf_text own_properties; /* MSG_REGION, TRACE_ON, CLUSTER: as they are stored */
     struct trf_text store_host;     /* packed */
     size_t max_body;
-    uint8_t not_enough;     /* in-sync replicas: sends that wait for replicas are refused */
+    uint8_t not_enough;     /* too few in-sync replicas: sends that wait for them are refused */
     int64_t accept_from_ms; /* startAcceptSendRequestTimeStamp: sends before it are refused */
     uint8_t *texts;       /* room for a properties text: LANE_TEXT_ROOM */
-    int64_t *log_offsets; /* room for every element a body of max_body can hold */
+    int64_t *log_offsets; /* room for every element that a body of max_body can hold */
     struct lane_counts counts;
 };
-/* A message that is sent leaves room for the properties that brokers add to it later: for its
- * delivery, retries and checks (LATER_MAX of broker/handlers/room.py). */
+/* A message leaves room for the properties that brokers add later: for its delivery, retries and
+ * checks (LATER_MAX of broker/handlers/room.py). */
 enum { LANE_LATER_MAX = 1024, LANE_SENT_MAX = REC_MAX_PROPERTIES - LANE_LATER_MAX };
 enum { LANE_TEXT_ROOM = REC_MAX_PROPERTIES };
 
 struct lane_sent {
     int64_t queue_offset; /* of the first record */
-    int64_t end;          /* must be durable where the answer waits for that */
+    int64_t end;          /* must be durable before the answer, if the send waits */
     size_t count;         /* records; their log offsets are in lane.log_offsets */
     struct trf_text unique_key;
-    struct trf_text handle; /* of a timer, by which it may be recalled; at == NULL: none */
+    struct trf_text handle; /* of a timer, for its recall; at == NULL: none */
     uint8_t waits;
 };
 
-/* The row's halves have changed. */
+/* Note that the row's halves have changed. */
 static inline void lane_note_halves(struct lane *lane, struct lane_topic *topic, int64_t now_ms)
 {
     topic->halves.at_ms = now_ms;
@@ -97,8 +98,8 @@ static inline void lane_note_halves(struct lane *lane, struct lane_topic *topic,
     }
 }
 
-/* Store a send, in its queue or in that of kept messages. LANE_ELSEWHERE, LANE_NOT_ENOUGH: nothing
- * was changed. Times in epoch ms. */
+/* Store a send, in its queue or in a queue of kept messages. LANE_ELSEWHERE, LANE_NOT_ENOUGH:
+ * nothing was changed. Times in epoch ms. */
 enum lane_outcome lane_send(struct lane *lane, const struct trf_send *send, struct trf_text body,
                             struct trf_text born_host, int64_t now_ms, struct lane_sent *sent);
 

@@ -12,7 +12,7 @@ enum {
     QUEUE_DIGITS = 9,
     HANDLE_MAX = 1024,
     NAMES_MAX = 255,
-    /* Names, and numbers with their separators. */
+    /* Room for names, and for numbers with their separators. */
     BODY_MAX = 3 * NAMES_MAX + (LANE_OFFSETS_MAX + 6) * (DIGITS_ROOM + 1) + 128
 };
 
@@ -23,7 +23,7 @@ struct handle {
     struct trf_text broker_name;
 };
 
-/* The next word, up to a blank or the end; *at is behind it. */
+/* Find the next word, up to a blank or the end; *at is set after it. */
 static struct trf_text next_word(const uint8_t **at, const uint8_t *end)
 {
     const uint8_t *stop = memchr(*at, ' ', (size_t)(end - *at));
@@ -40,7 +40,7 @@ static int next_number(const uint8_t **at, const uint8_t *end, size_t digits, in
     return digits_read(word.at, word.size, digits, value);
 }
 
-/* What net/wire/pop_handles.py takes for a broker, of names that JSON writes as they are. */
+/* Whether net/wire/pop_handles.py accepts the broker name, and JSON needs no escapes for it. */
 static int is_plain_name(struct trf_text name)
 {
     if (name.size == 0 || name.size > NAMES_MAX) {
@@ -54,7 +54,7 @@ static int is_plain_name(struct trf_text name)
     return 1;
 }
 
-/* A handle of eight words, as clients build it; 0 for any other. */
+/* Read a handle of eight words, as clients build it; 0 for any other. */
 static int read_handle(struct trf_text text, struct handle *out)
 {
     const uint8_t *at = text.at, *end = at + text.size;
@@ -79,13 +79,14 @@ static int same(struct trf_text one, struct trf_text other)
     return one.size == other.size && memcmp(one.at, other.at, one.size) == 0;
 }
 
-/* Whether a text lies in the frame: one with escapes does not, and does not stay. */
+/* Whether a text lies in the frame: a text with escapes lies in the scratch, which is reused. */
 static int lies_in(struct trf_text text, const uint8_t *frame, size_t size)
 {
     return text.at >= frame && text.at + text.size <= frame + size;
 }
 
-/* The check point of an acknowledgement among those that wait, -1: none; with its handle read. */
+/* Read the handle, and find the check point of an acknowledgement among the waiting ones; -1: it is
+ * not there. */
 static int32_t find_joined(const struct lane_acks *acks, const struct trf_ack *ack,
                            const struct handle *handle)
 {
@@ -137,7 +138,7 @@ size_t lane_changed_slot(int32_t queue_id, int64_t start, int64_t pop_time_ms, i
     return (size_t)(hash >> 40) % LANE_CHANGED;
 }
 
-/* Whether the handle may be one that was replaced: the handler knows. */
+/* Whether the handle may be a replaced one, which only the handler can decide. */
 static int may_be_changed(const struct lane_acks *acks, const struct trf_ack *ack,
                           const struct handle *handle)
 {
@@ -145,7 +146,7 @@ static int may_be_changed(const struct lane_acks *acks, const struct trf_ack *ac
                                            ack->offset)] > 0;
 }
 
-/* Whether the queue has a message there. */
+/* Whether the queue has a message at that offset. */
 static int is_there(const struct lane *lane, const struct trf_ack *ack, int64_t low)
 {
     int32_t number = dsp_find(lane->queues, ack->topic.at, ack->topic.size, ack->queue_id);
@@ -217,7 +218,7 @@ static uint8_t *put(uint8_t *at, const void *text, size_t size)
 
 static uint8_t *put_text(uint8_t *at, struct trf_text text) { return put(at, text.at, text.size); }
 
-/* The record's body: net/wire/pop_records.py, Acknowledgement.body. */
+/* Write the record's body: net/wire/pop_records.py, Acknowledgement.body. */
 static size_t put_body(uint8_t *out, const struct lane_joined *joined)
 {
     uint8_t *at = PUT(out, "{\"ao\":");
@@ -246,7 +247,7 @@ static size_t put_body(uint8_t *out, const struct lane_joined *joined)
     return (size_t)(at - out);
 }
 
-/* The body of a check point: CheckPoint.body of the same module. */
+/* Write the body of a check point: CheckPoint.body of the same module. */
 static size_t put_point_body(uint8_t *out, const struct lane_point *point)
 {
     uint8_t *at = PUT(out, "{\"bm\":0,\"bn\":\"");
@@ -276,8 +277,8 @@ static size_t put_point_body(uint8_t *out, const struct lane_point *point)
     return (size_t)(at - out);
 }
 
-/* A record of the revive topic that waits among the timers. `number`: what UNIQ_KEY has behind the
- * queue id, of a batch of acknowledgements -1. */
+/* A record of the revive topic that waits among the timers. `number`: the number after the queue id
+ * in UNIQ_KEY, -1 for a batch of acknowledgements. */
 struct revive_record {
     struct trf_text group, topic, broker_name;
     int32_t queue_id, revive_queue_id;
@@ -291,7 +292,7 @@ static uint8_t *put_string(uint8_t *at, const char *text) { return put(at, text,
 
 #define PUT_NAME(at, literal) PUT(at, literal "\001")
 
-/* The record's properties: broker/pop/revive_log.py, and what a timer has behind them. */
+/* Write the record's properties: first broker/pop/revive_log.py's, then a timer's. */
 static struct trf_text put_properties(const struct lane *lane, const struct lane_acks *acks,
                                       const struct revive_record *record)
 {

@@ -1,16 +1,16 @@
-/* Records of the revive topic in the fast lane: check points, and ACK_MESSAGE from decoded
- * requests to one record for all of a check point that came together.
+/* Records of the revive topic in the fast lane: check points, and ACK_MESSAGE, from decoded
+ * requests to one record for all acknowledgements of a check point in a read.
  *
  * The reference is broker/handlers/pop/acks.py with broker/pop/joined_acks.py and revive_log.py. An
  * acknowledgement is noted (lane_add_ack), and written with the others of its check point at the
- * end of the read, or before a request of it that Python serves (lane_write_ack): a record that
- * waits among the timers until its check point is due. All else is LANE_ELSEWHERE, with nothing
- * changed: ordered pops, what is due already, a handle that is doubtful.
+ * end of the read, or before Python serves a request of the read (lane_write_ack): a record that
+ * waits among the timers until its check point is due. Other cases are LANE_ELSEWHERE, with nothing
+ * changed: ordered pops, check points that are due already, doubtful handles.
  *
  *     handle    startOffset popTime invisibleTime reviveQid retryFlag brokerName queueId [offset]
  *
- * Texts stay where the request has them until it is written. A check point (lane_write_point) is
- * written for a pop, which a handler serves. */
+ * Texts stay in the request's memory until the record is written. A check point (lane_write_point)
+ * is written for a pop that a handler serves. */
 #ifndef TURBOPUMP_LANE_ACK_H
 #define TURBOPUMP_LANE_ACK_H
 
@@ -18,32 +18,32 @@
 
 enum {
     LANE_JOINED_MAX = 32, /* check points of a read whose acknowledgements wait to be written */
-    LANE_ACKED_MAX = 256, /* requests of these */
+    LANE_ACKED_MAX = 256, /* requests for these check points */
     LANE_OFFSETS_MAX = 32, /* messages of a record */
     LANE_LOWS = 8, /* queues of a row whose first offset is remembered */
-    LANE_CHANGED = 1 << 13 /* counts of handles that were replaced, by their hash */
+    LANE_CHANGED = 1 << 13 /* counters of replaced handles, by the handles' hash */
 };
 
-/* Where a queue begins. */
+/* The first queue offset of a queue. */
 struct lane_low {
     int32_t queue_id;
-    int64_t generation; /* of the queue table, when `low` was asked for; -1: never */
+    int64_t generation; /* of the queue table when `low` was asked for; -1: never */
     int64_t low;
 };
 
-/* What the checks of a group and a topic came to. */
+/* The result of the checks of a group and a topic. */
 struct lane_acker {
     uint8_t plain;
     int32_t queue_limit;
-    int64_t ended_ms; /* pops up to then were of a former life of the topic or the group */
+    int64_t ended_ms; /* pops up to then belong to a removed topic or group of the same name */
     struct lane_low lows[LANE_LOWS];
 };
 
-/* Acknowledgements of one check point. Times in epoch ms. */
+/* The acknowledgements of a single check point. Times in epoch ms. */
 struct lane_joined {
     int32_t row, queue_id, revive_queue_id;
     int32_t count;    /* of offsets */
-    int32_t requests; /* of these, repeated ones too */
+    int32_t requests; /* number of acknowledgements, including repeated ones */
     uint8_t is_written;
     int64_t start, pop_time_ms, invisible_ms;
     struct trf_text group, topic, broker_name;
@@ -67,15 +67,17 @@ struct lane_acks {
     int32_t joined_count, acked_count;
     struct lane_joined joined[LANE_JOINED_MAX];
     struct lane_acked acked[LANE_ACKED_MAX];
-    int32_t changed[LANE_CHANGED]; /* by lane_changed_slot; those of a slot above 0 are Python's */
+    int32_t changed[LANE_CHANGED]; /* by lane_changed_slot; Python serves handles of a slot above
+                                    * 0 */
 };
 
-/* Where a handle is counted that a change of its message's time replaced. */
+/* The counter of a handle that was replaced when the message's invisible time was changed. */
 size_t lane_changed_slot(int32_t queue_id, int64_t start, int64_t pop_time_ms, int64_t offset);
 
-enum { LANE_POINT_LEAD_MS = 1000 }; /* how much sooner than its acknowledgements it is due */
+enum { LANE_POINT_LEAD_MS = 1000 }; /* how much earlier than its acknowledgements it is due */
 
-/* What one pop gave out of a queue: messages `distances` behind `start`. Times in epoch ms. */
+/* The messages that one pop received from a queue: their `distances` from `start`. Times in epoch
+ * ms. */
 struct lane_point {
     struct trf_text group, topic, broker_name;
     int32_t queue_id, revive_queue_id;
@@ -85,24 +87,24 @@ struct lane_point {
     int64_t distances[LANE_OFFSETS_MAX];
 };
 
-/* The row of a request, -1 where the handler has to look. */
+/* The row of a request, -1 if the handler has to look. */
 int32_t lane_find_acker(const struct lane_acks *acks, const struct trf_ack *ack);
 
 /* Note a request that lies at `frame`, of that row, whose queue begins at `low`. There must be room
- * for one more, see lane_acks_full. */
+ * for it, see lane_acks_full. */
 enum lane_outcome lane_add_ack(const struct lane *lane, struct lane_acks *acks, int32_t row,
                                const struct trf_request *request, int64_t low,
                                const uint8_t *frame, size_t size);
 
-/* Whether what waits has to be written before a request can be noted: there is no room, or it is of
- * a check point whose record is full or has another time. */
+/* Whether the noted acknowledgements must be written before a further request is noted: there is no
+ * room, or its check point has a full record or one with another time. */
 int lane_acks_full(const struct lane_acks *acks, const struct trf_request *request);
 
 /* Write the record of joined[number]. */
 enum lane_outcome lane_write_ack(struct lane *lane, struct lane_acks *acks, int32_t number,
                                  int64_t now_ms);
 
-/* Write a check point, of numbers that are not negative; LANE_ELSEWHERE: nothing was changed. */
+/* Write a check point, whose numbers must not be negative; LANE_ELSEWHERE: nothing was changed. */
 enum lane_outcome lane_write_point(struct lane *lane, const struct lane_acks *acks,
                                    const struct lane_point *point, int64_t now_ms);
 

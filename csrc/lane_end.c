@@ -42,7 +42,7 @@ static int is_in_queue(const struct lane *lane, const struct rec_row *row, int64
     return unit.log_offset == log_offset && unit.size == row->size;
 }
 
-/* The half message of a request, whose properties are read; 0 where the handler has to look. */
+/* Read the half message of a request, with its properties; 0 if the handler has to look. */
 static int find_half(const struct lane *lane, const struct trf_end *end, int64_t now_ms,
                      struct rec_row *row, struct trf_properties *properties)
 {
@@ -72,13 +72,13 @@ static int find_half(const struct lane *lane, const struct trf_end *end, int64_t
            is_in_queue(lane, row, end->log_offset);
 }
 
-/* Where a pair begins whose value this is. */
+/* The beginning of the pair with this value. */
 static const uint8_t *begin_of(struct trf_text value, size_t name_size)
 {
     return value.at - 1 - name_size;
 }
 
-/* The properties of the committed message: those of the half message but its target. */
+/* Write the properties of the committed message: the half message's, without its target. */
 static struct trf_text committed(const struct lane *lane, const struct rec_row *row,
                                  const struct trf_properties *properties)
 {
@@ -108,7 +108,7 @@ static struct trf_text committed(const struct lane *lane, const struct rec_row *
     return left;
 }
 
-/* Write the message that consumers get; its size, 0 where it does not fit. */
+/* Write the message for consumers; returns its size, 0 if it does not fit. */
 static size_t put_committed(const struct lane *lane, const struct rec_row *row,
                             const struct trf_properties *properties, int32_t queue_id,
                             const struct dsp_slot *slot, int64_t now_ms)
@@ -175,7 +175,7 @@ enum lane_outcome lane_end(struct lane *lane, const struct trf_end *end, int64_t
     }
     topic = &lane->rows[number];
     if (queue_id >= topic->queue_limit) {
-        return LANE_ELSEWHERE; /* the topic has fewer queues than when the message was sent */
+        return LANE_ELSEWHERE; /* the topic had more queues when the message was sent */
     }
     if (end->commit_or_rollback == SYS_COMMIT) {
         number = dsp_find(lane->queues, name.at, name.size, (int32_t)queue_id);

@@ -7,12 +7,12 @@
 enum {
     NAME_END = 1,
     VALUE_END = 2,
-    TIME_DIGITS = 15, /* of a time or delay: no sum of two overflows */
+    TIME_DIGITS = 15, /* of a time or delay: the sum of two does not overflow */
     HANDLE_RAW = 3 + LANE_NAME_MAX + 1 + LANE_NAME_MAX + 1 + DIGITS_ROOM + 1 + LANE_NAME_MAX
 };
 _Static_assert((HANDLE_RAW + 2) / 3 * 4 <= LANE_HANDLE_ROOM, "a handle has room");
 
-/* The time that a timer asks for; 0 for the handler. */
+/* The time that a timer asks for; 0 leaves it to the handler. */
 static int read_due(const struct trf_properties *properties, int64_t now_ms, int64_t *due_ms)
 {
     struct trf_text text = properties->timer;

@@ -9,7 +9,7 @@ enum {
     RECORD_SIZE_AT = 0,
     RECORD_QUEUE_OFFSET_AT = 20,
     RECORD_HEAD = 28,
-    /* Bytes that the record of a check point is shorter than. */
+    /* Upper limit in bytes of a check point's record. */
     POINT_ROOM = 4096
 };
 
@@ -19,7 +19,8 @@ static int is_same(struct trf_text one, struct trf_text other)
            (one.size == 0 || memcmp(one.at, other.at, one.size) == 0);
 }
 
-/* Whether its client waits for it (checks.py, check_poll), by times whose sums are numbers. */
+/* Whether the pop's client still waits for it (checks.py, check_poll), with times whose sums do not
+ * overflow. */
 static int is_awaited(const struct trf_pop *pop, int64_t now_ms)
 {
     const int64_t most = INT64_C(1) << 60;
@@ -71,14 +72,14 @@ int32_t lane_take_popped(struct lane_popping *popping)
     return row;
 }
 
-/* The queue offset behind the last message of a queue that can be read, 0 of one that has none. */
+/* The queue offset after the last readable message of a queue, 0 if it has no readable message. */
 static int64_t end_of(const struct lane_reading *reading, struct trf_text topic, int32_t queue_id)
 {
     int32_t slot = dsp_find((struct dsp_table *)reading->queues, topic.at, topic.size, queue_id);
     return slot < 0 ? 0 : reading->queues->slots[slot].max_offset;
 }
 
-/* Whether the retry topic whose turn it is has something for the group, or may have. */
+/* Whether the retry topic whose turn it is has, or may have, messages for the group. */
 static int has_retries(const struct lane_reading *reading, const struct lane_popper *popper,
                        int32_t draw)
 {
@@ -99,7 +100,7 @@ static int has_retries(const struct lane_reading *reading, const struct lane_pop
     return 0;
 }
 
-/* The queue offsets of the records in runs, which are whole ones. */
+/* Fill in the queue offsets of the records in runs, which are whole records. */
 static int32_t put_queue_offsets(const struct lane_run *runs, size_t count, int64_t *out,
                                  int32_t most)
 {
@@ -118,7 +119,7 @@ static int32_t put_queue_offsets(const struct lane_run *runs, size_t count, int6
     return found;
 }
 
-/* Add what was found of a queue. */
+/* Add the messages found in a queue. */
 static int add_part(const struct lane_found *found, const struct trf_pull *pull,
                     struct lane_popped *out)
 {
@@ -133,11 +134,11 @@ static int add_part(const struct lane_found *found, const struct trf_pull *pull,
     part->first = out->count;
     part->count = (int32_t)found->count;
     part->start = pull->queue_offset;
-    /* What was examined after the last message is examined again: the check points of a group with
-     * a filter leave no gap, at which a recovery would stop. */
+    /* Units examined after the last message are examined again: the check points of a group with a
+     * filter leave no gap, at which a recovery would stop. */
     part->next = out->offsets[out->count + part->count - 1] + 1;
     if (part->next - part->start > LANE_POP_SPAN) {
-        return 0; /* the handler gives out less */
+        return 0; /* the handler receives fewer messages */
     }
     part->size = found->size;
     memcpy(out->runs + out->run_count, found->runs, found->run_count * sizeof *found->runs);
@@ -190,8 +191,8 @@ enum lane_found_outcome lane_find_popped(const struct lane_reading *reading,
     return out->count > 0 ? LANE_FOUND : LANE_NOT_HERE;
 }
 
-/* Whether the records of all check points have room in the log file that is written: what is done
- * of a pop is all or nothing. */
+/* Whether the records of all check points fit into the current log file: a pop is done completely
+ * or not at all. */
 static int has_room(const struct log_tail *tail, int32_t parts)
 {
     int64_t left = tail->base + (int64_t)tail->size - tail->end;
@@ -224,7 +225,7 @@ enum lane_outcome lane_hide(struct lane *lane, const struct lane_acks *acks,
             point.distances[each] = got->offsets[part->first + each] - part->start;
         }
         outcome = lane_write_point(lane, acks, &point, now_ms);
-        /* Names, times and room are those of the first one. */
+        /* Names, times and room are the first part's. */
         if (outcome != LANE_DONE) {
             return outcome;
         }
@@ -260,7 +261,7 @@ void lane_put_offsets(const struct lane_popped *got, uint8_t *starts, uint8_t *o
             at = digits_put(at, (uint64_t)got->offsets[part->first + each]);
             *at++ = ',';
         }
-        at--; /* behind the last one is none */
+        at--; /* remove the separator after the last part */
     }
     answer->starts.at = starts;
     answer->starts.size = (uint32_t)(start - starts);

@@ -57,7 +57,7 @@ static const uint8_t *span_of(const struct lane_reading *reading, int64_t start)
     return NULL;
 }
 
-/* Add a unit's record to the runs: records side by side are one. */
+/* Add a unit's record to the runs: adjacent records become one run. */
 static enum lane_found_outcome add(const struct lane_reading *reading, struct cq_unit unit,
                                    struct lane_found *found)
 {
@@ -85,8 +85,8 @@ static enum lane_found_outcome add(const struct lane_reading *reading, struct cq
     return LANE_FOUND;
 }
 
-/* Whether all runs are whole records of this part of the queue, in order: a damaged record is never
- * served, nor another message, and units that a disk damaged are put right. */
+/* Whether all runs are whole records of this part of the queue, in order: a damaged record or
+ * another message must never be served, and Python repairs units damaged by a disk. */
 static int are_whole(const struct trf_pull *pull, const struct lane_found *found)
 {
     struct walk_part part = {pull->topic.at, pull->topic.size, pull->queue_id, pull->queue_offset,
@@ -115,7 +115,7 @@ static enum lane_found_outcome collect(const struct lane_reading *reading,
     return are_whole(pull, found) ? LANE_FOUND : LANE_NOT_HERE;
 }
 
-/* Have the units chosen by a filter of properties. */
+/* Let a filter of properties choose among the units. */
 static void filter_units(const struct lane_reading *reading, const struct lane_reader *row,
                          struct cq_wish *wish, struct flt_scan *scan, int is_near)
 {
@@ -206,11 +206,11 @@ enum lane_found_outcome lane_read(const struct lane_reading *reading, struct lan
         return LANE_NEEDS_LOG;
     }
     if (choice.count == 0 && row->filter != NULL) {
-        row->plain = 0; /* matches are rare, and the handler would look at the same again */
+        row->plain = 0; /* matches are rare, and the handler would examine the same units again */
     }
     if (choice.count == 0 ||
         (choice.next < end && !cq_is_valid(cq_get(cursor->units + choice.next)))) {
-        return LANE_NOT_HERE; /* nothing, or a unit that is none before the queue's end */
+        return LANE_NOT_HERE; /* no messages, or an invalid unit before the queue's end */
     }
     found->next_offset = cursor->first + (int64_t)(choice.next / CQ_UNIT);
     found->size = (size_t)choice.size;

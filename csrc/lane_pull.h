@@ -1,14 +1,14 @@
 /* The fast lane of a broker: plain pulls from a decoded request to ranges of the log.
  *
  * The reference is broker/handlers/pull.py and Lookup.read. Only pulls that find messages are
- * served; whatever else there is to say (nothing found, an offset beyond the queue, a damaged
- * record) is LANE_NOT_HERE, with nothing changed.
+ * served; all other results (nothing found, an offset beyond the queue, a damaged record) are
+ * LANE_NOT_HERE, with nothing changed.
  *
  *     trf_request -> reader (group, topic) -> cursor (queue) -> units -> runs of the log
  *
- * A reader is the result of the handler's checks, valid while nothing that they looked at changes.
- * A cursor is the memory of the queue file that was read last. Both are filled by Python, as is the
- * memory of log files: the lane says what is missing. */
+ * A reader is the result of the handler's checks, valid while their inputs do not change. A cursor
+ * is the memory of the queue file that was read last. Python fills both, and provides the memory of
+ * log files: the lane reports the missing one. */
 #ifndef TURBOPUMP_LANE_PULL_H
 #define TURBOPUMP_LANE_PULL_H
 
@@ -22,8 +22,8 @@
 #include "traffic.h"
 
 enum {
-    LANE_PULL_MAX = 256, /* messages of one answer; RocketMQ's limit is 32 */
-    LANE_SPANS = 16,     /* log files whose memory is at hand */
+    LANE_PULL_MAX = 256, /* messages of an answer; RocketMQ's limit is 32 */
+    LANE_SPANS = 16,     /* log files whose memory is present */
     LANE_CARRIED = 4     /* PullSysFlag: the subscription is in the request */
 };
 
@@ -35,12 +35,12 @@ enum lane_found_outcome {
 };
 
 struct lane_cursor {
-    const uint8_t *units; /* NULL: none */
+    const uint8_t *units; /* NULL: not filled */
     int64_t generation;   /* lane_reading.generation when it was filled */
     int64_t first;        /* queue offset of the first unit in memory */
-    int64_t count;        /* units the memory has room for */
+    int64_t count;        /* units that fit into the memory */
     int64_t min_offset;
-    int64_t pulled; /* where the last pull ended, -1: known to Python */
+    int64_t pulled; /* end of the last pull, -1: Python knows it */
     int32_t slot;
 };
 
@@ -49,14 +49,14 @@ struct lane_reader {
     uint8_t carried; /* by pulls that carry exactly this subscription */
     int32_t queue_limit;
     int32_t topic_sys_flag, group_sys_flag;
-    int64_t near_id, far_id; /* brokers to read from on: near the end of the log, further back */
+    int64_t near_id, far_id; /* brokers to read from next: near the end of the log, further back */
     int64_t sub_version;
-    int64_t until_ms; /* look again then, epoch ms */
+    int64_t until_ms; /* epoch ms, when the handler checks again */
     struct trf_text subscription, expression_type;
     const int32_t *codes; /* ascending; NULL: every tag */
     size_t code_count;
     const struct flt_program *filter; /* NULL: every message with such tags */
-    int32_t cursor_count; /* queue_limit once, or more: a topic may get fewer queues */
+    int32_t cursor_count; /* largest queue_limit so far: a topic may get fewer queues */
     struct lane_cursor *cursors;
     int64_t got_times, got_count, got_size; /* since they were last taken */
 };
@@ -93,7 +93,7 @@ struct lane_run {
 struct lane_found {
     struct lane_reader *reader;
     int64_t next_offset, min_offset, max_offset;
-    int64_t broker_id; /* to read from on */
+    int64_t broker_id; /* broker to read from next */
     size_t count; /* messages */
     size_t size;
     size_t run_count;
@@ -101,15 +101,15 @@ struct lane_found {
     struct lane_run runs[LANE_PULL_MAX];
 };
 
-/* Find what a pull gets. Nothing is counted: see lane_got. `now_ms` is epoch ms. */
+/* Find the messages of a pull. Nothing is counted: see lane_got. `now_ms` is epoch ms. */
 enum lane_found_outcome lane_find(const struct lane_reading *reading, const struct trf_pull *pull,
                                   int64_t now_ms, struct lane_found *found);
 
-/* The same for a row of which all is known: subscription, time and queue id are fine. */
+/* The same for a row after all checks: subscription, time and queue id are valid. */
 enum lane_found_outcome lane_read(const struct lane_reading *reading, struct lane_reader *row,
                                   const struct trf_pull *pull, struct lane_found *found);
 
-/* What was found is on its way. */
+/* Count the messages found as delivered. */
 void lane_got(const struct lane_found *found, const struct trf_pull *pull);
 
 #endif

@@ -18,10 +18,10 @@ enum {
     ANSWER_PULL_NOT_FOUND = 19,
     ANSWER_PULL_RETRY_IMMEDIATELY = 20,
     ANSWER_PULL_OFFSET_MOVED = 21,
-    FRAMES = 256,        /* looked at per split */
-    WAIT_MAX_MS = 100,   /* how late `stop` may be seen */
-    WAIT_AWAY_MS = 5,    /* and a new socket of a lost connection */
-    TIMER_SLACK_NS = 1   /* the open loop is to wake up when it is due */
+    FRAMES = 256,        /* examined in one split */
+    WAIT_MAX_MS = 100,   /* longest delay until `stop` is seen */
+    WAIT_AWAY_MS = 5,    /* the same for a new socket of a lost connection */
+    TIMER_SLACK_NS = 1   /* the open loop must wake up when a request is due */
 };
 static const int64_t SECOND_NS = 1000000000;
 
@@ -177,8 +177,8 @@ static void fill(struct load *load, struct load_connection *connection)
     }
 }
 
-/* The next pull of a queue. The buffer holds one of each queue: what is unsent moves to its front
- * if there is no room behind it. */
+/* Send the next pull of a queue. The buffer has room for one pull of each queue: unsent bytes move
+ * to its front if there is no room after them. */
 static void put_pull(struct load *load, struct load_connection *connection, uint32_t slot)
 {
     struct load_queue *queue = &load->queues[connection->first_target + slot];
@@ -251,14 +251,15 @@ static void take_pulled(struct load *load, struct load_queue *queue, int64_t sta
         }
         break;
     case ANSWER_PULL_RETRY_IMMEDIATELY:
-    case ANSWER_PULL_OFFSET_MOVED: /* a new master may not show all yet that the old one did */
+    case ANSWER_PULL_OFFSET_MOVED: /* a new master may not show all messages yet that the old one
+                                    * did */
         found = found && (moved || (load->reconnect && load->lost_connections > 0));
         break;
     default:
         load_count_error(&load->stats[LOAD_PULL], answer->code, 1, answer);
-        found = answer->code == ANSWER_BUSY; /* the same again */
+        found = answer->code == ANSWER_BUSY; /* ask for the same offset again */
     }
-    if (!found || next < 0) { /* asking again would bring the same for ever */
+    if (!found || next < 0) { /* asking again would have the same result forever */
         end_queue(load, queue, LOAD_QUEUE_FAILED);
         return;
     }
@@ -303,7 +304,7 @@ static void take_answer(struct load *load, struct load_connection *connection,
     }
 }
 
-/* Take all whole answers of the buffer; what is left of the next one moves to its front. */
+/* Handle all whole answers in the buffer; the rest moves to its front. */
 static void take_answers(struct load *load, struct load_connection *connection)
 {
     struct frame_span frames[FRAMES];
@@ -366,7 +367,7 @@ static void serve(struct load *load, struct load_connection *connection, uint32_
     flush(load, connection);
 }
 
-/* The next connection that has room in its window and its buffer; NULL: all are full. */
+/* The next connection with room in its window and its buffer; NULL: all are full. */
 static struct load_connection *next_with_room(struct load *load)
 {
     for (uint32_t i = 0; i < load->connection_count; i++) {
@@ -388,7 +389,7 @@ static int64_t due_ns(const struct load *load)
     return load->start_ns + (int64_t)load->issued * load->interval_ns;
 }
 
-/* Send what is due by the schedule, each with the time it was due. */
+/* Send the requests that are due by the schedule, each with its due time. */
 static void send_due(struct load *load)
 {
     while (may_send(load) && due_ns(load) <= load->now_ns) {
@@ -442,7 +443,7 @@ static void begin(struct load *load)
     }
 }
 
-/* Dropped connections are lost; lost ones that got a new socket go on. */
+/* Close dropped connections as lost, and continue lost ones that got a new socket. */
 static void take_over(struct load *load)
 {
     for (uint32_t i = 0; i < load->connection_count; i++) {
@@ -478,7 +479,7 @@ static int wait(struct load *load, struct epoll_event *events)
         return epoll_wait(load->epoll_fd, events, LOAD_EVENTS, wait_max_ms(load));
     }
     left_ns = due_ns(load) - clock_ns(CLOCK_MONOTONIC);
-    /* Due and still not sent: there is no room, which only an answer makes. */
+    /* Due requests that are still unsent have no room, and only an answer makes room. */
     if (due_ns(load) <= load->now_ns || left_ns > wait_max_ms(load) * (SECOND_NS / 1000)) {
         left_ns = wait_max_ms(load) * (SECOND_NS / 1000);
     }

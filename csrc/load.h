@@ -1,22 +1,21 @@
 /* The load generator: one thread, one epoll set, connections that send or pull.
  *
- * The caller makes everything: memory, connected non-blocking sockets, templates (load_frame.h)
- * and the limits. load_run then works until it is done; meanwhile another thread may read the
+ * The caller makes everything: memory, connected non-blocking sockets, templates (load_frame.h) and
+ * the limits. load_run then works until the run ends; meanwhile another thread may read the
  * counters, set `stop` and hand over sockets, nothing else.
  *
  * Closed loop (interval_ns 0): each connection keeps its window full. Open loop: request n is due
  * at begin + n * interval_ns, goes to the next connection with room, and its latency counts from
- * the time it was due: waiting for room is waiting (no coordinated omission).
+ * its due time: waiting for room is waiting (no coordinated omission).
  *
- * A pulling connection has one pull in flight for each of its queues. Without `follow` a queue
- * ends at its `end`, or where the broker says that there is no more.
+ * A pulling connection has one pull in flight for each of its queues. Without `follow` a queue ends
+ * at its `end`, or when the broker reports that there are no more messages.
  *
  * With `reconnect` a lost connection may get another socket from another thread, see load_outage.h:
- * what was in flight is counted as failed, and it goes on as before.
+ * its requests in flight are counted as failed, and it continues.
  *
- * This unit is the shell of the load generator, and the only one of csrc that does I/O and looks
- * at a clock. It is never linked into the broker.
- */
+ * This unit is the shell of the load generator, and the only unit of csrc that does I/O and reads a
+ * clock. It is never linked into the broker. */
 #ifndef TURBOPUMP_LOAD_H
 #define TURBOPUMP_LOAD_H
 
@@ -29,9 +28,10 @@
 
 enum {
     LOAD_WINDOW_MAX = 65535,     /* requests in flight: the bound of RocketMQ's own client */
-    LOAD_CODES = 16,             /* error codes counted apart; more count as the last */
+    LOAD_CODES = 16,             /* error codes counted separately; further codes count as the
+                                  * last */
     LOAD_REMARK = 200,           /* bytes of an error's text that are kept */
-    LOAD_READ_SIZE = 256 * 1024, /* of one recv: the buffer stays in the cache */
+    LOAD_READ_SIZE = 256 * 1024, /* of a recv: the buffer stays in the cache */
     LOAD_EVENTS = 256
 };
 
@@ -40,13 +40,13 @@ enum load_kind { LOAD_SEND = 0, LOAD_PULL = 1, LOAD_KINDS = 2 };
 enum { LOAD_AWAY = 1, LOAD_GONE = 2 };
 
 enum load_end {
-    LOAD_DONE = 0,   /* all is sent and answered, all is read, or the time is over */
+    LOAD_DONE = 0,   /* all is sent and answered, all is read, or the time ended */
     LOAD_LATE = 1,   /* requests were not answered within drain_ns or silence_ns */
-    LOAD_LOST = 2,   /* no connection is left, and none came for silence_ns */
-    LOAD_SYSTEM = 3  /* epoll failed: load.failure says why */
+    LOAD_LOST = 2,   /* no connection is left, and no new one came for silence_ns */
+    LOAD_SYSTEM = 3  /* epoll failed: see load.failure */
 };
 
-/* Errors that are no answer code. */
+/* Error codes that no answer has. */
 enum { LOAD_CODE_UNANSWERED = -1, LOAD_CODE_LOST = -2, LOAD_CODE_MALFORMED = -3 };
 
 struct load_code {
@@ -61,7 +61,7 @@ struct load_stats {
     uint64_t all_messages;  /* acknowledged or read, from the start */
     uint64_t requests;      /* answered well after the warm-up, and so the next two */
     uint64_t messages;
-    uint64_t bytes;         /* of bodies: what the user sent, what a pull brought */
+    uint64_t bytes;         /* of bodies: sent by the user, or brought by a pull */
     uint64_t in_flight;
     uint32_t code_count;
     struct load_code codes[LOAD_CODES];
@@ -79,7 +79,7 @@ struct load_row {
 enum load_queue_state { LOAD_QUEUE_OPEN = 0, LOAD_QUEUE_ENDED = 1, LOAD_QUEUE_FAILED = 2 };
 
 struct load_queue {
-    int64_t next; /* queue offset */
+    int64_t next; /* next queue offset */
     int64_t end;
     uint32_t template;
     uint32_t state;
@@ -94,7 +94,7 @@ struct load_connection {
     uint32_t next_target;
     uint32_t in_flight;
     uint32_t free_count;
-    uint32_t *free;      /* window slots; of a pulling connection unused: slot = queue */
+    uint32_t *free;      /* window slots; unused in a pulling connection: slot = queue */
     int64_t *started_ns; /* per slot, 0: not in flight */
     uint8_t *in;
     size_t in_end;
@@ -107,15 +107,15 @@ struct load_connection {
     uint32_t *sizes;    /* per slot of the corpus' bodies; NULL without a corpus */
     uint32_t lost; /* LOAD_AWAY: it may get another socket */
     uint32_t failed; /* since its last acknowledgement */
-    int dropped;     /* to be dropped; written by another thread, as is the next */
-    int handed;      /* the next socket + 1, 0: none */
+    int dropped;     /* to be dropped; another thread writes this and the next member */
+    int handed;      /* the next socket + 1, 0: no socket */
     uint32_t waits_writable;
     uint32_t touched; /* has unsent bytes of this turn */
     struct load_hint hint;
 };
 
 struct load {
-    /* What to do. */
+    /* The settings of a run. */
     const uint8_t *texts;
     const struct load_template *templates;
     struct load_body body;
@@ -134,35 +134,35 @@ struct load {
     int reconnect; /* lost connections get new sockets */
     int64_t interval_ns; /* per request, 0: closed loop */
     int64_t warmup_ns;
-    int64_t duration_ns; /* behind the warm-up, 0: no limit */
-    int64_t drain_ns;    /* how long to wait for answers at the end */
-    int64_t silence_ns;  /* and meanwhile, as long as no answer comes at all */
+    int64_t duration_ns; /* after the warm-up, 0: no limit */
+    int64_t drain_ns;    /* longest wait for answers at the end */
+    int64_t silence_ns;  /* longest time without any answer */
     uint64_t limit;      /* messages from the start, 0: none */
     uint64_t serial;     /* of the next UNIQ_KEY */
 
-    /* What happens; `stop` is written by others. */
+    /* The state of a run; other threads write `stop`. */
     int stop;
     int drops; /* some connection is `dropped` */
-    int failure; /* of the system, as its number */
+    int failure; /* error number of the system */
     uint32_t draining;
     uint32_t touched_count;
     uint32_t next_connection;
     uint32_t alive[LOAD_KINDS];
     uint32_t lost_connections;
-    uint32_t away; /* lost ones that may get a new socket */
+    uint32_t away; /* lost connections that may get a new socket */
     uint32_t outage_count;
     struct load_outage outages[LOAD_OUTAGES];
     uint32_t open_queues;
     uint64_t issued; /* requests of the open loop */
-    uint64_t strays; /* answers to nothing */
+    uint64_t strays; /* answers without a request */
     size_t row_count;
     uint64_t row_messages[LOAD_KINDS]; /* messages when the row began */
     int64_t now_ns;
-    int64_t heard_ns; /* when the last answer came, or the first request after it went */
-    int64_t acked_ns; /* when the last send was acknowledged */
+    int64_t heard_ns; /* time of the last answer, or of the first request after it */
+    int64_t acked_ns; /* time of the last acknowledged send */
     int64_t start_ns;
     int64_t begin_ns; /* of the measurement */
-    int64_t end_ns;   /* of the measurement, once it is over */
+    int64_t end_ns;   /* of the measurement, after its end */
     int64_t epoch_ns; /* wall clock less the monotonic one */
     int64_t drain_until_ns;
     struct load_stamp stamp;

@@ -1,16 +1,15 @@
-/* When a load is over, and how it ended; the rows of its seconds.
+/* The end of a load and its status; the rows of its seconds.
  *
- * Called by the loop (load.c) between two turns, with load.now_ns set; both look at counters only.
- */
+ * The loop (load.c) calls both between two turns, with load.now_ns set; both read only counters. */
 #ifndef TURBOPUMP_LOAD_END_H
 #define TURBOPUMP_LOAD_END_H
 
 struct load;
 
-/* Close the row of a second: what came in it, and its latencies. There is room for it. */
+/* Close the row of a second: its messages and latencies. There must be room for it. */
 void load_close_row(struct load *load);
 
-/* -1 to go on, else how it ended (enum load_end). */
+/* -1 to continue, else the status of the end (enum load_end). */
 int load_judge(struct load *load);
 
 #endif

@@ -10,7 +10,7 @@ enum {
     BINARY_CODE_AT = LOAD_HEAD,
     BINARY_OPAQUE_AT = BINARY_CODE_AT + 2 + 1 + 2,
     BINARY_REMARK_AT = BINARY_OPAQUE_AT + 4 + 4,
-    BINARY_FIXED = BINARY_REMARK_AT + 4 + 4 /* with the sizes of remark and fields */
+    BINARY_FIXED = BINARY_REMARK_AT + 4 + 4 /* including the sizes of remark and fields */
 };
 
 static void put_digits(uint8_t *at, uint64_t value, size_t digits)
@@ -93,7 +93,7 @@ size_t load_put_pull(uint8_t *out, const uint8_t *texts, const struct load_templ
     memcpy(out, texts + template->at, at);
     memcpy(out + at + digits, texts + template->at + at + 1, template->size - at - 1);
     put_digits(out + at, (uint64_t)queue_offset, digits);
-    /* net/wire puts the opaque of a JSON header behind the fields. */
+    /* net/wire writes the opaque of a JSON header after the fields. */
     load_put_opaque(out + template->opaque_at + (template->opaque_at > at ? more : 0),
                     template->codec, LOAD_OPAQUE_BASE + (int32_t)slot);
     grow(out, more);
@@ -126,7 +126,7 @@ size_t load_replay_size(const struct load_corpus *corpus)
     return size;
 }
 
-/* One message of a batch; its size. */
+/* Write one message of a batch; returns its size. */
 static size_t put_element(uint8_t *out, const struct load_corpus *corpus, const uint8_t *body,
                           size_t size, uint64_t *serial)
 {
@@ -164,7 +164,8 @@ size_t load_put_replay(uint8_t *out, const uint8_t *texts, const struct load_tem
     return template->size + total;
 }
 
-/* The number behind `name` (with its quotes) and a colon; NULL if there is none before end. */
+/* The number after `name` (with its quotes) and a colon; NULL if the name is not found before
+ * `end`. */
 static const uint8_t *find_member(const uint8_t *at, const uint8_t *end, const char *name)
 {
     size_t size = strlen(name);
@@ -252,7 +253,7 @@ int load_read(const uint8_t *frame, size_t size, struct load_hint *hint,
     return 1;
 }
 
-/* The value of an extField of a binary header; NULL if there is none. */
+/* The value of an extField of a binary header; NULL if it is missing. */
 static const uint8_t *find_binary(const struct load_answer *answer, const char *name, size_t *size)
 {
     const uint8_t *base = answer->header - LOAD_HEAD, *end = answer->header + answer->header_size;

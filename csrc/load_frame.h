@@ -1,26 +1,26 @@
-/* What a load generator does to frames: patch requests, read the few facts of an answer it needs.
+/* The load generator's work on frames: patch requests, read the few facts it needs of an answer.
  *
  * A request is a template, a whole frame that net/wire encoded, without its body. Only these parts
  * change from request to request, each in place and of fixed width, except the queue offset:
  *
  *     opaque      ten digits in a JSON header, an int32 in a ROCKETMQ one
  *     born        13 digits, epoch milliseconds of the send
- *     keys        10 digits, its seconds (what RocketMQ's benchmark uses as key)
+ *     keys        10 digits, its seconds (RocketMQ's benchmark uses them as key)
  *     unique      12 hex digits at the end of the UNIQ_KEY
  *     offset      decimal digits of a pull's queue offset; the lengths around them follow
  *
- * A position of 0 says that the template has no such part (the first bytes of a frame are its
- * length). The body, the same for all templates, is copied behind; a batch has UNIQ_KEYs in it.
+ * A position of 0 means that the template lacks the part (the first bytes of a frame are its
+ * length). The body, the same for all templates, is copied after it; a batch has UNIQ_KEYs in its
+ * body.
  *
- * Or the bodies are those of a corpus, by turns and each of its own size: then the template says
- * that no body follows, and its length grows. A batch of them is made of an element without a body:
+ * Or the bodies are those of a corpus, in turn and each of its own size: then the template's length
+ * counts no body, and grows. A batch of them is made of an element without a body:
  *
  *     total size 4 | magic 4 | crc 4 | flag 4 | body size 4 | (body) | properties size 2, they
  *
  * Answers are read without a JSON parser: `"opaque":` and `"code":` cannot stand inside a JSON
- * text, where each quote has a backslash, and no extField has these names. Where the last one was
- * found is tried first.
- */
+ * text, where each quote has a backslash, and no extField has these names. The position of the
+ * previous answer's is tried first. */
 #ifndef TURBOPUMP_LOAD_FRAME_H
 #define TURBOPUMP_LOAD_FRAME_H
 
@@ -28,7 +28,7 @@
 #include <stdint.h>
 
 enum {
-    LOAD_OPAQUE_BASE = 1000000000, /* ten digits, so that every opaque is as long */
+    LOAD_OPAQUE_BASE = 1000000000, /* ten digits, so that all opaques have the same length */
     LOAD_OPAQUE_DIGITS = 10,
     LOAD_BORN_DIGITS = 13,
     LOAD_KEYS_DIGITS = 10,
@@ -54,25 +54,25 @@ struct load_template {
 struct load_body {
     const uint8_t *bytes;
     size_t size;
-    size_t unique_at; /* in the first element of a batch, 0 if it has none */
+    size_t unique_at; /* in the first element of a batch, 0: without UNIQ_KEYs */
     size_t stride;    /* from element to element */
     size_t count;
 };
 
-/* Bodies to send by turns; body n is bytes[starts[n], ends[n]). */
+/* Bodies to send in turn; body n is bytes[starts[n], ends[n]). */
 struct load_corpus {
     const uint8_t *bytes;
     const int64_t *starts;
     const int64_t *ends;
-    uint64_t count; /* 0: there is no corpus */
+    uint64_t count; /* 0: no corpus */
     uint64_t next;
     const uint8_t *element; /* of a batch, without its body */
     size_t element_size;    /* 0: a request is one message */
-    size_t unique_at;       /* in the element, 0 if it has none; behind the body */
+    size_t unique_at;       /* in the element, 0: without; after the body */
     uint32_t per_send;      /* messages of a request */
 };
 
-/* The time of a request, as the texts that go into it. */
+/* The time of a request, as texts for the frame. */
 struct load_stamp {
     int64_t ms;
     uint8_t digits[LOAD_BORN_DIGITS];
@@ -80,15 +80,15 @@ struct load_stamp {
 void load_stamp_set(struct load_stamp *stamp, int64_t epoch_ms);
 
 /* Write the frame at `out` and return its size. The room is template size + body size, plus
- * LOAD_OFFSET_DIGITS_MAX for a pull. *serial is what the next UNIQ_KEY ends with. */
+ * LOAD_OFFSET_DIGITS_MAX for a pull. *serial is the end of the next UNIQ_KEY. */
 size_t load_put_send(uint8_t *out, const uint8_t *texts, const struct load_template *template,
                      const struct load_body *body, uint32_t slot, const struct load_stamp *stamp,
                      uint64_t *serial);
 size_t load_put_pull(uint8_t *out, const uint8_t *texts, const struct load_template *template,
                      uint32_t slot, int64_t queue_offset);
 
-/* How many bytes the next request's body has, and that request: the room is template size + these.
- * The corpus goes on behind what was sent, and begins anew at its end. */
+/* Return the size of the next request's body, and write this request: the room is template size +
+ * body size. The corpus continues after the bodies sent, and begins again at its end. */
 size_t load_replay_size(const struct load_corpus *corpus);
 size_t load_put_replay(uint8_t *out, const uint8_t *texts, const struct load_template *template,
                        struct load_corpus *corpus, uint32_t slot, const struct load_stamp *stamp,
@@ -104,7 +104,7 @@ struct load_answer {
     size_t body_size;
 };
 
-/* Where the opaque was found, from the end of the header. */
+/* The position of the opaque, from the end of the header. */
 struct load_hint {
     size_t opaque;
 };
@@ -116,14 +116,14 @@ int load_read(const uint8_t *frame, size_t size, struct load_hint *hint,
 /* Write an opaque into a frame whose opaque has LOAD_OPAQUE_DIGITS digits, or is binary. */
 void load_put_opaque(uint8_t *at, uint32_t codec, int32_t opaque);
 
-/* The number of an extField; 0 if there is none. */
+/* The number of an extField; 0 if it is missing. */
 int load_number(const struct load_answer *answer, const char *name, int64_t *value);
 
-/* The remark, as it stands in the header (JSON escapes are left); its size, at most `room`. */
+/* The remark as it stands in the header (JSON escapes are kept); its size, at most `room`. */
 size_t load_remark(const struct load_answer *answer, uint8_t *text, size_t room);
 
-/* Count the records of a pull's body, checking magic and sizes, and the CRCs if asked. `born_ms`
- * is the born timestamp of the last one. -1: the body is no sequence of records. */
+/* Count the records of a pull's body, checking magic and sizes, and the CRCs if asked. `born_ms` is
+ * the born timestamp of the last record. -1: the body is no sequence of records. */
 int64_t load_count_records(const uint8_t *body, size_t size, int check_crc, int64_t *born_ms);
 
 #endif

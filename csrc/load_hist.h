@@ -27,7 +27,7 @@ struct load_hist {
     int64_t max;
 };
 
-/* The count that holds a value, and the largest value that it holds. */
+/* The number of the count that holds a value, and the largest value in a count. */
 static inline size_t load_hist_index(int64_t value)
 {
     uint64_t of = value < 0 ? 0 : value > LOAD_HIST_MAX ? LOAD_HIST_MAX : (uint64_t)value;
@@ -47,8 +47,8 @@ static inline void load_hist_record(struct load_hist *hist, int64_t value)
     }
 }
 
-/* The value that `share` (0 to 1) of all recorded ones do not exceed: HdrHistogram's answer, the
- * upper end of the count it lies in, never more than max. 0 if nothing was recorded. */
+/* The value that `share` (0 to 1) of all recorded values do not exceed: the upper end of its count,
+ * as in HdrHistogram, never more than max. 0 if nothing was recorded. */
 int64_t load_hist_at(const struct load_hist *hist, double share);
 
 void load_hist_clear(struct load_hist *hist);

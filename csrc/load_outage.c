@@ -67,7 +67,7 @@ void load_acked(struct load *load, struct load_connection *connection)
 
 int load_is_moved(const struct load *load, uint32_t kind, int32_t code)
 {
-    /* Not before anything was acknowledged: until then the refusal may be permanent. */
+    /* Not before the first acknowledgement: until then a refusal may be permanent. */
     return load->reconnect && load->stats[kind].all_messages > 0 &&
            (code == ANSWER_SERVICE_NOT_AVAILABLE || code == ANSWER_NO_PERMISSION);
 }

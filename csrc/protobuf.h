@@ -1,7 +1,7 @@
-/* Messages of protobuf, field by field, for the few that are read and written natively.
+/* Messages of protobuf, field by field, for the few messages that are read and written natively.
  *
- * A reader takes fields of two kinds, numbers that are not negative and texts; any other has the
- * message left to the library of Python. Bounds are those of the text; nothing is copied. */
+ * A reader accepts fields of two kinds, non-negative numbers and texts; a message with any other
+ * field is left to Python's library. The text bounds all reads; nothing is copied. */
 #ifndef TURBOPUMP_PROTOBUF_H
 #define TURBOPUMP_PROTOBUF_H
 
@@ -13,7 +13,7 @@
 
 enum { PB_VARINT = 0, PB_TEXT = 2 };
 
-/* What is left of a message of protobuf, and the field that was read of it. */
+/* The rest of a message of protobuf, and the field read last. */
 struct pb_parts {
     const uint8_t *at, *end;
     uint64_t number, value; /* `value` of a PB_VARINT */
@@ -31,10 +31,10 @@ static inline int pb_varint(struct pb_parts *parts, uint64_t *value)
             return 1;
         }
     }
-    return 0; /* cut off, or of ten bytes: negative */
+    return 0; /* cut off, or negative (ten bytes) */
 }
 
-/* The next field; 0: there is none, -1: it is none that is read here. */
+/* Read the next field; 0 at the end, -1 for a field of another kind. */
 static inline int pb_next(struct pb_parts *parts)
 {
     uint64_t tag, size;
@@ -66,7 +66,7 @@ static inline struct pb_parts pb_parts_of(struct trf_text text)
     return (struct pb_parts){.at = text.at, .end = text.at + text.size};
 }
 
-/* All of it printable ASCII. */
+/* Whether the text is printable ASCII. */
 static inline int pb_is_printable(struct trf_text text)
 {
     for (size_t i = 0; i < text.size; i++) {
@@ -77,7 +77,7 @@ static inline int pb_is_printable(struct trf_text text)
     return 1;
 }
 
-/* Printable, and something else than spaces. */
+/* Whether the text is printable and not only spaces. */
 static inline int pb_is_word(struct trf_text text, size_t most)
 {
     size_t spaces = 0;

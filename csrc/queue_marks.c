@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-/* The mark that is missed least: without it the gap is the smallest, measured as the ratio of the
- * ages at its ends. The first and the last one are never chosen. */
+/* Choose the mark whose removal leaves the smallest gap, measured as the ratio of the ages at its
+ * ends. The first and the last mark are never chosen. */
 static int32_t least_missed(const struct qm_mark *marks, int64_t now_ms)
 {
     int32_t chosen = 1;
@@ -44,7 +44,7 @@ void qm_note(struct qm_head *head, struct qm_mark *marks, int64_t queue_offset, 
         return;
     }
     if (head->count > 0 && since_ms < 0) {
-        head->count = 0; /* the clock was put back: what the marks say is of another one */
+        head->count = 0; /* the clock was put back: the marks are of another time */
     }
     if (head->count > 0 && store_ms - head->stored_ms >= QM_APART_MS &&
         marks[head->count - 1].queue_offset < queue_offset - 1) {

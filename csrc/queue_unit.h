@@ -47,28 +47,28 @@ static inline int cq_is_blank(struct cq_unit unit)
 /* Fill buf[at:end) with blanks. */
 void cq_fill_blank(uint8_t *buf, size_t at, size_t end);
 
-/* Walk the valid units from `at`: returns the position behind the last one, and in *log_end the end
- * (log offset + size) of the last that is no blank, -1 if there is none. */
+/* Walk the valid units from `at`: returns the position after the last one; *log_end is the end (log
+ * offset + size) of the last that is not blank, -1 without such a unit. */
 size_t cq_find_end(const uint8_t *buf, size_t at, size_t end, int64_t *log_end);
 
-/* Position of the first unit whose log offset is >= log_offset, `end` if there is none. The units
- * must be valid and in order, as they are in a recovered queue. */
+/* Position of the first unit whose log offset is >= log_offset, else `end`. The units must be valid
+ * and in order, as they are in a recovered queue. */
 size_t cq_lower_bound(const uint8_t *buf, size_t at, size_t end, int64_t log_offset);
 
-/* What to choose for a pull. */
+/* The limits and filters of a pull's choice. */
 struct cq_wish {
     const int32_t *codes; /* ascending; NULL: every tag */
     size_t code_count;
     size_t max_count; /* units to choose */
-    size_t max_units; /* units to look at */
+    size_t max_units; /* units to examine */
     int64_t max_size; /* sum of sizes; the first unit chosen may exceed it */
-    /* Whether to choose units[0] of `left`, which its tags leave: 1, 0, or -1 to stop before it.
-     * NULL: each of them. */
+    /* Whether to choose units[0] of `left`, whose tags match: 1, 0, or -1 to stop before it. NULL:
+     * choose each. */
     int (*matches)(void *chooser, const uint8_t *units, size_t left);
     void *chooser;
 };
 struct cq_choice {
-    size_t next;  /* position behind the last unit looked at and passed or chosen */
+    size_t next;  /* position after the last unit passed or chosen */
     size_t count; /* chosen, written to the caller's array */
     int64_t size; /* of all chosen */
 };

@@ -273,7 +273,7 @@ static uint8_t *put_head(uint8_t *record, const struct rec_fields *fields, size_
     return at + 16;
 }
 
-/* Measured and known to fit. */
+/* The size was checked before, so this fits. */
 static void encode(uint8_t *record, const struct rec_fields *fields, size_t size)
 {
     size_t separator = separator_size(fields);
@@ -312,8 +312,8 @@ enum rec_status rec_encode(uint8_t *buf, size_t at, size_t limit, const struct r
     return REC_OK;
 }
 
-/* Read the element at batch[*at:len) into fields and move *at behind it; 0 if it does not fit, or
- * is not as long as it says. */
+/* Read the element at batch[*at:len) into fields and move *at after it; 0 if it does not fit, or
+ * its sizes contradict each other. */
 int rec_next_element(const uint8_t *batch, size_t len, size_t *at, struct rec_fields *fields)
 {
     const uint8_t *element = batch + *at;

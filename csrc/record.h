@@ -14,7 +14,7 @@
  *     +-----------------+--------+------ - - ----+-------+----- - - ---+-------+------ - - ------+
  *                                                 1 (V1) or 2 (V2)       2
  *
- * b and s are 8 (IPv4) or 20 (IPv6): address and int32 port; sysFlag says which. All numbers are
+ * b and s are 8 (IPv4) or 20 (IPv6): address and int32 port; sysFlag has the kind. All numbers are
  * big endian and signed as Java's. The size counts the whole record, itself included.
  *
  * bodyCRC is CRC-32 & 0x7FFFFFFF of the stored body, 0 if the body is empty. With
@@ -25,11 +25,11 @@
  * int32 REC_BLANK_MAGIC; it is written as soon as record + 8 does not fit, so every full file has
  * one and no record ends at the end of a file.
  *
- * What is checked where: rec_parse checks magic, every length against the range before it reads,
- * and that the computed length equals the size field. The body CRC (of a body not empty) and the
- * property CRC are checked where asked. physicalOffset is not compared with the position here:
- * RocketMQ does not, and a caller that needs it has both. Encoding checks what would make a record
- * that parsing refuses; limits of policy (maxMessageSize) are the caller's.
+ * Checks: rec_parse checks the magic, every length against the range before it reads, and that the
+ * computed length equals the size field. The body CRC (of a body not empty) and the property CRC
+ * are checked on request. physicalOffset is not compared with the position here: RocketMQ does not,
+ * and a caller that needs this has both. Encoding refuses fields that would make a record that
+ * parsing refuses; the caller checks limits of policy (maxMessageSize).
  */
 #ifndef TURBOPUMP_RECORD_H
 #define TURBOPUMP_RECORD_H
@@ -78,7 +78,8 @@ _Static_assert(REC_MIN == 91, "an empty V1 record with IPv4 hosts");
 
 enum rec_status { REC_OK = 0, REC_BLANK = 1, REC_BAD = 2, REC_SHORT = 3, REC_NO_ROOM = 4 };
 
-/* Why there is no good record, or why the fields to encode or a batch body were refused. */
+/* Reasons why there is no valid record, or why the fields to encode or a batch body were
+ * refused. */
 enum rec_reason {
     REC_FINE = 0,
     REC_IS_FILLER,
@@ -130,17 +131,17 @@ struct rec_row {
 enum { REC_ROW_WIDTH = 24 };
 _Static_assert(sizeof(struct rec_row) == REC_ROW_WIDTH * sizeof(int64_t), "rows are int64 columns");
 
-/* What to check beyond the layout. */
+/* Checks beyond the layout. */
 enum rec_check { REC_CHECK_NOTHING = 0, REC_CHECK_BODY = 1, REC_CHECK_PROPERTY = 2 };
 
 /* Parse the record at buf[at:end). REC_OK fills *row. REC_BLANK: a filler. REC_SHORT: the range
- * ends inside the record. REC_BAD: no record. *reason says why it is not REC_OK; after
+ * ends inside the record. REC_BAD: no record. *reason explains any result but REC_OK; after
  * REC_BAD_BODY_CRC and REC_BAD_PROPERTY_CRC the row is filled all the same. */
 enum rec_status rec_parse(const uint8_t *buf, size_t at, size_t end, int checks,
                           struct rec_row *row, enum rec_reason *reason);
 
 /* Parse consecutive records of buf[*at:end) into rows[0:max_rows), or only count them if rows is
- * NULL. Moves *at behind the last good record. REC_OK: end reached, or max_rows parsed. */
+ * NULL. Moves *at after the last valid record. REC_OK: end reached, or max_rows parsed. */
 enum rec_status rec_scan(const uint8_t *buf, size_t *at, size_t end, int checks,
                          struct rec_row *rows, size_t max_rows, size_t *count,
                          enum rec_reason *reason);
@@ -171,8 +172,8 @@ struct rec_fields {
 };
 
 /* The size of the record these fields make: REC_OK or REC_BAD. */
-/* The element of a batch body at *at, into body and properties; 0 if it is malformed. *at is moved
- * behind it. */
+/* Read the element of a batch body at *at into body and properties; 0 if it is malformed. *at is
+ * moved after it. */
 int rec_next_element(const uint8_t *batch, size_t len, size_t *at, struct rec_fields *fields);
 
 enum rec_status rec_measure(const struct rec_fields *fields, size_t *size, enum rec_reason *reason);
@@ -185,26 +186,26 @@ enum rec_status rec_encode(uint8_t *buf, size_t at, size_t limit, const struct r
 /* A batch body is elements of: int32 size, int32 magic, int32 CRC (all three ignored, as RocketMQ
  * ignores them), int32 flag, int32 body length, body, int16 properties length, properties.
  *
- * Encode the elements as consecutive records: all of them or none. `common` gives everything but
- * body, properties and flag; queue offsets and log offsets count up from its. *count is the number
- * of records. REC_BAD for a malformed or empty batch. */
+ * Encode the elements as consecutive records: all of them or none. `common` provides all fields but
+ * body, properties and flag; queue offsets and log offsets count up from its own. *count is the
+ * number of records. REC_BAD for a malformed or empty batch. */
 enum rec_status rec_encode_batch(uint8_t *buf, size_t at, size_t limit, const uint8_t *batch,
                                  size_t len, const struct rec_fields *common, size_t *count,
                                  enum rec_reason *reason);
 
-/* Elements of a batch. What one makes of records, units and ids is done at once, in some 30 ms: so
- * many of 128 bytes fit into 4 MiB. */
+/* Greatest number of elements of a batch, as many as fit into 4 MiB with 128 bytes each. Making
+ * their records, units and ids without a pause takes some 30 ms. */
 #define REC_BATCH_COUNT_MAX 32768
 
 /* Count the elements of a batch body and sum their bodies and properties; REC_BAD as for encoding,
- * also for more elements than there may be. */
+ * also for too many elements. */
 enum rec_status rec_count_batch(const uint8_t *batch, size_t len, size_t *count, size_t *payload,
                                 enum rec_reason *reason);
 
 /* Write the filler; REC_NO_ROOM if fewer than REC_FILLER bytes are left. */
 enum rec_status rec_encode_filler(uint8_t *buf, size_t at, size_t limit);
 
-/* The values dispatch looks at; a NULL value is absent. */
+/* The properties that dispatch reads; a NULL value is absent. */
 struct rec_text {
     const uint8_t *at;
     size_t size;

@@ -1,11 +1,12 @@
-/* The growing end of the commit log, shared by the engine and the native path: one of each number.
+/* The growing end of the commit log, shared by the engine and the native path, so that each number
+ * exists once.
  *
  *     base            dispatched          end                    base + size
  *     +----------------+------------------+----------------------+
  *     | in queues, index| appended         | room                 |
  *     +----------------+------------------+----------------------+
  *
- * On one thread only. The memory is the mapping of the file that is written. */
+ * Used by one thread only. The memory is the mapping of the file that is written. */
 #ifndef TURBOPUMP_TAIL_H
 #define TURBOPUMP_TAIL_H
 
@@ -18,10 +19,10 @@ struct log_tail {
     int64_t base;    /* log offset of its first byte */
     int64_t end;     /* log offset of the next record */
     int64_t last_store_timestamp_ms;
-    int64_t dispatched; /* queues and index are complete up to here */
+    int64_t dispatched; /* queues and index are complete up to this offset */
     int64_t dispatched_timestamp_ms; /* store time of the last record dispatched */
-    int64_t limit; /* confirmOffset: nothing behind it is dispatched; INT64_MAX without replicas */
-    uint32_t refusals;  /* why nothing may be appended, a bit for each reason; 0: go on */
+    int64_t limit; /* confirmOffset, where dispatch stops; INT64_MAX without replicas */
+    uint32_t refusals;  /* reasons why nothing may be appended, as bits; 0: go on */
 };
 
 #endif

@@ -58,7 +58,7 @@ struct tmr_slot tmr_slot_get(const struct tmr_wheel *wheel, int64_t tick)
 {
     struct tmr_slot slot = {TMR_NONE, TMR_NONE, 0, 0};
     const uint8_t *at;
-    if (tick <= 0) { /* what is all zero was never used */
+    if (tick <= 0) { /* a slot of zeros was never used */
         return slot;
     }
     at = slot_at(wheel, tick);
@@ -103,7 +103,7 @@ int64_t tmr_next_tick(const struct tmr_wheel *wheel, int64_t from, int64_t until
         if (tick == from) {
             return from;
         }
-        later = tick < later ? tick : later; /* of another round */
+        later = tick < later ? tick : later; /* a tick of another round */
     }
     return later;
 }
@@ -197,7 +197,7 @@ void tmr_undo(const struct tmr_wheel *wheel, const uint8_t *buf, size_t at, size
 {
     struct tmr_unit unit;
     if (end > at) {
-        end -= (end - at) % TMR_UNIT; /* a file ends behind its filler */
+        end -= (end - at) % TMR_UNIT; /* a file ends with its filler */
     }
     while (end > at && end - at >= TMR_UNIT) {
         int64_t position, tick;
@@ -209,7 +209,7 @@ void tmr_undo(const struct tmr_wheel *wheel, const uint8_t *buf, size_t at, size
         }
         slot = tmr_slot_get(wheel, tick);
         if (slot.last != position) {
-            continue; /* the slot is another round's by now */
+            continue; /* the slot belongs to another round now */
         }
         slot.last = unit.prev;
         slot.num = plus(slot.num, -weight(&unit));
@@ -321,7 +321,7 @@ struct tmr_entry tmr_heap_pop(struct tmr_entry *heap, size_t count)
     return top;
 }
 
-/* Java's Long.parseLong of what is no less than 0, TMR_NONE for all else. */
+/* Java's Long.parseLong of non-negative numbers, TMR_NONE for all other texts. */
 static int64_t number(const uint8_t *at, size_t size)
 {
     uint64_t value = 0;
@@ -385,8 +385,8 @@ void tmr_read_facts(const uint8_t *properties, size_t size, struct tmr_facts *fa
     facts->delay_ms = seconds < 0 ? ms : seconds <= INT64_MAX / 1000 ? seconds * 1000 : INT64_MAX;
 }
 
-/* Whether a writer with slots of some width writes this TIMER_OUT_MS for a time that is `after_ms`
- * later: TIMER_OUT_MS is a multiple of the width. */
+/* Whether a writer whose slots have this width writes this TIMER_OUT_MS for a time that is
+ * `after_ms` later: TIMER_OUT_MS is a multiple of the width. */
 static int is_in_slot(int64_t out_ms, int64_t after_ms, int64_t precision_ms)
 {
     if (after_ms <= precision_ms) {

@@ -1,6 +1,6 @@
 /* The timer wheel and the timer log of RocketMQ (store/timer: TimerWheel, Slot, TimerLog).
  *
- * A unit of the timer log, big endian; units of one slot are a chain that runs backwards:
+ * A unit of the timer log, big endian; units of a slot are a chain that runs backwards:
  *
  *     0        4                 12       16                24       28                36
  *     +--------+-----------------+--------+-----------------+--------+-----------------+--------+
@@ -9,14 +9,14 @@
  *     40 hash of the real topic (int32)    44 reserved, 0 (int64)
  *
  * The slot's time is currWriteTimeMs + delay. A file that has no room for a unit and a filler ends
- * with the filler: int32 what is left, int64 0, int32 0xCBD43194.
+ * with the filler: int32 bytes left, int64 0, int32 0xCBD43194.
  *
  * A slot of the wheel, 32 bytes: tick (time / precision) 0, firstPos 8, lastPos 16, num 24 (int32),
- * magic 28 (int32). The slot of a tick is number tick mod slots, and is its only if it says so: a
- * wheel that went round once leaves the slots of the former round as they are.
+ * magic 28 (int32). The slot of a tick is number tick mod slots, and belongs to the tick only if it
+ * has this tick stored: a wheel that went round once leaves the slots of the former round as they
+ * are.
  *
- * Positions inside a buffer are checked by the caller; what lies there is not believed.
- */
+ * The caller checks positions inside a buffer; the bytes there are not trusted. */
 #ifndef TURBOPUMP_TIMER_H
 #define TURBOPUMP_TIMER_H
 
@@ -63,21 +63,21 @@ struct tmr_wheel {
     int64_t precision_ms;
 };
 
-/* A unit at `position` of the whole log: 1, or 0 where none is (zeros, a filler, damage). */
+/* Read a unit at `position` of the whole log: 1, or 0 for other bytes (zeros, a filler, damage). */
 int tmr_get(const uint8_t *at, int64_t position, struct tmr_unit *unit);
 void tmr_put(uint8_t *at, const struct tmr_unit *unit);
 
-/* Fill what is left of a file with its filler; `left` is TMR_FILLER or more. */
+/* Fill the rest of a file with its filler; `left` is TMR_FILLER or more. */
 void tmr_put_filler(uint8_t *at, int32_t left);
 
-/* The slot of a tick; one that is another tick's, or was never used, is empty: -1, -1, 0. */
+/* The slot of a tick; a slot of another tick, or one never used, is empty: -1, -1, 0. */
 struct tmr_slot tmr_slot_get(const struct tmr_wheel *wheel, int64_t tick);
 void tmr_slot_put(const struct tmr_wheel *wheel, int64_t tick, struct tmr_slot slot);
 
 /* The tick of a unit. */
 int64_t tmr_tick(const struct tmr_wheel *wheel, const struct tmr_unit *unit);
 
-/* The first tick of [from, until) whose slot is not empty, `until` if none is. */
+/* The first tick of [from, until) whose slot is not empty, else `until`. */
 int64_t tmr_next_tick(const struct tmr_wheel *wheel, int64_t from, int64_t until);
 
 /* Sum of num over the slots of [from, until). */
@@ -93,16 +93,16 @@ void tmr_add(const struct tmr_wheel *wheel, uint8_t *buf, int64_t position, stru
 int64_t tmr_free_tick(const struct tmr_wheel *wheel, int64_t from, int64_t until, int64_t cursor,
                       int64_t high, int64_t floor);
 
-/* Enter the units of buf[at:end), a part of one file whose first byte is byte `base` of the log,
- * into the slots of their times; units before `from_ms` are left out. Each unit's `prev` is set to
- * the last unit of its slot, because the slots of the writer may have had another length; `changed`
- * is set to 1 if that changed a byte, `crowded` if units of two rounds came into one place of the
- * wheel, or a unit lies more than a round after `from_ms`: then the wheel cannot be used. Returns
- * the position of the first bytes that are no unit. */
+/* Enter the units of buf[at:end), a part of a single file whose first byte is byte `base` of the
+ * log, into the slots of their times; units before `from_ms` are left out. Each unit's `prev` is
+ * set to the last unit of its slot, because the slots of the writer may have had another length;
+ * `changed` is set to 1 if that changed a byte, `crowded` if units of two rounds came into one
+ * place of the wheel, or a unit lies more than a round after `from_ms`: then the wheel cannot be
+ * used. Returns the position of the first bytes that are no unit. */
 size_t tmr_replay(const struct tmr_wheel *wheel, uint8_t *buf, size_t at, size_t end, int64_t base,
                   int64_t from_ms, int *changed, int *crowded);
 
-/* Where the units of buf[at:end) end, without a wheel. */
+/* The end of the units of buf[at:end), without a wheel. */
 size_t tmr_find_end(const uint8_t *buf, size_t at, size_t end, int64_t base);
 
 /* Take the units of buf[at:end) out of their slots, the last one first: the opposite of adding. */
@@ -120,9 +120,9 @@ struct tmr_entry {
     int32_t magic;
 };
 
-/* A walk along a slot's chain, from its last unit back. Entries go into ring[0:room), so that the
- * oldest units are there in the end; recalls that are not to be rolled, positions, into
- * recalls[0:recall_room). The counts are of all that was passed. */
+/* A walk along a slot's chain, from its newest unit to the oldest. Entries go into ring[0:room),
+ * which in the end holds the oldest units; positions of recalls that are not to be rolled go into
+ * recalls[0:recall_room). The counts include all units passed. */
 struct tmr_walk {
     struct tmr_entry *ring;
     int64_t *recalls;
@@ -131,25 +131,25 @@ struct tmr_walk {
     int64_t position; /* of the next unit, TMR_NONE at the end of the chain */
 };
 
-/* On through buf, a file from byte `base` on, as far as the chain stays in it and at or above
- * `floor`. Returns 0 where the chain is broken. */
+/* Continue through buf, a file whose first byte is byte `base`, while the chain stays in it and at
+ * or above `floor`. Returns 0 if the chain is broken. */
 int tmr_follow(const struct tmr_wheel *wheel, const uint8_t *buf, size_t size, int64_t base,
                int64_t floor, struct tmr_walk *walk);
 
-/* A heap of entries, the first due (then the first written) on top; memory is the caller's. */
+/* A heap of entries, the first due (then the first written) on top; the caller owns the memory. */
 void tmr_heap_push(struct tmr_entry *heap, size_t count, struct tmr_entry entry);
 
-/* Remove all entries but those of keep[0:keep_count), which ascends; returns how many stay. */
+/* Keep only the entries of keep[0:keep_count), which ascends; returns the number left. */
 size_t tmr_heap_keep(struct tmr_entry *heap, size_t count, const int64_t *keep, size_t keep_count);
 struct tmr_entry tmr_heap_pop(struct tmr_entry *heap, size_t count);
 
-/* What the properties of a timer message say; numbers that are none, or beyond an int64, are
- * TMR_NONE. */
+/* The values in the properties of a timer message; a missing or malformed number, or one beyond an
+ * int64, is TMR_NONE. */
 struct tmr_facts {
     int64_t out_ms;     /* TIMER_OUT_MS */
     int64_t delay_ms;   /* TIMER_DELAY_SEC * 1000, or else TIMER_DELAY_MS */
     int64_t deliver_ms; /* TIMER_DELIVER_MS */
-    int64_t rolled_ms;  /* TIMER_ENQUEUE_MS of a rolled message: when its delay began */
+    int64_t rolled_ms;  /* TIMER_ENQUEUE_MS of a rolled message: start of its delay */
     int is_rolled;      /* TIMER_ROLL_TIMES is there */
     int32_t topic_hash; /* Java's of REAL_TOPIC, 0 without */
     int is_delete;      /* TIMER_DEL_UNIQKEY is there */

@@ -9,7 +9,7 @@
 
 #define TIMER_TOPIC "rmq_sys_wheel_timer"
 #define HALF_TOPIC "RMQ_SYS_TRANS_HALF_TOPIC"
-#define DELAY_TOPIC "SCHEDULE_TOPIC_XXXX" /* whose store times need not ascend */
+#define DELAY_TOPIC "SCHEDULE_TOPIC_XXXX" /* its store times need not ascend */
 #define IS_TOPIC(at, size, literal) \
     ((size) == sizeof(literal) - 1 && memcmp((at), literal, sizeof(literal) - 1) == 0)
 #define ENQUEUED "TIMER_ENQUEUE_MS\001"
@@ -17,14 +17,14 @@
 
 enum { VALUE_END = 2, QUEUE_DIGITS = 9, ODD_BITS = 0x40 | 0x80, SYS_COMMIT = 0x8 };
 
-/* A message that waits: its record, what it says, and its millisecond. */
+/* A waiting message: its record, its properties' values, and its due time in ms. */
 struct waiting {
     struct rec_row row;
     struct tmr_facts facts;
     int64_t due_ms;
 };
 
-/* Read the record of a waiting message. TMR_RARE: none is there, or it is none that waits. */
+/* Read the record of a waiting message. TMR_RARE: no record of a waiting message lies there. */
 static enum tmr_stop read_waiting(struct tmr_file log, int64_t log_offset, int64_t precision_ms,
                                   struct waiting *found)
 {
@@ -68,7 +68,7 @@ static int count_on(struct tmr_runs *runs, const uint8_t *topic, size_t topic_si
     return 1;
 }
 
-/* One message into the wheel. */
+/* Put one message into the wheel. */
 static enum tmr_stop take_in(struct tmr_intake *intake, struct cq_unit queued, struct tmr_file log,
                              size_t done)
 {
@@ -162,7 +162,8 @@ static int is_rare_tick(const struct tmr_outlet *outlet, int64_t tick)
     return 0;
 }
 
-/* The properties as consumers get them: those that came, and when the wheel had the message. */
+/* Write the properties for consumers: the stored ones, and the time at which the wheel received the
+ * message. */
 static size_t put_text(uint8_t *at, const uint8_t *came, size_t size, int64_t write_ms,
                        int64_t now_ms)
 {
@@ -181,8 +182,8 @@ static size_t put_text(uint8_t *at, const uint8_t *came, size_t size, int64_t wr
     return (size_t)(at - begin);
 }
 
-/* The queue that a message is for; NULL where it is not one whose units are written natively, or
- * where the broker has not found since its topic changed that the topic has this queue. */
+/* The target queue of a message; NULL if Python writes its units, or if the broker has not checked
+ * since the last change of topics that the topic has this queue. */
 static struct dsp_slot *target(struct dsp_table *queues, const struct trf_properties *properties,
                                int32_t *queue_id)
 {

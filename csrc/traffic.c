@@ -12,12 +12,12 @@ enum {
     LANGUAGE_OTHER = 7
 };
 
-/* The fields that are read. The members of a send have the same order in both spellings. */
+/* The known fields. The members of a send have the same order in both spellings. */
 enum field {
-    V2_FIRST = 0, /* a: names of one letter, up to m */
+    V2_FIRST = 0, /* a: single letters, up to m */
     V2_LAST = 12,
     V1_FIRST,
-    PRODUCER_GROUP = 0, /* of a send, behind the first of its spelling */
+    PRODUCER_GROUP = 0, /* of a send, after the first field of its spelling */
     TOPIC,
     DEFAULT_TOPIC,
     DEFAULT_TOPIC_QUEUE_NUMS,
@@ -164,7 +164,7 @@ static inline enum field find_field(const uint8_t *name, size_t size)
     return find_long_field(name, size);
 }
 
-/* Note a field; 0 if it was there before, which of the two counts is for Python to say. */
+/* Note a field; 0 if it is repeated, because Python decides which of the two counts. */
 static inline int add_field(struct header *header, enum field field, const uint8_t *text,
                             size_t size)
 {
@@ -195,9 +195,9 @@ static const struct {
 
 /* JSON */
 
-/* Whether what begins here is `"?":"`: the name of one letter that SEND_MESSAGE_V2 has for
- * everything, and the quote of its value. Such a name is not searched for its end: that alone is
- * a quarter of the time that a header takes. */
+/* Whether the text at `at` is `"?":"`: a single letter as name, as SEND_MESSAGE_V2 has for all
+ * fields, and the quote of its value. Searching the end of such a name would take a quarter of the
+ * time that a header takes. */
 static inline int is_short_member(const uint8_t *at, const uint8_t *end)
 {
     static const uint8_t wanted[8] = {'"', 0, '"', ':', '"'}, mask[8] = {255, 0, 255, 255, 255};
@@ -205,7 +205,7 @@ static inline int is_short_member(const uint8_t *at, const uint8_t *end)
            (unsigned)at[1] - 'a' < 26;
 }
 
-/* The object of extFields: texts only. */
+/* Read the object of extFields: texts only. */
 static const uint8_t *read_fields(struct header *header, const uint8_t *at)
 {
     struct json_input *input = &header->input;
@@ -262,7 +262,7 @@ static inline int is_first(struct header *header, enum member member)
     return (before & member) == 0;
 }
 
-/* The value of one member of the object. */
+/* Read the value of a member of the object. */
 static const uint8_t *read_member(struct header *header, const uint8_t *at, const uint8_t *name,
                                   size_t size, struct trf_request *out)
 {
@@ -306,7 +306,7 @@ static int read_json(struct header *header, const uint8_t *at, struct trf_reques
 
 /* ROCKETMQ */
 
-/* A text behind its length of `width` bytes. */
+/* Read a text after its length of `width` bytes. */
 static inline const uint8_t *read_sized(const uint8_t *at, const uint8_t *end, size_t width,
                                         struct trf_text *text)
 {
@@ -375,7 +375,7 @@ static inline int read_text(const struct header *header, unsigned field, int req
     return json_is_utf8(text->at, text->size);
 }
 
-/* A number that is there. */
+/* Read a required number. */
 static int parse_number(const struct header *header, unsigned field, int64_t *value)
 {
     struct trf_text text = header->fields[field];
@@ -414,7 +414,7 @@ static inline int read_int32_field(const struct header *header, unsigned field, 
     return 1;
 }
 
-/* 0 and *there unset if it is missing or empty. */
+/* Read an optional number; 0 and *there unset if it is missing or empty. */
 static inline int read_optional(const struct header *header, unsigned field, int32_t *value,
                                 uint8_t *there)
 {

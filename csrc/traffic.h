@@ -3,14 +3,14 @@
  * 37, 200051, 200050), in both header encodings.
  *
  * The reference is net/wire: command.decode, then header.read_header with the class of the code. A
- * request is TRF_PLAIN only if each byte of its header was understood as they understand it; then
- * every member of struct trf_request says what theirs says. Whatever is rare or doubtful is
- * TRF_OTHER and goes to the Python handler, which answers it. TRF_OTHER is therefore
+ * request is TRF_PLAIN only if each byte of its header was understood as the reference understands
+ * it; then every member of struct trf_request equals its counterpart there. All rare or doubtful
+ * requests are TRF_OTHER and go to the Python handler, which answers them. TRF_OTHER is therefore
  *   - every other code, and every response;
- *   - JSON: a member twice, a value that is no text (no int32 for the four numbers), an escape in a
- *     name, a surrogate escape, a nested value, a language without a number, bytes that are no
- *     UTF-8, text behind the object;
- *   - ROCKETMQ: a field twice, a text that is read and is no UTF-8, bytes behind the fields;
+ *   - JSON: a repeated member, a value that is no text (no int32 for the four numbers), an escape
+ *     in a name, a surrogate escape, a nested value, a language without a number, malformed UTF-8,
+ *     text after the object;
+ *   - ROCKETMQ: a repeated field, malformed UTF-8 in a text that is read, bytes after the fields;
  *   - a required field that is missing, a number out of its range, a send without a body.
  * White space, any order of members, unknown members and escaped texts are understood.
  *
@@ -18,13 +18,12 @@
  *                                               ^ texts point into it     ^ trf_request.body
  *     scratch   texts of a JSON header that had escapes
  *
- * So texts live as long as both buffers. A text that was not there has at == NULL; an empty one has
- * size 0 and at != NULL (Python: None and ""). Texts are valid UTF-8 of any characters, 0 included.
+ * So texts live as long as both buffers. A missing text has at == NULL; an empty one has size 0 and
+ * at != NULL (Python: None and ""). Texts are valid UTF-8 of any characters, 0 included.
  *
  * Not decided here: whether a topic exists, is plain, or begins with %RETRY%; whether a queue id is
- * in range (a send with one below 0 asks for any); whether limits hold. Frames are found by
- * frame.h. What the properties of a send ask for is in traffic_properties.h, answers are made by
- * traffic_reply.h. */
+ * in range (a send with one below 0 accepts any queue); whether limits hold. frame.h finds frames,
+ * traffic_properties.h reads the properties of a send, traffic_reply.h writes answers. */
 #ifndef TURBOPUMP_TRAFFIC_H
 #define TURBOPUMP_TRAFFIC_H
 
@@ -36,7 +35,7 @@
 enum trf_verdict {
     TRF_PLAIN = 0,
     TRF_OTHER = 1, /* for the Python handler */
-    TRF_BAD = 2    /* no frame: Python's decode refuses it, and the connection is closed */
+    TRF_BAD = 2    /* no frame: Python's decode refuses it and the connection is closed */
 };
 
 enum trf_kind { TRF_SEND = 1, TRF_PULL = 2, TRF_END = 3, TRF_ACK = 4, TRF_POP = 5 };
@@ -52,8 +51,8 @@ enum {
     TRF_LANGUAGES = 14 /* of LanguageCode, JAVA to NODE_JS: command.LANGUAGES */
 };
 
-/* SendMessageRequest. Optional numbers and flags that are missing are 0, as the handler takes None;
- * for maxReconsumeTimes the difference counts. */
+/* SendMessageRequest. Optional numbers and flags that are missing are 0, because the handler treats
+ * None as 0; for maxReconsumeTimes the difference matters. */
 struct trf_send {
     struct trf_text producer_group, topic, default_topic, properties;
     int64_t born_timestamp_ms;
@@ -97,7 +96,7 @@ struct trf_pop {
 struct trf_request {
     int32_t code, opaque, flag, version;
     uint8_t kind;     /* enum trf_kind */
-    uint8_t codec;    /* 0 JSON, 1 ROCKETMQ; the answer is JSON whatever it was */
+    uint8_t codec;    /* 0 JSON, 1 ROCKETMQ; answers are always JSON */
     uint8_t language; /* index into command.LANGUAGES */
     uint8_t is_oneway;
     union {
@@ -110,7 +109,7 @@ struct trf_request {
     struct trf_text body; /* not empty for a send */
 };
 
-/* Read one whole frame, its 4 length bytes included. Escaped texts are written to `scratch`; with
+/* Read one whole frame, including its 4 length bytes. Escaped texts are written to `scratch`; with
  * less room than the header's size they make the request TRF_OTHER. Unless TRF_PLAIN, `out` is
  * undefined. */
 enum trf_verdict trf_decode(const uint8_t *frame, size_t size, uint8_t *scratch,

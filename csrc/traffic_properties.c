@@ -5,8 +5,8 @@
 enum {
     NAME_END = 1,
     VALUE_END = 2,
-    SIZE_MAX_READ = INT16_MAX, /* a record holds no more */
-    PAIRS_MAX = 64 /* looking for a name among those before it is not to take long */
+    SIZE_MAX_READ = INT16_MAX, /* a record cannot hold more */
+    PAIRS_MAX = 64 /* limits the time of searching a name among the earlier ones */
 };
 
 /* The first byte of [at, end) that is one of two, or end. */
@@ -80,7 +80,7 @@ static uint32_t find_property(const uint8_t *name, size_t size)
     }
 }
 
-/* The first one of these that a message has says when it is due. */
+/* The first of these names that a message has determines its due time. */
 static const uint32_t before_timer[3] = {0, TRF_DELAY_SEC, TRF_DELAY_SEC | TRF_DELAY_MS};
 
 static void note_kept(uint32_t found, struct trf_text value, struct trf_properties *out)
@@ -109,7 +109,7 @@ static int is_among(struct trf_text name, const struct trf_text *names, size_t c
     return 0;
 }
 
-/* What the handlers ask of a pair. */
+/* Note the handlers' interest in a pair. */
 static void note_property(uint32_t found, struct trf_text value, struct trf_properties *out)
 {
     out->names |= found;
@@ -126,7 +126,8 @@ static void note_property(uint32_t found, struct trf_text value, struct trf_prop
     }
 }
 
-/* One pair, from its name; where the next begins, NULL if decoding would drop this one. */
+/* Read one pair, from its name; returns the next pair's position, NULL if decoding would drop this
+ * pair. */
 static const uint8_t *read_pair(const uint8_t *at, const uint8_t *end, struct trf_text *name,
                                 struct trf_text *value, uint8_t *unended)
 {

@@ -6,11 +6,11 @@
 enum {
     FRAME_HEAD = 8,
     HOST_MAX = 20,
-    ESCAPED_MAX = 6, /* bytes that one of a text may become */
+    ESCAPED_MAX = 6, /* bytes that one byte of a text may become */
     NUMBER_MAX = 20
 };
 
-/* Each writer takes where it begins and returns where it ends; the room was checked before. */
+/* Each writer takes its start and returns its end; the room was checked before. */
 
 #define LITERAL(out, text) put_bytes((out), (text), sizeof(text) - 1)
 
@@ -22,7 +22,7 @@ static inline uint8_t *put_bytes(uint8_t *out, const void *bytes, size_t size)
 
 static const char hex[] = "0123456789ABCDEF";
 
-/* Eight digits of four bytes: nibbles into bytes of a word, 7 more for those from A on. */
+/* Eight digits of four bytes: nibbles into bytes of a word, 7 more for digits of A and above. */
 static inline uint8_t *put_hex_word(uint8_t *out, const uint8_t *bytes)
 {
     uint64_t word = be_u32(bytes), letters;
@@ -34,7 +34,7 @@ static inline uint8_t *put_hex_word(uint8_t *out, const uint8_t *bytes)
     return out + 8;
 }
 
-/* Of a multiple of four bytes, as hosts and log offsets are. */
+/* Write the digits of a multiple of four bytes, as hosts and log offsets are. */
 static inline uint8_t *put_hex(uint8_t *out, const uint8_t *bytes, size_t size)
 {
     for (size_t i = 0; i < size; i += 4) {
@@ -98,14 +98,14 @@ static uint8_t *put_text(uint8_t *out, struct trf_text text)
     }
 }
 
-/* What follows extFields, up to where a remark may be. */
+/* Write the members after extFields, up to a possible remark. */
 static inline uint8_t *put_opaque(uint8_t *out, int32_t opaque)
 {
     out = LITERAL(out, "},\"flag\":1,\"language\":\"PYTHON\",\"opaque\":");
     return put_number(out, opaque);
 }
 
-/* The end of the header, and the lengths in front of it; 0 if no frame is that long. */
+/* Write the end of the header, and the lengths before it; 0 if no frame can be that long. */
 static size_t put_end(uint8_t *out, uint8_t *frame, size_t body_size)
 {
     size_t size;
@@ -134,7 +134,7 @@ size_t trf_pull_reply_room(const struct trf_pull_answer *answer)
     return TRF_REPLY_FIXED + (size_t)answer->remark.size * ESCAPED_MAX;
 }
 
-/* The ids of the records, each the host's bytes and the log offset's. */
+/* The ids of the records: each is the host's bytes and the log offset's. */
 static uint8_t *put_ids(uint8_t *out, const struct trf_send_answer *answer)
 {
     uint8_t host[2 * HOST_MAX];
@@ -201,7 +201,7 @@ size_t trf_refusal_room(const struct trf_refusal *refusal)
     return TRF_REPLY_FIXED + ((size_t)refusal->remark.size + refusal->region.size) * ESCAPED_MAX;
 }
 
-/* MSG_REGION and TRACE_ON, which each answer to a send has. */
+/* MSG_REGION and TRACE_ON, which every answer to a send has. */
 static uint8_t *put_own(uint8_t *out, struct trf_text region, int trace_on)
 {
     out = LITERAL(out, "\"MSG_REGION\":\"");

@@ -1,9 +1,10 @@
-/* The answers to plain sends, pulls and pops, byte for byte as net/wire encodes what the handlers
- * of broker/handlers/send.py, pull.py and pop/pops.py answer.
+/* The answers to plain sends, pulls and pops, byte for byte as net/wire encodes the answers of the
+ * handlers broker/handlers/send.py, pull.py and pop/pops.py.
  *
  *     length | 0, header length | {"code":0,"extFields":{...},"flag":1,...,"version":513} | body
  *
- * A text is written as JSON's; its bytes must be valid UTF-8, which those of a trf_request are. */
+ * A text is written as a JSON string; its bytes must be valid UTF-8, as the texts of a trf_request
+ * are. */
 #ifndef TURBOPUMP_TRAFFIC_REPLY_H
 #define TURBOPUMP_TRAFFIC_REPLY_H
 
@@ -19,7 +20,7 @@ enum {
 };
 
 struct trf_send_answer {
-    int32_t code; /* 0; 10, 11, 12: stored, but not as safe as asked */
+    int32_t code; /* 0; 10, 11, 12: stored, but less safe than requested */
     int32_t opaque;
     int32_t queue_id;
     int64_t queue_offset;       /* of the first record */
@@ -53,10 +54,10 @@ struct trf_pop_answer {
     size_t body_size;
 };
 
-/* Write the answer that a transaction is ended: TRF_REPLY_FIXED bytes are enough. */
+/* Write the answer to the end of a transaction: TRF_REPLY_FIXED bytes are enough. */
 size_t trf_end_reply(uint8_t *out, size_t room, int32_t opaque);
 
-/* A send that was not done. */
+/* A refused send. */
 struct trf_refusal {
     int32_t code;
     int32_t opaque;
@@ -65,7 +66,7 @@ struct trf_refusal {
     uint8_t trace_on;
 };
 
-/* The room that writing an answer asks for, never less than its size. */
+/* The room that a writer asks for, never less than the answer's size. */
 size_t trf_send_reply_room(const struct trf_send_answer *answer);
 size_t trf_pull_reply_room(const struct trf_pull_answer *answer);
 size_t trf_refusal_room(const struct trf_refusal *refusal);

@@ -4,7 +4,7 @@
 
 #define HIGH_BITS 0x8080808080808080u
 
-/* Where the first byte above 0x7F of text[at:size) is, or size. */
+/* Position of the first byte above 0x7F of text[at:size), or size. */
 static size_t skip_ascii(const uint8_t *text, size_t at, size_t size)
 {
     while (size - at >= 8) {
@@ -21,8 +21,9 @@ static size_t skip_ascii(const uint8_t *text, size_t at, size_t size)
     return at;
 }
 
-/* Bytes of the sequence at text[0:size), whose first byte is above 0x7F; *whole: whether it is one,
- * else they are the longest beginning of one, or a byte that begins none. */
+/* Number of bytes of the sequence at text[0:size), whose first byte is above 0x7F; *whole: whether
+ * it is a whole sequence, else these bytes are the longest beginning of a sequence, or a byte that
+ * begins no sequence. */
 static size_t sequence(const uint8_t *text, size_t size, int *whole)
 {
     uint8_t first = text[0], low = 0x80, high = 0xBF;
@@ -34,13 +35,13 @@ static size_t sequence(const uint8_t *text, size_t size, int *whole)
     }
     length = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
     if (first == 0xE0) {
-        low = 0xA0; /* less would be overlong */
+        low = 0xA0; /* smaller bytes would be overlong */
     } else if (first == 0xED) {
-        high = 0x9F; /* more would be a surrogate */
+        high = 0x9F; /* greater bytes would be surrogates */
     } else if (first == 0xF0) {
         low = 0x90;
     } else if (first == 0xF4) {
-        high = 0x8F; /* more would be above U+10FFFF */
+        high = 0x8F; /* greater bytes would be above U+10FFFF */
     }
     for (at = 1; at < length; at++, low = 0x80, high = 0xBF) {
         if (at == size || text[at] < low || text[at] > high) {

@@ -14,7 +14,7 @@ static int is_zero(const uint8_t *at, size_t len)
     return 1;
 }
 
-/* Whether the part of buf[at:at+len) that lies in one sector is all zeros, or ends in one. */
+/* Whether the part of buf[at:at+len) in one sector is all zeros, or ends in a zero. */
 static int is_torn(const uint8_t *buf, int64_t at, int64_t len, enum walk_torn torn)
 {
     int64_t end = at + len;
@@ -84,8 +84,8 @@ enum rec_status walk_lengths(const uint8_t *buf, size_t *at, size_t end)
         if ((size_t)size > end - *at) {
             return REC_SHORT;
         }
-        /* Records that follow each other are often alike: those to come are fetched by this one's
-         * size, and for dispatch its last bytes, which are the properties'. */
+        /* Consecutive records are often alike: the next ones are prefetched by this one's size, and
+         * for dispatch the last bytes, which are the properties'. */
         if ((size_t)size * AHEAD < end - *at) {
             __builtin_prefetch(record + (size_t)size * AHEAD);
         }
@@ -95,7 +95,7 @@ enum rec_status walk_lengths(const uint8_t *buf, size_t *at, size_t end)
     return REC_OK;
 }
 
-/* The next bytes up to `size`, which may lie in several pieces; 0 if there are not as many. */
+/* Copy the next bytes up to `size`, which may lie in several pieces; 0 if there are too few. */
 static int peek(const struct walk_piece *pieces, size_t count, size_t at, uint8_t *to, size_t size)
 {
     for (; size > 0 && count > 0; pieces++, count--, at = 0) {
@@ -111,7 +111,7 @@ static int peek(const struct walk_piece *pieces, size_t count, size_t at, uint8_
 enum rec_status walk_pieces(const struct walk_piece *pieces, size_t count, size_t room,
                             size_t file_size, size_t *whole)
 {
-    size_t at = 0; /* in the first of the pieces that are left */
+    size_t at = 0; /* position in the first of the pieces left */
     *whole = 0;
     for (;;) {
         uint8_t head[REC_MAGIC_AT + 4];

@@ -1,8 +1,8 @@
-"""Session set-up: which broker is tested, what is built, where files go, what is printed.
+"""Session set-up: the broker under test, builds of the clients, folders for files, and the summary.
 
 Run it with `make interop` (files of tests side by side, each with groups of its own), or with
-`python -m pytest interop` from the repository root; `--target rocketmq` runs the same
-tests against Apache RocketMQ itself, which is how the tests are proven.
+`python -m pytest interop` from the repository root; `--target rocketmq` runs the same tests against
+Apache RocketMQ itself, which validates the tests.
 """
 
 import os
@@ -23,13 +23,13 @@ KINDS: dict[str, Kind] = {"rocketmq": groups.RocketMQ(), "turbopump": groups.Tur
 _SUITES = pytest.StashKey[Suites]()
 _BUILD_SECONDS = pytest.StashKey[float]()
 _TRACEBACKS = pytest.StashKey[list[str]]()
-"""In the logs of all nodes, of all workers of a parallel run."""
+"""Tracebacks in the logs of all nodes, of all workers of a parallel run."""
 TRACEBACKS_SHOWN = 3
 WORK = toolchain.CACHE / f"work-{os.getpid()}"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The switch between ours and the original."""
+    """Add the option that chooses between Turbopump and RocketMQ."""
     parser.addoption(
         "--target",
         choices=sorted(KINDS),
@@ -45,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_sessionstart() -> None:
-    """A missing tool ends the run as a failure before anything is tested."""
+    """Fail the run before any test if a tool is missing."""
     missing = toolchain.missing_tools()
     if missing:
         pytest.exit("interop cannot run: " + "; ".join(missing), returncode=1)
@@ -53,13 +53,13 @@ def pytest_sessionstart() -> None:
 
 @pytest.fixture(scope="session")
 def kind(pytestconfig: pytest.Config) -> Kind:
-    """The maker of the brokers under test."""
+    """Return the maker of the brokers under test."""
     return KINDS[pytestconfig.getoption("--target")]
 
 
 @pytest.fixture(scope="session")
 def built(pytestconfig: pytest.Config) -> None:
-    """Compiles the clients; most of a first run's time."""
+    """Compile the clients; this takes most of a first run's time."""
     started = time.monotonic()
     try:
         toolchain.build_java()
@@ -71,14 +71,14 @@ def built(pytestconfig: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def work() -> Path:
-    """A folder for this run's stores and logs."""
+    """Return a folder for this run's stores and logs."""
     WORK.mkdir(parents=True)
     return WORK
 
 
 @pytest.fixture(scope="session")
 def group(kind: Kind, built: None, work: Path) -> Iterator[Group]:
-    """One broker group for all clients and for mqadmin."""
+    """Start one broker group for all clients and for mqadmin."""
     folder = work / "group"
     if kind.name == "turbopump":
         started = groups.start_up_command(folder)
@@ -92,7 +92,7 @@ def group(kind: Kind, built: None, work: Path) -> Iterator[Group]:
 
 @pytest.fixture(scope="session")
 def suites(group: Group, work: Path, pytestconfig: pytest.Config) -> Suites:
-    """The client suites, each run once when its first test asks."""
+    """Return the client suites; each runs once when its first test asks."""
     made = Suites(group, work)
     pytestconfig.stash[_SUITES] = made
     return made
@@ -100,7 +100,7 @@ def suites(group: Group, work: Path, pytestconfig: pytest.Config) -> Suites:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """A worker of a parallel run gives what its nodes logged."""
+    """Pass the tracebacks of a worker's nodes to the controlling process of a parallel run."""
     found = getattr(node, "workeroutput", {}).get("tracebacks", [])
     node.config.stash.setdefault(_TRACEBACKS, []).extend(found)
 
@@ -108,7 +108,7 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> None:
-    """What each client suite checked, and where to look after a failure."""
+    """Print a summary of each client suite, and the folder to look at after a failure."""
     made = config.stash.get(_SUITES, None)
     terminalreporter.section(f"interop against {config.getoption('--target')}")
     if _BUILD_SECONDS in config.stash:
@@ -125,7 +125,7 @@ def pytest_terminal_summary(
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """A traceback in a node's log fails the run. Files of a good run are not worth keeping."""
+    """Fail the run for a traceback in a node's log; delete the files of a good run."""
     found = session.config.stash.setdefault(_TRACEBACKS, [])
     found += tracebacks(WORK)
     output = getattr(session.config, "workeroutput", None)

@@ -1,19 +1,20 @@
 """A replica acts for its killed master, and the master comes back (RIP-32), with Java consumers.
 
-Unmodified consumers, one group in order and one in a cluster, go on at the replica, commit there,
-and go on at the master; queries are answered meanwhile. Groups are of one kind or of both:
+Unmodified consumers, one group in order and one in a cluster, continue at the replica, commit
+there, and continue at the master; queries are answered meanwhile. Groups are of a single kind or of
+both:
 
     alone           name server, master and replica of RocketMQ
     java-master     a RocketMQ master and our replica under RocketMQ's name server
     java-replica    our master and a RocketMQ replica under our name server
-    old             master and replica of the target under a name server of RocketMQ 4, which knows
-                    none of it: it shows no replica as the master, and clients try it nevertheless
+    old             master and replica of the target under a name server of RocketMQ 4, which shows
+                    no replica as the master, and clients use the replica nevertheless
 
-Ours alone under our name server is played by a few kills and returns in a row; `python -m
+Ours alone under our name server is tested by a few kills and returns in a row; `python -m
 interop.support.acting_kills --kills 30` plays more of them, and prints the times.
 
-Of RocketMQ 5.5.0 alone its master is asserted not to come back (observed.md): its replica's answer
-of offsets is one that it cannot read itself. With a replica of ours it does.
+For RocketMQ 5.5.0 alone the test asserts that its master does not come back (observed.md): it
+cannot parse its replica's answer of offsets. With a replica of ours it comes back.
 """
 
 import time
@@ -30,12 +31,13 @@ from interop.support.suites import java_client, parse
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 KILLS = 2
 AWAY_S = 45
-"""A RocketMQ master that comes back takes 11 to 37 s; one that does not, longer than this."""
+"""Seconds. A RocketMQ master that comes back takes 11 to 37 s; one that does not takes longer than
+this."""
 
 
 @pytest.fixture
 def plays(kind: Kind, built: None, work: Path) -> Iterator[list["Play"]]:
-    """All groups at once: most of the time of each is waiting."""
+    """Play all groups at once, because most of the time of each is waiting."""
     java = RocketMQ()
     kinds = {
         "java-master": Kinds(java, java, kind),
@@ -69,17 +71,17 @@ class Play:
         self.client = java_client("client-5.5", arguments, folder / "client")
 
     def say(self, text: str) -> None:
-        """A line with its name."""
+        """Return a line with its name."""
         print(f"{self.name}: {text}")
 
     def consumes(self) -> None:
-        """Both groups have begun; then they are held up, while more arrives."""
+        """Wait until both groups have begun; then pause them while more messages arrive."""
         until(f"{self.name}: they consume", lambda: self.consumed.has(COUNT))
         self.held.touch()
         self.pair.send(COUNT)
 
     def master_dies(self) -> None:
-        """As soon as its replica has all."""
+        """Kill the master as soon as its replica has the whole log."""
         pair = self.pair
         until("the replica has all", lambda: pair.queue_ends(pair.replica) == [2 * COUNT] * QUEUES)
         if self.kinds.replica.name == "turbopump":
@@ -94,14 +96,14 @@ class Play:
         self.say(f"acts after {acts_s:.2f} s, consumed {goes_on_s:.2f} s later")
 
     def replica_has_all(self) -> None:
-        """Offsets are committed there, queries answered; then the master starts."""
+        """Check that offsets are committed there and queries answered; then start the master."""
         pair, ends = self.pair, [2 * COUNT] * 2 * QUEUES
         until(f"{self.name}: offsets are committed", lambda: pair.committed(pair.replica) == ends)
         assert pair.queries() == dict.fromkeys(("key", "time", "most", "least", "earliest"), 0)
         pair.start_master()
 
     def master_returns(self) -> None:
-        """No offset goes back, and no queue has two holders."""
+        """Check that no offset goes back, and no queue has two holders."""
         if self.kinds.is_java:
             self._master_stays_away()
             return
@@ -118,7 +120,7 @@ class Play:
         back_s = until(f"{self.name}: the master is back", is_back)
         assert pair.route()[1] == 6
         ends = [2 * COUNT] * 2 * QUEUES
-        assert pair.committed(pair.master) == ends, "what was committed to its replica"
+        assert pair.committed(pair.master) == ends, "the offsets committed to its replica"
         if self.kinds.master.name == self.kinds.replica.name:
             assert not any(min(one) >= 0 for one in granted), f"two brokers give locks: {granted}"
         assert pair.locks(pair.master) == QUEUES
@@ -127,14 +129,15 @@ class Play:
         self.say(f"back after {back_s:.2f} s or less, consumed {goes_on_s:.2f} s later")
 
     def _master_stays_away(self) -> None:
-        """RocketMQ's cannot read its own replica's offsets, and is not registered (observed.md)."""
+        """RocketMQ's master cannot read its own replica's offsets, and is not registered
+        (observed.md)."""
         until_s = time.monotonic() + AWAY_S
         while time.monotonic() < until_s:
             assert self.pair.leads(self.pair.replica), "its master is back: play that, too"
             time.sleep(0.5)
 
     def end(self) -> None:
-        """The client says how it was."""
+        """The client reports its checks."""
         self.stop.touch()
         self.client.wait(TIMEOUT_S)
         checks = parse(self.client.out.read_text(), ["standing"])["standing"]
@@ -142,14 +145,14 @@ class Play:
         found = [self.consumed.of(one) for one in self.consumed.files]
         twice = [len(each) - len(set(each)) for each in found]
         self.say(f"came twice, in order and in the cluster: {twice}")
-        assert max(twice) <= QUEUES * COUNT, "no more than what was not committed"
+        assert max(twice) <= QUEUES * COUNT, "at most the uncommitted messages"
         for queue_id in range(QUEUES):
             numbers = [number for queue, number in found[0] if queue == queue_id]
             firsts = list(dict.fromkeys(numbers))
             assert firsts == sorted(firsts), "in order"
 
     def kill(self) -> None:
-        """All processes."""
+        """End all processes."""
         self.client.kill()
         self.pair.group.kill()
 
@@ -167,4 +170,4 @@ def test_masters_die_and_return_in_a_row(kind: Kind, built: None, work: Path) ->
     seen = acting_kills.play(KILLS, work / "acting-kills", print)
     assert seen.kills == KILLS and seen.acked > KILLS * acting_kills.BACKLOG
     assert (seen.lost, seen.back) == (0, 0)
-    assert seen.twice <= KILLS * acting_kills.BACKLOG, "what was not committed yet"
+    assert seen.twice <= KILLS * acting_kills.BACKLOG, "at most the uncommitted messages"

@@ -1,8 +1,8 @@
 """Unmodified Java 5.5 consumers ask two brokers for their queues (`clientRebalance=false`).
 
-Members come and go while messages are sent, and how brokers share the queues out is changed under
-them: from one mode to the other and back, without a restart or a loss. RocketMQ passes over
-the change, and has to pass everything else.
+Members come and go while messages are sent, and the mode in which brokers assign queues is changed
+meanwhile: to the other mode and back, without a restart or a loss. RocketMQ skips the change, and
+has to pass everything else.
 """
 
 from dataclasses import replace
@@ -22,7 +22,7 @@ RUN_TIMEOUT_S = 240
 def test_members_ask_two_brokers_through_changes_of_mode(
     kind: Kind, built: None, work: Path
 ) -> None:
-    """Both brokers give one answer, and each message is consumed."""
+    """Both brokers return the same assignment, and each message is consumed."""
     folder = work / "assignment"
     ports = [groups.Ports.free()]
     members = [kind.namesrv(ports[0], folder / "namesrv")]

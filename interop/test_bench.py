@@ -1,6 +1,6 @@
-"""The load generator against the broker under test: what it counts is what is there.
+"""The load generator against the broker under test: its counts equal the stored messages.
 
-With `--target rocketmq` this is the proof that it speaks what Apache's broker speaks.
+`--target rocketmq` proves that it speaks the protocol of Apache's broker.
 """
 
 import json
@@ -22,7 +22,7 @@ MESSAGES = 2000
 
 
 def bench(kind: str, group: Group, *arguments: str) -> dict[str, Any]:
-    """The JSON result of a load that succeeds."""
+    """Run a load that succeeds; returns its JSON result."""
     command = [
         sys.executable,
         "-m",
@@ -46,7 +46,7 @@ def bench(kind: str, group: Group, *arguments: str) -> dict[str, Any]:
 def test_load(group: Group, shape: str, encoding: str) -> None:
     at = ["-t", f"load-{shape}-{encoding}", "--encoding", encoding]
     sent = bench("producer", group, *at, *SHAPES[shape])
-    # A busy machine makes RocketMQ refuse some (SYSTEM_BUSY): they are counted, not lost.
+    # A busy machine makes RocketMQ refuse some sends (SYSTEM_BUSY): they are counted, not lost.
     refused = sum(sent["errors"].values()) * (20 if shape == "batches" else 1)
     assert sent["messages"] + refused == MESSAGES
     assert set(sent["errors"]) <= {"2"}

@@ -22,7 +22,7 @@ SAFE = {
     "slaveTimeout": "6000",
 }
 OURS, THEIRS = 0, 1
-"""Places of the two brokers."""
+"""Numbers of the two brokers."""
 REPLICA = re.compile(
     rf"(InSyncReplica|NotInSyncReplica):\tReplicaIdentity\{{brokerName='{BROKER_NAME}', "
     r"brokerId=(\d+), brokerAddress='([^']+)', alive=(true|false)\}"
@@ -31,18 +31,19 @@ REPLICA = re.compile(
 
 @dataclass
 class Mixed:
-    """A group and how its logs and tables are held against each other."""
+    """A group, and comparisons of its logs and tables."""
 
     group: Controlled
     pair: Pair
     reigns: int = 1
 
     def broker(self, place: int) -> Member:
-        """Ours or theirs."""
+        """The kinds of controllers and brokers."""
         return self.group.brokers[place]
 
     def wait_master(self, place: int) -> None:
-        """Returns when the controllers say it is, and it takes messages by itself or with all."""
+        """Return when the controllers show the master, and it accepts sends without or with all
+        replicas."""
         one = self.broker(place)
         self.group.until(f"{one.name} is the master", lambda: self.group.master is one)
         self.pair.master = place
@@ -53,14 +54,14 @@ class Mixed:
         self.reigns += 1
 
     def elect(self, place: int) -> None:
-        """An administrator's choice."""
+        """Elect a master, as an administrator does."""
         answer = self.group.elect(self.broker(place))
         assert answer is not None and answer.code == 0, answer
         self.wait_master(place)
         self.group.wait_whole()
 
     def kill_master(self, place: int) -> None:
-        """kill -9; the other leads; it comes back."""
+        """Kill the master with SIGKILL; the other broker leads; the killed one comes back."""
         self.group.wait_whole()
         self.broker(place).kill()
         self.wait_master(1 - place)
@@ -68,7 +69,7 @@ class Mixed:
         self.group.wait_whole()
 
     def same(self) -> None:
-        """Logs, what readers get, tables and epochs."""
+        """Compare logs, records that readers receive, tables and epochs."""
         self.pair.same()
         one, other = self.pair.brokers
         until("the epochs are the same", lambda: written(one) == written(other))
@@ -77,9 +78,9 @@ class Mixed:
 
 
 def written(broker: Broker) -> list[tuple[int, int]]:
-    """Epochs with the log offsets they start at, but for those in which nothing was written: a Java
-    replica learns of an epoch with its first bytes. A master that its controller misses for a
-    while, behind a slow disk, gets another epoch before the one it has saw a message."""
+    """Return the epochs with the log offsets at which they start, except epochs without records: a
+    Java replica learns of an epoch with its first bytes. A master whose heartbeats are late for a
+    while, on a slow disk, gets another epoch before the current one has received a message."""
     found = [tuple(map(int, line.split("-"))) for line in epochs(broker)]
     starts = [start for _, start in found]
     return [
@@ -93,7 +94,7 @@ def written(broker: Broker) -> list[tuple[int, int]]:
 def mixed(
     controllers: list[Kind], namesrv: Kind, kinds: list[Kind], folder: Path
 ) -> Iterator[Mixed]:
-    """A group that runs, the broker of the first kind its master; nothing is left running."""
+    """Run a group whose master is the broker of the first kind; no process is left."""
     group = Controlled(folder, namesrv, controllers, kinds, SAFE)
     brokers = [
         Broker(kind, Ports(group.namesrv_port, member.port), member.folder)
@@ -123,7 +124,7 @@ def switch_each_way(group: Mixed) -> None:
 
 
 def test_java_broker_and_ours_under_our_controllers(kind: Kind, built: None, work: Path) -> None:
-    """Three controllers of ours; one of them, the leading one, dies under way."""
+    """Three controllers of ours; the leading one dies during the test."""
     with mixed([kind] * 3, kind, [kind, RocketMQ()], work / "our-controllers") as group:
         switch_each_way(group)
         leader = group.group.leader()
@@ -144,20 +145,20 @@ def test_java_broker_and_ours_under_our_controllers(kind: Kind, built: None, wor
 
 
 def test_java_broker_and_ours_under_a_java_controller(kind: Kind, built: None, work: Path) -> None:
-    """What a Java controller asks of ours and a 5.5.0 broker, and what it answers them."""
+    """A Java controller sends requests to our broker and a 5.5.0 broker, and answers theirs."""
     with mixed([RocketMQ()], RocketMQ(), [kind, RocketMQ()], work / "java-controller") as group:
         switch_each_way(group)
 
 
 def test_java_brokers_alone_under_our_controllers(built: None, work: Path) -> None:
-    """All that a group of RocketMQ brokers needs of ours: elections, kills, the set, notices."""
+    """RocketMQ brokers under our controllers: elections, kills, the SyncStateSet, notices."""
     kinds: list[Kind] = [RocketMQ(), RocketMQ()]
     with mixed([Turbopump()] * 3, Turbopump(), kinds, work / "java-brokers") as group:
         switch_each_way(group)
 
 
 def shown(admin: Admin, command: str, *words: object, when: Callable[[str], object]) -> str:
-    """What a command prints once it is what a test waits for."""
+    """Return the output of a command once it matches."""
     printed = ""
 
     def is_so() -> bool:
@@ -173,14 +174,14 @@ def shown(admin: Admin, command: str, *words: object, when: Callable[[str], obje
 
 
 def anyone(group: Controlled) -> str:
-    """A controller that does not lead: all but two of the commands take one address only, and ask
-    it for the leader."""
+    """Return a controller that does not lead: all but two of the commands take only one address,
+    and ask this controller for the leader."""
     leader = group.leader()
     return next(one.address for one in group.controllers if one is not leader)
 
 
 def mqadmin_reads(group: Mixed, admin: Admin) -> None:
-    """getSyncStateSet, getControllerMetaData, getBrokerEpoch."""
+    """Run getSyncStateSet, getControllerMetaData, getBrokerEpoch."""
     whole, leader = group.group, group.group.leader()
     assert leader is not None
     addresses = whole.controller_addresses
@@ -212,7 +213,7 @@ def mqadmin_reads(group: Mixed, admin: Admin) -> None:
     }, printed
     assert "#SyncStateSetNums\t2\n" in admin.run("getSyncStateSet", "-a", addresses, "-c", CLUSTER)
 
-    # One that came back learns its leader from the next heartbeat.
+    # A returned broker learns its leader from the next heartbeat.
     printed = shown(
         admin,
         "getControllerMetaData",
@@ -231,7 +232,7 @@ def mqadmin_reads(group: Mixed, admin: Admin) -> None:
 
 
 def mqadmin_elects(group: Mixed, admin: Admin, place: int) -> None:
-    """electMaster."""
+    """Run electMaster."""
     whole, broker = group.group, group.broker(place)
     before = whole.sync()
     assert before is not None and before.master != broker.address
@@ -258,7 +259,7 @@ def mqadmin_elects(group: Mixed, admin: Admin, place: int) -> None:
 
 
 def mqadmin_configures(group: Mixed, admin: Admin) -> None:
-    """getControllerConfig, updateControllerConfig."""
+    """Run getControllerConfig, updateControllerConfig."""
     address = group.group.controllers[0].address
     key = "scanNotActiveBrokerInterval"
     printed = admin.run("getControllerConfig", "-a", address)
@@ -273,7 +274,8 @@ def mqadmin_configures(group: Mixed, admin: Admin) -> None:
 
 
 def mqadmin_cleans(group: Mixed, admin: Admin) -> None:
-    """cleanBrokerMetadata; ours then registers anew, which a RocketMQ broker never manages."""
+    """Run cleanBrokerMetadata; then our broker registers again, which a RocketMQ broker never
+    does."""
     whole, ours = group.group, group.broker(OURS)
     found = whole.sync()
     assert found is not None and found.master != ours.address

@@ -1,6 +1,7 @@
 """The client of DLedger 0.3.2 (io.openmessaging.storage) at the port of three controllers.
 
-With `--target rocketmq` the same at RocketMQ's own controllers, but for what they never answer.
+`--target rocketmq` tests the same with RocketMQ's own controllers, except for requests that they
+never answer.
 """
 
 import base64
@@ -24,11 +25,12 @@ SUCCESS, UNEXPECTED_ARGUMENT, INDEX_OUT_OF_RANGE = 200, 411, 410
 NEXT_BROKER_ID = 1012
 APPLY_BROKER_ID = 2
 TRIES = 40
-"""Appends until a new leader is there; the client itself waits and asks for metadata in each."""
+"""Greatest number of appends until there is a new leader; the client itself waits and asks for
+metadata in each."""
 
 
 def event(number: int, name: str = "of-a-ledger-client") -> bytes:
-    """The entry of a broker that gets its id, as RocketMQ writes it."""
+    """The entry that registers a broker's id, as RocketMQ writes it."""
     address = f"10.0.0.{number}:10911"
     members = {
         "brokerAddress": address,
@@ -43,7 +45,7 @@ def event(number: int, name: str = "of-a-ledger-client") -> bytes:
 
 @dataclass(frozen=True)
 class Appended:
-    """What append returned."""
+    """The result of append."""
 
     code: int
     index: int
@@ -53,7 +55,7 @@ class Appended:
 
 @dataclass(frozen=True)
 class Got:
-    """What get returned."""
+    """The result of get."""
 
     code: int
     index: int = -1
@@ -84,16 +86,16 @@ class Ledger:
         while True:
             printed = child.stdout.readline().decode()
             assert printed, self.process.tail()
-            if printed.startswith("= "):  # and not what a logger says
+            if printed.startswith("= "):  # a line of the program, not of a logger
                 return printed.removeprefix("= ").split()
 
     def append(self, body: bytes) -> Appended:
-        """One entry."""
+        """Append one entry."""
         code, index, term, leader = self._ask(f"append {base64.b64encode(body).decode()}")
         return Appended(int(code), int(index), int(term), leader)
 
     def get(self, index: int) -> Got:
-        """One entry."""
+        """Get one entry."""
         code, *entry = self._ask(f"get {index}")
         if not entry:
             return Got(int(code))
@@ -105,7 +107,7 @@ class Ledger:
 def group(
     kind: Kind, built: None, work: Path, request: pytest.FixtureRequest
 ) -> Iterator[Controlled]:
-    """Three controllers with a leader."""
+    """Start three controllers with a leader."""
     made = Controlled(work / request.node.name, kind, [kind] * 3, [])
     try:
         made.start_rulers()
@@ -116,7 +118,7 @@ def group(
 
 @pytest.fixture
 def ledger(group: Controlled) -> Iterator[Ledger]:
-    """The client."""
+    """Start the client."""
     made = Ledger(group, group.folder / "client")
     try:
         yield made
@@ -135,9 +137,9 @@ def test_entries_are_appended_and_got(group: Controlled, ledger: Ledger) -> None
     assert indexes == sorted(set(indexes))
     for one, body in zip(done, bodies, strict=True):
         assert ledger.get(one.index) == Got(SUCCESS, one.index, one.term, body)
-    assert ledger.get(0).body == b""  # a leader's first one
+    assert ledger.get(0).body == b""  # the first entry of a leader
     assert ledger.get(indexes[-1] + 1_000).code == INDEX_OUT_OF_RANGE
-    # They were applied, too.
+    # The entries were applied, too.
     fields = {"clusterName": "C", "brokerName": "of-a-ledger-client"}
     answer = group.to_leader(NEXT_BROKER_ID, fields)
     assert answer is not None

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 KILLS = 3
 POLL_MS = 1000
 FIRST_S, WHOLE_S = 15.0, 40.0
-"""For machines that have other work, too; what is reached is printed by bench/failover.py."""
+"""Limits for a busy machine; bench/failover.py prints the real times."""
 
 
 def test_clients_send_through_kills(kind: Kind, built: None, work: Path) -> None:

@@ -21,7 +21,7 @@ STEP_TIMEOUT_S = 150
 
 @pytest.fixture(scope="module")
 def filtering(kind: Kind, built: None, work: Path) -> Iterator[Group]:
-    """A broker with filters, which RocketMQ has switched off by default."""
+    """Start a broker with filters, which RocketMQ disables by default."""
     folder = work / "filters"
     started = groups.start(kind, Ports.free(), folder, folder / "store", SETTINGS)
     yield started
@@ -29,7 +29,7 @@ def filtering(kind: Kind, built: None, work: Path) -> Iterator[Group]:
 
 
 def checked(suite: str, group: Group, folder: Path, scenario: str) -> Checks:
-    """Runs one scenario of a client, all of whose checks have to hold."""
+    """Run one scenario of a client; all its checks must pass."""
     ports, prefix = group.ports, f"{suite.replace('.', '')}-filters"
     if suite == "go":
         addresses = [ports.namesrv_address, ports.broker_address]
@@ -46,13 +46,13 @@ def checked(suite: str, group: Group, folder: Path, scenario: str) -> Checks:
 
 @pytest.mark.parametrize("suite", ["java-5.5", "java-4.9", "go"])
 def test_expressions(filtering: Group, work: Path, suite: str) -> None:
-    """Types, nulls, BETWEEN, IN and what is refused; another expression of the same group."""
+    """Types, nulls, BETWEEN, IN and refused expressions; another expression of the same group."""
     checked(suite, filtering, work / f"filters-{suite}", "sql-filter")
 
 
 @pytest.mark.parametrize("suite", ["java-5.5", "java-4.9"])
 def test_traces(kind: Kind, filtering: Group, work: Path, suite: str) -> None:
-    """What a client traces is found by the message's id: by mqadmin, and by our command."""
+    """mqadmin and our command find a client's traces by the message's id."""
     checks = checked(suite, filtering, work / f"traces-{suite}", "trace")
     (message_id,) = [what.removeprefix("id ") for what in checks.passed if what.startswith("id ")]
     with closing(Admin(filtering, work / f"traces-admin-{suite}")) as admin:

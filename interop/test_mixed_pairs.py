@@ -1,4 +1,4 @@
-"""Pairs of a RocketMQ broker and ours: one log on both, whichever is the master."""
+"""Pairs of a RocketMQ broker and ours: one log on both, with a master of either kind."""
 
 import json
 import struct
@@ -23,16 +23,16 @@ from interop.support.scripted_controller import Controller
 from interop.support.suites import java_client, parse
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
-# All waits end with their condition; these are for a machine that is starved.
+# All waits end with their condition; these limits are for a busy machine.
 STEP_TIMEOUT_S = 180
 LOAD_TIMEOUT_S = 1800
 WAIT_S = 90
 FILE_SIZE = 5 << 20
 COUNT, MORE = 2400, 400
 LOG_TAIL = 4000
-"""Characters of each log of RocketMQ that a failed wait shows."""
+"""Characters of each RocketMQ log that a failed wait shows."""
 UNSEEN = 200
-"""Messages whose copies no send waits for, sent while the replica is away."""
+"""Messages sent while the replica is away, so that no send waits for copies."""
 KINDS = ["send-sync", "send-batch", "send-oneway", "big-message", "chinese"]
 SEND_MESSAGE, PULL_MESSAGE, HA_STATUS = 10, 11, 907
 TOPICS, GROUPS, OFFSETS = 21, 201, 43
@@ -53,9 +53,9 @@ SLAVE = {"brokerRole": "SLAVE", "brokerId": "1"}
 
 
 def until(what: str, holds: Callable[[], object], *of: "Broker") -> None:
-    """Returns when something holds; a refused connection is a no.
+    """Return when a condition holds; a refused connection counts as no.
 
-    Fails at once when one of the brokers that it is about has ended, with their last output.
+    Fail immediately if one of the brokers concerned has ended, with their last output.
     """
     deadline = time.monotonic() + WAIT_S
     last: object = None
@@ -77,7 +77,7 @@ def until(what: str, holds: Callable[[], object], *of: "Broker") -> None:
 
 @dataclass
 class Broker:
-    """One of the pair: its place stays, its role changes from start to start."""
+    """A broker of the pair: its address and files stay, its role changes from start to start."""
 
     kind: Kind
     ports: Ports
@@ -86,36 +86,36 @@ class Broker:
 
     @property
     def store(self) -> Path:
-        """Where its files are."""
+        """Folder of its files."""
         return self.folder / "store"
 
     @property
     def end(self) -> int:
-        """Up to where its log has records."""
+        """Log offset of the end of its records."""
         return logs.log_end(self.store, FILE_SIZE)
 
     def start(self, role: dict[str, str]) -> None:
-        """Starts it and returns when it listens."""
+        """Start the broker; returns when it listens."""
         folder = self.folder / str(len(self.processes) + 1)
         process = self.kind.broker(self.ports, folder, self.store, {**SETTINGS, **role})
         self.processes.append(process)
         wait_listening(self.ports.broker, process)
 
     def stop(self) -> None:
-        """Ends it as an operator does."""
+        """Stop the broker as an operator does."""
         self.processes[-1].stop()
 
     def kill(self) -> None:
-        """Ends it as a fault does."""
+        """Kill the broker."""
         self.processes[-1].kill()
 
     @property
     def running(self) -> bool:
-        """Whether the process it was started as, if that is ours to know, has not ended."""
+        """Whether its process is running, if this object started it."""
         return not self.processes or self.processes[-1].running
 
     def words(self) -> str:
-        """What it says of its replication now, and what it wrote last into its logs."""
+        """Return its report of its replication, and the last lines of its logs."""
         try:
             status = repr(self.ask(HA_STATUS))
         except (OSError, struct.error) as error:
@@ -129,17 +129,17 @@ class Broker:
         return "\n".join([status, *(one.tail() for one in self.processes[-1:]), *ends])
 
     def ask(self, code: int, **fields: object) -> Answer:
-        """One request."""
+        """Send one request."""
         return ask(self.ports.broker, code, {name: str(value) for name, value in fields.items()})
 
     def json(self, code: int) -> dict[str, Any]:
-        """The body of an answer, its raw number keys made strings."""
+        """Parse the body of an answer, after quoting its raw number keys."""
         answer = self.ask(code)
         assert answer.code == 0, answer
         return dict(json.loads(RAW_KEY.sub(r'\1"\2"\3', answer.body.decode())))
 
     def send(self, topic: str, body: bytes, properties: str = "") -> int:
-        """Sends one message; returns the code of the answer."""
+        """Send one message; returns the code of the answer."""
         fields = {
             "producerGroup": "interop",
             "topic": topic,
@@ -157,7 +157,7 @@ class Broker:
         return ask(self.ports.broker, SEND_MESSAGE, fields, body).code
 
     def pull(self, topic: str, queue: int) -> bytes:
-        """All records of a queue as a reader is given them."""
+        """Return all records of a queue as readers receive them."""
         found, at = bytearray(), 0
         while True:
             answer = self.ask(
@@ -181,27 +181,27 @@ class Broker:
 
     @property
     def in_sync(self) -> int:
-        """How many replicas a master counts as in sync."""
+        """Return the number of replicas that a master counts as in sync."""
         return int(self.json(HA_STATUS)["inSyncSlaveNums"])
 
 
 @dataclass
 class Pair:
-    """Two brokers of one name behind one name server."""
+    """Two brokers of one name at a common name server."""
 
     folder: Path
     brokers: list[Broker]
     steps: int = 0
     master: int = 0
-    """The one of the two that it is now."""
+    """Number of the broker that is the master now."""
 
     @property
     def namesrv_address(self) -> str:
-        """For clients."""
+        """Address of the name server for clients."""
         return self.brokers[0].ports.namesrv_address
 
     def run(self, prefix: str, *specs: str) -> None:
-        """Runs scenarios of the Java client; all their checks must hold."""
+        """Run scenarios of the Java client; all their checks must pass."""
         self.steps += 1
         folder = self.folder / f"client-{self.steps}"
         client = java_client("client-5.5", [self.namesrv_address, prefix, *specs], folder)
@@ -213,7 +213,7 @@ class Pair:
             )
 
     def load(self, messages: int) -> None:
-        """Sends so many with batches on four connections; prints how long both brokers took."""
+        """Send messages and batches on four connections; prints the time that both brokers took."""
         command = [
             sys.executable,
             "-m",
@@ -251,7 +251,7 @@ class Pair:
         assert set(sent["errors"]) <= {"2"}, "only a busy broker refuses"
 
     def lead(self, master: int) -> tuple[Broker, Broker]:
-        """Starts both with their roles; returns the master and the replica once it follows."""
+        """Start both with their roles; returns the master and the replica once it follows."""
         self.master = master
         first, second = self.brokers[master], self.brokers[1 - master]
         first.start(MASTER)
@@ -260,14 +260,14 @@ class Pair:
         return first, second
 
     def same_log(self) -> None:
-        """Both have the same bytes, up to the same end."""
+        """Check that both logs have the same bytes and the same end."""
         one, other = self.brokers
         until("the logs end alike", lambda: one.end == other.end, one, other)
         found = logs.difference(one.store, other.store, one.end)
         assert found is None, f"the logs differ from {found} on"
 
     def same(self) -> None:
-        """The logs, what readers get of them, and the tables are the same."""
+        """Check that the logs, the records that readers receive, and the tables are the same."""
         self.same_log()
         try:
             until("the tables follow", self._tables_follow)
@@ -281,17 +281,17 @@ class Pair:
     @property
     def copies_offsets(self) -> bool:
         """RocketMQ 5.5.0 writes the queue ids of offsets without quotes, and its own replica's
-        parser refuses that ("SyncConsumerOffset Exception ... not support unquoted name"): between
-        two of its brokers no offset is copied."""
+        parser refuses this ("SyncConsumerOffset Exception ... not support unquoted name"): no
+        offset is copied between two RocketMQ brokers."""
         return any(broker.kind.name != "rocketmq" for broker in self.brokers)
 
     @property
     def kept(self) -> str:
-        """What the clients' scenarios may expect of an offset behind a switch."""
+        """State of committed offsets that the clients' scenarios may expect after a switch."""
         return "committed" if self.copies_offsets else "lost"
 
     def _tables_follow(self) -> bool:
-        """A master that was killed has lost the offsets of its last seconds: not its replica."""
+        """A killed master has lost the offsets of its last seconds, its replica has not."""
         ahead, behind = tables(self.brokers[self.master]), tables(self.brokers[1 - self.master])
         if not self.copies_offsets:
             return ahead[:2] == behind[:2]
@@ -310,7 +310,7 @@ class Pair:
 
 
 def tables(broker: Broker) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Topics, groups and offsets of the clients' making."""
+    """Return the topics, groups and offsets that the clients made."""
     topics = {
         name: [row["readQueueNums"], row["writeQueueNums"], row["perm"]]
         for name, row in broker.json(TOPICS)["topicConfigTable"].items()
@@ -331,7 +331,7 @@ def tables(broker: Broker) -> tuple[dict[str, Any], dict[str, Any], dict[str, An
 
 @contextmanager
 def pair(kinds: list[Kind], folder: Path) -> Iterator[Pair]:
-    """A name server of the second kind and places for two brokers, all ended at the end."""
+    """Start a name server of the second kind, and prepare two brokers; all are ended at the end."""
     ports = Ports.free()
     places = [ports, Ports(ports.namesrv, free_port(BROKER_AND_HA))]
     made = Pair(
@@ -356,7 +356,8 @@ def pair(kinds: list[Kind], folder: Path) -> Iterator[Pair]:
 def test_plain_pair(
     kind: Kind, built: None, work: Path, first: int, pytestconfig: pytest.Config
 ) -> None:
-    """Default HA: acknowledged by both, one log, one table; a replica that dies; then it leads."""
+    """Default HA: both acknowledge, the logs and tables are equal; a replica dies, returns and then
+    leads."""
     with pair([RocketMQ(), kind], work / f"plain-{first}") as mixed:
         master, replica = mixed.lead(first)
         mixed.run("move", f"exchange-write:0,{COUNT}")
@@ -379,7 +380,8 @@ def test_plain_pair(
         master.stop()
         assert logs.difference(master.store, replica.store, master.end) is None
         mixed.lead(1 - first)
-        # RocketMQ does not rebuild its index behind a kill: only ours finds all by key again.
+        # RocketMQ does not rebuild its index after a kill: only ours finds all messages by key
+        # again.
         mixed.run(
             "move",
             f"exchange-write:{COUNT},{COUNT + MORE}"
@@ -403,21 +405,21 @@ class Switching:
 
     @property
     def epoch(self) -> int:
-        """The one that began last."""
+        """The epoch that began last."""
         return self.controller.epoch
 
     @property
     def ours(self) -> Broker:
-        """Turbopump's."""
+        """Turbopump's broker."""
         return self.mixed.brokers[OURS - 1]
 
     @property
     def theirs(self) -> Broker:
-        """RocketMQ's."""
+        """RocketMQ's broker."""
         return self.mixed.brokers[THEIRS - 1]
 
     def start(self, number: int) -> None:
-        """Starts one of them."""
+        """Start one of the brokers."""
         own: dict[int, dict[str, str]] = {
             OURS: {"haGroupFile": str(self.group_file), "brokerId": "1"},
             THEIRS: {
@@ -429,7 +431,7 @@ class Switching:
         self.mixed.brokers[number - 1].start({**own[number], "slaveTimeout": "6000"})
 
     def elect(self, master: int) -> None:
-        """A new epoch begins, both stay in the SyncStateSet; running brokers are notified."""
+        """Begin a new epoch with both in the SyncStateSet; running brokers are notified."""
         self.mixed.master = master - 1
         self.controller.elect(master, [OURS, THEIRS])
         addresses = {
@@ -441,7 +443,7 @@ class Switching:
         beside.rename(self.group_file)
 
     def reigns(self, master: int) -> Broker:
-        """The new master, once it takes messages and the other has them."""
+        """Return the new master, once it accepts sends and the other broker copies them."""
         broker = self.mixed.brokers[master - 1]
         both = self.mixed.brokers
         until("the other follows", lambda: broker.in_sync == 1, *both)
@@ -449,7 +451,7 @@ class Switching:
         return broker
 
     def same(self) -> None:
-        """As of any pair, and the lists of epochs."""
+        """Compare as in any pair, and compare the lists of epochs."""
         self.mixed.same()
         until("the epochs are the same", lambda: epochs(self.ours) == epochs(self.theirs))
         found = [int(line.split("-")[0]) for line in epochs(self.ours)]
@@ -457,7 +459,7 @@ class Switching:
 
 
 def epochs(broker: Broker) -> list[str]:
-    """The lines of an epoch file behind its count and checksum, which must hold."""
+    """Return the lines of an epoch file after its count and checksum, which must be correct."""
     count, checksum, *entries = (broker.store / "epochFileCheckpoint").read_text().splitlines()
     text = "".join(f"{entry}\n" for entry in entries).encode()
     assert (int(count), int(checksum)) == (len(entries), zlib.crc32(text) & 0x7FFFFFFF)
@@ -505,7 +507,7 @@ def _switch(pair: Switching) -> None:
     _tail(pair, THEIRS, OURS)
     _tail(pair, OURS, THEIRS)
 
-    # RocketMQ does not rebuild its index behind a kill: only ours finds all by key again.
+    # RocketMQ does not rebuild its index after a kill: only ours finds all messages by key again.
     pair.elect(OURS)
     pair.controller.notify(pair.theirs.ports.broker)
     pair.reigns(OURS)
@@ -514,7 +516,7 @@ def _switch(pair: Switching) -> None:
 
 
 def _tail(pair: Switching, old: int, new: int) -> None:
-    """The master writes what its replica never gets, dies, and follows that replica."""
+    """The master writes records that its replica never receives, dies, and follows that replica."""
     master, replica = pair.mixed.brokers[old - 1], pair.mixed.brokers[new - 1]
     replica.kill()
     agreed = replica.end

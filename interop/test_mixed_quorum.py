@@ -1,9 +1,8 @@
-"""Two controllers of ours and RocketMQ's in one quorum: elections, and what Java says of them.
+"""Two controllers of ours and RocketMQ's in one quorum: elections, and the log lines of Java.
 
 Such a quorum is not recommended (README: RocketMQ's controllers sync neither votes nor entries),
-but members of both kinds elect each other, and the question that ours asks before an election, a
-vote request of term -1, does a Java member no harm (docs/internals/controllers.md, "Elections of
-the quorum").
+but members of both kinds elect each other, and our question before an election, a vote request of
+term -1, does a Java member no harm (docs/internals/controllers.md, "Elections of the quorum").
 """
 
 import time
@@ -18,20 +17,21 @@ from interop.support.groups import Kind, RocketMQ, Turbopump, ask
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 JAVA = 2
-"""Its place."""
+"""Number of RocketMQ's controller."""
 LED_S = 10.0
 ELECTIONS = 3
 ERRORS_MAX = 40
-"""Lines of ERROR or WARN that Java writes for each leader that dies, connections of it included."""
+"""Greatest number of lines of ERROR or WARN that Java writes for each leader that dies, including
+its connections."""
 LONG_S = 60.0
-"""A JVM starts on a busy machine."""
+"""Seconds for the start of a JVM on a busy machine."""
 
 
 @pytest.fixture
 def group(
     kind: Kind, built: None, work: Path, request: pytest.FixtureRequest
 ) -> Iterator[Controlled]:
-    """Three controllers with a leader, the last one RocketMQ's."""
+    """Start three controllers with a leader, the last one RocketMQ's."""
     kinds: list[Kind] = [Turbopump(), Turbopump(), RocketMQ()]
     made = Controlled(work / request.node.name, kind, kinds, [])
     try:
@@ -42,7 +42,7 @@ def group(
 
 
 def troubles(member: Member) -> list[str]:
-    """Lines of its logs that complain."""
+    """Return the lines of its logs with ERROR or WARN."""
     found = []
     for path in member.folder.rglob("*"):
         if path.is_file() and path.suffix in (".log", ".out", ".txt"):
@@ -74,7 +74,7 @@ def test_a_leader_that_dies_is_replaced_and_java_writes_no_storm(group: Controll
 
 
 def another_leader(group: Controlled, old: Member) -> Member:
-    """The next one."""
+    """Return the next leader."""
     found: list[Member] = []
 
     def is_there() -> bool:
@@ -88,7 +88,7 @@ def another_leader(group: Controlled, old: Member) -> Member:
 
 
 def knows(group: Controlled, one: Member) -> bool:
-    """Whether a controller names the one that leads."""
+    """Whether a controller names the leader."""
     leader, answer = group.leader(), ask(one.port, METADATA_INFO, {})
     named = answer.fields.get("controllerLeaderId")
     return answer.code == 0 and leader is not None and named == leader.name

@@ -67,7 +67,7 @@ RUNTIME_NAMES = (
 
 @pytest.fixture(scope="module")
 def linger(group: Group, work: Path) -> Iterator[Process]:
-    """A consumer that stays online until it was made to read everything twice."""
+    """Run a consumer that stays online until it has read everything twice."""
     client = java_client(
         "client-5.5",
         [group.ports.namesrv_address, "admin", "linger"],
@@ -86,7 +86,7 @@ def linger(group: Group, work: Path) -> Iterator[Process]:
 
 @pytest.fixture(scope="module")
 def admin(group: Group, work: Path) -> Iterator[Admin]:
-    """mqadmin with a topic of ten messages, all in queue 1 of 3."""
+    """Start mqadmin with a topic of ten messages, all in queue 1 of 3."""
     with closing(Admin(group, work / "mqadmin")) as made:
         made.run("updateTopic", "-b", group.ports.broker_address, "-t", TOPIC, "-r", 3, "-w", 3)
         for number in range(10):
@@ -110,14 +110,14 @@ def admin(group: Group, work: Path) -> Iterator[Admin]:
 
 
 def queues_of(admin: Admin, topic: str) -> tuple[int, int, int]:
-    """Read queues, write queues and permission as the route has them."""
+    """Return read queues, write queues and permission from the route."""
     queues = admin.json("topicRoute", "-t", topic)["queueDatas"]
     assert len(queues) == 1, queues
     return queues[0]["readQueueNums"], queues[0]["writeQueueNums"], queues[0]["perm"]
 
 
 def offsets_of(admin: Admin, consumer_group: str, topic: str) -> dict[int, tuple[int, int]]:
-    """Broker and consumer offset of each queue as consumerProgress prints them."""
+    """Return the broker and consumer offset of each queue from consumerProgress."""
     rows = admin.rows("consumerProgress", "-g", consumer_group)
     return {int(row[2]): (int(row[3]), int(row[4])) for row in rows if row[0] == topic}
 
@@ -215,7 +215,7 @@ def test_message_by_key_and_ids(admin: Admin) -> None:
 
 
 def assert_message(shown: dict[str, str]) -> None:
-    """It is number 6, and its body is in the file that mqadmin names."""
+    """The message is number 6, and its body is in the file that mqadmin names."""
     assert shown["Topic"].strip("[]") == TOPIC, shown
     assert shown["Tags"] == "[tag-0]" and shown["Keys"] == "[key-6]", shown
     assert (shown["Queue ID"], shown["Queue Offset"]) == ("1", "6"), shown
@@ -296,7 +296,8 @@ def test_subscription_groups(admin: Admin, group: Group) -> None:
 
 
 def test_progress_of_a_group_that_pops(admin: Admin, group: Group) -> None:
-    """What is handed out lies before its offset, acknowledged or not, and counts as handled."""
+    """Messages in flight lie before the group's offset, and count as handled before their
+    acknowledgement."""
     name, port = "admin-poppers", group.ports.broker
     address = group.ports.broker_address
     admin.run("updateSubGroup", "-b", address, "-g", name)
@@ -324,7 +325,7 @@ def test_progress_of_a_group_that_pops(admin: Admin, group: Group) -> None:
 
 
 def test_online_group(admin: Admin, linger: Process) -> None:
-    """What is shown of a consumer that is connected, down to its own running state."""
+    """The details of a connected consumer, including its own running state."""
     group_name, topic = "admin-linger-group", "admin-linger"
     listed = {row[0]: row for row in admin.rows("consumerProgress")}
     assert listed[group_name][1] == "1", listed

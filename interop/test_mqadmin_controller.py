@@ -1,7 +1,7 @@
-"""mqadmin and `turbopump admin` at the same controllers: what the one prints, the other prints.
+"""mqadmin and `turbopump admin` at the same controllers: both print the same.
 
-The brokers are connections that register and say that they live, as a broker does, so that each
-test has the group it needs; groups with real brokers are in test_controllers.py.
+The brokers are connections that register and send heartbeats, as a broker does, so that each test
+has the group it needs; groups with real brokers are in test_controllers.py.
 """
 
 import json
@@ -36,17 +36,17 @@ NEXT_ID, APPLY_ID = 1012, 1013
 
 @dataclass
 class Registered:
-    """One broker as the controllers know it; it lives as long as its connections."""
+    """A broker as the controllers see it; it lives as long as its connections."""
 
     name: str
     number: int
     address: str
     connections: dict[int, socket.socket] = field(default_factory=dict)
-    """By the controller's port."""
+    """Connections by the controller's port."""
 
     @property
     def header(self) -> dict[str, str]:
-        """The one that asks."""
+        """Header fields that name the broker."""
         return {
             "clusterName": CLUSTER,
             "brokerName": self.name,
@@ -55,7 +55,7 @@ class Registered:
         }
 
     def close(self) -> None:
-        """It dies: controllers see connections end."""
+        """Close its connections, which the controllers notice."""
         for connection in self.connections.values():
             connection.close()
 
@@ -73,17 +73,17 @@ class Quorum:
 
     @property
     def addresses(self) -> str:
-        """For -a."""
+        """Addresses for -a."""
         return ";".join(f"127.0.0.1:{port}" for port in self.ports)
 
     def leader(self) -> int:
-        """The port of the one that every answer names."""
+        """Return the port of the leader that all controllers name."""
         return until(lambda: _leader(self.ports), LEADER_TIMEOUT_S)
 
     def must(
         self, code: int, fields: dict[str, str], body: bytes = b"", by: Registered | None = None
     ) -> dict[str, str]:
-        """What the leader answers, on a new connection or on a broker's own."""
+        """Return the leader's answer to a request, on a new connection or on a broker's own."""
         if by is not None:
             return _request(by.connections[self.leader()], code, fields, body)
         answer = ask(self.leader(), code, fields, body)
@@ -91,7 +91,7 @@ class Quorum:
         return answer.fields
 
     def alter(self, master: Registered, epoch: int, members: list[int], set_epoch: int) -> None:
-        """A master proposes a SyncStateSet in place of the one of that epoch."""
+        """Propose a SyncStateSet as a master, in place of the SyncStateSet of that epoch."""
         body = {"syncStateSet": members, "syncStateSetEpoch": set_epoch}
         self.must(
             ALTER,
@@ -106,7 +106,7 @@ class Quorum:
         )
 
     def register(self, name: str) -> Registered:
-        """One more broker of a group, in RocketMQ's three steps, and then it lives."""
+        """Register a further broker of a group, in RocketMQ's three steps, and keep it alive."""
         group = {"clusterName": CLUSTER, "brokerName": name}
         number = self.must(NEXT_ID, group)["nextBrokerId"]
         address = f"127.0.0.1:{10_000 + 10 * int(number)}"
@@ -131,14 +131,14 @@ class Quorum:
         return made
 
     def group(self, name: str, count: int) -> list[Registered]:
-        """Brokers 1 to `count`; 1 is the master, all are in the SyncStateSet."""
+        """Register brokers 1 to `count`; 1 is the master, all are in the SyncStateSet."""
         brokers = [self.register(name) for _ in range(count)]
         self.must(ELECT, {**brokers[0].header, "designateElect": "false"}, by=brokers[0])
         self.alter(brokers[0], 1, [one.number for one in brokers], 1)
         return brokers
 
     def ours(self, command: str, *words: object) -> tuple[int, str]:
-        """Exit code and all that `turbopump admin COMMAND WORDS...` printed."""
+        """Return the exit code and output of `turbopump admin COMMAND WORDS...`."""
         done = subprocess.run(
             [TURBOPUMP, "admin", command, *map(str, words)],
             text=True,
@@ -150,7 +150,8 @@ class Quorum:
         return done.returncode, done.stdout
 
     def both(self, command: str, *words: object) -> str:
-        """What both tools print, the same; blank lines at its ends are the shells'."""
+        """Return the output of both tools, which must be equal except for blank lines at the
+        ends."""
         theirs = self.mqadmin.run(command, *words)
         code, ours = self.ours(command, *words)
         assert code == 0, ours
@@ -158,7 +159,7 @@ class Quorum:
         return ours
 
     def refused(self, text: str, command: str, *words: object) -> None:
-        """Neither tool succeeds, and both pass the controller's words on."""
+        """Check that both tools fail, and print the controller's message."""
         printed = self.mqadmin.run(command, *words)
         assert text in printed and "success" not in printed, printed
         code, printed = self.ours(command, *words)
@@ -166,7 +167,7 @@ class Quorum:
 
 
 def until(what: Callable[[], T | None], timeout_s: float) -> T:
-    """The first result that is true; controllers do things in their own time."""
+    """Return the first result that is true; controllers need their time."""
     deadline = time.monotonic() + timeout_s
     while not (found := what()):
         assert time.monotonic() < deadline
@@ -175,7 +176,7 @@ def until(what: Callable[[], T | None], timeout_s: float) -> T:
 
 
 def _leader(ports: list[int]) -> int | None:
-    """A port that names itself, without another that is named."""
+    """Return the port of the controller that names itself as leader, if no other one is named."""
     named = set()
     for port in ports:
         try:
@@ -192,7 +193,7 @@ def _leader(ports: list[int]) -> int | None:
 def _request(
     connection: socket.socket, code: int, fields: dict[str, str], body: bytes = b""
 ) -> dict[str, str]:
-    """A request on a connection that stays, and what it is answered: success."""
+    """Send a request on a connection that stays open; its answer must be a success."""
     header = json.dumps(
         {
             "code": code,
@@ -216,7 +217,7 @@ def _request(
 
 @pytest.fixture(scope="module")
 def quorum(kind: Kind, built: None, work: Path) -> Iterator[Quorum]:
-    """Three controllers of the kind under test, and a name server that mqadmin begins with."""
+    """Start three controllers of the kind under test, and a name server for mqadmin."""
     folder = work / "mqadmin-controller"
     ports = free_ports(3)
     space = Ports(free_port(), 0)
@@ -239,7 +240,7 @@ def quorum(kind: Kind, built: None, work: Path) -> Iterator[Quorum]:
 
 
 def test_who_leads(quorum: Quorum) -> None:
-    """getControllerMetaData, through any of them."""
+    """getControllerMetaData, through any controller."""
     leader = quorum.leader()
     for port in quorum.ports:
         printed = quorum.both("getControllerMetaData", "-a", f"127.0.0.1:{port}")
@@ -282,7 +283,7 @@ def test_elections_by_an_administrator(quorum: Quorum) -> None:
 
     printed = quorum.mqadmin.run("electMaster", *words(2))
     if quorum.kind.name == "rocketmq":
-        # Its own tool cannot read the answer of its own controller; the election is done.
+        # RocketMQ's tool cannot read the answer of its own controller; the election succeeded.
         assert "not support unquoted name" in printed, printed
     else:
         assert printed.strip().splitlines() == elected(name, brokers[1].address, 2, 3), printed
@@ -293,7 +294,7 @@ def test_elections_by_an_administrator(quorum: Quorum) -> None:
     assert printed.strip().splitlines()[: len(shown)] == shown, printed
     members = re.findall(r"^\t#Broker\t(\d+)\t(\S+)$", printed, re.MULTILINE)
     assert members == [(str(one.number), one.address) for one in brokers], printed
-    quorum.refused("2011", "electMaster", *words(3))  # it is the master already
+    quorum.refused("2011", "electMaster", *words(3))  # this broker is the master already
     brokers[0].close()
     where = ("-a", quorum.addresses.partition(";")[0], "-b", name)
     until(lambda: "alive=false}" in quorum.ours("getSyncStateSet", *where)[1], CHANGE_TIMEOUT_S)
@@ -301,7 +302,7 @@ def test_elections_by_an_administrator(quorum: Quorum) -> None:
 
 
 def elected(name: str, address: str, epoch: int, set_epoch: int) -> list[str]:
-    """The lines that mqadmin has for an election; its list of members stays empty."""
+    """Return the lines that mqadmin prints for an election; its list of members stays empty."""
     return [
         f"#ClusterName\t{CLUSTER}",
         f"#BrokerName\t{name}",
@@ -312,7 +313,7 @@ def elected(name: str, address: str, epoch: int, set_epoch: int) -> list[str]:
 
 
 def test_replicas_are_forgotten(quorum: Quorum) -> None:
-    """cleanBrokerMetadata: not a living one; then one by each tool."""
+    """cleanBrokerMetadata: refused for a living broker; then once by each tool."""
     name, where = "admin-cleans", ("-a", quorum.addresses.partition(";")[0])
     brokers = quorum.group(name, 3)
     words = (*where, "-bn", name, "-c", CLUSTER)
@@ -340,7 +341,8 @@ def test_replicas_are_forgotten(quorum: Quorum) -> None:
 
 
 def test_configurations(quorum: Quorum) -> None:
-    """getControllerConfig and updateControllerConfig: what one tool writes, the other reads."""
+    """getControllerConfig and updateControllerConfig: each tool reads the values that the other
+    writes."""
     key, where = "scanNotActiveBrokerInterval", ("-a", quorum.addresses)
 
     def shown(printed: str) -> dict[str, dict[str, str]]:

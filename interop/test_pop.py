@@ -1,6 +1,6 @@
 """Java consumers that pop, and unacknowledged messages on a store that goes from broker to broker.
 
-The consumers are unmodified push consumers whose broker shares the queues out and says POP.
+The consumers are unmodified push consumers; their broker assigns the queues in mode POP.
 """
 
 import re
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 COUNT = 60
 STEP_TIMEOUT_S = 150
 DIED = 3
-"""The exit code of a consumer that dies with what it popped."""
+"""Exit code of a consumer that dies with popped messages."""
 SETTINGS = {"flushConsumerOffsetInterval": "500"}
 SAVED_S = 20
 KINDS: dict[str, Kind] = {"rocketmq": RocketMQ(), "turbopump": Turbopump()}
@@ -27,24 +27,25 @@ ENDINGS: dict[str, Callable[[Group], None]] = {"stopped": Group.stop, "killed": 
 
 
 def client(ports: Ports, folder: Path, scenario: str) -> Process:
-    """Runs one scenario of the Java client to its end."""
+    """Run one scenario of the Java client to its end."""
     process = java_client("client-5.5", [ports.namesrv_address, "pops", scenario], folder)
     process.wait(STEP_TIMEOUT_S)
     return process
 
 
 def judge(process: Process, scenario: str) -> None:
-    """All of its checks hold."""
+    """All checks of the scenario pass."""
     checks = parse(process.out.read_text(), [scenario])[scenario]
     assert checks.ended and not checks.failed, "\n".join([*checks.failed, process.tail()])
 
 
 def wait_saved(store: Path) -> None:
-    """All that was popped is in the saved offsets: a RocketMQ broker knows nothing else of what
-    another one, or itself, handed out before a kill. It begins to save 10 s after its start."""
+    """Wait until the saved offsets include all popped messages: after a kill a RocketMQ broker has
+    no other record of the messages that it or another broker delivered. It saves from 10 s after
+    its start."""
     deadline, saved = time.monotonic() + SAVED_S, store / "config" / "consumerOffset.json"
     while True:
-        # RocketMQ's queue ids are not quoted, so it is no JSON.
+        # RocketMQ does not quote queue ids, so the file is not JSON.
         text = saved.read_text() if saved.exists() else ""
         queues = re.findall(r'"(?!%RETRY%)[^"]*pop-move-group"\s*:\s*\{([^}]*)\}', text)
         if sum(int(at) for at in re.findall(r":\s*(\d+)", " ".join(queues))) == COUNT:
@@ -54,8 +55,8 @@ def wait_saved(store: Path) -> None:
 
 
 def test_two_members_pop(kind: Kind, built: None, work: Path) -> None:
-    """A letter that is refused, and one whose handling lasts too long, come once more; the rest
-    comes once."""
+    """A refused message, and one whose handling takes too long, arrive once more; the others arrive
+    once."""
     folder = work / "pop"
     group = groups.start(kind, Ports.free(), folder, folder / "store")
     try:
@@ -78,8 +79,8 @@ def test_two_members_pop(kind: Kind, built: None, work: Path) -> None:
 def test_what_is_not_acknowledged_goes_from_broker_to_broker(
     kind: Kind, built: None, work: Path, first: str, then: str, ending: str
 ) -> None:
-    """A consumer dies with half of what it popped, its broker is stopped or killed; another broker
-    goes on with the store: the other half comes, and nothing that was acknowledged."""
+    """A consumer dies with half of its popped messages, its broker is stopped or killed; another
+    broker takes over the store: the other half is redelivered, and no acknowledged message."""
     if kind.name == "rocketmq":
         first = then = "rocketmq"
     folder, ports = work / f"open-{first}-{then}-{ending}", Ports.free()

@@ -1,4 +1,4 @@
-"""A moment of the chaos evaluation: ours, STICKY, and one node that is killed.
+"""A short chaos evaluation: ours, STICKY, and one node that is killed.
 
 `python -m interop.rebalance_chaos` has the other faults, strategies and RocketMQ beside ours.
 """
@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
 
 def test_a_killed_node_costs_the_others_no_queue(kind: Kind, built: None, work: Path) -> None:
-    """Its queues go to the others within 2 s, theirs stay, and nothing is lost. RocketMQ has no
-    such strategy: there only the delivery is judged."""
+    """The killed node's queues move to the others within 2 s, their own queues stay, and no message
+    is lost. RocketMQ has no such strategy: for it only the delivery is judged."""
     is_ours = kind.name == "turbopump"
     strategy = "broker-STICKY" if is_ours else "broker-AVG"
     run = Run(kind, strategy, work / "rebalance-chaos", seed=1)

@@ -1,4 +1,4 @@
-"""mqadmin's view of replicas: how far each follows, and which master wrote what."""
+"""mqadmin's view of replicas: how far each follows, and the records of each master."""
 
 import json
 import re
@@ -35,14 +35,14 @@ ENTRY = re.compile(r"#Epoch: EpochEntry\{epoch=(\d+), startOffset=(\d+), endOffs
 
 @dataclass
 class Pair:
-    """Two brokers of one name behind one name server, and mqadmin."""
+    """Two brokers of one name at a common name server, and mqadmin."""
 
     admin: Admin
     brokers: list[Ports]
     group_file: Path
 
     def show(self, command: str, *words: object, until: Callable[[str], object]) -> str:
-        """What a command prints once it is what a test waits for."""
+        """Return the output of a command once it matches."""
         deadline = time.monotonic() + TIMEOUT_S
         while not until(printed := self.admin.run(command, *words)):
             assert time.monotonic() < deadline, printed
@@ -50,7 +50,7 @@ class Pair:
         return printed
 
     def send(self) -> None:
-        """Messages to the broker that is the master."""
+        """Send messages to the broker that is the master."""
         for number in range(COUNT):
             sent = self.admin.rows("sendMessage", "-t", "Replicated", "-p", f"body-{number}")
             assert sent[0][2] == "SEND_OK", sent
@@ -127,7 +127,7 @@ def _is_pair_of(master: Ports, text: str) -> bool:
 
 
 def test_epochs_of_a_pair_that_switches(start: Callable[..., Pair], kind: Kind) -> None:
-    """Each reign is shown at each replica, from where it wrote on."""
+    """Each replica shows each master's term, with the log offset at which it began."""
     if kind.name != "turbopump":
         pytest.skip("RocketMQ switches with a controller only")
     file = {"haGroupFile": "../group.json"}

@@ -1,4 +1,5 @@
-"""One broker's store opened by the other: what was written is read, found and continued."""
+"""A broker's store opened by the other kind: old messages are read and found, and new ones are
+appended."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -17,10 +18,10 @@ MORE = 500
 STEP_TIMEOUT_S = 180
 TABLE_TIMEOUT_S = 30.0
 TOPIC = "move-exchange"
-# Small files, so that log, queues and index all roll; both brokers must be given the same. RocketMQ
-# throws away the index files that were not full when its predecessor was killed, and without
-# messageIndexSafe fills them again from the checkpoint's logicsPhysicalOffset on only: what lies
-# between the last full one and that it does not find by key any more, of its own stores either.
+# Small files, so that log, queues and index all roll; both brokers need the same sizes. RocketMQ
+# deletes the index files that were not full when its predecessor was killed, and without
+# messageIndexSafe fills them again only from the checkpoint's logicsPhysicalOffset: it cannot find
+# the messages between the last full file and that offset by key, in its own stores either.
 SETTINGS = {
     "messageIndexSafe": "true",
     "recallMessageEnable": "true",
@@ -42,7 +43,8 @@ class Move:
 
     @contextmanager
     def opened(self, kind: Kind, end: Callable[[Group], None]) -> Iterator[None]:
-        """A name server and a broker of the kind on the store, ended the way asked for."""
+        """Run a name server and a broker of the kind on the store, and end it in the requested
+        way."""
         self._steps += 1
         group = groups.start(
             kind, self.ports, self.folder / f"{self._steps}-{kind.name}", self.store, SETTINGS
@@ -53,8 +55,9 @@ class Move:
             end(group)
 
     def wait_for_topic(self) -> None:
-        """Until RocketMQ's own file has the topic: ours appends a new one beside it, and writes the
-        file within WHOLE_AFTER seconds (broker/tables/saving.py). A killed broker may not have."""
+        """Wait until RocketMQ's own file has the topic: ours appends a new topic to a file beside
+        it, and writes RocketMQ's file within WHOLE_AFTER seconds (broker/tables/saving.py). A
+        killed broker may not have written it."""
         table = self.store / "config" / "topics.json"
         until_s = time.monotonic() + TABLE_TIMEOUT_S
         while f'"{TOPIC}"' not in table.read_text():
@@ -62,7 +65,7 @@ class Move:
             time.sleep(0.1)
 
     def step(self, scenario: str, *arguments: object) -> None:
-        """Runs one scenario of the Java client against the broker that is open."""
+        """Run one scenario of the Java client against the open broker."""
         self._steps += 1
         spec = ":".join([scenario, ",".join(map(str, arguments))])
         folder = self.folder / f"{self._steps}-{scenario}"
@@ -77,10 +80,11 @@ class Move:
 def test_store_is_read_and_continued(
     kind: Kind, built: None, work: Path, direction: str, ending: str
 ) -> None:
-    """10,000 messages over rolled files, a clean stop or a kill, and another broker takes over."""
+    """10,000 messages over rolled files, a stop or a kill, and then another broker opens the
+    store."""
     java = RocketMQ()
     writer, reader = (kind, java) if direction == "to-java" else (java, kind)
-    # Both brokers write committed offsets every five seconds: a killed one may not have.
+    # Both brokers write committed offsets every five seconds: a killed broker may lack some.
     offset, end = ("committed", Group.stop) if ending == "stopped" else ("any", Group.kill)
     move = Move(work / f"{direction}-{ending}")
     with move.opened(writer, end):

@@ -1,8 +1,8 @@
-"""Timers of each client; and those of one broker in the store of the other: none is lost, none is
-early, and none is repeated, recalls among them.
+"""Timers of each client, and timers of a broker in the store of the other: none is lost, early or
+repeated, and recalled ones never arrive.
 
-With `--target rocketmq` all are RocketMQ 5.5.0. The exchanges are sent and read by the Python
-client, which is not what is tested there.
+With `--target rocketmq` all brokers are RocketMQ 5.5.0. In the exchanges the Python client sends
+and reads the timers; it is not under test there.
 """
 
 import asyncio
@@ -29,18 +29,18 @@ from turbopump.net.wire.queues import MessageQueue
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 TOPIC = "timer-exchange"
 SOON_S, PENDING_S, ELECTED_S = 3, 15, 12
-"""Until the first of each is due; ELECTED_S is for those of a master that another replaces."""
+"""Seconds until the first timer is due; ELECTED_S if another master replaces the first."""
 READ_TIMEOUT_S = 90.0
 EARLY_MS, LATE_MS = 0, 30_000
-"""Late by a start of Java's beside much other work."""
+"""Greatest lateness in seconds: the start of a Java broker on a busy machine."""
 STEP_TIMEOUT_S = 120
 POLL_S = 4
-"""Replicas of both kinds ask for their master's progress each 3 s."""
+"""Seconds until a replica has its master's progress: replicas of both kinds ask every 3 s."""
 
 
 @pytest.fixture(scope="module")
 def timing(kind: Kind, built: None, work: Path) -> Iterator[Group]:
-    """A broker that recalls timers, which neither does by default."""
+    """Start a broker that recalls timers, which both kinds disable by default."""
     folder = work / "timing"
     started = groups.start(
         kind, Ports.free(), folder, folder / "store", {"recallMessageEnable": "true"}
@@ -51,7 +51,8 @@ def timing(kind: Kind, built: None, work: Path) -> Iterator[Group]:
 
 @pytest.mark.parametrize("suite", ["java-5.5", "java-4.9", "go"])
 def test_each_way_to_ask_for_a_time(timing: Group, work: Path, suite: str) -> None:
-    """Each property, which of two counts, what is past, too far ahead or no number; a recall."""
+    """Each property, the winner of two, times past, too far ahead or malformed; a
+    recall."""
     ports, prefix, folder = timing.ports, suite.replace(".", ""), work / f"timing-{suite}"
     if suite == "go":
         command = [str(toolchain.CACHE / "go-client"), ports.namesrv_address, ports.broker_address]
@@ -67,7 +68,8 @@ def test_each_way_to_ask_for_a_time(timing: Group, work: Path, suite: str) -> No
 
 
 async def send(namesrv: str, pending_s: int = PENDING_S) -> dict[bytes, int]:
-    """Timers that are due soon, and some that the next broker has to deliver: body to due time."""
+    """Send timers that are due soon, and some that the next broker has to deliver; returns body ->
+    due time."""
     due: dict[bytes, int] = {}
     async with Producer("PG", [namesrv]) as producer:
         await producer.send(Message(TOPIC, b"plain"))
@@ -96,8 +98,8 @@ async def send(namesrv: str, pending_s: int = PENDING_S) -> dict[bytes, int]:
 
 
 async def queues_of(consumer: PullConsumer, until_s: float) -> list[MessageQueue]:
-    """A broker listens some milliseconds before name servers know it, and of an elected one they
-    hear some time after its controllers."""
+    """Wait for the broker in the route: name servers know a broker some milliseconds after it
+    listens, and an elected master some time after the controllers do."""
     while True:
         try:
             return await consumer.queues(TOPIC)
@@ -107,7 +109,7 @@ async def queues_of(consumer: PullConsumer, until_s: float) -> list[MessageQueue
 
 
 async def receive(namesrv: str, wanted: set[bytes]) -> list[ReceivedMessage]:
-    """All messages of the topic, once those that are wanted are there."""
+    """Return all messages of the topic, once the wanted ones have arrived."""
     found: list[ReceivedMessage] = []
     until_s = time.monotonic() + READ_TIMEOUT_S
     async with PullConsumer("CG", [namesrv]) as consumer:
@@ -122,7 +124,7 @@ async def receive(namesrv: str, wanted: set[bytes]) -> list[ReceivedMessage]:
 
 
 def check(found: list[ReceivedMessage], due: dict[bytes, int]) -> None:
-    """None is early or missing, and none was recalled."""
+    """Check that no timer is early or missing, and that none was recalled."""
     assert b"recalled" not in {message.body for message in found}
     for body, due_ms in due.items():
         first_ms = min(one.store_timestamp_ms for one in found if one.body == body)
@@ -142,7 +144,7 @@ def test_pending_timers_of_a_store_are_delivered_by_the_other_broker(
         due = asyncio.run(send(move.ports.namesrv_address))
         soon = {body for body in due if body.startswith(b"soon")}
         asyncio.run(receive(move.ports.namesrv_address, soon))
-        time.sleep(2.5)  # what a broker flushes each second is on the disk
+        time.sleep(2.5)  # a broker flushes to the disk each second
     with move.opened(reader, Group.kill):
         found = asyncio.run(receive(move.ports.namesrv_address, set(due)))
     check(found, due)
@@ -153,9 +155,9 @@ def test_pending_timers_of_a_store_are_delivered_by_the_other_broker(
 def test_a_replica_of_the_other_kind_delivers_when_it_leads(
     kind: Kind, built: None, work: Path, first: int
 ) -> None:
-    """The master is killed with timers that wait; its replica, which had copied them and their
-    progress, is started as the master: each comes once or more, none early, none that was recalled.
-    """
+    """The master is killed with waiting timers; its replica, which had copied them and their
+    progress, starts as the master: each timer arrives at least once, none early, and no recalled
+    one."""
     with pair([RocketMQ(), kind], work / f"timers-pair-{first}") as mixed:
         master, replica = mixed.brokers[first], mixed.brokers[1 - first]
         recalls = {"recallMessageEnable": "true"}
@@ -177,7 +179,8 @@ def test_a_replica_of_the_other_kind_delivers_when_it_leads(
 
 
 async def make_topic(namesrv: str) -> None:
-    """Timers come later: a replica has to know the topic of those that it is to deliver."""
+    """The timers come after the topic, because the replica has to know their topic to deliver
+    them."""
     async with Producer("PG", [namesrv]) as producer:
         await producer.send(Message(TOPIC, b"first"))
 
@@ -185,8 +188,9 @@ async def make_topic(namesrv: str) -> None:
 def test_a_java_replica_that_is_elected_goes_on_with_timers_and_transactions(
     kind: Kind, built: None, work: Path
 ) -> None:
-    """Our master is killed with timers that wait and transactions that are open. Its Java replica
-    delivers each timer once or more, none early, and asks the producers, which go on living."""
+    """Our master is killed with waiting timers and open transactions. Its Java replica delivers
+    each timer at least once, none early, and checks the transactions with the producers, which live
+    on."""
     settings = {**living.SETTINGS, "recallMessageEnable": "true"}
     folder = work / "timers-elected"
     group = Controlled(folder, kind, [kind], [kind, RocketMQ()], settings)
@@ -200,7 +204,7 @@ def test_a_java_replica_that_is_elected_goes_on_with_timers_and_transactions(
         try:
             asyncio.run(make_topic(group.namesrv_address))
             producer.wait_stored()
-            replica.start()  # it copies tables at once, and then not for 10 s
+            replica.start()  # the replica copies tables immediately, and then not for 10 s
             group.wait_whole()
             living.wait_known(group, replica.port, (TOPIC, living.TOPIC))
             due = asyncio.run(send(group.namesrv_address, ELECTED_S))

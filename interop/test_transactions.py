@@ -19,14 +19,14 @@ COUNT = 41
 STEP_TIMEOUT_S = 120
 TABLE_TIMEOUT_S = 30
 DIED = 3
-"""The exit code of a client that dies within a transaction."""
+"""Exit code of a client that dies within a transaction."""
 KINDS: dict[str, Kind] = {"rocketmq": RocketMQ(), "turbopump": Turbopump()}
 CLIENTS = {"stopped": "java-4.9", "killed": "java-5.5"}
 ENDINGS: dict[str, Callable[[Group], None]] = {"stopped": Group.stop, "killed": Group.kill}
 
 
 def client(suite: str, ports: Ports, folder: Path, scenario: str) -> Process:
-    """Runs one scenario of a client to its end."""
+    """Run one scenario of a client to its end."""
     if suite == "go":
         command = [str(toolchain.CACHE / "go-client"), ports.namesrv_address, ports.broker_address]
         process = Process(
@@ -40,13 +40,14 @@ def client(suite: str, ports: Ports, folder: Path, scenario: str) -> Process:
 
 
 def judge(process: Process, scenario: str) -> None:
-    """All of its checks hold."""
+    """All checks of the scenario pass."""
     checks = parse(process.out.read_text(), [scenario])[scenario]
     assert checks.ended and not checks.failed, "\n".join([*checks.failed, process.tail()])
 
 
 def wait_for_topic(store: Path) -> None:
-    """Until RocketMQ's own file has the topic: ours appends a new one beside it first."""
+    """Wait until RocketMQ's own file has the topic: ours appends a new topic to a file beside it
+    first."""
     table = store / "config" / "topics.json"
     until_s = time.monotonic() + TABLE_TIMEOUT_S
     while '"tx-left"' not in table.read_text():
@@ -72,8 +73,8 @@ def test_each_way_to_end_one(kind: Kind, built: None, work: Path, suite: str) ->
 def test_open_ones_go_from_broker_to_broker(
     kind: Kind, built: None, work: Path, first: str, then: str, ending: str
 ) -> None:
-    """A producer dies within its transaction, its broker is stopped or killed; another broker goes
-    on with the store, and another producer of the group answers what it asks."""
+    """A producer dies within its transaction, its broker is stopped or killed; another broker opens
+    the store, and another producer of the group answers the broker's checks."""
     if kind.name == "rocketmq":
         first = then = "rocketmq"
     folder, ports = work / f"open-{first}-{then}-{ending}", Ports.free()
@@ -95,8 +96,8 @@ def test_open_ones_go_from_broker_to_broker(
 def test_a_living_producer_is_asked_by_its_broker_after_a_kill(
     kind: Kind, built: None, work: Path
 ) -> None:
-    """The broker is killed between half and end, and started again on its store. A producer of
-    Java and one of Go live through it side by side."""
+    """The broker is killed between half and end, and started again on its store. A producer of Java
+    and one of Go live through it side by side."""
     folder, ports, times = work / "living-restart", Ports.free(), living.times(kind)
     group = groups.start(kind, ports, folder, folder / "store", SETTINGS)
     producers = [

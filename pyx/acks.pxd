@@ -11,11 +11,12 @@ cdef enum:
     FLYING_MAX = 64               # counts that were not given to Python yet
 
 
-# What is hidden of a group and topic until some second. Pops and acknowledgements in their order
-# make of a count max(floor, count + change): no acknowledgement takes more than there is.
+# Number of hidden messages of a group and topic until some second. Pops and acknowledgements,
+# applied in order, change a count to max(floor, count + change): acknowledgements never make it
+# negative.
 cdef struct flying:
     int32_t row
-    int32_t first_queue_id        # of the first message that was popped, -1: none was
+    int32_t first_queue_id        # of the first message popped, -1: no message was popped
     int64_t first
     int64_t second
     int64_t floor
@@ -29,10 +30,10 @@ cdef class Acks:
     cdef list names               # (group, topic) of each row
     cdef list texts               # the bytes that the core points to
     cdef bytes revive_topic
-    cdef object low_of, counted   # what knows the queues and what counts, None: nothing is served
+    cdef object low_of, counted   # callbacks; low_of None: nothing is served
     cdef flying noted[FLYING_MAX]
     cdef int32_t noted_count
-    cdef int32_t noted_last       # the one that was changed last
+    cdef int32_t noted_last       # the count that was changed last
 
     cdef bint add(self, const lane_core *lane, const trf_request *request, const uint8_t *frame,
                   size_t size) except -1

@@ -6,7 +6,7 @@ from turbopump.pyx.dispatch import QueueTable
 MAX_ACKERS: int
 
 class Acks:
-    """Which acknowledgements a broker serves natively. Loop thread only."""
+    """Acknowledgements of popped messages that a broker serves natively. Loop thread only."""
 
     def __new__(cls, queues: QueueTable) -> Self: ...
     def begin(
@@ -14,30 +14,35 @@ class Acks:
         low_of: Callable[[bytes, int], int],
         counted: Callable[[bytes, bytes, int, int, int, int, int, int], None],
     ) -> None:
-        """Serve from now on. `low_of(topic, queue_id)` is the first queue offset of a queue;
-        `counted(group, topic, until_ms, floor, change, acked, queue_id, first)` takes what became
-        of messages that are hidden up to some time in that second: their count is the greater one
-        of `floor` and of what it was and `change`; `acked` requests were answered; `first` of
-        `queue_id` was popped first, -1: nothing was."""
+        """Start to serve. `low_of(topic, queue_id)` returns the first queue offset of a queue.
+
+        `counted(group, topic, until_ms, floor, change, acked, queue_id, first)` changes the count
+        of the messages that are hidden until a time in the second of `until_ms`: the new count is
+        the old one plus `change`, at least `floor`. `acked` is the number of acknowledgements that
+        were answered; `first` is the queue offset popped first, in `queue_id`; -1 without pops.
+        """
 
     def configure(self, revive_topic: bytes, revive_queues: int) -> None:
-        """The topic that records go to when they are due, and its queues."""
+        """Set the revive topic, which receives the records, and its number of queues."""
 
     def serve(self, group: bytes, topic: bytes, queue_limit: int, ended_ms: int) -> None:
-        """Acknowledgements of this group and topic are plain, of queue ids below the limit and of
-        pops after `ended_ms`, in epoch ms, when a former life of either ended."""
+        """Serve acknowledgements of this group and topic natively: those for queue ids below
+        `queue_limit` and for pops after `ended_ms` (epoch ms), when an earlier topic or group of
+        the same name was removed."""
 
     def forget(self, topic: bytes) -> None:
-        """Acknowledgements of this topic are for the Python handler until they are served again."""
+        """Leave acknowledgements of this topic to the Python handler, until the next `serve`."""
 
     def forget_all(self) -> None:
-        """As `forget` for every topic."""
+        """Leave acknowledgements of every topic to the Python handler; see `forget`."""
 
     def mark_changed(
         self, queue_id: int, start: int, pop_time_ms: int, offset: int, by: int
     ) -> None:
-        """A change of a message's time replaced a handle (`by` 1): its acknowledgement is for the
-        Python handler, until the handle is forgotten (-1)."""
+        """Count replaced receipt handles (of changes of a message's invisible time): `by` is 1 for
+        a new handle, and -1 once it is forgotten. Meanwhile the Python handler serves
+        acknowledgements with the replaced handle."""
 
     def tell(self) -> None:
-        """Have all counted that was written and popped: what is alike is counted together."""
+        """Report all pops and written acknowledgements to `counted`, one call for all that share
+        group, topic and second."""

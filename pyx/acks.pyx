@@ -1,10 +1,10 @@
 # cython: auto_pickle=False
 """Plain acknowledgements of popped messages: many requests, one record for each check point.
 
-Owns the table of groups and topics whose acknowledgements are plain, and those of the read that is
-handled, and counts of what is popped and acknowledged natively until Python asks for them. It must
-never keep an acknowledgement beyond the read, nor decide what is plain: the broker does
-(broker/traffic/fast_lane.py). Called by FastConnection for each acknowledgement, and by the broker.
+Owns the table of groups and topics whose acknowledgements are plain, the acknowledgements of the
+current read, and the counts of messages popped and acknowledged natively, until Python takes them.
+It must never keep an acknowledgement beyond the read, nor decide which are plain: the broker does
+(broker/traffic/fast_lane.py).
 
     add, add, add ... -> write: a record for each check point -> the answers, in the order they came
 """
@@ -19,7 +19,7 @@ from turbopump.pyx.dispatch cimport QueueTable
 from turbopump.pyx.name_rows cimport row_room
 
 MAX_ACKERS = 1 << 14
-"""Groups and topics that are served natively; what is beyond is for the Python handler."""
+"""Greatest number of pairs of group and topic served natively; the Python handler serves others."""
 
 cdef enum:
     TOPIC_MAX = 127
@@ -39,11 +39,11 @@ cdef class Acks:
         PyMem_Free(self.core.rows)
 
     def begin(self, low_of not None, counted not None) -> None:
-        """Serve from now on; see the stub."""
+        """Start to serve; see the stub."""
         self.low_of, self.counted = low_of, counted
 
     def configure(self, bytes revive_topic not None, int32_t revive_queues) -> None:
-        """Where records go; see the stub."""
+        """Set the destination of records; see the stub."""
         if len(revive_topic) > TOPIC_MAX:
             revive_queues = 0
         self.revive_topic = revive_topic
@@ -54,7 +54,7 @@ cdef class Acks:
     def serve(
         self, bytes group not None, bytes topic not None, int32_t queue_limit, int64_t ended_ms
     ) -> None:
-        """Acknowledgements of this group and topic are plain."""
+        """Serve acknowledgements of this group and topic natively; see the stub."""
         cdef int32_t number = self.row_of(group, topic)
         if number >= 0:
             self.core.rows[number].queue_limit = queue_limit
@@ -62,25 +62,24 @@ cdef class Acks:
             self.core.rows[number].plain = True
 
     def forget(self, bytes topic not None) -> None:
-        """Acknowledgements of this topic are for the Python handler, until they are served again.
-        """
+        """Leave acknowledgements of this topic to the Python handler, until the next `serve`."""
         for number in range(self.core.pairs.count):
             if self.core.rows[number].plain and self.names[number][1] == topic:
                 self.core.rows[number].plain = False
 
     def forget_all(self) -> None:
-        """As `forget` for every topic."""
+        """Leave acknowledgements of every topic to the Python handler."""
         for number in range(self.core.pairs.count):
             self.core.rows[number].plain = False
 
     def mark_changed(
         self, int32_t queue_id, int64_t start, int64_t pop_time_ms, int64_t offset, int32_t by
     ) -> None:
-        """A handle was replaced, or is forgotten; see the stub."""
+        """Count replaced receipt handles; see the stub."""
         self.core.changed[lane_changed_slot(queue_id, start, pop_time_ms, offset)] += by
 
     def tell(self) -> None:
-        """Have all counted that was written and popped."""
+        """Report all counts to `counted`."""
         cdef flying one
         while self.noted_count:
             self.noted_count -= 1
@@ -91,7 +90,7 @@ cdef class Acks:
 
     cdef bint add(self, const lane_core *lane, const trf_request *request, const uint8_t *frame,
                   size_t size) except -1:
-        """Note a request; False: it is for the Python handler."""
+        """Note a request; False: the Python handler has to serve it."""
         cdef int32_t row
         cdef int64_t low
         if self.low_of is None or not lane.kept.timers:
@@ -103,7 +102,7 @@ cdef class Acks:
         return lane_add_ack(lane, &self.core, row, request, low, frame, size) == LANE_DONE
 
     cdef int write(self, lane_core *lane, int64_t now_ms) except -1:
-        """Write a record for each check point; how many could not be."""
+        """Write a record for each check point; returns the number of check points not written."""
         cdef lane_joined *joined
         cdef int32_t number
         cdef int left = 0
@@ -116,20 +115,20 @@ cdef class Acks:
         return left
 
     cdef int64_t low(self, int32_t row, int32_t queue_id) except? -1:
-        """The first queue offset of a queue."""
+        """Return the first queue offset of a queue."""
         cdef lane_low *known = &self.core.rows[row].lows[queue_id % LANE_LOWS]
         cdef int64_t generation = self.queues.generation
         cdef int64_t low
         if known.generation == generation and known.queue_id == queue_id:
             return known.low
         low = self.low_of(self.names[row][1], queue_id)
-        # What was called may have had the rows moved.
+        # The callback may have moved the rows.
         known = &self.core.rows[row].lows[queue_id % LANE_LOWS]
         known.queue_id, known.generation, known.low = queue_id, generation, low
         return low
 
     cdef int count(self, int32_t row, int64_t until_ms, int64_t requests) except -1:
-        """Count what was acknowledged."""
+        """Count acknowledged messages."""
         cdef flying *one = self.flying_of(row, until_ms // SECOND)
         one.floor = max(<int64_t>0, one.floor - requests)
         one.change -= requests
@@ -138,7 +137,7 @@ cdef class Acks:
 
     cdef int popped(self, int32_t row, int64_t until_ms, int64_t messages, int32_t queue_id,
                     int64_t first) except -1:
-        """Count what was popped of a queue, from `first` on."""
+        """Count the messages popped of a queue, the first of them at `first`."""
         cdef flying *one = self.flying_of(row, until_ms // SECOND)
         one.floor += messages
         one.change += messages
@@ -147,7 +146,7 @@ cdef class Acks:
         return 0
 
     cdef flying *flying_of(self, int32_t row, int64_t second) except NULL:
-        """What is noted of a row and a second; without room all is counted first."""
+        """Return the counts of a row and a second; if there is no room, report all counts first."""
         cdef flying *one
         cdef int32_t number = self.noted_last
         if number < self.noted_count:
@@ -169,7 +168,8 @@ cdef class Acks:
         return one
 
     cdef int32_t row_of(self, bytes group, bytes topic) except -2:
-        """The row of a group and a topic, made if it is missing; -1: there is none."""
+        """Return the row of a group and a topic, a new one if it is missing; -1: the table is
+        full."""
         cdef bytes text = group + b"\0" + topic
         cdef nam_text first, second
         cdef lane_acker *row

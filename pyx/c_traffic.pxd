@@ -213,7 +213,8 @@ cdef extern from "traffic_reply.h" nogil:
 
 
 cdef inline trf_text text_of(bytes text):
-    """Where the bytes of an object lie, as long as it lives; of None nowhere."""
+    """Return a text over the bytes of an object, valid as long as the object lives; empty for
+    None."""
     cdef trf_text found
     found.at, found.size = NULL, 0
     if text is not None:
@@ -222,5 +223,5 @@ cdef inline trf_text text_of(bytes text):
 
 
 cdef inline bytes bytes_of(trf_text text):
-    """A copy as an object."""
+    """Return a copy as bytes."""
     return PyBytes_FromStringAndSize(<const char *>text.at, text.size) if text.size else b""

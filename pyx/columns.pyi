@@ -6,13 +6,13 @@ COLUMNS: tuple[str, ...]
 """Every column that can be requested, in the order of the table (all but `store`)."""
 
 KINDS: dict[str, str]
-"""Column -> how its buffers lie: "int32", "int64", "time" (int64 microseconds since 1970, UTC),
+"""Column -> type of its buffers: "int32", "int64", "time" (int64 microseconds since 1970, UTC),
 "bool", "text" (UTF-8), "binary", "map" (text to text)."""
 
 NULLABLE: frozenset[str]
-"""Columns whose validity may say null: epoch, keys, tags, unique_key."""
+"""Columns that may be null: epoch, keys, tags, unique_key."""
 
-# Why a decode stopped, see Batch.status.
+# Reasons for the end of a decode, see Batch.status.
 OK: int
 BLANK_FOUND: int
 BAD_RECORD: int
@@ -20,64 +20,67 @@ SHORT: int
 NO_ROOM: int
 
 class Batch:
-    """Rows as Arrow wants them. The memory is the batch's own and never changes any more."""
+    """Rows in Arrow's layout. The batch owns the memory, which never changes after `decode`."""
 
     @property
     def rows(self) -> int: ...
     @property
     def seen(self) -> int:
-        """Records that were looked at, those that a filter left out included."""
+        """Number of records examined, including records that a filter left out."""
 
     @property
     def position(self) -> int:
-        """The first byte of the region that was not consumed: here the next decode goes on."""
+        """Position of the first byte of the region not consumed: the next decode begins here."""
 
     @property
     def status(self) -> int:
-        """OK: the end was reached, or the batch is full: see `position`. BLANK_FOUND: a
-        filler is at `position`. SHORT: the range ends inside the record at `position`. BAD_RECORD:
-        there is none, see `reason`. NO_ROOM: the record at `position` is larger than any batch was
-        allowed to be; decode again with `room_wanted`. Rows before it are in the batch in any case.
+        """Reason why the decode ended; the batch has the rows before `position` in any case.
+
+        OK: the end was reached, or the batch is full: see `position`. BLANK_FOUND: a filler is at
+        `position`. SHORT: the range ends inside the record at `position`. BAD_RECORD: the bytes at
+        `position` are no record, see `reason`. NO_ROOM: the record at `position` is larger than
+        the limit of a batch; decode again with `room_wanted`.
         """
 
     @property
     def reason(self) -> str:
-        """For BAD_RECORD, one sentence; else empty."""
+        """Sentence that describes the damage for BAD_RECORD; else empty."""
 
     @property
     def skip(self) -> int:
-        """For BAD_RECORD where only the body is wrong: the record's size, behind which records go
-        on; else 0."""
+        """Size of the record where only its body is wrong (BAD_RECORD): the next record begins
+        after it; else 0."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all its buffers."""
+        """Number of bytes in all buffers of the batch."""
 
     def column(self, name: str) -> tuple[memoryview | None, ...]:
-        """The buffers of a column, in the order of pyarrow.Array.from_buffers; None: no nulls.
+        """Return the buffers of a column, in the order of pyarrow.Array.from_buffers; a validity of
+        None means that no value is null.
 
         int32, int64, time:  (validity, values)
         bool:                (validity, bits)
         text, binary:        (validity, int32 offsets, bytes)
         map:                 (validity, int32 offsets, int32 key offsets, keys, int32 value offsets,
-                             values): the entries count is `entries`
+                             values); `entries` is the number of entries
         Raises KeyError for a column that was not requested.
         """
 
     def null_count(self, name: str) -> int: ...
     @property
     def entries(self) -> int:
-        """Entries of all maps together."""
+        """Number of entries of all maps together."""
 
 class Decoder:
-    """What is wanted of each record; decodes ranges of a log into batches, one after the other.
+    """Decodes ranges of a log into batches, with the columns requested of each record.
 
-    Filters are applied before anything is copied: `topics` as stored bytes, `queue_ids`, times of
+    Filters are applied before a record is copied: `topics` as stored bytes, `queue_ids`, times of
     storage [min_store_ms, max_store_ms], log offsets of the records' first bytes [min_log_offset,
-    end_log_offset) (decoding stops there). None and the widest limits: no filter. `epochs` are
+    end_log_offset) (decoding stops there). None and the defaults: no filter. `epochs` are
     (epoch, start) pairs in ascending order, for the column epoch; `confirmed_end` is for the column
-    confirmed. `check_body`: a record whose body fails its CRC is BAD_RECORD (only of those that the
-    filters let pass; other bodies are not read). Not for two threads at once.
+    confirmed. `check_body`: a record whose body fails its CRC is BAD_RECORD; the bodies of records
+    that a filter left out are not read. Only one thread may use a decoder at a time.
     """
 
     def __init__(
@@ -101,9 +104,9 @@ class Decoder:
     def decode(
         self, region: Region, position: int, end: int, log_base: int, room_wanted: int = 0
     ) -> Batch:
-        """The next rows of [position, end), without the GIL. A record begins at `position`.
+        """Decode the next rows of [position, end), without the GIL. A record begins at `position`.
 
         `log_base` is the log offset of the region's first byte. A batch has at most batch_rows
-        rows, batch_bytes bytes of bodies (room_wanted if that is more: of one record) and in each
-        text column a quarter of them.
+        rows, batch_bytes bytes of bodies and a quarter of batch_bytes in each text column. If
+        room_wanted is larger than batch_bytes, one record may have that many bytes.
         """

@@ -1,8 +1,8 @@
 # cython: auto_pickle=False
 """Records of a log as columns in Arrow's layout.
 
-Owns the memory of batches and of the wish. It must never open a file, know pyarrow nor
-decide what damage means. Called by engine.log_table; its batches go on to spark.arrow.
+Owns the memory of batches and of the request for columns. It must never open a file, know pyarrow
+nor decide the consequences of damage.
 """
 
 cimport cython
@@ -36,7 +36,7 @@ NULLABLE = frozenset(["epoch", "keys", "tags", "unique_key"])
 cdef str ELSEWHERE = "a record says it lies elsewhere"
 
 cdef extern from "Python.h":
-    # Without taking a reference: references are what is counted.
+    # The count is read without a further reference, which would change it.
     PyObject *PyList_GET_ITEM(object list, Py_ssize_t at)
     Py_ssize_t Py_REFCNT(PyObject *one)
     Py_ssize_t PyByteArray_GET_SIZE(PyObject *one)
@@ -54,20 +54,20 @@ cdef dict HOSTS = {"born_host": COL_BORN_HOST, "store_host": COL_STORE_HOST}
 cdef dict NAMED = {"keys": COL_KEYS, "tags": COL_TAGS, "unique_key": COL_UNIQUE_KEY}
 
 cdef enum:
-    # Likely sizes of a row's texts; where they do not fit, a batch has fewer rows.
+    # Likely sizes of a row's texts; longer texts mean fewer rows in a batch.
     TOPIC_LIKELY = 64
     NAMED_LIKELY = 64
     MAP_LIKELY = 256
     ENTRIES_LIKELY = 12
-    ROWS_MAX = 1 << 22  # so that no count of bytes or entries outgrows an int32
+    ROWS_MAX = 1 << 22  # no count of bytes or entries exceeds an int32
     DEFAULT_BYTES = 16 << 20
     POOL_MAX = 128  # buffers: three batches of all columns
-    # No column but the body takes more than this part of a batch's bytes.
+    # Greatest part of a batch's bytes in any column but the body.
     TEXT_SHARE = 4
 
 
 cdef class Batch:
-    """Rows as Arrow wants them."""
+    """Rows in Arrow's layout."""
 
     cdef readonly int status
     cdef readonly Py_ssize_t rows, seen, position, skip, entries
@@ -76,7 +76,7 @@ cdef class Batch:
     cdef dict memory  # column -> bytearrays in Arrow's order, validity first
 
     def column(self, str name not None) -> tuple[memoryview | None, ...]:
-        """The buffers of a column, see the stub."""
+        """Return the buffers of a column; see the stub."""
         cdef Py_ssize_t rows = self.rows, bits = (self.rows + 7) // 8
         cdef list parts = self.memory[name]
         cdef str kind = KINDS[name]
@@ -93,7 +93,7 @@ cdef class Batch:
         return validity, memoryview(parts[1])[:rows * (4 if kind == "int32" else 8)]
 
     def null_count(self, str name not None) -> int:
-        """How many rows have no value there."""
+        """Number of rows that are null in the column `name`."""
         if name not in self.memory:
             raise KeyError(name)
         if name == "epoch":
@@ -102,7 +102,7 @@ cdef class Batch:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all its buffers."""
+        """Number of bytes in all buffers of the batch."""
         views = [view for name in self.memory for view in self.column(name)]
         return sum([len(view) for view in views if view is not None])
 
@@ -114,9 +114,10 @@ cdef tuple texts(bytearray offsets, bytearray data, Py_ssize_t count):
 
 @cython.internal
 cdef class Pool:
-    """Memory of earlier batches without readers: new pages cost more than columns.
+    """Memory of earlier batches without readers: allocating new pages costs more than decoding.
 
-    What only the pool refers to has neither a batch nor a view: a view refers to what it shows.
+    A buffer to which only the pool refers has neither a batch nor a view, because a view refers to
+    its buffer.
     """
 
     cdef list known
@@ -125,7 +126,8 @@ cdef class Pool:
         self.known = []
 
     cdef uint8_t *make(self, list parts, Py_ssize_t size) except NULL:
-        """Memory that is not cleared: pages that no row fills are never allocated."""
+        """Allocate memory without clearing it: the kernel never provides pages that no row
+        fills."""
         cdef bytearray memory
         cdef PyObject *one
         cdef Py_ssize_t at
@@ -156,12 +158,12 @@ cdef class Pool:
 
 
 cdef class Decoder:
-    """What is wanted of each record."""
+    """Decodes ranges of a log into batches, with the columns requested of each record."""
 
     cdef col_wish wish
     cdef Py_ssize_t batch_rows, batch_bytes
     cdef tuple columns
-    cdef list held  # what the wish points to
+    cdef list held  # objects whose memory the request points to
     cdef bytearray scratch
     cdef Pool pool
     cdef bint busy
@@ -180,7 +182,7 @@ cdef class Decoder:
         if batch_rows < 1 or batch_bytes < 1:
             raise ValueError("a batch has at least one row and one byte")
         self.batch_rows, self.batch_bytes = min(batch_rows, ROWS_MAX), batch_bytes
-        # The wish points into what is held.
+        # The request points into the objects that are held here.
         memset(&self.wish, 0, sizeof(col_wish))
         self.held, self.pool = [], Pool()
         self.scratch = PyByteArray_FromStringAndSize(NULL, sizeof(col_scratch))
@@ -224,7 +226,8 @@ cdef class Decoder:
 
     cdef int make_column(self, Batch batch, str name, Py_ssize_t rows, Py_ssize_t room,
                          Py_ssize_t body_room) except -1:
-        """Memory for one column; `room` bounds the bytes of a text, `body_room` those of bodies."""
+        """Allocate memory for one column; `room` bounds the bytes of a text, `body_room` the bytes
+        of bodies."""
         cdef col_batch *filled = &batch.filled
         cdef list parts = []
         cdef Pool pool = self.pool
@@ -242,7 +245,8 @@ cdef class Decoder:
         elif name in TIMES:
             filled.times[<int>TIMES[name]] = <int64_t *>pool.make(parts, rows * 8)
         elif name in HOSTS:
-            # Never the column that ends a batch: a host has no length that could lie.
+            # Hosts have a fixed length, which no damage can make too large: this column never ends
+            # a batch.
             pool.texts(&filled.hosts[<int>HOSTS[name]], parts, rows, rows * COL_HOST_MAX)
         elif name in NAMED:
             pool.texts(&filled.named[<int>NAMED[name]], parts, rows,
@@ -269,10 +273,10 @@ cdef class Decoder:
         self, Region region not None, Py_ssize_t position, Py_ssize_t end, int64_t log_base,
         Py_ssize_t room_wanted=0,
     ) -> Batch:
-        """The next rows of [position, end), see the stub."""
+        """Decode the next rows of [position, end); see the stub."""
         cdef Batch batch = Batch.__new__(Batch)
         cdef const uint8_t *memory
-        cdef object held = region.buffer  # outlives a release while the GIL is given up
+        cdef object held = region.buffer  # outlives a release of the region without the GIL
         cdef Py_ssize_t length = end - position
         cdef Py_ssize_t rows = min(self.batch_rows, length // REC_MIN + 1)
         cdef Py_ssize_t body_room = min(max(self.batch_bytes, room_wanted), length, INT32_MAX)

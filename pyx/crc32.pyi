@@ -1,8 +1,8 @@
 def crc32(data: bytes | bytearray | memoryview, value: int = 0) -> int:
-    """CRC-32 (IEEE 802.3, as zlib.crc32); SIMD where the CPU has it, else a table."""
+    """Return the CRC-32 (IEEE 802.3, as zlib.crc32); SIMD if the CPU has it, else a table."""
 
 def masked_crc32(data: bytes | bytearray | memoryview) -> int:
-    """CRC-32 & 0x7FFFFFFF, as RocketMQ stores it (UtilAll.crc32)."""
+    """Return CRC-32 & 0x7FFFFFFF, as RocketMQ stores it (UtilAll.crc32)."""
 
 def kernel_name() -> str:
-    """Which implementation this CPU runs: "pclmul" or "table"."""
+    """Return the implementation that this CPU runs: "pclmul" or "table"."""

@@ -1,7 +1,7 @@
 """CRC-32 for callers that have bytes and no region.
 
-Owns nothing. It must never hold state. Called by engine (checksums of its own files) and tools;
-records are summed inside the record kernel.
+Owns nothing. It must never hold state. The engine sums its own files with it; records are summed
+inside the record kernel.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -13,7 +13,7 @@ cdef extern from "crc32.h" nogil:
     const uint32_t CRC32_MASK
 
 cdef enum:
-    WITHOUT_GIL = 4096            # below this, giving up the GIL costs more than it gives
+    WITHOUT_GIL = 4096            # below this size giving up the GIL costs more than it saves
 
 
 cdef uint32_t crc_of(uint32_t value, object data) except? 0:
@@ -30,15 +30,15 @@ cdef uint32_t crc_of(uint32_t value, object data) except? 0:
 
 
 def crc32(data: bytes | bytearray | memoryview, value: int = 0) -> int:
-    """CRC-32 (IEEE 802.3, as zlib.crc32); SIMD where the CPU has it, else a table."""
+    """Return the CRC-32 (IEEE 802.3, as zlib.crc32); SIMD if the CPU has it, else a table."""
     return crc_of(value, data)
 
 
 def masked_crc32(data: bytes | bytearray | memoryview) -> int:
-    """CRC-32 & 0x7FFFFFFF, as RocketMQ stores it (UtilAll.crc32)."""
+    """Return CRC-32 & 0x7FFFFFFF, as RocketMQ stores it (UtilAll.crc32)."""
     return crc_of(0, data) & CRC32_MASK
 
 
 def kernel_name() -> str:
-    """Which implementation this CPU runs: "pclmul" or "table"."""
+    """Return the implementation that this CPU runs: "pclmul" or "table"."""
     return "pclmul" if crc32_is_pclmul() else "table"

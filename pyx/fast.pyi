@@ -13,7 +13,7 @@ FLUSH_OVER: int
 class _Area(Protocol):
     scratch: memoryview
     room: memoryview
-    """Of it, what the next read may fill; more than CARRY_MAX."""
+    """Part of `scratch` that the next read may fill; more than CARRY_MAX bytes."""
 
     def hold(self, owner: Any, size: int, fresh: bool = False) -> None: ...
 
@@ -23,55 +23,58 @@ TURN_BYTES: int
 GIVEN_NOTED_OVER: int
 
 class Turn:
-    """The connections that one turn of the loop reads: what they appended to `lane` is dispatched
-    once and their answers leave together, at its end, where there are several.
+    """The connections that one turn of the loop reads.
 
-    `post(callback)` has the loop call back when it has read what there is (loop.call_soon).
+    If several connections are read in a turn, the records that they appended to `lane` are
+    dispatched once and the answers are written together, at the end of the turn.
+    `post(callback)` makes the loop call back after it has read all ready sockets
+    (loop.call_soon).
     """
 
     def __new__(cls, lane: Lane, post: Callable[[Callable[[], None]], object]) -> Self: ...
     def end(self) -> None:
-        """Dispatch what was appended, then write all that waits."""
+        """Dispatch the appended records, then write all waiting answers."""
 
 class FastConnection(SocketWriter):
-    """The reading side of a connection, natively once `go_fast` was called.
+    """The reading side of a connection, native after `go_fast`.
 
     The subclass has, besides the methods of asyncio.BufferedProtocol:
-    slow_room() and slow_read(nbytes): get_buffer and buffer_updated before that;
+    slow_room() and slow_read(nbytes): get_buffer and buffer_updated before `go_fast`;
     begins() -> bool: whether a frame that is not plain may be handled in this turn;
-    frame(view) -> bool: handle it; False if the connection was closed;
-    gives(size) -> bool: pulls were given so many bytes (0: none yet in this turn), whether there
-    may be more;
-    took(size): a read brought so many bytes, more than READ_COUNTED_OVER, and is handled;
-    give_way(): pulls were given enough: what was read waits for the next turn;
-    close(): the peer ended the session; hold_sealed(count): so many bytes are not decrypted yet;
-    bad_length(view): what follows cannot be a frame; failed(error): handling raised;
-    end_read(): a read with frames that were not plain is over;
-    met(version, language): who the peer of a plain request says it is, when that is new;
-    seal_later(buffers): write encrypted behind what waits to be, where `sealing`;
-    is_drained() -> bool: the transport has nothing to write; write_rest(buffers): write behind it;
-    hold(count): so many answers come later; settled(count) -> bool: so many of them come now,
-    whether they may be written; clock() -> float: the loop's time; later(callback): call it in the
-    next turn of the loop.
+    frame(view) -> bool: handle a frame; False if the connection was closed;
+    gives(size) -> bool: count `size` bytes that pulls received (0: the first ones of this turn
+    follow); whether pulls may receive more in this turn;
+    took(size): count a handled read of `size` bytes, more than READ_COUNTED_OVER;
+    give_way(): pulls received enough: the rest of the read waits for the next turn;
+    close(): the peer ended the session; hold_sealed(count): `count` bytes are not decrypted yet;
+    bad_length(view): the bytes in `view` cannot begin a frame; failed(error): handling raised;
+    end_read(): the end of a read with frames that were not plain;
+    met(version, language): the peer's version and language in a plain request, if they are new;
+    seal_later(buffers): encrypt and write after the buffers that already wait, while `sealing`;
+    is_drained() -> bool: whether the transport has nothing to write;
+    write_rest(buffers): write after the transport's own bytes;
+    hold(count): register `count` answers that will be written later;
+    settled(count) -> bool: `count` of these answers are ready; whether they may be written;
+    clock() -> float: the loop's time; later(callback): call it in the next turn of the loop.
 
-    Each of them may end this connection, or others: what is handled stays until the handling
-    returns, and no frame behind is served.
+    Each of these methods may end this connection, or others: the bytes being handled stay until
+    the handling returns, and no later frame is served.
     """
 
     active_at: float
     slow_since: float
     touched: bool
-    """Something was read since this was last set to False."""
+    """Whether bytes were read since this was last set to False."""
     in_read: bool
-    """A read is being handled: answers are written at its end."""
+    """Whether a read is being handled: answers are written at its end."""
     blocked: bool
-    """The peer does not take what is written; what was read waits for `go_on`."""
+    """Whether the peer does not read its answers; bytes read from it wait for `go_on`."""
     rests: bool
-    """It is another's turn: what was read waits for `go_on`."""
+    """Whether other connections have their turn: bytes read here wait for `go_on`."""
     turn_left: int
-    """Frames that are not plain which may be handled in this turn."""
+    """Number of frames that are not plain which may be handled in this turn."""
     met_version: int
-    """Of the newest request that was plain; -1 to have `met` called again."""
+    """Version in the newest plain request; set -1 to have `met` called again."""
 
     @property
     def is_fast(self) -> bool:
@@ -88,24 +91,24 @@ class FastConnection(SocketWriter):
         turn: Turn | None = None,
         tls: TlsRecords | None = None,
     ) -> None:
-        """From the next read on bytes are handled natively, plain sends by the lane and plain pulls
-        by `pulls` (None: none is).
+        """Handle bytes natively, beginning with the next read: plain sends by the lane, plain pulls
+        by `pulls` (None: all pulls go to Python).
 
         `host` is the peer's packed address, `descriptor` the socket's. Without `turn` each read is
-        answered at its end. `tls`: what is read and written is encrypted.
+        answered at its end. `tls`: the connection is encrypted.
         """
 
     def end_fast(self) -> None:
-        """The connection is closed, or about to be: nothing is read or written any more.
+        """Stop reading and writing: the connection is closed, or about to be.
 
-        May be called at any time, also by what is called while the connection's bytes are handled.
+        May be called at any time, also by a callback while the connection's bytes are handled.
         """
 
     def go_on(self) -> None:
-        """The peer takes answers again, or has its turn: handle what was read before."""
+        """Handle the bytes that waited: the peer reads its answers again, or its turn has come."""
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next read goes."""
+        """Return the memory that the next read fills."""
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Handle what was read to the end, then write all answers at once."""
+        """Handle all bytes read, then write all answers at once."""

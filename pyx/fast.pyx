@@ -1,23 +1,24 @@
 # cython: auto_pickle=False
 """A connection's bytes: into frames, plain requests into the lane, the rest to Python.
 
-Owns reading (the shared area, and an own one while a frame is incomplete) and the write that ends
-each read. It must never know a policy. The base class of net.transport.connection.Connection, which
-reads through it once a connection is known to be plain TCP, or its TLS handshake is done, and does
-everything else in Python.
+Owns reading (the shared area, and an area of the connection while a frame is incomplete) and the
+write that ends each read. It must never know a policy. The base class of
+net.transport.connection.Connection, which reads through this class once the connection is known to
+be plain TCP, or its TLS handshake has ended; everything else is in Python.
 
     get_buffer -> kernel reads -> buffer_updated: frame, frame, ... -> one send(2)
 
-With TLS the kernel reads into the shared area, from there bytes go into the session, and what it
-decrypts comes back into the same areas that plain bytes would be in: from there on all is the same.
-Answers are encrypted last, right before the send(2).
+With TLS the kernel reads into the shared area, and the session decrypts these bytes into the same
+areas that would hold plain bytes; all further steps are the same. Answers are encrypted last, right
+before the send(2).
 
-Where a turn of the loop reads several connections their answers leave together at its end (Turn):
-the peer is woken once, not for each of them, and what they appended is dispatched once.
+If a turn of the loop reads several connections, their answers are written together at its end
+(Turn): the peer wakes up once instead of once for each connection, and the records that they
+appended are dispatched once.
 
-Nearly everything here may call Python, and that may end this connection (a peer that does not read
-is cut when its own answers are written) or any other. Therefore a connection that ends while its
-bytes are handled only becomes `ended`: its memory is freed when the handling returns. A lane
+Nearly every call here may run Python, which may end this connection (a peer that does not read is
+disconnected when its own answers are written) or any other. Therefore a connection that ends while
+its bytes are handled only becomes `ended`: its memory is freed when the handling returns. A lane
 handles one read at a time: a read that comes in between waits for the next turn of the loop.
 docs/internals/fast-lane.md, "Native code that calls Python", lists these rules.
 """
@@ -43,26 +44,27 @@ cdef extern from "bytes.h" nogil:
     int32_t be_i32(const uint8_t *at)
 
 CARRY_MAX = 16 << 10
-"""Bytes of an incomplete frame that are copied in front of the next read, so that it is a large
-one; more of them stay where they are and the read goes behind them."""
+"""Greatest size in bytes of an incomplete frame that is copied before the next read, which can then
+fill the whole area; a larger one stays in place, and the read continues after it."""
 READ_COUNTED_OVER = 16 << 10
-"""Bytes of a read that counts against what the loop reads in a turn."""
+"""Size in bytes above which a read counts against the limit of a turn of the loop."""
 FLUSH_OVER = 256 << 10
-"""Answers that do not wait for the end of the read."""
+"""Size in bytes of answers that are written before the end of the read."""
 TURN_OVER = 16 << 10
-"""Answers of a read that do not wait for the end of the turn: the peer has enough to begin with."""
+"""Size in bytes of a read's answers that are written before the end of the turn: the peer has
+enough to begin with."""
 TURN_REQUESTS = 8
-"""Requests of a connection that Python handles before others have their turn."""
+"""Requests of a connection that Python handles before other connections have their turn."""
 TURN_BYTES = 1 << 20
-"""Bytes of messages that pulls of a connection are given before others have their turn."""
+"""Bytes of messages that pulls of a connection receive before other connections have their turn."""
 GIVEN_NOTED_OVER = 16 << 10
-"""Bytes that pulls of a connection are given until they count against what a turn gives to all."""
+"""Bytes that pulls of a connection receive before they count against the turn's limit for all."""
 
 cdef enum:
     FRAME_MIN = 8
     SCRATCH = 1 << 16
-    ALONE_MAX = 8                 # turns in a row with one read, until waiting is not worth it
-    ALONE_READS = 32              # reads that are answered at once then, before it is tried again
+    ALONE_MAX = 8                 # turns in a row with one read, until answers stop waiting
+    ALONE_READS = 32              # reads then answered immediately, before the next try
 
 
 cdef class Turn:
@@ -77,7 +79,7 @@ cdef class Turn:
         self.lane, self.post, self.reads = lane, post, []
 
     cdef bint may_wait(self):
-        """Whether the answers of a read wait for the others."""
+        """Whether the answers of a read wait for the answers of other connections."""
         if self.at_once:
             self.at_once -= 1
             return False
@@ -90,7 +92,7 @@ cdef class Turn:
         return 0
 
     def end(self) -> None:
-        """Dispatch what was appended, then write all that waits."""
+        """Dispatch the appended records, then write all waiting answers."""
         cdef list reads = self.reads
         cdef FastConnection connection
         self.reads = []
@@ -109,27 +111,27 @@ cdef class FastConnection(SocketWriter):
 
     cdef public double active_at, slow_since
     cdef public bint touched, in_read, blocked
-    cdef public bint rests        # what was read waits for its turn
+    cdef public bint rests        # bytes of a read wait for this connection's turn
     cdef public int turn_left     # requests that Python may handle in this turn
-    cdef size_t given             # bytes that pulls were given in this turn
-    cdef size_t noted             # of them, those that count against what the turn gives to all
+    cdef size_t given             # bytes that pulls received in this turn
+    cdef size_t noted             # bytes of `given` that count against the turn's limit for all
     cdef public int32_t met_version
     cdef Lane lane
     cdef bytes host
-    cdef Pulls pulls              # None: pulls are for Python
+    cdef Pulls pulls              # None: Python serves pulls
     cdef Turn turn                # None: each read is answered at its end
-    cdef bytes waiting            # answers that leave at the end of the turn, None: none do
+    cdef bytes waiting            # answers to write at the end of the turn, or None
     cdef bint fast
-    cdef bint busy                # bytes are handled: the own area must stay
+    cdef bint busy                # bytes are being handled: the own area must stay
     cdef bint direct              # the next read goes into the own area
     cdef uint8_t met_language
     cdef size_t max_frame
     cdef object area, scratch
-    cdef uint8_t *memory          # of scratch
-    cdef FrameMemory own          # of an incomplete frame, None: none was needed yet
-    cdef Py_ssize_t cost          # what of it the area counts
-    cdef Py_ssize_t have          # bytes in it
-    cdef Py_ssize_t sealed        # bytes that the session has not decrypted
+    cdef uint8_t *memory          # address of the area's `scratch`
+    cdef FrameMemory own          # memory of an incomplete frame, None: not needed yet
+    cdef Py_ssize_t cost          # bytes of `own` that the area counts
+    cdef Py_ssize_t have          # bytes in `own`
+    cdef Py_ssize_t sealed        # bytes that the session has not decrypted yet
 
     def __cinit__(self, *args, **kwargs):
         self.met_version = -1
@@ -138,7 +140,7 @@ cdef class FastConnection(SocketWriter):
         self, Lane lane not None, Pulls pulls, int descriptor, bytes host not None, area,
         Py_ssize_t max_frame, Turn turn=None, TlsRecords tls=None
     ) -> None:
-        """From the next read on bytes are handled here."""
+        """Handle bytes natively, beginning with the next read."""
         cdef Py_buffer view
         self.turn, self.tls = turn, tls
         self.lane, self.pulls = lane, pulls
@@ -146,14 +148,14 @@ cdef class FastConnection(SocketWriter):
         self.area, self.scratch = area, area.scratch
         self.max_frame = <size_t>max_frame
         PyObject_GetBuffer(self.scratch, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
-        self.memory = <uint8_t *>view.buf  # lives as long as the area, which does not change it
+        self.memory = <uint8_t *>view.buf  # stays valid as long as the area, which never changes it
         PyBuffer_Release(&view)
         if tls is not None:
             tls.use(self.scratch)
         self.fast = True
 
     def end_fast(self) -> None:
-        """The connection is closed, or about to be: nothing is read or written here any more."""
+        """Stop reading and writing here: the connection is closed, or about to be."""
         if self.waiting is not None:
             self.end_turn()
         self.ended = True
@@ -162,7 +164,7 @@ cdef class FastConnection(SocketWriter):
             self.free()
 
     cdef int free(self) except -1:
-        """Give the own area back."""
+        """Release the own area."""
         cdef FrameMemory own = self.own
         self.own, self.have, self.cost, self.direct = None, 0, 0, False
         if own is not None:
@@ -174,30 +176,32 @@ cdef class FastConnection(SocketWriter):
 
     @property
     def is_fast(self) -> bool:
-        """Whether bytes are handled here."""
+        """Whether bytes are handled natively."""
         return self.fast
 
     def get_buffer(self, sizehint):
-        """Where the next read goes."""
+        """Return the memory that the next read fills."""
         if not self.fast:
             return self.slow_room()
         room = self.area.room
         return room if self.tls is not None else self.behind(room)
 
     cdef object behind(self, room):
-        """Where the next bytes of frames go: `room`, behind what is there of an incomplete one."""
+        """Return the memory for the next bytes of frames: `room`, or the rest of the incomplete
+        frame's memory."""
         cdef Py_ssize_t end
         if self.have == 0:
             return room
         if self.direct:
-            # Its last byte is spare: a frame that is whole and has to wait need not move for one.
+            # The last byte is spare, so that a whole frame that has to wait need not move for one
+            # more byte.
             end = max(self.have + 1, min(self.own.size - 1, self.have + len(room)))
             return memoryview(self.own)[self.have:end]
         memcpy(self.memory, self.own.memory, <size_t>self.have)
         return room[self.have:]
 
     def buffer_updated(self, Py_ssize_t nbytes):
-        """Handle what was read, then write all answers at once."""
+        """Handle all bytes read, then write all answers at once."""
         if not self.fast:
             self.slow_read(nbytes)
             return
@@ -215,7 +219,7 @@ cdef class FastConnection(SocketWriter):
             self.took(nbytes)
 
     def go_on(self) -> None:
-        """The peer takes answers again: handle what was read before it stopped to."""
+        """Handle the bytes that waited until the peer read its answers."""
         if not self.fast or self.ended:
             return
         if self.lane.busy:
@@ -228,7 +232,8 @@ cdef class FastConnection(SocketWriter):
             self.decrypt()
 
     cdef int decrypt(self) except -1:
-        """Handle what came encrypted, while the peer reads and has its turn."""
+        """Handle encrypted bytes, while the peer reads its answers and this connection has its
+        turn."""
         cdef Py_ssize_t size = 1, wanted
         try:
             while size > 0 and not self.ended and not self.blocked and not self.rests:
@@ -239,14 +244,14 @@ cdef class FastConnection(SocketWriter):
                     self.have += size
                     self.handle()
                     if size < wanted and not self.tls.over:
-                        break  # that was all there is
+                        break  # the session has no further bytes
             if self.ended:
                 return 0
             if size < 0 and not self.blocked and not self.rests:
                 self.close()
             else:
                 if self.waiting is None:
-                    self.put(self.tls.own_words())  # keys are updated
+                    self.put(self.tls.own_words())  # the session sends new keys
                 if self.sealed != self.tls.left and not self.ended:
                     self.sealed = self.tls.left
                     self.hold_sealed(self.sealed)
@@ -255,9 +260,9 @@ cdef class FastConnection(SocketWriter):
         return 0
 
     cdef int handle(self) except -1:
-        """Handle what was read: whole frames now, what is left when more has come.
+        """Handle the bytes read: serve whole frames now, and keep the rest for the next read.
 
-        Until it returns the memory stays, whatever becomes of the connection.
+        The memory stays until this returns, even if the connection ends.
         """
         cdef uint8_t *memory = self.own.memory if self.direct else self.memory
         cdef Py_ssize_t end = self.have, at
@@ -286,7 +291,7 @@ cdef class FastConnection(SocketWriter):
         return 0
 
     cdef Py_ssize_t frames(self, uint8_t *memory, Py_ssize_t end) except -2:
-        """Serve whole frames; the position behind them, -1 if the connection was closed."""
+        """Serve whole frames; returns the position after them, -1 if the connection was closed."""
         cdef Py_ssize_t at = 0
         cdef int32_t length
         while end - at >= 4 and not self.blocked and not self.rests and not self.ended:
@@ -314,7 +319,7 @@ cdef class FastConnection(SocketWriter):
         return at
 
     cdef int note_given(self) except -1:
-        """Let others have their turn if this connection, or all together, were given enough."""
+        """End this connection's turn if its pulls, or all together, received enough."""
         cdef size_t more = self.given - self.noted
         self.noted = self.given
         if not self.gives(more) or self.given > <size_t>TURN_BYTES:
@@ -323,11 +328,11 @@ cdef class FastConnection(SocketWriter):
         return 0
 
     cdef object view(self, Py_ssize_t at, Py_ssize_t end):
-        """A part of what was read, for Python: it keeps the memory for as long as it lives."""
+        """Return a view of a part of the read for Python; the view keeps the memory alive."""
         return (memoryview(self.own) if self.direct else self.scratch)[at:end]
 
     cdef bint serve(self, const uint8_t *frame, size_t size) except -1:
-        """Serve a plain request; False: it is for Python."""
+        """Serve a plain request; False: Python has to serve it."""
         cdef trf_request request
         cdef Lane lane = self.lane
         if not lane.open or trf_decode(frame, size, lane.scratch, SCRATCH, &request) != TRF_PLAIN:
@@ -351,14 +356,14 @@ cdef class FastConnection(SocketWriter):
         return True
 
     cdef bint ack(self, const trf_request *request, const uint8_t *frame, size_t size) except -1:
-        """Note an acknowledgement; False: it is for Python."""
+        """Note an acknowledgement; False: Python has to serve it."""
         if lane_acks_full(&self.lane.acks.core, request):
             self.write_acks()
         return self.lane.ack(request, frame, size)
 
     cdef int write_acks(self) except -1:
-        """Write what was acknowledged. What the lane leaves goes to Python, as if it were read now:
-        the memory of the read stays until its handling returns."""
+        """Write the noted acknowledgements. Acknowledgements that the lane leaves go to Python, as
+        if they were read now: the memory of the read stays until the handling returns."""
         cdef Lane lane = self.lane
         cdef uint8_t *memory = self.own.memory if self.direct else self.memory
         cdef const lane_acked *acked
@@ -384,22 +389,23 @@ cdef class FastConnection(SocketWriter):
         return 0
 
     cdef bint pull(self, const trf_request *request) except -1:
-        """Serve a pull that finds messages; False: it is for Python, or for the next turn."""
+        """Serve a pull that finds messages; False: Python has to serve it, or it waits for the next
+        turn."""
         cdef trf_pull_answer answer
         cdef Lane lane = self.lane
         cdef Pulls pulls = self.pulls
         cdef size_t size
         cdef int64_t now_ms
         if self.given == 0 and not self.gives(0):
-            self.give_way()  # all together were given enough before this one was read
+            self.give_way()  # all connections together received enough before this pull was read
             return False
         now_ms = lane.now()
         lane.settle()
         self.is_queued()
         if self.ended:
             return True
-        # From here to the write nothing calls Python: what was found lies in memory that a call
-        # could give up.
+        # No call of Python from here to the write: the messages found lie in mappings that such a
+        # call could release.
         if not pulls.find(&request.pull, now_ms):
             return False
         memset(&answer, 0, sizeof(trf_pull_answer))
@@ -423,7 +429,8 @@ cdef class FastConnection(SocketWriter):
         return True
 
     cdef bint pop(self, const trf_request *request) except -1:
-        """Serve a pop that finds messages; False: it is for Python, or for the next turn."""
+        """Serve a pop that finds messages; False: Python has to serve it, or it waits for the next
+        turn."""
         cdef trf_pop_answer answer
         cdef Lane lane = self.lane
         cdef Pops pops = lane.pops
@@ -434,13 +441,13 @@ cdef class FastConnection(SocketWriter):
         if self.given == 0 and not self.gives(0):
             self.give_way()
             return False
-        self.write_acks()  # they came before it
+        self.write_acks()  # they arrived before the pop
         now_ms = lane.now()
         lane.settle()
         self.is_queued()
         if self.ended:
             return True
-        # From here to the write nothing calls Python, as for a pull.
+        # No call of Python from here to the write, as for a pull.
         if not pops.find(request, now_ms):
             return False
         pops.fill(request, now_ms, &answer)
@@ -454,7 +461,7 @@ cdef class FastConnection(SocketWriter):
         return True
 
     cdef int write_found(self, Pulls pulls) except -1:
-        """Write the lane's answers and behind them what was found, from where it lies."""
+        """Write the lane's answers, then the messages found, directly from their mappings."""
         cdef Lane lane = self.lane
         cdef iovec pieces[LANE_PULL_MAX + 1]
         cdef msghdr message
@@ -501,14 +508,14 @@ cdef class FastConnection(SocketWriter):
         self.waiting = PyBytes_FromStringAndSize(<char *>lane.out, <Py_ssize_t>lane.out_size)
         lane.out_size = 0
         if self.tls is not None and not self.sealing and not self.ended:
-            # Now the session is in the processor's cache. It keeps what is encrypted in its order,
-            # so whatever is encrypted before the end of the turn goes behind it.
+            # The session is in the processor's cache now. It keeps the order of the bytes that it
+            # encrypts, so bytes encrypted before the end of the turn must be written after these.
             self.tls.seal(self.waiting)
             self.waiting = b""
         return self.turn.add(self)
 
     cdef int end_turn(self) except -1:
-        """Write what waits. It is called between reads: the lane has no other answers."""
+        """Write the waiting answers. Runs only between reads, so the lane has no other answers."""
         cdef bytes answers = self.waiting
         self.waiting = None
         if answers is None:
@@ -536,14 +543,15 @@ cdef class FastConnection(SocketWriter):
         return 0
 
     cdef int write_out(self) except -1:
-        """Write the lane's answers: to the socket, what it does not take to the transport."""
+        """Write the lane's answers to the socket, and the bytes that it does not take to the
+        transport."""
         cdef Lane lane = self.lane
         self.write(lane.out, lane.out_size)
         lane.out_size = 0
         return 0
 
     cdef int keep(self, uint8_t *memory, Py_ssize_t at, Py_ssize_t end) except -1:
-        """Keep memory[at:end) for later: an incomplete frame, or what a blocked peer asked."""
+        """Keep memory[at:end) for later: an incomplete frame, or the requests of a blocked peer."""
         cdef Py_ssize_t left = end - at
         cdef Py_ssize_t wanted = left
         cdef FrameMemory before = self.own
@@ -557,7 +565,7 @@ cdef class FastConnection(SocketWriter):
                 self.own, self.cost = None, 0
                 self.area.hold(self, 0)
             return 0
-        # A mapping is for one frame: the pages that it had would not be counted for the next.
+        # A mapping serves one frame: its pages would not be counted for the next frame.
         if before is None or before.size < left + self.direct or (before.mapped and at):
             if self.direct:
                 wanted = left + 1

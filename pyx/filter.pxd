@@ -34,13 +34,13 @@ cdef extern from "filter.h" nogil:
 
 cdef class Filter:
     cdef flt_program core
-    cdef void *memory             # the program: at a multiple of 16, never moved
+    cdef void *memory             # the program, at a multiple of 16, never moved
     cdef readonly Py_ssize_t size
 
 
 cdef class FilterScan:
     cdef flt_scan core
-    cdef Filter filter            # whose program core.program is
+    cdef Filter filter            # owner of core.program
     cdef object log_of
     cdef list held                # the mappings of core.spans
 

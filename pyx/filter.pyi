@@ -42,34 +42,34 @@ GREATER: int
 GREATER_EQUAL: int
 
 class Filter:
-    """A compiled expression (csrc/filter.h says what a program is)."""
+    """A compiled expression (csrc/filter.h describes the format of its program)."""
 
     def __new__(cls, program: bytes) -> Self:
-        """Raises ValueError for bytes that are no program."""
+        """Load a program. Raises ValueError for bytes that are no program."""
 
     @property
     def size(self) -> int:
-        """Bytes of the program."""
+        """Number of bytes of the program."""
 
     @property
     def weight(self) -> int:
-        """Ordinary reads that one with this filter is worth, for a message with long properties."""
+        """Cost of evaluating a message with long properties, in reads without a filter."""
 
     def evaluate(self, properties: bytes) -> bool | None:
-        """What the expression is for a properties text, None: null.
+        """Return the expression's value for a properties text; None: null.
 
-        Raises ValueError where it has no value: RocketMQ throws there and takes the message as not
-        matched."""
+        Raises ValueError where the expression has no value: RocketMQ throws there and treats the
+        message as not matched."""
 
     def matches(self, region: Region, position: int, size: int) -> bool:
-        """Whether a reader with this filter gets the record that lies there; bytes that are no
-        record of that size match, so that the caller says what they are."""
+        """Whether a reader with this filter receives the record at `position`. Bytes that are no
+        record of `size` bytes match, so that the caller reports them."""
 
 class FilterScan:
-    """Which records a filter chooses, for one `select` of a queue's units.
+    """A filter over the records of a queue's units, for a single `select`.
 
-    `log_of(log offset)` gives the mapping of the log file that begins there, of `file_size` bytes,
-    None if it is gone; records end at `log_end`."""
+    `log_of(log offset)` returns the mapping of the log file that begins there, of `file_size`
+    bytes, None if the file was removed; records end at `log_end`."""
 
     def __new__(
         cls,

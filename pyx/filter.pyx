@@ -1,8 +1,8 @@
 # cython: auto_pickle=False
 """Filters over the properties of messages: compiled programs, evaluated natively.
 
-Owns the memory of a program and the numbers of its ops. It must never know the language that a
-program was compiled from: net/wire/sql does. Called by the store and the native pulls.
+Owns the memory of a program and the numbers of its ops. It must never know the language from which
+a program was compiled: net/wire/sql does.
 """
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
@@ -54,7 +54,7 @@ cdef extern from "filter.h" nogil:
         FLT_GREATER_EQUAL
 
 cdef enum:
-    READ_COST = 1024              # work of an ordinary read, some microseconds
+    READ_COST = 1024              # cost of an ordinary read, some microseconds
 
 MAGIC = FLT_MAGIC
 NAMES_MAX = FLT_NAMES_MAX
@@ -112,11 +112,12 @@ cdef class Filter:
 
     @property
     def weight(self) -> int:
-        """Ordinary reads that one with this filter is worth."""
+        """Cost of evaluating a message, as a number of reads without a filter; see the stub."""
         return 1 + flt_cost(&self.core) // READ_COST
 
     def evaluate(self, bytes properties not None) -> bool | None:
-        """What the expression is for a properties text; None: null, ValueError: it has no value."""
+        """Return the expression's value for a properties text; None: null. ValueError: it has no
+        value."""
         cdef int64_t work = 0
         cdef flt_answer answer = flt_evaluate(
             &self.core, <const uint8_t *><const char *>properties, <size_t>len(properties), &work
@@ -126,7 +127,7 @@ cdef class Filter:
         return None if answer == FLT_NULL_ANSWER else answer == FLT_TRUE
 
     def matches(self, Region region not None, Py_ssize_t position, Py_ssize_t size) -> bool:
-        """Whether a reader gets the record there; bytes that are no record match."""
+        """Whether a reader receives the record at `position`; bytes that are no record match."""
         cdef int64_t work = 0
         cdef const uint8_t *at = region.reading(position, size)
         return flt_matches(&self.core, at, <size_t>size, &work) != 0
@@ -143,11 +144,12 @@ cdef class FilterScan:
         self.begin()
 
     cdef void begin(self) noexcept:
-        """A selection begins, or begins anew."""
+        """Begin a selection, or begin it again."""
         self.core.work, self.core.lacking = 0, -1
 
     cdef bint fetch(self) except -1:
-        """Have the file that the selection lacked; False: it lacked none, or there are too many."""
+        """Add the mapping that the selection lacked; False: it lacked none, or holds too many
+        already."""
         cdef Region region
         cdef size_t number = self.core.span_count
         if self.core.lacking < 0 or number == FLT_SPANS:

@@ -1,6 +1,6 @@
 """Frame boundaries in a stream of bytes.
 
-Owns nothing; the caller keeps the stream. It must never read a header. Called by net.wire.
+Owns nothing; the caller keeps the stream. It must never read a header.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -21,15 +21,15 @@ cdef extern from "frame.h" nogil:
                              frame_span *frames, size_t max_count, frame_split_result *split)
 
 cdef enum:
-    FRAMES_A_ROUND = 64           # on the stack; a read with more takes another round
+    FRAMES_A_ROUND = 64           # on the stack; a read with more frames takes another round
 
 
 def find_frames(
     data: bytes | bytearray | memoryview, Py_ssize_t length, Py_ssize_t max_frame
 ) -> tuple[list[tuple[int, int]], int, int]:
-    """Frame boundaries in data[:length): ([(position, size incl. the 4 length bytes)], consumed,
-    needed). `needed` is the size of the incomplete frame that follows, 0 if unknown yet.
-    Raises ValueError for a length that is negative, below 4, or a frame above max_frame."""
+    """Find the frames in data[:length): ([(position, size incl. the 4 length bytes)], consumed,
+    needed). `needed` is the size of the incomplete frame that follows, 0 if unknown yet. Raises
+    ValueError for a length that is negative, below 4, or a frame above max_frame."""
     cdef Py_buffer view
     cdef frame_span frames[FRAMES_A_ROUND]
     cdef frame_split_result split

@@ -6,25 +6,26 @@ SIZE_MIN: int
 GROWTH: int
 
 def wanted(have: int, needed: int) -> int:
-    """The memory to allocate, in bytes, for a frame that is to have `needed` bytes, `have` of
-    which have arrived; more than `have` unless that is all."""
+    """Return the bytes of memory to allocate for a frame of `needed` bytes, `have` of which have
+    arrived: more than `have`, unless the frame is whole."""
 
 class FrameMemory:
-    """Memory of `size` bytes, uninitialised."""
+    """Uninitialised memory of `size` bytes for one frame."""
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size of the memory in bytes."""
 
     @property
     def mapped(self) -> bool:
-        """Whether it is a mapping of its own: then pages that were not written cost nothing."""
+        """Whether the memory is its own mapping: then pages not yet written cost nothing."""
 
     def __new__(cls, size: int) -> Self:
-        """Raises MemoryError; ValueError for no bytes."""
+        """Allocate the memory. Raises MemoryError; ValueError for a size below 1."""
 
     def __len__(self) -> int: ...
     def cost(self, have: int) -> int:
-        """What it takes of the process's memory while only its first `have` bytes were written."""
+        """Return the bytes of the process's memory in use while only the first `have` bytes were
+        written."""
     def view(self) -> memoryview:
-        """The bytes, for as long as the view lives."""
+        """Return a view of all bytes; the view keeps the memory alive."""

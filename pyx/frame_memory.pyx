@@ -1,13 +1,13 @@
 # cython: auto_pickle=False
-"""FrameMemory: where an incomplete frame grows until it is whole.
+"""FrameMemory: the memory in which an incomplete frame grows until it is whole.
 
-Owns the memory, for as long as a view of it exists. It must never know what the bytes mean,
-nor what all connections may hold together. Called by pyx/fast.pyx and net/transport/receiving.py.
+Owns the memory, for as long as a view of it exists. It must never know the meaning of the bytes,
+nor the limit of all connections together.
 
-A large frame gets the addresses of all of it at once, and the kernel gives a page when a byte of it
-arrives: nothing is copied or zeroed while it grows, a peer that announces much and sends little
-holds little, and the pages go back to the kernel with the frame. From the allocator's heap they
-would stay the process's.
+A large frame gets its whole address range immediately, and the kernel provides a page when its
+first byte arrives: nothing is copied or zeroed while the frame grows, a peer that announces much
+and sends little costs little, and the pages go back to the kernel with the frame. Memory from the
+allocator's heap would stay with the process.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -28,13 +28,13 @@ cdef extern from "sys/mman.h" nogil:
     void *MAP_FAILED
 
 MAPPED_OVER = 512 << 10
-"""Bytes of a frame whose memory is a mapping of its own, once enough of it has arrived."""
+"""Size of a frame in bytes above which its memory is a mapping, once enough bytes have arrived."""
 GRANULE = 64 << 10
-"""What of a mapping counts: what has arrived, up to a multiple of this. A frame of which less has
-arrived has no mapping yet: there are only so many of those."""
+"""Unit in bytes in which a mapping is counted: the bytes that have arrived, rounded up. A frame
+with fewer bytes has no mapping yet, because the number of mappings of a process is limited."""
 SIZE_MIN = 4096
 GROWTH = 4
-"""Memory from the heap grows to this many times what has arrived."""
+"""Factor by which memory from the heap may exceed the bytes that have arrived."""
 
 
 def wanted(Py_ssize_t have, Py_ssize_t needed) -> int:
@@ -57,7 +57,7 @@ cdef class FrameMemory:
             )
             if memory == MAP_FAILED:
                 raise MemoryError
-            # A huge page would be 2 MiB for the first byte in it.
+            # A huge page would cost 2 MiB for its first byte.
             madvise(memory, <size_t>size, MADV_NOHUGEPAGE)
         else:
             memory = PyMem_RawMalloc(<size_t>size)

@@ -14,10 +14,10 @@ cdef enum:
 cdef class GrpcLane:
     cdef object place, may_ack
     cdef readonly bytes headers, trailers
-    cdef Lane lane                # of what this read has stored or noted, None: nothing
+    cdef Lane lane                # the lane that this read uses, None: no lane yet
     cdef readonly long long send_count
     cdef readonly long long ack_count
-    cdef size_t held              # bytes that sessions hold of calls that are not whole
+    cdef size_t held              # bytes that sessions hold of incomplete calls
     cdef uint8_t properties[GRS_PROPERTIES_ROOM]
     cdef uint8_t out[GRC_ANSWER_ROOM]
 

@@ -6,13 +6,13 @@ _Place = Callable[[bytes, bytes], tuple[Lane, int, bytes | None] | None]
 _MayAck = Callable[[bytes, bytes, bytes], Lane | None]
 
 class GrpcLane:
-    """Serves plain calls of all sessions of a server; the others are for Python.
+    """Serves the plain calls of all sessions of a server; Python serves the others.
 
     `place` is called with the topic and the client id of a SendMessage, and returns the lane that
-    is to store it, a queue of the topic and the packed host of the client (None: that of the
-    connection), or None if the call is Python's. `may_ack` is called with group, topic and client
-    id of an AckMessage, and returns the lane, or None. Both raise nothing and store nothing.
-    `headers` and `trailers` are `pairs` of an answer."""
+    is to store the message, a queue of the topic and the packed host of the client (None: the
+    connection's host), or None to leave the call to Python. `may_ack` is called with group, topic
+    and client id of an AckMessage, and returns the lane, or None. Both raise nothing and store
+    nothing. `headers` and `trailers` are the results of `pairs` for an answer."""
 
     def __init__(
         self, place: _Place, may_ack: _MayAck, headers: bytes, trailers: bytes
@@ -23,8 +23,8 @@ class GrpcLane:
     def trailers(self) -> bytes: ...
     @property
     def send_count(self) -> int:
-        """Sends served so far."""
+        """Number of sends served natively since the start."""
 
     @property
     def ack_count(self) -> int:
-        """Acknowledgements served so far."""
+        """Number of acknowledgements served natively since the start."""

@@ -1,10 +1,10 @@
 # cython: auto_pickle=False
-"""Plain calls of SendMessage and AckMessage, from the events of a read to records and answers,
-without an object for each call, its message, its request.
+"""Plain calls of SendMessage and AckMessage: from the events of a read to records and answers,
+without an object for each call, message or request.
 
-Owns what was stored or noted in a read and is not visible yet. It must never decide what is plain
-beyond the bytes: the broker does for each call (broker/grpc/plain_calls.py), and all else is left
-to the service in Python. Called by H2Session.
+Owns the records stored and acknowledgements noted in a read that are not visible yet. It must never
+decide which calls are plain beyond their bytes: the broker does for each call
+(broker/grpc/plain_calls.py), and the service in Python handles all others.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -35,9 +35,9 @@ cdef class GrpcLane:
 
     cdef bytes send(self, const uint8_t *data, size_t size, const grc_head *head, bytes address,
                     bytes host):
-        """The framed answer to a send that is stored; None: it is for Python, and nothing was
-        done. `data` and what `head` points to lie in an object that the caller holds, for `place`
-        is Python. To be written behind `settle`."""
+        """Store a send and return its framed answer, to be written after `settle`; None: nothing
+        was done, and Python has to serve the call. The caller must hold the object in which `data`
+        and the texts of `head` lie, because `place` runs Python."""
         cdef grs_message message
         cdef trf_send send
         cdef lane_sent sent
@@ -65,8 +65,8 @@ cdef class GrpcLane:
         return PyBytes_FromStringAndSize(<char *>self.out, <Py_ssize_t>size)
 
     cdef int note_ack(self, const uint8_t *data, size_t size, const grc_head *head) except -1:
-        """Note an acknowledgement, whose bytes stay until `write_acks`. GRL_ELSEWHERE: it is for
-        Python; GRL_FULL: what was noted is to be written first."""
+        """Note an acknowledgement, whose bytes must stay until `write_acks`. GRL_ELSEWHERE: Python
+        has to serve it; GRL_FULL: the caller must write the noted ones first."""
         cdef gra_entry entry
         cdef trf_request request
         cdef Lane lane
@@ -88,21 +88,21 @@ cdef class GrpcLane:
         return GRL_NOTED if lane.note_ack(&request, data, size) else GRL_ELSEWHERE
 
     cdef int write_acks(self) except -1:
-        """Write what was noted; then `acked` says of each what came of it, until all is written
-        again, or `settle`."""
+        """Write the noted acknowledgements; then `acked` returns the outcome of each, until the
+        next write or `settle`."""
         if self.lane is not None:
             self.lane.write_acks()
         return 0
 
     cdef int forget_acks(self) except -1:
-        """Nothing is noted any more: what lies where it was noted may go."""
+        """Forget the noted acknowledgements, so that their bytes may be released."""
         if self.lane is not None:
             self.lane.forget_acks()
         return 0
 
     cdef bytes acked(self, int number, const uint8_t *data, size_t size):
-        """The framed answer to the acknowledgement that was noted as that number, and lies at
-        `data`; None: it could not be written, and is for Python."""
+        """Return the framed answer to the noted acknowledgement with this number, which lies at
+        `data`; None: it could not be written, and Python has to serve it."""
         cdef gra_entry entry
         cdef Lane lane = self.lane
         if not lane.acks.core.joined[lane.acks.core.acked[number].joined].is_written:
@@ -114,13 +114,13 @@ cdef class GrpcLane:
         return PyBytes_FromStringAndSize(<char *>self.out, <Py_ssize_t>size)
 
     cdef bint uses(self, Lane lane):
-        """Store in this lane until `settle`; False: it is another one already."""
+        """Store in this lane until `settle`; False: another lane is in use."""
         if self.lane is None:
             self.lane = lane
         return self.lane is lane
 
     cdef int settle(self) except -1:
-        """What was stored becomes visible, and nothing is noted any more."""
+        """Make the stored records visible, and forget the noted acknowledgements."""
         cdef Lane lane = self.lane
         self.lane = None
         if lane is not None:

@@ -5,14 +5,14 @@ from turbopump.pyx.lane import Lane
 _Row = tuple[bytes, int, int, int, int]
 
 class GrpcPops:
-    """Plain receives of gRPC: the pops of remoting that a lane serves, written as gRPC has them.
+    """Plain receives of gRPC: native pops whose messages are written as gRPC responses.
 
-    `md5` makes the digest of a body, 16 bytes."""
+    `md5` returns the digest of a body, 16 bytes."""
 
     def __init__(self, md5: Callable[[bytes], bytes]) -> None: ...
     @property
     def message_count(self) -> int:
-        """Messages given so far."""
+        """Number of messages delivered since the start."""
 
     def take(
         self,
@@ -28,11 +28,11 @@ class GrpcPops:
         attempts_max: int,
         with_rows: bool,
     ) -> tuple[bytes, int, int, list[_Row] | None] | None:
-        """Pop `count` messages at most of any queue, hidden for `invisible_ms`. (the framed
-        ReceiveMessageResponses of gRPC, epoch ms of the pop, its revive queue, rows), or None: the
-        pop is for the Python handler, and nothing was done.
+        """Pop at most `count` messages of any queue, and hide them for `invisible_ms`.
 
-        `tags`: of those that are popped by a tag's hash one must have one of them; empty: all are
-        wanted. A message that was delivered `attempts_max` times is Python's. `rows` are asked for
-        by `with_rows`: (message id, queue offset of the check point, queue id, queue offset, log
-        offset) of each message."""
+        Returns (the framed ReceiveMessageResponses of gRPC, epoch ms of the pop, its revive queue,
+        rows), or None: nothing was done, and the pop is left to the Python handler. The store
+        selects by the hashes of tags; a message whose tag is not in `tags` leaves the pop to
+        Python, too (empty: every tag is accepted), as does a message that was delivered
+        `attempts_max` times. `with_rows` asks for the rows: (message id, queue offset of the check
+        point, queue id, queue offset, log offset) of each message."""

@@ -2,9 +2,9 @@
 """Plain receives of gRPC: from a pop of the fast lane to the framed messages of the answer, without
 an object for each.
 
-Owns the memory that they are written to. It must never decide what is plain beyond the records: the
-pops' rows do (pyx/pops.pyx), which are those of remoting; nor what a client may receive. Called by
-the broker's ground of gRPC (broker/grpc/ground.py) for each receive.
+Owns the memory that the messages are written to. It must never decide which pops are plain beyond
+the records: the rows of pyx/pops.pyx do, as for remoting; nor which messages a client may
+receive.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -19,15 +19,15 @@ from turbopump.pyx.lane cimport Lane
 from turbopump.pyx.pops cimport Pops
 
 cdef enum:
-    SIZE_MAX = 1 << 20            # of the records of one pop: the loop's thread copies them
-    KEPT_ROOM = 1 << 18           # memory that is kept for the next one
+    SIZE_MAX = 1 << 20            # of a pop's records, which the loop's thread copies
+    KEPT_ROOM = 1 << 18           # bytes of memory kept for the next pop
     TAGS_MAX = 16
 
 
 cdef class GrpcPops:
     """See the stub."""
 
-    cdef object md5               # makes a digest of bytes
+    cdef object md5               # function that returns a digest of bytes
     cdef uint8_t *out
     cdef size_t room, size
     cdef int32_t count
@@ -45,7 +45,7 @@ cdef class GrpcPops:
         int64_t invisible_ms, *, bytes expression, bytes expression_type, tuple tags not None,
         int32_t attempts_max, bint with_rows
     ):
-        """Pop and write what was popped; see the stub."""
+        """Pop messages and write them as responses; see the stub."""
         cdef trf_request request
         cdef trf_text wanted[TAGS_MAX]
         cdef grm_pop pop
@@ -71,7 +71,7 @@ cdef class GrpcPops:
         try:
             if not self.hide(lane, pops, &request, &pop):
                 return None
-            # Nothing of what was found is looked at from here on, but numbers of the pops' own.
+            # The records are not read after this line, only the numbers of the pops.
             framed = self.written()
             if with_rows:
                 rows = self.rows()
@@ -82,13 +82,13 @@ cdef class GrpcPops:
         return framed, pop.pop_time_ms, pop.revive_queue_id, rows
 
     cdef bint hide(self, Lane lane, Pops pops, const trf_request *request, grm_pop *pop) except -1:
-        """Write what is found, and have it hidden; False: it is for the Python handler, and nothing
-        was done."""
+        """Write the messages found, and hide them; False: nothing was done, and the Python handler
+        has to serve the pop."""
         cdef int64_t now_ms = lane.now()
         cdef trf_pop_answer answer
         lane.settle()
-        # From here on nothing calls Python: what was found lies in memory that a call could give
-        # up.
+        # No call of Python until the messages are written: they lie in mappings that such a call
+        # could release.
         if not pops.find(request, now_ms) or pops.got.size > SIZE_MAX:
             return False
         pops.fill(request, now_ms, &answer)
@@ -97,7 +97,7 @@ cdef class GrpcPops:
         return self.write(pops, pop) and pops.hide(&lane.core, request, now_ms)
 
     cdef bint write(self, Pops pops, grm_pop *pop) except -1:
-        """Write the framed messages of what was found; False: one of them is Python's."""
+        """Write the framed messages; False: Python has to write one of them."""
         cdef size_t run, at, size, written
         cdef int32_t part = 0
         cdef const lane_part *one
@@ -125,7 +125,7 @@ cdef class GrpcPops:
         return self.count == pops.got.count
 
     cdef int make_room(self, Pops pops) except -1:
-        """For all that was found."""
+        """Make room for all messages found."""
         cdef size_t room = 0
         cdef void *out
         room = grm_room(pops.got.size, <size_t>pops.got.count)
@@ -137,7 +137,7 @@ cdef class GrpcPops:
         return 0
 
     cdef list rows(self):
-        """Of each message its id and where it lies."""
+        """Return the row of each message, see the stub of `take`."""
         cdef list rows = []
         cdef int32_t number
         cdef const grm_message *one
@@ -148,7 +148,7 @@ cdef class GrpcPops:
         return rows
 
     cdef bytes written(self):
-        """What was written, each message with its digest."""
+        """Return the framed messages, after adding the digest of each."""
         cdef bytes framed, body, digest
         cdef int32_t number
         cdef grm_message *one
@@ -164,7 +164,7 @@ cdef class GrpcPops:
         return framed
 
     cdef void shrink(self) noexcept:
-        """Much memory is not kept."""
+        """Free the memory if it is larger than KEPT_ROOM."""
         if self.room > KEPT_ROOM:
             PyMem_Free(self.out)
             self.out, self.room = NULL, 0

@@ -10,80 +10,83 @@ PONG: Final = 6
 AWAY: Final = 7
 
 _Event = tuple[int, int, list[tuple[bytes, bytes]] | bytes | int | None]
-"""(kind, stream id, what): HEADERS of the peer, None where they are too many; DATA and its bytes;
-END, the peer has sent all; CLOSED and the error code; PONG and AWAY, of the connection."""
+"""(kind, stream id, value). HEADERS: the peer's headers, None if they are too large. DATA: its
+bytes. END: the peer has sent its whole message. CLOSED: the error code. PONG and AWAY concern the
+connection."""
 
 def library(file: str | None = None) -> str:
-    """Load libnghttp2 (`file`: instead of the one that the system finds); the name of what was
-    found. Raises OSError where it, or a function of it, is not there."""
+    """Load libnghttp2 (from `file`, if given, instead of the system's) and return the name of the
+    file loaded. Raises OSError if the library, or a function of it, is missing."""
 
 def pairs(headers: list[tuple[bytes, bytes]]) -> bytes:
-    """Headers as answers and trailers take them; at most 16. Raises ValueError for too long
-    ones."""
+    """Pack at most 16 headers for an answer or trailers. Raises ValueError for longer headers than
+    the packed form can hold."""
 
 class H2Session:
-    """One side of an HTTP/2 connection, without a socket: a server's, or with `client` a client's.
-    `library` was called before.
+    """A side of an HTTP/2 connection, without a socket: a server's, or with `client` a client's.
+    `library` must be called before.
 
-    `streams` may be open at once, `headers` is the size of a peer's headers as SETTINGS counts it,
-    `stream_window` and `window` what a peer may send ahead. Raises MemoryError."""
+    `streams` is the number of streams that may be open at once, `headers` the largest size of a
+    peer's headers as SETTINGS counts it, `stream_window` and `window` the bytes that a peer may
+    send ahead in a stream and in the connection. Raises MemoryError."""
 
     def __init__(
         self, streams: int, headers: int, stream_window: int, window: int, client: bool = False
     ) -> None: ...
     @property
     def unsent(self) -> int:
-        """Bytes of answers that the peer gave no window for yet."""
+        """Number of bytes of answers that wait for the peer's window."""
 
     @property
     def is_over(self) -> bool:
-        """Nothing more is to be read or written: the connection is to be closed."""
+        """Whether nothing more is to be read or written, and the connection should be closed."""
 
     may_serve: bool
     """Whether plain calls are served natively now; False at first."""
 
     @property
     def has_served(self) -> bool:
-        """Whether the last `receive` has served some natively: none of their events came."""
+        """Whether the last `receive` served calls natively, which produce no events."""
 
     def serve_plain(self, lane: GrpcLane, address: bytes, host: bytes) -> None:
-        """Have plain calls of SendMessage and AckMessage served natively while `may_serve`. Up to
-        32 KiB of the events of those that are not whole, 16 MiB of all sessions, are held until
-        `receive` brings the rest, or until `let_go`, which is called at the end, too. `address` is
-        `ip:port` of the peer, `host` the same packed."""
+        """Serve plain calls of SendMessage and AckMessage natively while `may_serve`. The events of
+        calls that are not whole, up to 32 KiB of a session and 16 MiB of all, are held until
+        `receive` brings the rest, or until `let_go`, which the owner also calls at the end.
+        `address` is `ip:port` of the peer, `host` the same packed."""
 
     def let_go(self) -> list[_Event]:
-        """The events that were held, for what should not wait any longer for its rest."""
+        """Return the held events of incomplete calls, so that Python handles these calls."""
 
     def receive(self, data: memoryview | bytes) -> tuple[int, list[_Event]]:
-        """Take some of `data`: (how many bytes, what they brought). To be called until all are
-        taken. Raises ValueError where the connection cannot go on; `take` has the last words."""
+        """Consume some bytes of `data` and return (their number, their events). The caller repeats
+        this until all bytes are consumed. Raises ValueError if the connection cannot go on; then
+        `take` returns the last bytes to write."""
 
     def take(self) -> tuple[bytes, list[_Event]]:
-        """Up to 256 KiB to be written, b"" if there is nothing for now, and which streams are
-        CLOSED by that. Raises ValueError where the connection cannot go on."""
+        """Return up to 256 KiB to write, b"" if there is nothing now, and the CLOSED events of the
+        streams that they complete. Raises ValueError if the connection cannot go on."""
 
     def answer(self, stream_id: int, headers: bytes, body: bytes | None, trailers: bytes) -> None:
-        """Begin an answer with `pairs`; nothing happens to a stream that is closed. `body` None:
-        trailers are in the headers, and all is said. With trailers the answer is complete, b"":
-        more follows."""
+        """Begin an answer with headers from `pairs`; a closed stream is ignored. `body` None: the
+        headers contain the trailers, and the answer is complete. Trailers that are not b"" also
+        complete the answer; after b"" more follows."""
 
     def request(self, headers: bytes, body: bytes, ends: bool) -> int:
-        """Begin a request with `pairs`; the id of its stream. `ends`: the body is all. HEADERS of
-        the answer come again where it has trailers. Raises ValueError where the connection is no
-        longer to be used."""
+        """Begin a request with headers from `pairs` and return the id of its stream. `ends`: the
+        request ends with `body`. An answer with trailers brings a second HEADERS event. Raises
+        ValueError if the connection accepts no new requests."""
 
     def more(self, stream_id: int, body: bytes, trailers: bytes, ends: bool = False) -> None:
-        """Go on with an answer or a request; with trailers or `ends` it is complete."""
+        """Continue an answer or a request; trailers or `ends` complete it."""
 
     def reset(self, stream_id: int, error: int) -> None:
-        """End a stream at once (RST_STREAM)."""
+        """Abort a stream (RST_STREAM)."""
 
     def ping(self) -> None:
-        """Ask for a PONG."""
+        """Send a PING, which the peer answers with a PONG."""
 
     def shutdown(self) -> None:
-        """Say that there will be no new streams (GOAWAY); open ones go on."""
+        """Announce that no new streams are accepted (GOAWAY); open streams go on."""
 
     def terminate(self, error: int) -> None:
-        """Say that the connection ends (GOAWAY with the last stream)."""
+        """Announce the end of the connection (GOAWAY with the last stream)."""

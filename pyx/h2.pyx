@@ -1,13 +1,13 @@
 # cython: auto_pickle=False
-"""HTTP/2 of one connection: bytes and answers in, events and bytes out, through csrc/h2.
+"""HTTP/2 of a connection: bytes and answers in, events and bytes out, through csrc/h2.
 
-Owns the session of libnghttp2 and the memory that it is lent: what is to be written of each answer.
-It must never read or write a socket, nor know gRPC. Called by net/grpc, on the loop's thread.
+Owns the session of libnghttp2 and the memory lent to it: the unsent bytes of each answer. It must
+never read or write a socket, nor know gRPC. Loop thread only.
 
-No call of the library runs Python: what it found lies in one room when it returns, and is copied
-out before an object is made of it. So the room is shared by all sessions. The library keeps the
-address of an outbox from `answer` on until it says that the stream is closed; as long the session
-keeps its owner.
+No call of the library runs Python: its events lie in one room when it returns, and are copied out
+before an object is made of them. So all sessions share the room. The library keeps the address of
+an outbox from `answer` until it reports that the stream is closed; until then the session keeps the
+outbox's owner.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -110,14 +110,14 @@ AWAY = H2_AWAY
 cdef enum:
     ROOM_SIZE = 128 << 10
     OUT_SIZE = 256 << 10
-    NOTED_MAX = 64                # acknowledgements that are written together
-    HELD_MAX = 32 << 10           # bytes of the events of these, between two reads
-    HELD_ALL_MAX = 16 << 20       # of all sessions
+    NOTED_MAX = 64                # greatest number of acknowledgements written together
+    HELD_MAX = 32 << 10           # greatest number of bytes of held events between two reads
+    HELD_ALL_MAX = 16 << 20       # the same, of all sessions
 
 cdef struct noted_ack:
     # A call that is an acknowledgement and was noted.
     plain_call call
-    size_t end_at                 # where its END is
+    size_t end_at                 # position of its END event
     const uint8_t *data
     size_t size
 
@@ -133,7 +133,7 @@ cdef bint loaded = False
 
 
 cdef bytes data_of(const uint8_t *text, const plain_call *call):
-    """The pieces in one."""
+    """Join the pieces."""
     cdef list parts = []
     cdef int at
     for at in range(call.pieces):
@@ -144,7 +144,7 @@ cdef bytes data_of(const uint8_t *text, const plain_call *call):
 
 
 cdef int add_events(list parts, const uint8_t *text, const plain_call *call) except -1:
-    """Copies of its events, in their order."""
+    """Return copies of the events, in their order."""
     cdef const char *events = <const char *>text
     cdef Py_ssize_t size
     cdef int at
@@ -157,7 +157,7 @@ cdef int add_events(list parts, const uint8_t *text, const plain_call *call) exc
 
 
 def library(file=None) -> str:
-    """Load it; see the stub."""
+    """Load the library; see the stub."""
     global loaded
     cdef bytes name = b"" if file is None else file.encode()
     cdef const char *path = NULL if file is None else PyBytes_AS_STRING(name)
@@ -173,7 +173,7 @@ def library(file=None) -> str:
 
 
 def pairs(headers) -> bytes:
-    """Headers in one text; see the stub."""
+    """Pack headers into one text; see the stub."""
     cdef list parts = []
     if len(headers) > H2_PAIRS_MAX:
         raise ValueError(f"{len(headers)} headers")
@@ -185,7 +185,7 @@ def pairs(headers) -> bytes:
 
 
 cdef class _Outbox:
-    """What is to be written of one answer; the library knows its address."""
+    """Unsent bytes of an answer; the library knows the address."""
 
     cdef h2_outbox box
     cdef bytes held
@@ -215,10 +215,10 @@ cdef class H2Session:
     cdef h2_session session
     cdef dict outboxes            # stream id -> its outbox, until the stream is closed
     cdef set open                 # streams that may be answered
-    cdef list block               # headers that were read of a block that is not complete
-    cdef GrpcLane lane            # what serves plain calls, None: nothing
-    cdef bytes address, host      # of the peer, as sends have it
-    cdef bytes held               # events of calls that may be whole with the next read, or None
+    cdef list block               # headers read so far of an incomplete block
+    cdef GrpcLane lane            # serves plain calls, None: all go to Python
+    cdef bytes address, host      # packed host of the peer, as sends store it
+    cdef bytes held               # events of calls that the next read may complete, or None
     cdef dict answered            # stream id -> answer to a call that this read has served
     cdef readonly bint has_served
     cdef public bint may_serve
@@ -243,18 +243,18 @@ cdef class H2Session:
 
     @property
     def unsent(self) -> int:
-        """Bytes that wait for the peer's window."""
+        """Number of bytes that wait for the peer's window."""
         return self.session.unsent
 
     @property
     def is_over(self) -> bool:
-        """Neither reads nor writes."""
+        """Whether the session neither reads nor writes."""
         return not (
             LIBRARY.want_read(self.session.session) or LIBRARY.want_write(self.session.session)
         )
 
     def receive(self, data):
-        """Take some; see the stub."""
+        """Consume some bytes; see the stub."""
         cdef Py_buffer view
         cdef ssize_t taken, more = 0
         cdef bint whole
@@ -279,7 +279,7 @@ cdef class H2Session:
         return taken, found
 
     def take(self):
-        """Some bytes to write; see the stub."""
+        """Return some bytes to write; see the stub."""
         cdef ssize_t size = h2_send(&self.session, OUT, OUT_SIZE)
         if size < 0:
             raise ValueError(f"HTTP/2 error {size}")
@@ -288,30 +288,31 @@ cdef class H2Session:
         if self.held is not None and h2_breaks_one(
             <const uint8_t *>PyBytes_AS_STRING(raw), <size_t>len(raw)
         ):
-            return out, self.events(False)  # it may be one whose events are held
+            return out, self.events(False)  # the closed stream may be one whose events are held
         return out, self.objects(raw)
 
     def serve_plain(self, GrpcLane lane not None, bytes address not None, bytes host not None):
-        """Have plain calls served; see the stub."""
+        """Serve plain calls natively; see the stub."""
         self.lane, self.address, self.host = lane, address, host
 
     cdef list events(self, bint serves):
-        """What was read, as objects; without the plain calls, if they are to be served."""
+        """Return the events of a read as objects, without the plain calls if these are to be
+        served."""
         cdef bytes raw = self.take_held() + self.lying()
         if serves and raw:
             self.serve_whole(raw)
         return self.objects(raw)
 
     cdef bytes lying(self):
-        """A copy of what lies in the room."""
+        """Return a copy of the events in the room."""
         return PyBytes_FromStringAndSize(<char *>ROOM, <Py_ssize_t>self.session.room_used)
 
     def let_go(self) -> list:
-        """What was held; see the stub."""
+        """Return the held events; see the stub."""
         return self.objects(self.take_held())
 
     cdef list objects(self, bytes raw):
-        """Events as objects."""
+        """Return events as objects."""
         cdef list found = []
         cdef const char *text = PyBytes_AS_STRING(raw)
         cdef Py_ssize_t at = 0, end = len(raw), middle
@@ -340,15 +341,15 @@ cdef class H2Session:
         return found
 
     cdef int serve_whole(self, bytes raw) except -1:
-        """Serve the plain calls that lie whole in `raw`, which is held and no one else's; their
-        events become H2_SERVED ones. Calls of many streams may lie in one another."""
+        """Serve the plain calls that lie whole in `raw`, which must have no other user; their
+        events become H2_SERVED. The events of several streams may be interleaved."""
         cdef uint8_t *text = <uint8_t *>PyBytes_AS_STRING(raw)
         cdef size_t at = 0, end = <size_t>len(raw), here
         cdef h2_event_head head
         cdef plain_calls calls
         cdef noted_acks noted
         cdef plain_call *call
-        cdef list joined = []         # DATA of several pieces that was noted
+        cdef list joined = []         # DATA that was joined from several pieces
         calls.first = calls.behind = calls.block_of = noted.count = 0
         while at < end:
             here = at
@@ -373,7 +374,7 @@ cdef class H2Session:
 
     cdef int serve_call(self, uint8_t *text, noted_acks *noted, plain_call *call, size_t end_at,
                         list joined) except -1:
-        """Serve a call that is whole, or note it."""
+        """Serve a whole call, or note it if it is an acknowledgement."""
         cdef uint8_t *data = text + call.data[0] + sizeof(h2_event_head)
         cdef size_t size = call.sizes[0]
         cdef noted_ack *one
@@ -399,7 +400,7 @@ cdef class H2Session:
         return 0
 
     cdef int write_acks(self, uint8_t *text, noted_acks *noted) except -1:
-        """Write the acknowledgements that were noted; those that cannot be stay as events."""
+        """Write the noted acknowledgements; any that cannot be written stay as events."""
         cdef noted_ack *one
         cdef int number
         if noted.count == 0:
@@ -416,15 +417,15 @@ cdef class H2Session:
 
     cdef int answer_with(self, uint8_t *text, const plain_call *call, size_t end_at,
                          bytes answer) except -1:
-        """A call is served: nothing is left of it but its answer."""
+        """Mark the events of a served call, of which only the answer is left."""
         self.answered[call.stream_id] = answer
         h2_take_call_out(text, call)
         h2_take_out(text + end_at, 0)
         return 0
 
     cdef int hold(self, uint8_t *text, plain_calls *calls) except -1:
-        """Keep the events of calls that may be whole with the next read: every read of 64 KiB ends
-        within one."""
+        """Hold the events of calls that may become whole with the next read, because every read of
+        64 KiB ends within a call."""
         cdef size_t size, room = min(<size_t>HELD_MAX, HELD_ALL_MAX - self.lane.held)
         cdef list parts = []
         cdef plain_call *call
@@ -450,7 +451,7 @@ cdef class H2Session:
         return held
 
     cdef int begin_answers(self) except -1:
-        """Answer what was served, and is visible."""
+        """Send the answers to served calls, whose records are visible."""
         cdef GrpcLane lane = self.lane
         cdef dict answered = self.answered
         self.answered, self.has_served = {}, True
@@ -486,7 +487,7 @@ cdef class H2Session:
         return 0
 
     def request(self, bytes headers, bytes body, bint ends) -> int:
-        """Ask; see the stub."""
+        """Begin a request; see the stub."""
         cdef _Outbox outbox = _Outbox()
         outbox.add(body, b"", ends)
         cdef int32_t stream_id = h2_request(
@@ -500,7 +501,7 @@ cdef class H2Session:
         return stream_id
 
     def more(self, int32_t stream_id, bytes body, bytes trailers, bint ends=False) -> None:
-        """Go on; see the stub."""
+        """Continue an answer or a request; see the stub."""
         cdef _Outbox outbox = self.outboxes.get(stream_id)
         if outbox is not None:
             outbox.add(body, trailers, ends)
@@ -508,19 +509,19 @@ cdef class H2Session:
             self.check(h2_more(&self.session, stream_id, &outbox.box))
 
     def reset(self, int32_t stream_id, uint32_t error) -> None:
-        """RST_STREAM."""
+        """Send RST_STREAM."""
         self.check(LIBRARY.submit_reset(self.session.session, 0, stream_id, error))
 
     def ping(self) -> None:
-        """PING."""
+        """Send PING."""
         self.check(LIBRARY.submit_ping(self.session.session, 0, NULL))
 
     def shutdown(self) -> None:
-        """GOAWAY, for new streams."""
+        """Send GOAWAY for new streams."""
         self.check(LIBRARY.submit_shutdown(self.session.session))
 
     def terminate(self, uint32_t error) -> None:
-        """GOAWAY, the last one."""
+        """Send GOAWAY with the last stream."""
         self.check(LIBRARY.terminate(self.session.session, error))
 
     cdef int check(self, int code) except -1:

@@ -1,53 +1,56 @@
 from collections.abc import Callable
 
 class HalfMarks:
-    """What became of the half messages of one reign. Loop thread only.
+    """Outcomes of half messages, while this broker is master without a break. Loop thread only.
 
-    `base` is the first one that may be open, `from_log_offset` where those of this reign begin, of
-    which the lane may end one alone, `limit` how many may wait for an op message. `due()` is called
-    when one has ended, and not again until `told` is taken back.
+    Half messages are named by their queue offsets. `base` is the first half message that may be
+    open. The lane may end half messages by itself only if they lie at or after `from_log_offset`,
+    where the log of this term as master begins. `limit` is the greatest number of ended half
+    messages that wait for an op message. `due()` is called after one has ended, and not again
+    until `told` is set to False.
     """
 
     told: bool
-    """Whether `due` was called; to be set to False by what it asks for."""
+    """Whether `due` was called; the writer of op messages sets this to False."""
 
     def __init__(
         self, base: int, from_log_offset: int, limit: int, due: Callable[[], None]
     ) -> None: ...
     @property
     def base(self) -> int:
-        """The first one that has a mark; all before it are done with."""
+        """Queue offset of the first half message with a mark; all earlier ones have ended."""
 
     def mark_of(self, at: int) -> int:
-        """Its mark, 0: open; -1 of one before `base`."""
+        """Return the mark of the half message `at`: 0 is open, -1 is before `base`."""
 
     def set_mark(self, at: int, mark: int) -> None:
-        """Mark one, 0 to 255; nothing is kept of one before `base`."""
+        """Set the mark of the half message `at` to 0 to 255; no-op before `base`."""
 
     def next_open(self, at: int) -> int:
-        """The first one from there on, or from `base`, that is open; it may be none yet."""
+        """Return the first open queue offset at or after both `at` and `base`; the queue may end
+        before it."""
 
     def open_count(self, end: int) -> int:
-        """How many before `end`, the end of the queue, are open."""
+        """Count the open half messages before `end`, the end of the queue."""
 
     def drop(self, base: int) -> None:
-        """Forget those before it."""
+        """Forget the marks before `base`, the new first half message."""
 
     def end(self, at: int, mark: int) -> None:
-        """One has ended, and an op message is to say so. `due` is called last."""
+        """Mark the half message `at` as ended and queue it for an op message, then call `due`."""
 
     @property
     def waiting(self) -> int:
-        """How many wait for an op message."""
+        """Number of ended half messages that wait for an op message."""
 
     @property
     def is_full(self) -> bool:
-        """Whether so many wait that no more may be ended."""
+        """Whether `limit` is reached, so that no further half message may end."""
 
     def op_body(self, size: int) -> tuple[bytes, int, int]:
-        """The body of an op message of at most that size, and of one entry at least: queue offsets
-        of those that wait longest, each with a comma; how many, and the greatest of them, -1
-        without any."""
+        """Return the body of an op message, its number of entries and the greatest of them (-1 if
+        there are no entries). Entries are queue offsets, each with a comma, the longest waiting
+        first; the body has at most `size` bytes, but at least one entry."""
 
     def written(self, count: int) -> None:
-        """So many of those that wait longest are named by an op message."""
+        """Forget the `count` entries that waited longest: an op message in the log names them."""

@@ -1,11 +1,10 @@
 # cython: auto_pickle=False
-"""What became of half messages: a byte for each, and those that wait for an op message.
+"""Outcomes of half messages: a mark of one byte for each, and a list that waits for op messages.
 
-Owns both memories. It must never read a record or write one, nor say what a mark means but that 0
-is open. Called by the lane for each end that it serves (pyx/lane.pyx), and by
-broker/scheduled/half_outcomes.py, whose class has this base.
+Owns the memory of both. It must never read or write a record, nor know the meaning of a mark,
+except that 0 is open. The base class of broker/scheduled/half_outcomes.py's.
 
-    marks     | 1 | 0 | 2 | ...     from `base` on; behind them all are open
+    marks     | 1 | 0 | 2 | ...     beginning at `base`; half messages after the last mark are open
     queued    | 17 | 21 | 18 ...    queue offsets, in the order in which they ended
 """
 
@@ -25,7 +24,7 @@ cdef enum:
     MARK_MAX = 255
 
 cdef int64_t MARKS_MAX = 1 << 32
-"""Half messages from the first open one on: each has a byte."""
+"""Greatest number of half messages from the first open one to the last; each has a byte."""
 
 
 cdef class HalfMarks:
@@ -45,19 +44,19 @@ cdef class HalfMarks:
         PyMem_Free(self.queued)
 
     def mark_of(self, int64_t at) -> int:
-        """Its mark; -1 of one before `base`."""
+        """Return the mark of a half message; -1 before `base`."""
         if at < self.base:
             return -1
         return self.marks[at - self.base] if <size_t>(at - self.base) < self.count else OPEN
 
     def set_mark(self, int64_t at, int mark) -> None:
-        """Mark one; nothing is kept of one before `base`."""
+        """Set the mark of a half message; no-op before `base`."""
         if not OPEN <= mark <= MARK_MAX:
             raise ValueError(f"no mark: {mark}")
         self.put(at, mark)
 
     def next_open(self, int64_t at) -> int:
-        """The first one from there on, or from `base`, that is open; there may be none there."""
+        """Return the first open queue offset at or after both `at` and `base`; see the stub."""
         cdef size_t number
         cdef const void *found
         at = max(at, self.base)
@@ -69,7 +68,7 @@ cdef class HalfMarks:
                             else <Py_ssize_t>self.count)
 
     def open_count(self, int64_t end) -> int:
-        """How many before `end`, the end of the queue, are open."""
+        """Count the open half messages before `end`, the end of the queue."""
         cdef size_t number
         cdef int64_t found = 0
         for number in range(self.count):
@@ -77,7 +76,7 @@ cdef class HalfMarks:
         return found + max(max(end, 0) - self.base - <int64_t>self.count, 0)
 
     def drop(self, int64_t base) -> None:
-        """Forget those before it."""
+        """Forget the marks before `base`."""
         cdef size_t dropped
         cdef void *less
         if base <= self.base:
@@ -91,31 +90,30 @@ cdef class HalfMarks:
                 self.marks, self.room = <uint8_t *>less, self.room // 2
 
     def end(self, int64_t at, int mark) -> None:
-        """One has ended, and an op message is to say so."""
+        """Mark a half message as ended and queue it for an op message."""
         if not OPEN <= mark <= MARK_MAX:
             raise ValueError(f"no mark: {mark}")
         self.finish(at, mark)
 
     @property
     def waiting(self) -> int:
-        """How many wait for an op message."""
+        """Number of ended half messages that wait for an op message."""
         return self.waits
 
     @property
     def is_full(self) -> bool:
-        """Whether so many wait that no more may be ended."""
+        """Whether `limit` is reached, so that no further half message may end."""
         return self.waits >= self.limit
 
     def op_body(self, Py_ssize_t size) -> tuple[bytes, int, int]:
-        """What an op message of at most that size says of those that wait longest, one of them at
-        least; see the stub."""
+        """Return the body of an op message, with at least one entry; see the stub."""
         cdef size_t count = 0
         cdef int64_t newest = -1
         cdef uint8_t text[DIGITS_ROOM + 1]
         cdef uint8_t *end
         cdef uint8_t *out
         cdef size_t length, used = 0, room
-        # An entry has two bytes at least, so one beyond the limit is written and counted off.
+        # An entry has at least two bytes, so one entry beyond the limit is written and subtracted.
         room = min(self.waits * (DIGITS_ROOM + 1), <size_t>max(size, 0)) + DIGITS_ROOM + 1
         out = <uint8_t *>PyMem_Malloc(room)
         if out == NULL:
@@ -137,14 +135,15 @@ cdef class HalfMarks:
         return body, count, newest
 
     def written(self, Py_ssize_t count) -> None:
-        """So many of those that wait longest are named by an op message."""
+        """Forget the `count` entries that waited longest."""
         if not 0 <= count <= <Py_ssize_t>self.waits:
             raise ValueError(f"{count} of {self.waits}")
         self.waits -= <size_t>count
         memmove(self.queued, self.queued + count, self.waits * sizeof(int64_t))
 
     cdef bint may_end(self, int64_t at, int64_t log_offset):
-        """Whether it is one of this reign that is open, and one more may wait."""
+        """Whether the lane may end this half message: it is open, of this term as master, and one
+        more may wait."""
         if log_offset < self.from_log_offset or self.waits >= self.limit or at < self.base:
             return False
         return <size_t>(at - self.base) >= self.count or self.marks[at - self.base] == OPEN
@@ -172,7 +171,7 @@ cdef class HalfMarks:
         return 0
 
     cdef int finish(self, int64_t at, int mark) except -1:
-        """As `end`, of a mark that is one. `due` is called last."""
+        """Mark a half message as ended, with a valid mark; `due` is called last."""
         cdef size_t room
         cdef void *more
         if at < 0 or at == INT64_MAX:

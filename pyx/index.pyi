@@ -5,16 +5,16 @@ from turbopump.pyx.region import Region
 HEADER_SIZE: int  # 40
 
 def java_hash(text: bytes) -> int:
-    """Java's String.hashCode of UTF-8 text (over UTF-16 units), as signed int32.
+    """Return Java's String.hashCode of UTF-8 text (over UTF-16 units), as signed int32.
 
     A malformed sequence counts as one U+FFFD, like in Python's errors="replace".
     """
 
 def key_hash(key: bytes) -> int:
-    """abs(java_hash), 0 for Integer.MIN_VALUE (IndexFile.indexKeyHashMethod)."""
+    """Return abs(java_hash), 0 for Integer.MIN_VALUE (IndexFile.indexKeyHashMethod)."""
 
 class IndexFile:
-    """One index file of `slots` hash slots and `entries` entries in a region."""
+    """An index file of `slots` hash slots and `entries` entries in a region."""
 
     @property
     def slots(self) -> int: ...
@@ -30,16 +30,16 @@ class IndexFile:
     def end_log_offset(self) -> int: ...
     @property
     def slot_count(self) -> int:
-        """Slots in use."""
+        """Number of hash slots in use."""
 
     @property
     def count(self) -> int:
-        """The number of the next entry: starts at 1, entry 0 is never used."""
+        """Number of the next entry; the first is 1, because entry 0 is never used."""
 
     @property
     def full(self) -> bool: ...
     def __new__(cls, region: Region, slots: int, entries: int) -> Self:
-        """ValueError where the region is too small for that many."""
+        """Open the file. Raises ValueError if the region is too small for the slots and entries."""
 
     def put(self, key: bytes, log_offset: int, store_timestamp_ms: int) -> bool:
         """Add an entry; False when the file is full (nothing written)."""
@@ -48,7 +48,7 @@ class IndexFile:
         """Initialise the header of a new file from the end of the previous one."""
 
     def search(self, key: bytes, max_count: int, begin_ms: int, end_ms: int) -> list[int]:
-        """Log offsets of entries with the key's hash and a time in range, newest first.
+        """Return the log offsets of entries with the key's hash and a time in range, newest first.
 
         Every link must lead to an older entry, so a damaged chain ends the walk.
         """

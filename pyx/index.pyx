@@ -1,8 +1,8 @@
 # cython: auto_pickle=False
 """The key index: one file of hash slots and chained entries.
 
-Owns the view of one file. It must never open, roll or choose a file. Called by engine.index; the
-keys of new records are put by the dispatch kernel.
+Owns the view of a single file. It must never open, roll or choose a file. The dispatch kernel puts
+the keys of new records.
 """
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
@@ -19,12 +19,12 @@ HEADER_SIZE = IDX_HEADER
 
 
 def java_hash(bytes text not None) -> int:
-    """Java's String.hashCode of UTF-8 text (over UTF-16 units), as signed int32."""
+    """Return Java's String.hashCode of UTF-8 text (over UTF-16 units), as signed int32."""
     return <int32_t>idx_java_hash(0, <const uint8_t *><const char *>text, <size_t>len(text))
 
 
 def key_hash(bytes key not None) -> int:
-    """abs(java_hash), 0 for Integer.MIN_VALUE (IndexFile.indexKeyHashMethod)."""
+    """Return abs(java_hash), 0 for Integer.MIN_VALUE (IndexFile.indexKeyHashMethod)."""
     return hash_of(key)
 
 
@@ -35,7 +35,7 @@ cdef int32_t hash_of(bytes key) noexcept:
 
 
 cdef class IndexFile:
-    """One index file of `slots` hash slots and `entries` entries in a region."""
+    """An index file of `slots` hash slots and `entries` entries in a region."""
 
     def __cinit__(self, Region region not None, int64_t slots, int64_t entries):
         self.region = region
@@ -55,12 +55,12 @@ cdef class IndexFile:
 
     @property
     def slots(self) -> int:
-        """Hash slots the file has."""
+        """Number of hash slots in the file."""
         return self.file.slots
 
     @property
     def entries(self) -> int:
-        """Entries the file has room for, the unused entry 0 included."""
+        """Number of entries that fit into the file, including the unused entry 0."""
         return self.file.entries
 
     @property
@@ -85,12 +85,12 @@ cdef class IndexFile:
 
     @property
     def slot_count(self) -> int:
-        """Slots in use."""
+        """Number of hash slots in use."""
         return be_i32(self.reading().buf + IDX_SLOT_COUNT_AT)
 
     @property
     def count(self) -> int:
-        """The number of the next entry; starts at 1, entry 0 is never used."""
+        """Number of the next entry; the first is 1, because entry 0 is never used."""
         return idx_count(self.reading())
 
     @property
@@ -115,9 +115,9 @@ cdef class IndexFile:
     def search(
         self, bytes key not None, Py_ssize_t max_count, int64_t begin_ms, int64_t end_ms
     ) -> list[int]:
-        """Log offsets of entries with the key's hash and a time in range, newest first.
+        """Return the log offsets of entries with the key's hash and a time in range, newest first.
 
-        Walks at most `entries` links; a chain that is damaged ends the walk.
+        Walks at most `entries` links; a damaged chain ends the walk.
         """
         cdef const idx_file *file = self.reading()
         cdef int32_t wanted = hash_of(key)

@@ -4,10 +4,11 @@ LARGE: int
 ENDS: int
 
 def next_piece(text: bytes, at: int, room: int) -> tuple[int, int, int, int]:
-    """The next piece of a container's members, `at` the first byte behind its bracket or behind a
-    comma: (kind, end, containers opened, commas), at most `room` bytes of whole members.
+    """Find the next piece of a container's members: (kind, end, containers opened, commas), at most
+    `room` bytes of whole members. `at` is the first byte after the container's opening bracket or
+    after a comma.
 
-    CLOSED: the container ends, `end` is at its bracket; COMMA: whole members up to `end`, at a
-    comma; LARGE: the first member is larger, `end` is where the container in it begins; ENDS: the
-    text ends before the container does.
+    CLOSED: the container ends, `end` is at its closing bracket. COMMA: whole members up to the
+    comma at `end`. LARGE: the first member has more than `room` bytes, and `end` is the beginning
+    of the container in it. ENDS: the text ends before the container does.
     """

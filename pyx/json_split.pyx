@@ -1,6 +1,6 @@
-"""Where a long JSON text can be cut, so that it is read in pieces.
+"""Positions at which a long JSON text can be cut, so that it is read in pieces.
 
-Owns nothing; the caller keeps the text. It must never read a value. Called by engine.fastjson.
+Owns nothing; the caller keeps the text. It must never read a value.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer

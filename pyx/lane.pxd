@@ -16,29 +16,29 @@ cdef class Lane:
     cdef lane_core core
     cdef Tail tail
     cdef QueueTable queues
-    cdef int32_t capacity         # topics there is room for
+    cdef int32_t capacity         # topics that fit into the table
     cdef list names               # the topics' bytes, which the core points to
     cdef bytes own_properties, region, store_host
     cdef bint trace_on
     cdef object clock, dispatch, arrived
     cdef public bint open
     cdef public bint watched
-    cdef bint told                # `arrived` was called, and its work is still to come
-    cdef bint busy                # a read is handled: `scratch` and `out` are that one's
-    cdef int64_t now_ms           # of the read that is handled, 0: not read yet
+    cdef bint told                # `arrived` was called, and its work has not been done yet
+    cdef bint busy                # a read is handled, which owns `scratch` and `out`
+    cdef int64_t now_ms           # time of the current read, 0: not taken yet
     cdef uint8_t *scratch         # texts of a header
-    cdef uint8_t *out             # answers to the read that is handled
+    cdef uint8_t *out             # answers to the current read
     cdef size_t out_size, out_room
     cdef readonly PendingSends pending
-    cdef readonly Acks acks       # those of the read that is handled
-    cdef public bint tells        # `dispatch` is called each time that the log has grown
-    cdef public bint is_sync      # they wait for the disk, and so do readers
-    cdef bytes refused            # the remark where too few replicas are in sync
+    cdef readonly Acks acks       # including the noted ones of the current read
+    cdef public bint tells        # `dispatch` is called at each growth of the log
+    cdef public bint is_sync      # answers and readers wait for the disk
+    cdef bytes refused            # the remark if too few replicas are in sync
     cdef int32_t refused_code
     cdef int64_t asked            # the end of the log at the last call of `dispatch`
     cdef bytes broker_name
-    cdef HalfMarks halves         # which half messages may be ended here, None: none
-    cdef Pops pops                # which pops are served here, None: none
+    cdef HalfMarks halves         # half messages that may end here, or None
+    cdef Pops pops                # pops that are served here, or None
 
     cdef int64_t now(self) except? -1
     cdef bint send(self, const trf_request *request, bytes born_host, Holder holder) except -1

@@ -13,51 +13,51 @@ TIME_MAX: int
 MAX_TOPICS: int
 
 class Lane:
-    """What a broker serves natively: plain sends. Loop thread only.
+    """The native path of a broker: stores plain sends. Loop thread only.
 
-    `dispatch(now_ms)` is called where the queue table cannot dispatch alone (with `is_sync`: when
-    there is something new to be made durable), `arrived()` when
-    queues have grown while `watched`, once until `arrivals_taken`. `clock` gives epoch
-    milliseconds; without one it is the system's wall clock.
+    `dispatch(now_ms)` is called if the queue table cannot dispatch alone (with `is_sync`: if new
+    bytes are to be made durable). `arrived()` is called if queues have grown while `watched`, and
+    not again until `arrivals_taken`. `clock` returns epoch milliseconds; the default is the
+    system's wall clock.
     """
 
     open: bool
-    """Whether anything is served; closed at first."""
+    """Whether the lane serves requests; False at first."""
     tells: bool
-    """`dispatch` is called whenever the log has grown: replicas copy it."""
+    """Whether `dispatch` is called at each growth of the log, because replicas copy it."""
     is_sync: bool
-    """Answers wait for the disk, and readers do: SYNC_FLUSH."""
+    """Whether answers and readers wait for the disk: SYNC_FLUSH."""
     watched: bool
     """Whether pulls wait for messages."""
 
     @property
     def pending(self) -> PendingSends:
-        """Where answers wait for the disk or for replicas, and how many of these they need."""
+        """Answers that wait for the disk or for replicas, and the number of copies they need."""
 
     def take_halves(self) -> list[tuple[bytes, int, int, int, int, int]]:
-        """(topic, half messages, commits, rollbacks, seconds of age of the committed ones, when
-        that changed) since the last call, of topics that had any; what was ended was younger than
-        five seconds."""
+        """Return the half messages of each topic with changes since the last call: (topic, stored,
+        committed, rolled back, summed age in seconds of the committed ones, time of the last
+        change). All that ended here were younger than five seconds."""
 
     @property
     def kept_count(self) -> int:
-        """Of these, timers and half messages."""
+        """Number of timers and half messages stored natively, which `send_count` includes."""
 
     @property
     def end_count(self) -> int:
-        """Ends of transactions served natively since the start."""
+        """Number of transaction ends served natively since the start."""
 
     @property
     def acks(self) -> Acks:
-        """Which acknowledgements of popped messages are served."""
+        """Native path of acknowledgements of popped messages."""
 
     @property
     def ack_count(self) -> int:
-        """Acknowledgements served natively since the start."""
+        """Number of acknowledgements served natively since the start."""
 
     @property
     def send_count(self) -> int:
-        """Sends served natively since the start."""
+        """Number of sends served natively since the start."""
 
     def __new__(
         cls,
@@ -80,9 +80,10 @@ class Lane:
         refused_code: int,
         refused: bytes,
     ) -> None:
-        """What the broker puts into records and answers: its own properties as text, MSG_REGION and
-        TRACE_ON of answers, the packed store host, when it begins to accept sends, and the code and
-        remark where too few replicas are in sync: nothing is written then."""
+        """Set the broker's values in records and answers: its own properties as text, MSG_REGION
+        and TRACE_ON of answers, the packed store host, and the time from which sends are accepted.
+        With too few replicas in sync, sends are refused with `refused_code` and the remark
+        `refused`, and nothing is written."""
 
     def configure_kept(
         self,
@@ -92,33 +93,34 @@ class Lane:
         precision_ms: int,
         broker_name: bytes,
     ) -> None:
-        """Whether timers, and whether half messages and ends of transactions are served; the limit
-        and precision of timers, and the name in their recall handles."""
+        """Choose whether timers, and whether half messages and ends of transactions are served; set
+        the greatest delay and the precision of timers, and the broker name in their recall
+        handles."""
 
     def serve_ends(self, halves: HalfMarks | None) -> None:
-        """Serve ends of these half messages from now on: committed ones are marked 1, and those
-        that were rolled back 2. None: of none."""
+        """Serve ends of these half messages: a commit sets mark 1, a rollback sets mark 2.
+        None: leave all ends to the Python handler."""
 
     def serve_pops(self, pops: Pops) -> None:
-        """Serve these pops from now on."""
+        """Set the table of pops to serve natively."""
 
     def serve(self, topic: bytes, queue_limit: int) -> None:
-        """Sends to this topic are plain, to queue ids below the limit."""
+        """Serve plain sends to queue ids of this topic below `queue_limit`."""
 
     def forget(self, topic: bytes) -> None:
-        """Sends to this topic are for the Python handler, until it is served again."""
+        """Leave sends to this topic to the Python handler, until the next `serve`."""
 
     def forget_all(self) -> None:
-        """As `forget` for every topic."""
+        """Leave sends to every topic to the Python handler; see `forget`."""
 
     def take_totals(self) -> tuple[int, int]:
-        """What was put since the last call: messages, bytes."""
+        """Return (messages, bytes) stored since the last call."""
 
     def take_topics(self) -> dict[bytes, tuple[int, int]]:
-        """(messages, bytes) put since the last call, by topic."""
+        """Return (messages, bytes) stored since the last call, by topic."""
 
     def arrivals_taken(self) -> None:
-        """`arrived` may be called again."""
+        """Allow the next call of `arrived`."""
 
     def add_check_point(
         self,
@@ -134,8 +136,8 @@ class Lane:
         revive_queue_id: int,
         now_ms: int,
     ) -> bool:
-        """Write the check point of what a pop gave out, and be as sure of it as of a send that was
-        answered. False: nothing was done, it is for the Python path."""
+        """Write the check point of a pop, as safe as an answered send. False: nothing was written,
+        and the Python path has to do it."""
 
     def put_send(
         self,
@@ -146,13 +148,14 @@ class Lane:
         born_ms: int,
         born_host: bytes,
     ) -> tuple[int, int, bytes, bytes] | None:
-        """Store a send that came by another way than a frame, with the checks and the bytes of one
-        that came in a frame, and make it visible: queue offset, log offset, unique key, recall
-        handle (empty: none). None: nothing was done, it is for the Python handler, as everything
-        is whose answer would have to wait for a disk or for replicas."""
+        """Store a send that did not arrive in a frame of remoting, with the same checks and bytes,
+        and make the message visible. Returns (queue offset, log offset, unique key, recall handle
+        or b""). None: nothing was stored, and the Python handler has to store it; among these
+        are all sends whose answers have to wait for the disk or for replicas."""
 
     def append_repeatedly(
         self, frame: bytes, born_host: bytes, rounds: int, dispatched: bool
     ) -> int:
-        """How often the send in a frame is stored of so many times, natively; for benchmarks. The
-        topic is served. `dispatched`: 32 at a time, as a read's are, or none of them here."""
+        """Store the send in a frame natively `rounds` times, and return the number stored; for
+        benchmarks. The topic must be served. `dispatched`: dispatch after each 32 records, as in
+        a read; else do not dispatch."""

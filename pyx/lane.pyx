@@ -1,9 +1,9 @@
 # cython: auto_pickle=False
 """The fast lane of a broker: plain requests served without a Python object for each.
 
-Owns the native topic table, the answers of one read, and the moment of dispatch. It must never
-decide what is plain: the broker says so (broker/traffic/fast_lane.py), and all else is left to the
-Python handlers. Called by FastConnection for each read, by the broker and by the store.
+Owns the native topic table, the answers of the current read, and the moment of dispatch. It must
+never decide which requests are plain: the broker does (broker/traffic/fast_lane.py), and the Python
+handlers serve all others.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -28,25 +28,25 @@ cdef extern from "time.h" nogil:
     int CLOCK_REALTIME
 
 SCRATCH_SIZE = 1 << 16
-"""Texts of one header; longer headers are for the Python handlers."""
+"""Size in bytes of the texts of a header; the Python handlers serve longer headers."""
 TIME_MAX = 1 << 60
-"""Of times whose sum is a number of 64 bits, too."""
+"""Greatest time in ms: the sum of two such times fits into 64 bits, too."""
 MAX_TOPICS = 1 << 18
-"""Topics in the table, some 20 MB. A broker has at most 100,000; names of deleted ones stay, and
-what does not fit any more is for the Python handlers."""
+"""Greatest number of topics in the table, some 20 MB. A broker has at most 100,000; the names of
+deleted topics stay, and the Python handlers serve topics without a row."""
 
 cdef enum:
     FIRST_TOPICS = 64
     FIRST_OUT = 1 << 16
     BATCH_ELEMENT_MIN = 22        # bytes of the smallest element of a batch body
     READ_SENDS = 32               # of a read, in a benchmark
-    COMMIT = 8                    # what an end of a transaction says
+    COMMIT = 8                    # outcomes that an end of a transaction requests
     COMMITTED = 1                 # marks of half messages (HalfOutcome)
     ROLLED_BACK = 2
 
 
 cdef class Lane:
-    """What is served natively, and how. `open` turns it on and off."""
+    """The native path of a broker; see the stub."""
 
     def __cinit__(
         self, Tail tail not None, QueueTable queues not None, PendingSends pending not None,
@@ -87,7 +87,7 @@ cdef class Lane:
         self, bytes own_properties not None, bytes region not None, bint trace_on,
         bytes store_host not None, int64_t accept_from_ms, int refused_code, bytes refused not None
     ) -> None:
-        """What the broker puts into records and answers; see the stub."""
+        """Set the broker's values in records and answers; see the stub."""
         self.own_properties, self.region, self.store_host = own_properties, region, store_host
         self.trace_on = trace_on
         self.refused_code, self.refused = refused_code, refused
@@ -99,7 +99,7 @@ cdef class Lane:
         self, bint timers, bint halves, int64_t max_delay_ms, int64_t precision_ms,
         bytes broker_name not None
     ) -> None:
-        """Which messages that are kept are served; see the stub."""
+        """Choose which timers and half messages are served; see the stub."""
         if precision_ms <= 0 or max_delay_ms < 0 or max_delay_ms > 1 << 52:
             raise ValueError("not the times of timers")
         self.broker_name = broker_name
@@ -110,15 +110,15 @@ cdef class Lane:
         self.core.kept.broker_name = text_of(broker_name)
 
     def serve_ends(self, HalfMarks halves) -> None:
-        """Which ends of transactions are served; see the stub."""
+        """Set the half messages whose ends are served; see the stub."""
         self.halves = halves
 
     def serve_pops(self, Pops pops) -> None:
-        """Which pops are served; see the stub."""
+        """Set the table of pops to serve natively; see the stub."""
         self.pops = pops
 
     def serve(self, bytes topic not None, int32_t queue_limit) -> None:
-        """Sends to this topic are plain."""
+        """Serve plain sends to this topic natively; see the stub."""
         cdef nam_text name, none
         cdef int32_t number
         name.at, name.size = <const uint8_t *><const char *>topic, <size_t>len(topic)
@@ -132,7 +132,7 @@ cdef class Lane:
         self.core.rows[number].plain = True
 
     def forget(self, bytes topic not None) -> None:
-        """Sends to this topic are for the Python handler, until it is served again."""
+        """Leave sends to this topic to the Python handler, until the next `serve`."""
         cdef nam_text name, none
         cdef int32_t number
         name.at, name.size = <const uint8_t *><const char *>topic, <size_t>len(topic)
@@ -142,18 +142,18 @@ cdef class Lane:
             self.core.rows[number].plain = False
 
     def forget_all(self) -> None:
-        """As `forget` for every topic."""
+        """Leave sends to every topic to the Python handler."""
         for number in range(self.core.topics.count):
             self.core.rows[number].plain = False
 
     def take_totals(self) -> tuple[int, int]:
-        """What was put since the last call: messages, bytes."""
+        """Return (messages, bytes) stored since the last call."""
         cdef tuple totals = (self.core.counts.put_count, self.core.counts.put_size)
         self.core.counts.put_count = self.core.counts.put_size = 0
         return totals
 
     def take_topics(self) -> dict[bytes, tuple[int, int]]:
-        """(messages, bytes) put since the last call, by topic."""
+        """Return (messages, bytes) stored since the last call, by topic."""
         cdef dict counts = {}
         cdef lane_topic *row
         for number in range(self.core.topics.count):
@@ -164,7 +164,7 @@ cdef class Lane:
         return counts
 
     def take_halves(self) -> list[tuple[bytes, int, int, int, int, int]]:
-        """What became of half messages since the last call; see the stub."""
+        """Return the half messages of each topic since the last call; see the stub."""
         cdef list taken = []
         cdef lane_topic *row
         cdef int32_t number = self.core.first_noted
@@ -180,26 +180,26 @@ cdef class Lane:
 
     @property
     def kept_count(self) -> int:
-        """Of these, timers and half messages."""
+        """Number of timers and half messages stored natively, which `send_count` includes."""
         return self.core.counts.kept_count
 
     @property
     def end_count(self) -> int:
-        """Ends of transactions served natively since the start."""
+        """Number of transaction ends served natively since the start."""
         return self.core.counts.end_count
 
     @property
     def ack_count(self) -> int:
-        """Acknowledgements served natively since the start."""
+        """Number of acknowledgements served natively since the start."""
         return self.core.counts.ack_count
 
     @property
     def send_count(self) -> int:
-        """Sends served natively since the start."""
+        """Number of sends served natively since the start."""
         return self.core.counts.send_count
 
     def arrivals_taken(self) -> None:
-        """`arrived` may be called again."""
+        """Allow the next call of `arrived`."""
         self.told = False
 
     cdef int64_t now(self) except? -1:
@@ -213,7 +213,7 @@ cdef class Lane:
         return self.now_ms
 
     cdef bint send(self, const trf_request *request, bytes born_host, Holder holder) except -1:
-        """Serve a send; False: it is for the Python handler, and nothing was done."""
+        """Serve a send; False: nothing was done, and the Python handler has to serve it."""
         cdef lane_sent sent
         cdef trf_send_answer answer
         cdef PendingSends pending = self.pending
@@ -255,9 +255,9 @@ cdef class Lane:
     def append_repeatedly(
         self, bytes frame not None, bytes born_host not None, Py_ssize_t rounds, bint dispatched
     ) -> int:
-        """How often the send in a frame is stored of so many times, without anything of Python
-        between them; for benchmarks. `dispatched`: 32 at a time, as what comes in one read is,
-        or none of them here."""
+        """Store the send in a frame `rounds` times without Python in between, and return the number
+        stored; for benchmarks. `dispatched`: dispatch after each 32 records, as in a read; else do
+        not dispatch."""
         cdef trf_request request
         cdef lane_sent sent
         cdef trf_text host = text_of(born_host)
@@ -280,9 +280,9 @@ cdef class Lane:
         return stored
 
     cdef bint end(self, const trf_request *request) except -1:
-        """Serve the end of a transaction; False: it is for the Python handler, and nothing was
-        done. What an answer would have to wait for, and what has no answer that a read could end,
-        is the handler's."""
+        """Serve the end of a transaction; False: nothing was done, and the Python handler has to
+        serve it, as it does for an end with an answer that is no commit, or whose answer has to
+        wait for the disk or replicas."""
         cdef PendingSends pending = self.pending
         cdef HalfMarks halves
         cdef bint commits = request.end.commit_or_rollback == COMMIT
@@ -295,7 +295,7 @@ cdef class Lane:
             return False
         if request.end.log_offset >= self.core.tail.dispatched:
             self.settle()
-        # What is found here holds until `finish`: nothing between them calls Python.
+        # The values found here are valid until `finish`, because no Python runs between the two.
         halves = self.halves
         if halves is None or not halves.may_end(request.end.queue_offset, request.end.log_offset):
             return False
@@ -313,15 +313,15 @@ cdef class Lane:
         return self.is_sync or self.pending.copies not in (0, 1)
 
     cdef bint may_hide(self):
-        """Whether check points and acknowledgements are written here: what is answered waits for
-        nothing."""
+        """Whether check points and acknowledgements are written natively: only if their answers
+        need not wait for the disk or replicas."""
         cdef PendingSends pending = self.pending
         return (self.core.kept.timers and not self.waits() and not pending.withheld
                 and not pending.not_enough)
 
     cdef bint ack(self, const trf_request *request, const uint8_t *frame, size_t size) except -1:
-        """Note an acknowledgement that lies at `frame`; False: it is for the Python handler. What
-        its answer would have to wait for is the handler's."""
+        """Note an acknowledgement that lies at `frame`; False: the Python handler has to serve it,
+        as it does if the answer has to wait for the disk or replicas."""
         return self.may_hide() and self.acks.add(&self.core, request, frame, size)
 
     def add_check_point(
@@ -329,7 +329,7 @@ cdef class Lane:
         int64_t pop_time_ms, bytes broker_name not None, int64_t invisible_ms, tuple distances,
         bint is_suspended, int32_t revive_queue_id, int64_t now_ms
     ) -> bool:
-        """Write a check point whose answer waits for nothing; see the stub."""
+        """Write a check point whose answer waits for neither disk nor replicas; see the stub."""
         cdef PendingSends pending = self.pending
         cdef lane_point point
         cdef int64_t distance
@@ -360,7 +360,7 @@ cdef class Lane:
         self, bytes topic not None, int32_t queue_id, bytes properties not None,
         bytes body not None, int64_t born_ms, bytes born_host not None
     ):
-        """Store a send whose answer waits for nothing; see the stub."""
+        """Store a send whose answer waits for neither disk nor replicas; see the stub."""
         cdef trf_send send
         cdef lane_sent sent
         cdef tuple placed = None
@@ -368,7 +368,7 @@ cdef class Lane:
         send.topic, send.properties = text_of(topic), text_of(properties)
         send.queue_id, send.born_timestamp_ms = queue_id, born_ms
         if self.put(&send, text_of(body), text_of(born_host), &sent):
-            # Objects are made before anything of Python runs: what they are made of is the core's.
+            # Objects are made before any Python runs, because their bytes lie in the core.
             placed = (sent.queue_offset, self.core.log_offsets[0], bytes_of(sent.unique_key),
                       bytes_of(sent.handle))
         self.end_puts()
@@ -376,8 +376,9 @@ cdef class Lane:
 
     cdef bint put(self, const trf_send *send, trf_text body, trf_text born_host,
                   lane_sent *sent) except -1:
-        """Store a send whose answer waits for nothing; False: it is for the Python handler, and
-        nothing was done. `end_puts` is called before anything is answered."""
+        """Store a send whose answer waits for neither disk nor replicas; False: nothing was done,
+        and the Python handler has to serve it. The caller must call `end_puts` before it
+        answers."""
         cdef PendingSends pending = self.pending
         if not self.open or self.busy or not body.size:
             return False
@@ -387,7 +388,7 @@ cdef class Lane:
         return lane_send(&self.core, send, body, born_host, self.now(), sent) == LANE_DONE
 
     cdef int end_puts(self) except -1:
-        """What `put` stored becomes visible."""
+        """Make the records stored by `put` visible."""
         if self.busy:
             return 0
         try:
@@ -399,24 +400,25 @@ cdef class Lane:
 
     cdef bint note_ack(self, const trf_request *request, const uint8_t *frame,
                        size_t size) except -1:
-        """As `ack`, outside of a read of remoting. `write_acks` and `forget_acks` follow before
-        the caller lets go of what lies at `frame`, and before anything else is read."""
+        """Note an acknowledgement outside of a read of remoting; see `ack`. The caller must call
+        `write_acks` and `forget_acks` before it releases the bytes at `frame`, and before the next
+        read."""
         return self.open and not self.busy and self.ack(request, frame, size)
 
     cdef int forget_acks(self) except -1:
-        """Nothing is noted any more."""
+        """Forget the noted acknowledgements."""
         if not self.busy:
             self.acks.core.joined_count = self.acks.core.acked_count = 0
         return 0
 
     cdef bint is_named(self, trf_text name):
-        """Whether that is the broker's name."""
+        """Whether this is the broker's name."""
         cdef trf_text own = text_of(self.broker_name)
         return own.size > 0 and own.size == name.size and memcmp(own.at, name.at, own.size) == 0
 
     cdef int write_acks(self) except -1:
-        """Write the acknowledgements of this read, and answer those whose record is written; how
-        many check points are left to the Python handler."""
+        """Write the acknowledgements of this read, and answer each with a written record; returns
+        the number of check points left to the Python handler."""
         cdef Acks acks = self.acks
         cdef PendingSends pending = self.pending
         cdef const lane_acked *acked
@@ -434,7 +436,7 @@ cdef class Lane:
         return left
 
     cdef int refuse(self, const trf_request *request) except -1:
-        """Answer that too few replicas are in sync."""
+        """Refuse a send because too few replicas are in sync."""
         cdef trf_refusal refusal
         if request.is_oneway:
             return 0
@@ -459,10 +461,10 @@ cdef class Lane:
         return 0
 
     cdef int settle(self) except -1:
-        """What was appended becomes visible."""
+        """Make the appended records visible."""
         if self.is_sync or self.tells:
-            # What is not durable, or what too few replicas have, is not read yet: flush and
-            # replication are notified.
+            # Records that are not durable, or that too few replicas have, are not readable yet:
+            # flush and replication are notified.
             if self.core.tail.end != self.asked:
                 self.asked = self.core.tail.end
                 self.dispatch(self.now())
@@ -475,7 +477,7 @@ cdef class Lane:
         return 0
 
     cdef int32_t add_row(self, bytes topic) except -1:
-        """A row for a topic that has none; nothing is served yet."""
+        """Add a row for a topic without one; nothing is served yet."""
         cdef int32_t number
         if self.core.topics.count == self.capacity:
             self.grow()

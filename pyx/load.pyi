@@ -21,16 +21,17 @@ OUT_MAX: int
 _Row = tuple[int, int, int, int, int, int, int, int]
 
 class Load:
-    """One run: made, given its connections, run once, read.
+    """A run of the load generator. The caller adds the connections, runs it once and reads the
+    results.
 
-    A template is (position in texts, size, positions of opaque, born time, key, UNIQ_KEY serial and
-    queue offset in the frame or 0, codec); csrc/load_frame.h says what they are. Raises ValueError
-    for what would reach out of its memory.
+    A template is (position in texts, size, positions of opaque, born time, key, UNIQ_KEY serial
+    and queue offset in the frame or 0, codec); csrc/load_frame.h explains these. Raises ValueError
+    for positions outside the memory given.
     """
 
     @property
     def ended(self) -> int:
-        """How it ended, -1 before."""
+        """Status with which the run ended, -1 before."""
 
     def __new__(
         cls,
@@ -43,7 +44,8 @@ class Load:
         rows: int = 0,
     ) -> Self: ...
     def set_batch(self, count: int, unique_at: int, stride: int) -> None:
-        """The body is a batch of `count` elements; unique_at 0: without UNIQ_KEYs."""
+        """Declare that the body is a batch of `count` elements, `stride` bytes apart, with a
+        UNIQ_KEY at `unique_at`; 0: without UNIQ_KEYs."""
 
     def set_corpus(
         self,
@@ -55,10 +57,11 @@ class Load:
         unique_at: int = 0,
         per_send: int = 1,
     ) -> None:
-        """Bodies to send by turns instead of the one; before the senders are added.
+        """Replace the body by a corpus whose bodies are sent in turn; call this before add_sender.
 
-        Body n is data[starts[n]:ends[n]], of int64. With `per_send` over 1 they go as batches of
-        `element`, a message without a body, with a UNIQ_KEY's serial at `unique_at` unless 0.
+        Body n is data[starts[n]:ends[n]], positions of int64. With `per_send` over 1 bodies are
+        sent as batches of `element`, a message without a body, with a UNIQ_KEY's serial at
+        `unique_at` unless that is 0.
         """
 
     def set_limits(
@@ -75,59 +78,66 @@ class Load:
         check_crc: bool = False,
         reconnect: bool = False,
     ) -> None:
-        """interval_ns 0 is a closed loop; duration_ns and messages 0 are no limits.
+        """Set the pace and the limits of the run: interval_ns 0 is a closed loop, duration_ns and
+        messages 0 are no limits.
 
-        drain_ns: how long the last answers may take; silence_ns: how long there may be none.
-        reconnect: lost connections wait for `hand_over`, for silence_ns if no other is left.
+        drain_ns: the longest wait for the last answers; silence_ns: the longest time without any
+        answer. reconnect: lost connections wait for `hand_over`, for silence_ns if all are lost.
         """
 
     def add_sender(self, fd: int, window: int, first: int, count: int, begin: int = 0) -> None:
-        """A connection that sends templates [first, first + count) by turns, from begin on."""
+        """Add a connection that sends templates [first, first + count) in turn, beginning with the
+        template `begin`."""
 
     def add_puller(self, fd: int, queues: Sequence[tuple[int, int, int]]) -> None:
-        """A connection that pulls queues, each (template, next queue offset, end)."""
+        """Add a connection that pulls queues, each (template, next queue offset, end)."""
 
     def run(self, epoll_fd: int) -> int:
-        """Run to the end without the GIL; DONE, LATE, LOST or SYSTEM. Once."""
+        """Run to the end without the GIL and return DONE, LATE, LOST or SYSTEM. Callable once."""
 
     def stop(self) -> None:
-        """Ask for the end; from any thread."""
+        """Ask the run to end; any thread may call this."""
 
     def is_away(self, number: int) -> bool:
-        """Whether a connection waits for a new socket; they count from 0, as they were added."""
+        """Whether a connection waits for a new socket. Connections are numbered from 0 in the order
+        in which they were added."""
 
     def hand_over(self, number: int, fd: int) -> None:
-        """Give a connection that is away a new socket; from one other thread.
+        """Give a lost connection a new socket; one other thread may call this during the run.
 
-        The old one may be closed now. ValueError for a connection that is not away.
+        The old socket may be closed afterwards. Raises ValueError for a connection that is not
+        lost.
         """
 
     def drop(self, number: int) -> None:
-        """Drop a connection whose peer does not answer; from one other thread."""
+        """Drop a connection whose peer does not answer; one other thread may call this during the
+        run."""
 
     @property
     def away(self) -> int:
-        """How many connections wait for a new socket."""
+        """Number of connections that wait for a new socket."""
 
     def outages(self) -> list[tuple[int, int, int, int]]:
-        """(when it began, when it was over or -1, longest time without an acknowledgement, all in
-        ns from the start; failed sends) of each outage; see csrc/load_outage.h."""
+        """Return (begin, end or -1, longest time without an acknowledgement, failed sends) of each
+        outage, in ns since the start; see csrc/load_outage.h."""
 
     def progress(self) -> tuple[float, int, int, int]:
-        """(seconds since the start, messages sent, messages read, errors) right now."""
+        """Return the current (seconds since the start, messages sent, messages read, errors)."""
 
     def rows(self) -> list[tuple[tuple[int, int, int, int], tuple[int, int, int, int]]]:
-        """Whole seconds so far: (messages, p50, p99, max in ns) of sends, then of pulls."""
+        """Return, for each whole second so far, (messages, p50, p99, max in ns) of sends, then of
+        pulls."""
 
     def figures(self, kind: int) -> dict[str, Any]:
-        """What was counted of SEND or PULL."""
+        """Return all counters of SEND or PULL by name."""
 
     def latency(self, kind: int, share: float) -> int:
-        """Nanoseconds that `share` of the requests did not exceed."""
+        """Return the latency in ns that `share` (0 to 1) of the requests did not exceed."""
 
     def latency_max(self, kind: int) -> int: ...
     def delivery(self, share: float) -> int:
-        """Nanoseconds from born to read that `share` of the answers did not exceed."""
+        """Return the time in ns from born to read that `share` (0 to 1) of the answers did not
+        exceed."""
 
     @property
     def measured_ns(self) -> int: ...
@@ -135,12 +145,12 @@ class Load:
     def lost_connections(self) -> int: ...
     @property
     def unread_queues(self) -> int:
-        """Queues that failed before their end."""
+        """Number of queues whose pulls failed before their end."""
 
     @property
     def unsent(self) -> int:
-        """Requests that were due, and that no connection had room for."""
+        """Number of requests that were due while no connection had room for them."""
 
     @property
     def failure(self) -> int:
-        """The errno of SYSTEM."""
+        """Value of errno if the run ended with SYSTEM."""

@@ -1,8 +1,8 @@
 # cython: auto_pickle=False
-"""The load generator's binding: memory, plans in, figures out. The traffic is csrc/load.c.
+"""The load generator's binding: memory, plans in, figures out. csrc/load.c does the traffic.
 
-Owns the memory of a run; the sockets are the caller's and must outlive it. It must never know what
-a request means: templates come ready-made from net/wire. Called by cli/bench/run.py.
+Owns the memory of a run; the caller owns the sockets, which must outlive the run. It must never
+know the meaning of a request: net/wire makes the templates.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -17,14 +17,14 @@ CODE_UNANSWERED, CODE_LOST, CODE_MALFORMED = (
     LOAD_CODE_UNANSWERED, LOAD_CODE_LOST, LOAD_CODE_MALFORMED
 )
 WINDOW_MAX = LOAD_WINDOW_MAX
-IN_SEND = 256 * 1024    # many times the answers of one window
+IN_SEND = 256 * 1024    # many times the answers of a window
 IN_PULL = 8 << 20       # a message of 4 MiB, a broker's largest, and its frame
-OUT_MIN = 64 * 1024     # below it a window would go out in pieces for nothing
-OUT_MAX = 4 << 20       # a window beyond it goes out in pieces: a socket takes no more at once
+OUT_MIN = 64 * 1024     # with a smaller buffer a window would go out in pieces
+OUT_MAX = 4 << 20       # a larger window goes out in pieces: a socket takes no more at once
 
 
 cdef class Load:
-    """One run: made, given its connections, run once, read."""
+    """A run of the load generator; see the stub."""
 
     cdef load run_of
     cdef bytes texts, body
@@ -76,13 +76,13 @@ cdef class Load:
         free(self.templates)
 
     cdef int unrun(self) except -1:
-        """Another thread may be in the run: what it works on does not change any more."""
+        """Raise once the run may have begun: the thread that runs it reads this memory."""
         if self.begun:
             raise ValueError("a load runs once, and is ready before that")
         return 0
 
     def set_batch(self, uint32_t count, size_t unique_at, size_t stride):
-        """The body is a batch of `count` elements; unique_at 0: without UNIQ_KEYs."""
+        """Declare that the body is a batch of `count` elements; unique_at 0: without UNIQ_KEYs."""
         self.unrun()
         check_batch(len(self.body), count, unique_at, stride)
         self.run_of.messages_per_send = self.run_of.body.count = count
@@ -91,7 +91,7 @@ cdef class Load:
     def set_corpus(self, const uint8_t[::1] data, const int64_t[::1] starts,
                    const int64_t[::1] ends, *, bytes element=b"", size_t unique_at=0,
                    uint32_t per_send=1):
-        """Bodies to send by turns instead of the one; before the senders are added."""
+        """Replace the body by a corpus whose bodies are sent in turn; see the stub."""
         self.unrun()
         if self.run_of.connection_count:
             raise ValueError("the connections are there already")
@@ -131,7 +131,8 @@ cdef class Load:
 
     def add_sender(self, int fd, uint32_t window, uint32_t first, uint32_t count,
                    uint32_t begin=0):
-        """A connection that sends templates [first, first + count) by turns, from begin on."""
+        """Add a connection that sends templates [first, first + count) in turn, beginning with
+        `begin`."""
         cdef load_connection *made
         if begin >= count or first + count > self.template_count:
             raise ValueError("no such templates")
@@ -151,7 +152,7 @@ cdef class Load:
         made.out = <uint8_t *>claim(made.out_size, 1)
 
     def add_puller(self, int fd, queues):
-        """A connection that pulls queues, each (template, next queue offset, end)."""
+        """Add a connection that pulls queues, each (template, next queue offset, end)."""
         cdef load_connection *made
         cdef load_queue *queue
         cdef tuple known = tuple(queues)
@@ -172,7 +173,8 @@ cdef class Load:
         made.out = <uint8_t *>claim(made.out_size, 1)
 
     def run(self, int epoll_fd):
-        """Run to the end without the GIL; DONE, LATE, LOST or SYSTEM. Once."""
+        """Run to the end without the GIL and return DONE, LATE, LOST or SYSTEM. May be called
+        once."""
         cdef int ended
         self.unrun()
         self.begun = True
@@ -183,7 +185,7 @@ cdef class Load:
         return ended
 
     def stop(self):
-        """Ask for the end; from any thread."""
+        """Ask the run to end; any thread may call this."""
         self.run_of.stop = 1
 
     cdef uint32_t _number(self, uint32_t number) except? 0:
@@ -197,21 +199,22 @@ cdef class Load:
         return at.lost == LOAD_AWAY and not at.handed
 
     def hand_over(self, uint32_t number, int fd):
-        """Give a connection that is away a new socket; from one other thread."""
+        """Give a lost connection a new socket; one other thread may call this."""
         if not self.is_away(number) or not load_hand_over(&self.run_of, number, fd):
             raise ValueError(f"connection {number} is not away")
 
     def drop(self, uint32_t number):
-        """Drop a connection whose peer does not answer; from one other thread."""
+        """Drop a connection whose peer does not answer; one other thread may call this."""
         load_drop(&self.run_of, self._number(number))
 
     @property
     def away(self):
-        """How many connections wait for a new socket."""
+        """Number of connections that wait for a new socket."""
         return self.run_of.away
 
     def outages(self):
-        """(began, resumed or -1, gap in ns since the start, failed sends) of each."""
+        """Return (begin, end or -1, longest gap, failed sends) of each outage, in ns since the
+        start."""
         found = []
         for i in range(self.run_of.outage_count):
             outage = self.run_of.outages[i]
@@ -225,7 +228,7 @@ cdef class Load:
         return found
 
     def progress(self):
-        """(seconds since the start, messages sent, messages read, errors) right now."""
+        """Return the current (seconds since the start, messages sent, messages read, errors)."""
         errors = 0
         for kind in range(LOAD_KINDS):
             for i in range(self.run_of.stats[kind].code_count):
@@ -235,7 +238,8 @@ cdef class Load:
                 self.run_of.stats[LOAD_PULL].all_messages, errors)
 
     def rows(self):
-        """Whole seconds so far: (messages, p50, p99, max in ns) of sends, then of pulls."""
+        """Return, for each whole second, (messages, p50, p99, max in ns) of sends, then of
+        pulls."""
         return [
             tuple((row.messages[kind], row.p50_ns[kind], row.p99_ns[kind], row.max_ns[kind])
                   for kind in range(LOAD_KINDS))
@@ -243,7 +247,7 @@ cdef class Load:
         ]
 
     def figures(self, int kind):
-        """What was counted of SEND or PULL."""
+        """Return all counters of SEND or PULL by name."""
         cdef load_stats *stats
         if not 0 <= kind < LOAD_KINDS:
             raise ValueError("SEND or PULL")
@@ -257,7 +261,7 @@ cdef class Load:
         }
 
     def latency(self, int kind, double share):
-        """Nanoseconds that `share` of the requests did not exceed."""
+        """Return the latency in ns that `share` of the requests did not exceed."""
         if self.run_of.stats[kind].total == NULL:
             return 0
         return load_hist_at(self.run_of.stats[kind].total, share)
@@ -266,7 +270,7 @@ cdef class Load:
         return self.run_of.stats[kind].total.max if self.run_of.stats[kind].total != NULL else 0
 
     def delivery(self, double share):
-        """Nanoseconds from born to read that `share` of the answers did not exceed."""
+        """Return the time in ns from born to read that `share` of the answers did not exceed."""
         return load_hist_at(self.run_of.delivery, share)
 
     @property
@@ -279,13 +283,13 @@ cdef class Load:
 
     @property
     def unread_queues(self):
-        """Queues that failed before their end."""
+        """Number of queues whose pulls failed before their end."""
         return sum(self.run_of.queues[i].state == LOAD_QUEUE_FAILED
                    for i in range(self.run_of.queue_count))
 
     @property
     def unsent(self):
-        """Requests that were due, and that no connection had room for."""
+        """Number of requests that were due while no connection had room for them."""
         if not self.run_of.interval_ns or not self.run_of.end_ns or self.run_of.limit:
             return 0
         due = (self.run_of.begin_ns + self.run_of.duration_ns - self.run_of.start_ns
@@ -294,5 +298,5 @@ cdef class Load:
 
     @property
     def failure(self):
-        """The errno of SYSTEM."""
+        """Value of errno if the run ended with SYSTEM."""
         return self.run_of.failure

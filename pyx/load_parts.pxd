@@ -1,4 +1,4 @@
-"""What the modules of the load generator share: memory, and what must be true of a request."""
+"""Shared helpers of the load generator's modules: memory, and checks of requests."""
 
 from libc.stdint cimport INT32_MAX, int64_t, uint8_t
 from libc.stdlib cimport calloc
@@ -7,7 +7,7 @@ from turbopump.pyx.c_load cimport LOAD_ELEMENT_HEAD, load_corpus, load_template
 
 
 cdef inline void *claim(size_t count, size_t size) except NULL:
-    """Zeroed memory, to be freed by the caller."""
+    """Return zeroed memory, which the caller frees."""
     cdef void *memory = calloc(count if count else 1, size)
     if memory == NULL:
         raise MemoryError
@@ -15,7 +15,7 @@ cdef inline void *claim(size_t count, size_t size) except NULL:
 
 
 cdef inline load_template load_template_of(object row, size_t size) except *:
-    """A template that lies in a text of `size` bytes, its parts in it."""
+    """Return a template, checked to lie in a text of `size` bytes with all its parts."""
     cdef load_template found
     (found.at, found.size, found.opaque_at, found.born_at, found.keys_at, found.unique_at,
      found.offset_at, found.codec) = row
@@ -27,7 +27,7 @@ cdef inline load_template load_template_of(object row, size_t size) except *:
 
 
 cdef inline int check_batch(size_t size, size_t count, size_t unique_at, size_t stride) except -1:
-    """The UNIQ_KEYs of a batch lie in its body of `size` bytes."""
+    """Check that the UNIQ_KEYs of a batch lie in its body of `size` bytes."""
     if count == 0 or (unique_at and unique_at + stride * (count - 1) + 12 > size):
         raise ValueError("a batch reaches out of its body")
     return 0
@@ -36,8 +36,8 @@ cdef inline int check_batch(size_t size, size_t count, size_t unique_at, size_t 
 cdef inline size_t corpus_of(load_corpus *made, const uint8_t[::1] data, const int64_t[::1] starts,
                              const int64_t[::1] ends, bytes element, size_t unique_at,
                              size_t per_send) except 0:
-    """Fill in a corpus; the bytes that its largest request may have. The buffers stay the
-    caller's."""
+    """Fill in a corpus; returns the size limit of its largest request. The caller keeps the
+    buffers."""
     cdef Py_ssize_t i, count = starts.shape[0]
     cdef int64_t largest = 0
     if count == 0 or ends.shape[0] != count or per_send == 0:

@@ -11,14 +11,15 @@ class Histogram:
 
     def record(self, value: int) -> None: ...
     def at(self, share: float) -> int:
-        """What `share` (0 to 1) of the recorded values do not exceed; 0 if there are none."""
+        """Return the value that `share` (0 to 1) of the recorded values do not exceed; 0 without
+        values."""
 
     @property
     def total(self) -> int: ...
     @property
     def max(self) -> int: ...
     def counts(self) -> list[tuple[int, int]]:
-        """(largest value it holds, count) of each count that is not zero."""
+        """Return (largest value of the bucket, count) of each bucket that is not empty."""
 
 def put(
     texts: bytes,
@@ -31,7 +32,7 @@ def put(
     queue_offset: int = 0,
     batch: tuple[int, int, int] = (1, 0, 0),
 ) -> bytes:
-    """One request as the generator writes it: a pull if the template has a queue offset."""
+    """Return one request as the generator writes it: a pull if the template has a queue offset."""
 
 def put_replay(
     texts: bytes,
@@ -46,10 +47,12 @@ def put_replay(
     serial: int = 0,
     count: int = 1,
 ) -> list[bytes]:
-    """`count` requests of a corpus as the generator writes them, behind each other."""
+    """Return `count` consecutive requests of a corpus as the generator writes them."""
 
 def read(frame: bytes, names: Sequence[str] = ()) -> tuple[int, int, bytes, dict[str, int]] | None:
-    """(code, opaque, remark, numbers of the named extFields) of an answer; None if it is none."""
+    """Parse an answer: (code, opaque, remark, numbers of the named extFields); None for other
+    bytes."""
 
 def count_records(body: bytes, check_crc: bool = False) -> tuple[int, int]:
-    """(records, born timestamp of the last one in ms); -1 records: it is no sequence of them."""
+    """Count the records of a body: (records, born timestamp of the last record in ms); -1 records:
+    the body is no sequence of records."""

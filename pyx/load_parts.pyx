@@ -1,8 +1,8 @@
 # cython: auto_pickle=False
 """The load generator's parts one at a time: its histogram, its requests, its reading of answers.
 
-Owns nothing. It must never see a socket. Used by load.pyx, and by tests that compare the parts
-with plain models and with net/wire.
+Owns nothing. It must never see a socket. Tests compare these parts with plain models and with
+net/wire.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -46,7 +46,7 @@ cdef class Histogram:
 
 def put(bytes texts not None, template, bytes body not None, *, uint32_t slot=0,
         int64_t epoch_ms=0, uint64_t serial=0, int64_t queue_offset=0, batch=(1, 0, 0)) -> bytes:
-    """One request as the generator writes it: a pull if the template has a queue offset."""
+    """Return one request as the generator writes it: a pull if the template has a queue offset."""
     cdef load_template known = load_template_of(template, len(texts))
     cdef load_body behind
     cdef load_stamp stamp
@@ -67,7 +67,7 @@ def put(bytes texts not None, template, bytes body not None, *, uint32_t slot=0,
 def put_replay(bytes texts not None, template, const uint8_t[::1] data, const int64_t[::1] starts,
                const int64_t[::1] ends, *, bytes element=b"", size_t unique_at=0,
                size_t per_send=1, uint64_t serial=0, size_t count=1) -> list:
-    """`count` requests of a corpus as the generator writes them, behind each other."""
+    """Return `count` consecutive requests of a corpus as the generator writes them."""
     cdef load_template known = load_template_of(template, len(texts))
     cdef load_corpus corpus
     cdef load_stamp stamp
@@ -86,7 +86,8 @@ def put_replay(bytes texts not None, template, const uint8_t[::1] data, const in
 
 
 def read(bytes frame not None, names=()):
-    """(code, opaque, remark, numbers of the named extFields) of an answer; None if it is none."""
+    """Parse an answer: (code, opaque, remark, numbers of the named extFields); None for other
+    bytes."""
     cdef load_hint hint
     cdef load_answer answer
     cdef uint8_t remark[LOAD_REMARK]
@@ -103,7 +104,8 @@ def read(bytes frame not None, names=()):
 
 
 def count_records(bytes body not None, bint check_crc=False):
-    """(records, born timestamp of the last one in ms); -1 records: it is no sequence of them."""
+    """Count the records of a body: (records, born timestamp of the last record in ms); -1 records:
+    the body is no sequence of records."""
     cdef int64_t born_ms = 0
     count = load_count_records(body, len(body), check_crc, &born_ms)
     return count, born_ms

@@ -1,10 +1,9 @@
 # cython: auto_pickle=False
 """Mapping: a file mapped whole, without a descriptor of its own.
 
-Owns the mapping, which lasts as long as a view of it exists. It must never know what the bytes
-mean, nor open a file. Called by engine/disk/real_files.py, with a descriptor that may be closed
-right after. Python's mmap keeps a copy of the descriptor for each mapping, and a process may have
-few of those.
+Owns the mapping, which lasts as long as a view of it exists. It must never know the meaning of the
+bytes, nor open a file. The caller may close its descriptor right after. Python's mmap keeps a copy
+of the descriptor for each mapping, and the number of descriptors of a process is small.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -22,11 +21,11 @@ cdef extern from "sys/mman.h" nogil:
 
 
 cdef class Mapping:
-    """The first `size` bytes of an open file, shared with it. Raises OSError."""
+    """Map the first `size` bytes of an open file, shared with it. Raises OSError."""
 
-    cdef void *memory             # NULL once it is unmapped
+    cdef void *memory             # NULL after the unmapping
     cdef Py_ssize_t size
-    cdef Py_ssize_t exports       # views that live
+    cdef Py_ssize_t exports       # number of views that exist
     cdef bint readonly
     cdef bint closed
 
@@ -62,7 +61,8 @@ cdef class Mapping:
             self.unmap()
 
     def madvise(self, int advice, Py_ssize_t start = 0) -> None:
-        """Advise the kernel how the bytes from `start` on, where a page begins, are used."""
+        """Advise the kernel about the use of the bytes after `start`, which must be the start of a
+        page."""
         cdef int failed
         if self.closed or not 0 <= start < self.size:
             raise ValueError("advice for what is not mapped")
@@ -74,7 +74,7 @@ cdef class Mapping:
             raise OSError(failed, "madvise failed")
 
     def close(self) -> None:
-        """Unmap it, at once or with the last view of it; there are no new ones."""
+        """Unmap the file, at once or with its last view; new views are refused."""
         self.closed = True
         if self.exports == 0:
             self.unmap()

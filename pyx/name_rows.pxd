@@ -1,5 +1,4 @@
-"""Rows that are found by two names: room for one more, for the tables of readers and acknowledgers.
-"""
+"""Rows found by two names: growth, for the tables of readers and acknowledgers."""
 
 from cpython.mem cimport PyMem_Realloc
 from libc.stdint cimport int32_t
@@ -12,8 +11,8 @@ cdef enum:
 
 
 cdef inline void *row_room(nam_table *names, void *rows, size_t row_size) except? NULL:
-    """The rows of a table, `rows` or where they are now, with room for one more. Raises
-    MemoryError, and what the table has stays."""
+    """Return the rows of a table, with room for one more; they may have moved. Raises MemoryError,
+    which leaves the table unchanged."""
     cdef int32_t count = names.count
     cdef size_t capacity
     cdef void *keys

@@ -11,30 +11,30 @@ class Holder:
 class PendingSends:
     """All sends whose answers wait until their records are safe, in the order of the log.
 
-    A record is safe when it is durable (`flushed_to`; without a call everything is) and when as
-    many copies reach its end as its send needs (`replicated_to`; 0 and 1 always do). All wait
-    equally long: `disk_wait_ms` and `replica_wait_ms` from the last `expire` on; replicas that are
-    late count more than a disk that is. `ok` is the status of what is safe, `late_replicas` and
-    `late_disk` of what waited in vain for either.
+    A record is safe when it is durable (`flushed_to`; before the first call every record counts as
+    durable) and when as many copies reach its end as its send needs (`replicated_to`; 0 and 1
+    copies always do). Waits are limited by `disk_wait_ms` and `replica_wait_ms`, counted from the
+    last `expire` before the send. `ok` is the status of a safe record; a record that is not safe
+    in time gets `late_replicas` or `late_disk`, `late_replicas` if both are late.
     """
 
     steady_ms: int
     disk_wait_ms: int
     replica_wait_ms: int
     limit: int
-    """Of so many that wait; one more send is not served natively."""
+    """Greatest number of waiting sends; the lane leaves further sends to Python."""
 
     @property
     def flushed(self) -> int:
-        """All before that log offset is durable."""
+        """Log offset up to which the log is durable."""
 
     @property
     def withheld(self) -> bool:
-        """Whether nothing is answered nor served natively, from `withhold` to `ask_for`."""
+        """Whether no send is answered or served natively: after `withhold` until `ask_for`."""
 
     @property
     def count(self) -> int:
-        """How many wait."""
+        """Number of waiting sends."""
 
     def __new__(
         cls, ok: PutStatus, late_replicas: PutStatus, late_disk: PutStatus
@@ -45,43 +45,46 @@ class PendingSends:
         trace_on: bool,
         statuses: Mapping[PutStatus, tuple[int, bytes | None]],
     ) -> None:
-        """What native answers say: MSG_REGION and TRACE_ON, and the code and remark of a status.
-        Without a remark the message is stored, and the answer says where."""
+        """Set the fields of native answers: MSG_REGION, TRACE_ON, and the code and remark of each
+        status. A status without a remark means that the message is stored, and its answer has the
+        message's offsets."""
 
     def wait(self, end: int, need: int, callback: Callable[[PutStatus], object]) -> None:
-        """Call back with the status once the record that ends there is safe, or will not be: at
-        once if that is so now, or if PENDING_MAX wait already. Raises ValueError for a number of
-        copies over NEED_MAX."""
+        """Call `callback` with the status once the record that ends at `end` is safe or waited in
+        vain; immediately if the record is safe now or PENDING_MAX sends wait already. Raises
+        ValueError for a number of copies over NEED_MAX."""
 
     def flushed_to(self, end: int) -> None:
-        """All before that log offset is durable: answer what is safe now."""
+        """Note that the log is durable up to `end`, and answer the sends that are safe now."""
 
     def ask_for(self, copies: int | None) -> None:
-        """How many copies a send needs from now on, -1: those of all members. None: not enough
-        replicas are in sync for that, and a send that waits is refused."""
+        """Set the number of copies that new sends need; -1: the copies of all members. None: too
+        few replicas are in sync, and sends that would have to wait are refused."""
 
     def replicated_to(self, need: int, end: int) -> None:
-        """So many copies (-1: those of all members) reach that log offset: answer what is safe
-        now."""
+        """Note that `need` copies (-1: of all members) reach the log offset `end`, and answer
+        the sends that are safe now."""
 
     def safe_end(self, need: int) -> int:
-        """Up to where so many copies reach; -1 if that was not said."""
+        """Return the log offset that `need` copies reach; -1 if unknown."""
 
     def withhold(self, status: PutStatus) -> None:
-        """The replicas count no more: nothing is safe until it is said again, all that wait get
-        that status, and the lane serves no send until `ask_for`."""
+        """Forget the progress of all replicas: answer all waiting sends with `status`, treat no
+        record as safe until the next `replicated_to`, and serve no send until `ask_for`."""
 
     def sweep(self) -> None:
-        """Answer what is safe now."""
+        """Answer the sends that are safe now."""
 
     def expire(self, steady_ms: int) -> None:
-        """Time has passed: what has waited long enough is answered that it did so in vain."""
+        """Advance the clock to `steady_ms`, and answer the sends whose wait reached its limit as
+        late."""
 
     def withdraw(self, status: PutStatus, after: int) -> list[object]:
-        """Take out what waits for a record that ends behind `after`; `answer` is to follow."""
+        """Remove and return the sends whose records end after `after`; the caller must pass them to
+        `answer`."""
 
     def answer(self, withdrawn: list[object]) -> None:
-        """Give what was withdrawn its status, in the order of the log."""
+        """Answer withdrawn sends with their status, in the order of the log."""
 
     def fail(self, status: PutStatus, after: int = -1) -> None:
-        """`withdraw`, and `answer` at once."""
+        """Withdraw the sends whose records end after `after`, and answer them immediately."""

@@ -1,12 +1,14 @@
 # cython: auto_pickle=False
-"""The one list of sends that wait until their records are safe: on the disk, and with the replicas.
+"""The only list of sends that wait until their records are safe: on the disk, and with the
+replicas.
 
-Owns their order, which is the log's, how far the log is safe, and the bytes of native answers. It
-must never find out what is safe: that is pushed, how far the log is durable by the group commit
-(engine/log/group_commit.py), how far the replicas have it and how many of them a send needs by the
-reign (broker/ha/leader.py). Filled by the lane, with answers, and by the store for handlers, with
-what is called; given to one connection, many in one write, as bytes of their own: what is answered
-may add others, which moves the texts.
+Owns their order, which is the log's, the offsets up to which the log is safe, and the bytes of
+native answers. It must never find out by itself which records are safe: the group commit
+(engine/log/group_commit.py) reports the durable part of the log, and the term as master
+(broker/ha/leader.py) reports the replicas' progress and the number of copies that a send needs. The
+lane adds native answers, the store adds callbacks for the handlers. Answers for one connection are
+given as one bytes object, many in one write: they are copied because answering may add others,
+which moves the texts.
 
     texts    | answer | answer |   | answer | ...      in the order of their records
     ring     | end, need, holder, size | ...           an entry for each; a handler's has size 0
@@ -24,23 +26,23 @@ cdef extern from "bytes.h" nogil:
     void be_put_i32(uint8_t *at, int32_t value)
 
 NEED_MAX = NEEDS - 2
-"""Copies that may be asked for; a group has three or five."""
+"""Greatest number of copies that may be asked for; a group has three or five members."""
 PENDING_MAX = 1_000_000
-"""Sends that wait at once; at 1 KB each this is what a replica behind by 1 GB leaves waiting."""
+"""Greatest number of waiting sends: at 1 KB each, as many as a replica that is 1 GB late leaves."""
 
 cdef enum:
     FIRST_RING = 1024
     FIRST_TEXTS = 1 << 16
     HEAD = 8                      # lengths in front of a header
     CODE_SIZE = 9                 # of {"code":0
-    CODE_ROOM = 16                # more than any code is longer
+    CODE_ROOM = 16                # more than the longest code has
 
 
 cdef class Holder:
     """A connection whose answers are held."""
 
     cdef int give(self, bytes answers, Py_ssize_t count) except -1:
-        """Write them; they are dropped where the connection is closed."""
+        """Write answers, or drop them if the connection is closed."""
         raise NotImplementedError
 
 
@@ -72,16 +74,16 @@ cdef class PendingSends:
         PyMem_Free(self.texts)
 
     def configure(self, bytes region not None, bint trace_on, dict statuses not None) -> None:
-        """What answers say; see the stub."""
+        """Set the fields of native answers; see the stub."""
         self.region, self.trace_on, self.statuses = region, trace_on, statuses
 
     @property
     def count(self) -> int:
-        """How many wait."""
+        """Number of waiting sends."""
         return self.waiting
 
     def wait(self, int64_t end, int32_t need, callback not None) -> None:
-        """Call back with the status; see the stub."""
+        """Call `callback` with the status once the record is safe; see the stub."""
         cdef const pending_send *last
         if not -1 <= need <= NEEDS - 2:
             raise ValueError(f"{need} copies")
@@ -92,25 +94,26 @@ cdef class PendingSends:
         else:
             self.grow(0)
             if self.waiting:
-                # What was appended together is reported in any order, and answered together, too.
+                # Records appended together are reported in any order, and their sends are answered
+                # together.
                 last = &self.ring[(self.first + self.waiting - 1) & (self.ring_room - 1)]
                 end = max(end, last.end)
             self.enter(<void *>callback, end, need).size = 0
 
     def flushed_to(self, int64_t end) -> None:
-        """All before that log offset is durable."""
+        """Note that the log is durable up to `end`, and answer the sends that are safe now."""
         self.flushed = end
         self.sweep()
 
     def ask_for(self, copies) -> None:
-        """How many copies a send needs from now on; see the stub."""
+        """Set the number of copies that new sends need; see the stub."""
         cdef int32_t wanted = 1 if copies is None else copies
         if not -1 <= wanted <= NEEDS - 2:
             raise ValueError(f"{wanted} copies")
         self.copies, self.not_enough, self.withheld = wanted, copies is None, False
 
     def replicated_to(self, int32_t need, int64_t end) -> None:
-        """So many copies reach that log offset."""
+        """Note that `need` copies reach the log offset `end`; see the stub."""
         if not -1 <= need <= NEEDS - 2:
             raise ValueError(f"{need} copies")
         if need not in (0, 1) and self.safe[need + 1] != end:
@@ -118,13 +121,13 @@ cdef class PendingSends:
             self.sweep()
 
     def safe_end(self, int32_t need) -> int:
-        """Up to where so many copies reach."""
+        """Return the log offset that `need` copies reach; -1 if unknown."""
         if not -1 <= need <= NEEDS - 2:
             raise ValueError(f"{need} copies")
         return self.safe_of(need)
 
     def withhold(self, status) -> None:
-        """The replicas count no more; see the stub."""
+        """Forget the progress of all replicas; see the stub."""
         for need in range(NEEDS):
             if need not in (0 + 1, 1 + 1):
                 self.safe[need] = -1
@@ -132,7 +135,8 @@ cdef class PendingSends:
         self.fail(status)
 
     def sweep(self) -> None:
-        """Answer what is safe, native answers side by side for the same connection at once."""
+        """Answer the safe sends; consecutive native answers of one connection are written
+        together."""
         cdef pending_send one
         cdef pending_send *next_one
         cdef size_t size, begin
@@ -160,7 +164,7 @@ cdef class PendingSends:
             holder.give(answers, count)
 
     def expire(self, int64_t steady_ms) -> None:
-        """Time has passed; see the stub."""
+        """Advance the clock and answer late sends; see the stub."""
         cdef pending_send *one
         self.steady_ms = steady_ms
         while self.waiting:
@@ -177,11 +181,11 @@ cdef class PendingSends:
                 self.sweep()
 
     def withdraw(self, status, int64_t after) -> list:
-        """Take out what waits for a record that ends behind `after`; see the stub."""
+        """Remove and return the sends whose records end after `after`; see the stub."""
         cdef pending_send one
         cdef list withdrawn = []
-        # The last ones first, so that those that stay are where they were; each is out of the ring
-        # before its holder hears of it.
+        # From the last one to the first, so that the remaining entries stay in place; each entry is
+        # removed before its holder is called.
         while self.waiting:
             one = self.ring[(self.first + self.waiting - 1) & (self.ring_room - 1)]
             if one.end <= after:
@@ -195,7 +199,7 @@ cdef class PendingSends:
         return withdrawn
 
     def answer(self, list withdrawn not None) -> None:
-        """Give what was withdrawn its status."""
+        """Answer withdrawn sends with their status."""
         for holder, answer, status in withdrawn:
             if answer is None:
                 holder(status)
@@ -203,7 +207,7 @@ cdef class PendingSends:
                 (<Holder?>holder).give(answer, 1)
 
     def fail(self, status, int64_t after=-1) -> None:
-        """What waits for a record that ends behind `after` gets that status."""
+        """Answer the sends whose records end after `after` with this status."""
         self.answer(self.withdraw(status, after))
 
     cdef bint is_safe(self, const pending_send *one):
@@ -227,7 +231,7 @@ cdef class PendingSends:
         return 0
 
     cdef pending_send *enter(self, void *holder, int64_t end, int32_t need):
-        """The entry behind the last one; there is room, and its size is to follow."""
+        """Add an entry after the last one; there is room, and the caller sets its size."""
         cdef pending_send *one
         one = &self.ring[(self.first + self.waiting) & (self.ring_room - 1)]
         one.end, one.need, one.since_ms, one.holder = end, need, self.steady_ms, holder
@@ -236,7 +240,7 @@ cdef class PendingSends:
         return one
 
     cdef int grow(self, size_t size) except -1:
-        """Room for one more, with so many bytes."""
+        """Make room for one more entry, with a text of `size` bytes."""
         cdef size_t wanted, room = self.room
         cdef pending_send *ring
         cdef void *texts
@@ -267,8 +271,8 @@ cdef class PendingSends:
         return 0
 
     cdef pending_send take(self):
-        """The first one, whose reference is the caller's now; its text stays until the next
-        `add`."""
+        """Remove the first entry, whose reference now belongs to the caller; its text stays until
+        the next `add`."""
         cdef pending_send one = self.ring[self.first]
         self.first = (self.first + 1) & (self.ring_room - 1)
         self.waiting -= 1
@@ -276,7 +280,8 @@ cdef class PendingSends:
         return one
 
     cdef int tell(self, pending_send one, object status) except -1:
-        """Give the one that was just taken its status; of a native answer no good one."""
+        """Call the holder of an entry that was just taken; a native answer becomes a refusal with
+        `status`."""
         holder = <object>one.holder
         Py_DECREF(<object>one.holder)
         if one.size:
@@ -286,7 +291,7 @@ cdef class PendingSends:
         return 0
 
     cdef bytes refusal(self, pending_send one, object status, size_t at):
-        """The answer whose text is at `at`, made into one that says that status."""
+        """Change the answer at `at` into one with this status."""
         cdef trf_refusal refusal
         cdef bytes remark, answer, made
         cdef size_t size
@@ -308,7 +313,7 @@ cdef class PendingSends:
 
 
 cdef size_t with_code(uint8_t *out, const uint8_t *answer, size_t size, int32_t code):
-    """A whole answer with another code than 0; the size."""
+    """Write a whole answer with another code than 0; returns its size."""
     cdef bytes text = b'{"code":' + str(code).encode()
     cdef size_t head = <size_t>len(text)
     memcpy(out + HEAD, <const char *>text, head)

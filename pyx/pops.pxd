@@ -11,8 +11,8 @@ from turbopump.pyx.pulls cimport Pulls
 
 cdef class PopTurns:
     cdef object draw_one
-    cdef int64_t number           # pops so far
-    cdef int32_t draw             # of the next pop, -1: not drawn yet
+    cdef int64_t number           # number of pops so far
+    cdef int32_t draw             # draw of the next pop, -1: not drawn yet
 
     cdef int32_t peek(self) except -1
     cdef void count(self) noexcept
@@ -20,19 +20,19 @@ cdef class PopTurns:
 
 cdef class Pops:
     cdef lane_popping core
-    cdef readonly Pulls readers   # what of queues is at hand; its rows have the numbers of these
+    cdef readonly Pulls readers   # row n here is reader n there
     cdef Acks acks
-    cdef PopTurns turns           # None: nothing is served
+    cdef PopTurns turns           # None: no pop is served
     cdef object places_of, left
-    cdef int32_t row_count        # of core.rows
-    cdef list texts               # the retry topics that each row points to
-    cdef int64_t popped_ms        # of the last pop
-    cdef int32_t row              # of the pop that is served
+    cdef int32_t row_count        # rows in core.rows
+    cdef list texts               # the retry topics to which each row points
+    cdef int64_t popped_ms        # time of the last pop
+    cdef int32_t row              # row of the current pop
     cdef lane_popped got          # valid until Python is called: it points into mappings
     cdef uint8_t starts[LANE_TEXTS_MAX]
     cdef uint8_t offsets[LANE_TEXTS_MAX]
     cdef readonly int64_t pop_count
-    cdef readonly int64_t place_count  # of all rows
+    cdef readonly int64_t place_count  # places of all rows
 
     cdef lane_popper *row_at(self, int32_t number) except NULL
     cdef bint has_room(self, bytes group, bytes topic, int64_t total) except -1

@@ -8,25 +8,24 @@ from turbopump.pyx.pulls import Pulls
 MAX_PLACES: int
 
 class PopTurns:
-    """Whose turn it is at a pop: its number, which says its revive queue, and what it draws, 0 to
-    99, which says the queue it begins with. `draw_one` gives such a number; one is drawn for each
-    pop, on both ways."""
+    """The turns of pops, native ones and Python's. A pop's number selects its revive queue;
+    its draw, 0 to 99 from `draw_one`, selects the queue it begins with."""
 
     def __new__(cls, draw_one: Callable[[], int]) -> Self: ...
     def take(self) -> tuple[int, int]:
-        """(number, draw) of one more pop."""
+        """Return (number, draw) of the next pop."""
 
 class Pops:
-    """Which pops a broker serves natively, and where the groups pop next meanwhile. Loop thread
-    only. `readers` are of no connection but these."""
+    """Pops that a broker serves natively, and the offsets at which groups pop next. Loop thread
+    only. `readers` serves these pops alone, no connection's pulls."""
 
     readers: Pulls
     pop_count: int
-    """Pops served natively since the start."""
+    """Number of pops served natively since the start."""
     place_count: int
-    """Queues of all groups and topics, at most MAX_PLACES."""
+    """Number of queues of all groups and topics, at most MAX_PLACES."""
     is_known: bool
-    """Whether `take_popped` has something to take."""
+    """Whether `take_popped` would return at least one row."""
 
     def __new__(cls, readers: Pulls, acks: Acks) -> Self: ...
     def begin(
@@ -35,10 +34,10 @@ class Pops:
         places_of: Callable[[bytes, bytes, int, list[tuple[bytes, int]]], list[int] | None],
         left: Callable[[bytes, int], None],
     ) -> None:
-        """Serve from now on. `places_of(group, topic, queues, [(retry topic, queues)])` says where
-        the group pops each queue next, those of the topic first, -1 for where it has no offset;
-        None: the handler has to look. `left(topic, queue_id)` is notified that a queue may be
-        popped again."""
+        """Start to serve. `places_of(group, topic, queues, [(retry topic, queues)])` returns the
+        offset at which the group pops each queue next, the queues of the topic first, -1 for a
+        queue without an offset; None: the handler has to look. `left(topic, queue_id)` is called
+        when a queue may be popped again."""
 
     def serve(
         self,
@@ -54,17 +53,18 @@ class Pops:
         until_ms: int,
         ended_ms: int,
     ) -> None:
-        """Pops of this group from this topic by exactly this expression are plain, until forgotten
-        or `until_ms`, and after `ended_ms`, when a former life of either ended (epoch ms).
-        `retries` are the retry topics that there are, with their queues, in the
-        order in which draws take turns. What was popped was taken before."""
+        """Serve pops of this group from this topic with exactly this expression natively, until
+        `forget` or `until_ms`, and only after `ended_ms`, when an earlier group or topic of the
+        same name was removed (epoch ms). `retries` are the existing retry topics with their
+        queues, in the order in which draws choose them. Call `take_popped` before this."""
 
     def forget(self, group: bytes) -> None:
-        """Pops of this group are for the Python handler, until they are served again."""
+        """Leave pops of this group to the Python handler, until the next `serve`."""
 
     def forget_all(self) -> None:
-        """As `forget` for every group."""
+        """Leave pops of every group to the Python handler; see `forget`."""
 
     def take_popped(self) -> list[tuple[bytes, bytes, int, int, int, int]]:
-        """(group, topic, queue id, next queue offset, times it moved, epoch ms of the last pop) of
-        what was popped since it was asked for. From here on Python has the places."""
+        """Return (group, topic, queue id, next queue offset, number of moves, epoch ms of the last
+        pop) of each queue popped since the last call. Then Python's offsets count, and the native
+        ones are asked for again."""

@@ -2,11 +2,11 @@
 """Plain pops: from a request to check points and slices of the log, without a Python object for
 each message.
 
-Owns the table of groups and topics whose pops are plain, and where they pop next while Python does
-not look. It must never decide what is plain: the broker does (broker/traffic/fast_lane.py); nor
-know a place that Python knows, too. Called by FastConnection for each pop, and by the broker.
+Owns the table of groups and topics whose pops are plain, and the offsets at which they pop next
+while Python does not need them. It must never decide which pops are plain: the broker does
+(broker/traffic/fast_lane.py); nor keep an offset that Python holds, too.
 
-    places_of -> pop, pop, pop ... -> take_popped: Python has the places, and is asked for them anew
+    places_of -> pop, pop, pop ... -> take_popped: Python holds the offsets until places_of
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc
@@ -22,11 +22,11 @@ from turbopump.pyx.filter cimport Filter
 from turbopump.pyx.pulls cimport Pulls
 
 MAX_PLACES = 1 << 18
-"""Queues of all groups and topics that are popped natively, some 19 MB with what the readers have
-of them; what is beyond is for the Python handler."""
+"""Greatest number of queues of all groups and topics popped natively, some 19 MB including the
+readers' memory; the Python handler serves others."""
 
 cdef enum:
-    TRIES = 64                    # memory that one pop asks for, until it is for the handler
+    TRIES = 64                    # mappings that one pop may ask for, else Python serves it
     FIRST_ROWS = 16
 
 
@@ -37,19 +37,19 @@ cdef class PopTurns:
         self.draw_one, self.draw = draw_one, -1
 
     def take(self) -> tuple[int, int]:
-        """(number, draw) of one more pop."""
+        """Return (number, draw) of the next pop."""
         cdef int32_t draw = self.peek()
         self.count()
         return self.number, draw
 
     cdef int32_t peek(self) except -1:
-        """What the next pop draws."""
+        """Return the draw of the next pop."""
         if self.draw < 0:
             self.draw = self.draw_one() % 100
         return self.draw
 
     cdef void count(self) noexcept:
-        """The pop is."""
+        """Count the pop."""
         self.number += 1
         self.draw = -1
 
@@ -68,7 +68,7 @@ cdef class Pops:
         PyMem_Free(self.core.rows)
 
     def begin(self, PopTurns turns not None, places_of not None, left not None) -> None:
-        """Serve from now on; see the stub."""
+        """Start to serve; see the stub."""
         self.turns, self.places_of, self.left = turns, places_of, left
 
     def serve(
@@ -76,7 +76,7 @@ cdef class Pops:
         bytes expression, bytes expression_type, codes, Filter filter, int64_t until_ms,
         int64_t ended_ms
     ) -> None:
-        """Pops of this group from this topic are plain; see the stub."""
+        """Serve pops of this group from this topic natively; see the stub."""
         cdef nam_text first, second
         cdef lane_popper *popper
         cdef lane_place *places
@@ -93,7 +93,7 @@ cdef class Pops:
         if not self.has_room(group, topic, total):
             return
         acker = self.acks.row_of(group, topic)
-        self.row_at(self.readers.core.pairs.count)  # a reader is never without its row here
+        self.row_at(self.readers.core.pairs.count)  # so that each reader has a row here
         self.readers.serve(
             group, topic, queue_limit, readers=(0, 0), topic_sys_flag=0, group_sys_flag=0,
             sub_version=0, subscription=expression, expression_type=expression_type, codes=codes,
@@ -123,15 +123,15 @@ cdef class Pops:
             popper.retry_count += 1
 
     def forget(self, bytes group not None) -> None:
-        """Pops of this group are for the Python handler, until they are served again."""
+        """Leave pops of this group to the Python handler, until the next `serve`."""
         self.readers.forget(group)
 
     def forget_all(self) -> None:
-        """As `forget` for every group."""
+        """Leave pops of every group to the Python handler."""
         self.readers.forget_all()
 
     def take_popped(self) -> list[tuple[bytes, bytes, int, int, int, int]]:
-        """Where groups pop next, for Python from here on; see the stub."""
+        """Return the offsets at which groups pop next, and leave them to Python; see the stub."""
         cdef list taken = []
         cdef list moved = []
         cdef lane_popper *popper
@@ -151,11 +151,11 @@ cdef class Pops:
 
     @property
     def is_known(self) -> bool:
-        """Whether there is something to take."""
+        """Whether `take_popped` would return at least one row."""
         return self.core.first_known != 0
 
     cdef lane_popper *row_at(self, int32_t number) except NULL:
-        """The row of a reader, made if it is missing."""
+        """Return the row of a reader, a new one if it is missing."""
         cdef int32_t count = self.row_count
         cdef void *rows
         if number >= count:
@@ -172,7 +172,7 @@ cdef class Pops:
         return &self.core.rows[number]
 
     cdef bint has_room(self, bytes group, bytes topic, int64_t total) except -1:
-        """Whether a row may have so many places; if not, one that is there serves nothing."""
+        """Whether a row may have `count` places; if not, an existing row stops serving."""
         cdef nam_text first, second
         cdef int32_t number
         cdef int64_t had = 0
@@ -188,7 +188,8 @@ cdef class Pops:
         return False
 
     cdef bint ask(self, int32_t row) except -1:
-        """Have Python say where the group pops next; False: it has to look itself."""
+        """Ask Python for the offsets at which the group pops next; False: the handler has to
+        look."""
         cdef lane_popper *popper = &self.core.rows[row]
         cdef Py_ssize_t total = popper.queue_count
         cdef list counts = []
@@ -199,7 +200,7 @@ cdef class Pops:
         names = self.texts[row]
         group, topic = self.readers.names[row]
         found = self.places_of(group, topic, popper.queue_count, list(zip(names, counts)))
-        # What was called may have had the rows moved, or this one made anew.
+        # The callback may have moved the rows, or replaced this one.
         popper = &self.core.rows[row]
         if found is None or popper.is_known or self.texts[row] is not names:
             return False
@@ -211,8 +212,8 @@ cdef class Pops:
         return True
 
     cdef bint find(self, const trf_request *request, int64_t now_ms) except -1:
-        """What a pop gets is in `got`, and the readers' `found`; False: it is for the Python
-        handler. Nothing is changed."""
+        """Find the messages of a pop: they are in `got`, and in the readers' `found`; nothing is
+        changed. False: the Python handler has to serve the pop."""
         cdef lane_found_outcome outcome = LANE_NOT_HERE
         cdef Pulls readers = self.readers
         cdef int32_t row, draw
@@ -246,7 +247,7 @@ cdef class Pops:
 
     cdef void fill(self, const trf_request *request, int64_t now_ms,
                    trf_pop_answer *answer) noexcept:
-        """The answer to what was found."""
+        """Fill in the answer to the messages found."""
         answer.opaque = request.opaque
         answer.revive_queue_id = <int32_t>((self.turns.number + 1) % self.acks.core.revive_queues)
         answer.pop_time_ms, answer.invisible_ms = now_ms, request.pop.invisible_ms
@@ -254,8 +255,8 @@ cdef class Pops:
         lane_put_offsets(&self.got, self.starts, self.offsets, answer)
 
     cdef bint hide(self, lane_core *lane, const trf_request *request, int64_t now_ms):
-        """Write the check points of what was found, and count it; False: it is for the Python
-        handler, and nothing was done."""
+        """Write the check points of the messages found, and count them; False: nothing was done,
+        and the Python handler has to serve the pop."""
         cdef int32_t revive_queue_id
         revive_queue_id = <int32_t>((self.turns.number + 1) % self.acks.core.revive_queues)
         if lane_hide(lane, &self.acks.core, &self.core, self.row, &request.pop, revive_queue_id,
@@ -272,7 +273,7 @@ cdef class Pops:
         return True
 
     cdef int note(self, int64_t until_ms, bint watched) except -1:
-        """What was given is in flight; pops that wait are notified of what is left."""
+        """Count the messages given as in flight; notify waiting pops of the messages left."""
         cdef int32_t part, acker
         cdef const lane_part *one
         acker = self.core.rows[self.row].acker
@@ -288,7 +289,7 @@ cdef class Pops:
 
 
 cdef int32_t size_of(const lane_popper *popper) noexcept:
-    """How many places a row has."""
+    """Number of places of a row."""
     cdef int32_t size = popper.queue_count
     for at in range(popper.retry_count):
         size += popper.retries[at].queue_count

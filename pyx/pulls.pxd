@@ -12,12 +12,12 @@ cdef class Pulls:
     cdef lane_reading core
     cdef Tail tail
     cdef QueueTable queues
-    cdef int64_t seen             # the generation that what is held belongs to
+    cdef int64_t seen             # generation to which the held mappings belong
     cdef object units_of, log_of, commit
     cdef list names               # (group, topic) of each row, as bytes
-    cdef list texts               # what each row points to
+    cdef list texts               # bytes objects to which each row points
     cdef list spans               # read-only views of the log files in core.spans
-    cdef dict held                # (row, queue id) to the mapping its cursor is in
+    cdef dict held                # (row, queue id) -> the mapping of its cursor
     cdef int next_span
     cdef lane_found found         # valid until Python is called: it points into mappings
     cdef public int64_t found_count, transferred_count

@@ -11,19 +11,20 @@ MAX_QUEUES: int
 MAX_HELD: int
 
 class Pulls:
-    """What of the pulls of a broker is served natively: those that find messages.
+    """Pulls that a broker serves natively: plain ones that find messages.
 
     `limits` is (bytes from the end of the log that count as near, most messages and bytes of an
-    answer near the end, the same further back). `units_of(topic, queue id, queue offset)` gives the
-    mapping of a queue file, its first queue offset, the queue's slot and its min offset, None where
-    there is nothing; `log_of(log offset)` the mapping of the log file that begins there;
-    `commit(group, topic, queue id, queue offset, now_ms)` takes an offset that a pull brought.
+    answer near the end, the same further back). `units_of(topic, queue id, queue offset)` returns
+    the mapping of a queue file, its first queue offset, the queue's slot and its min offset, None
+    if there are no units; `log_of(log offset)` returns the mapping of the log file that begins
+    there; `commit(group, topic, queue id, queue offset, now_ms)` receives an offset that a pull
+    committed.
     """
 
     found_count: int
-    """Pulls served since this was last set to 0."""
+    """Number of pulls served since this was last set to 0."""
     transferred_count: int
-    """Messages given since this was last set to 0."""
+    """Number of messages delivered since this was last set to 0."""
 
     def __new__(
         cls,
@@ -52,31 +53,32 @@ class Pulls:
         filter: Filter | None,
         until_ms: int,
     ) -> None:
-        """Pulls of this group from this topic are plain, until forgotten or `until_ms`.
+        """Serve pulls of this group from this topic natively, until `forget` or `until_ms`.
 
-        With a `subscription` those that carry exactly it, with this version and type; without one
-        those that carry none and a version up to `sub_version`. `codes` are the tags to read, None
-        for all; of these
-        `filter` chooses.
+        With a `subscription`, only pulls with exactly this subscription, version and type are
+        served; without it, only pulls without a subscription and with a version up to
+        `sub_version`. `codes` are the hashes of the tags to read, None for all; `filter` chooses
+        among these messages.
         """
 
     def forget(self, group: bytes) -> None:
-        """Pulls of this group are for the Python handler, until they are served again."""
+        """Leave pulls of this group to the Python handler, until the next `serve`."""
 
     def forget_all(self) -> None:
-        """As `forget` for every group."""
+        """Leave pulls of every group to the Python handler; see `forget`."""
 
     def take_got(self) -> list[tuple[bytes, bytes, int, int, int]]:
-        """What readers got since the last call: (group, topic, pulls, messages, bytes)."""
+        """Return (group, topic, pulls, messages, bytes) of each reader since the last call."""
 
     def take_pulled(self) -> list[tuple[bytes, bytes, int, int]]:
-        """Where pulls ended since the last call: (group, topic, queue id, next queue offset)."""
+        """Return the ends of pulls since the last call: (group, topic, queue id, next queue offset)
+        of each queue pulled."""
 
     def drop_pulled(self, group: bytes, topic: bytes, queue_id: int) -> None:
-        """Forget where the last native pull of a queue ended."""
+        """Forget the end of the last native pull of a queue."""
 
     def tidy(self) -> None:
-        """Release mappings that are of the past."""
+        """Release mappings of older generations, whose files may have changed."""
 
     def let_go(self) -> None:
-        """Hold no mapping any more."""
+        """Release all mappings."""

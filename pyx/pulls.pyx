@@ -1,9 +1,9 @@
 # cython: auto_pickle=False
 """Plain pulls: from a request to slices of the log, without a Python object for each message.
 
-Owns the readers (what the checks of a group and a topic came to), the memory their queues are read
-from, and what they got. It must never decide what is plain: the broker does (fast_lane.py).
-Called by FastConnection for each pull, and by the broker.
+Owns the readers (the results of the checks of a group and a topic), the mappings that their queues
+are read from, and the counts of messages delivered. It must never decide which pulls are plain: the
+broker does (fast_lane.py).
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
@@ -20,11 +20,11 @@ from turbopump.pyx.region cimport Region
 from turbopump.pyx.tail cimport Tail
 
 MAX_READERS = 1 << 14
-"""Groups and topics that are read natively; what is beyond is for the Python handler."""
+"""Greatest number of pairs of group and topic read natively; the Python handler serves others."""
 MAX_QUEUES = 1024
-"""Queues of a topic that is read natively: a reader has 56 bytes for each."""
+"""Greatest number of queues of a topic read natively: a reader needs 56 bytes for each."""
 MAX_HELD = 4096
-"""Mappings of queue files that readers keep; beyond it all are released."""
+"""Greatest number of mappings of queue files that readers keep; with more, all are released."""
 
 
 cdef class Pulls:
@@ -57,7 +57,7 @@ cdef class Pulls:
         bytes subscription,
         bytes expression_type, codes, Filter filter, int64_t until_ms
     ) -> None:
-        """Pulls of this group from this topic are plain; see the stub."""
+        """Serve pulls of this group from this topic natively; see the stub."""
         cdef bytes text = group + b"\0" + topic
         cdef nam_text first, second
         cdef lane_reader *row
@@ -85,7 +85,7 @@ cdef class Pulls:
                     <size_t>len(text))
         else:
             text = self.texts[number][0]
-        # From here on nothing calls Python: `row` stays where it is.
+        # No call of Python after this line: `row` stays in place.
         row = &self.core.rows[number]
         row.plain = False
         if row.cursors == NULL or row.cursor_count < queue_limit:
@@ -112,18 +112,18 @@ cdef class Pulls:
         row.plain = True
 
     def forget(self, bytes group not None) -> None:
-        """Pulls of this group are for the Python handler, until they are served again."""
+        """Leave pulls of this group to the Python handler, until the next `serve`."""
         for number in range(self.core.pairs.count):
             if self.core.rows[number].plain and self.names[number][0] == group:
                 self.core.rows[number].plain = False
 
     def forget_all(self) -> None:
-        """As `forget` for every group."""
+        """Leave pulls of every group to the Python handler."""
         for number in range(self.core.pairs.count):
             self.core.rows[number].plain = False
 
     def take_got(self) -> list[tuple[bytes, bytes, int, int, int]]:
-        """What readers got since the last call: (group, topic, pulls, messages, bytes)."""
+        """Return (group, topic, pulls, messages, bytes) of each reader since the last call."""
         cdef list got = []
         cdef lane_reader *row
         cdef int64_t times, count, size
@@ -136,7 +136,7 @@ cdef class Pulls:
         return got
 
     def take_pulled(self) -> list[tuple[bytes, bytes, int, int]]:
-        """Where pulls ended since the last call: (group, topic, queue id, next queue offset)."""
+        """Return the ends of pulls since the last call; see the stub."""
         cdef list pulled = []
         cdef lane_cursor *cursor
         cdef int64_t queue_offset
@@ -150,7 +150,7 @@ cdef class Pulls:
         return pulled
 
     def drop_pulled(self, bytes group not None, bytes topic not None, int32_t queue_id) -> None:
-        """Forget where the last native pull of a queue ended."""
+        """Forget the end of the last native pull of a queue."""
         cdef nam_text first, second
         cdef int32_t number
         first.at, first.size = <const uint8_t *><const char *>group, <size_t>len(group)
@@ -160,12 +160,12 @@ cdef class Pulls:
             self.core.rows[number].cursors[queue_id].pulled = -1
 
     def tidy(self) -> None:
-        """Release mappings that are of the past."""
+        """Release mappings of older generations."""
         if self.seen != self.queues.generation:
             self.refresh()
 
     def let_go(self) -> None:
-        """Hold no mapping any more."""
+        """Release all mappings."""
         for number in range(self.core.pairs.count):
             for queue_id in range(self.core.rows[number].cursor_count):
                 self.core.rows[number].cursors[queue_id].units = NULL
@@ -175,7 +175,7 @@ cdef class Pulls:
         self.spans = [None] * LANE_SPANS
 
     cdef bint find(self, const trf_pull *pull, int64_t now_ms) except -1:
-        """What a pull gets is in `found`; False: it is for the Python handler."""
+        """Find the messages of a pull, in `found`; False: the Python handler has to serve it."""
         cdef lane_found_outcome outcome
         self.tidy()
         for _ in range(LANE_SPANS):
@@ -191,13 +191,13 @@ cdef class Pulls:
         return False
 
     cdef int refresh(self) except -1:
-        """Offsets did not just grow: what is held may be stale."""
+        """Release the mappings, because offsets did not just grow."""
         self.let_go()
         self.seen = self.queues.generation
         return 0
 
     cdef int fetch_units(self, const trf_pull *pull) except -1:
-        """Fill the cursor of a queue; 0: there is nothing to read there."""
+        """Fill the cursor of a queue; 0: the queue has no units there."""
         cdef int32_t row = <int32_t>(self.found.reader - self.core.rows)
         cdef int32_t queue_id = pull.queue_id
         cdef lane_cursor *cursor
@@ -214,7 +214,7 @@ cdef class Pulls:
         region, first, slot, minimum = found
         units = region.reading(0, region.size)
         self.held[row, queue_id] = region.buffer
-        # What was called may have had the rows moved, and the queues of this one.
+        # The callback may have moved the rows, and the queues of this row.
         if queue_id >= self.core.rows[row].cursor_count:
             return 0
         cursor = &self.core.rows[row].cursors[queue_id]
@@ -226,7 +226,7 @@ cdef class Pulls:
         return 1
 
     cdef int fetch_log(self, int64_t log_offset) except -1:
-        """The memory of a log file; 0: it is gone."""
+        """Return the memory of a log file; 0: the file was removed."""
         cdef Region region = self.log_of(log_offset)
         cdef int number
         if region is None:
@@ -242,7 +242,8 @@ cdef class Pulls:
         return 1
 
     cdef list slices(self, size_t skipped):
-        """Views of what was found, without the first bytes; they keep the mapping."""
+        """Return views of the messages found, without the first bytes; the views keep the
+        mapping."""
         cdef list views = []
         cdef int64_t start, position
         cdef size_t size
@@ -267,17 +268,17 @@ cdef class Pulls:
         return views
 
     cdef void count(self, const trf_pull *pull) noexcept:
-        """What was found is on its way."""
+        """Count the messages found as delivered."""
         lane_got(&self.found, pull)
         self.found_count += 1
         self.transferred_count += <int64_t>self.found.count
 
     cdef tuple reader(self):
-        """(group, topic) of the reader that found."""
+        """Return (group, topic) of the reader that found the messages."""
         return self.names[self.found.reader - self.core.rows]
 
     cdef int note(self, tuple reader, const trf_pull *pull, int64_t now_ms) except -1:
-        """Commit what the reader's pull brought along."""
+        """Commit the offset that the reader's pull committed."""
         if pull.sys_flag & 1 and pull.commit_offset >= 0:
             group, topic = reader
             self.commit(group, topic, pull.queue_id, pull.commit_offset, now_ms)
@@ -285,7 +286,7 @@ cdef class Pulls:
 
 
 cdef int resize(lane_reader *row, int32_t queue_limit) except -1:
-    """Cursors for so many queues; all start anew."""
+    """Make room for the cursors of all queues; all are filled again."""
     cdef lane_cursor *cursors = <lane_cursor *>PyMem_Calloc(
         <size_t>max(queue_limit, 1), sizeof(lane_cursor)
     )

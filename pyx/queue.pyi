@@ -5,19 +5,20 @@ UNIT_SIZE: int  # 20
 
 def put_unit(region: Region, position: int, log_offset: int, size: int, tags_code: int) -> None: ...
 def get_unit(region: Region, position: int) -> tuple[int, int, int]:
-    """(log_offset, size, tags_code); size 0 means not written."""
+    """Return (log_offset, size, tags_code) of a unit; size 0 means not written."""
 
 def fill_blank(region: Region, position: int, end: int) -> None:
     """Pre-fill units (0, 0x7FFFFFFF, 0), as RocketMQ does before a queue's first offset."""
 
 def find_end(region: Region, position: int, end: int) -> tuple[int, int]:
-    """(position after the last valid unit, end (offset + size) of that unit or -1).
+    """Find the end of the units: (position after the last valid unit, end (log offset + size) of
+    that unit's record or -1).
 
     Blank units are passed over, and have no end.
     """
 
 def lower_bound(region: Region, position: int, end: int, log_offset: int) -> int:
-    """Position of the first unit whose log offset is >= log_offset (end if none)."""
+    """Return the position of the first unit whose log offset is >= log_offset, else `end`."""
 
 class Selection:
     @property
@@ -26,7 +27,7 @@ class Selection:
 
     @property
     def next_position(self) -> int:
-        """After the last unit examined; a unit that would exceed max_size is not examined yet."""
+        """Position after the last unit passed; a unit that would exceed max_size is not passed."""
 
     @property
     def size(self) -> int:
@@ -44,6 +45,6 @@ def select(
     scan: FilterScan | None = None,
 ) -> Selection:
     """Choose units for a pull: tag codes match by the low 32 bits (None: all); at least one unit
-    is chosen even if larger than max_size; stops at the first unit not written. Looks at no more
-    than max_units; blank units are passed over. Of what the tags leave, `scan` chooses: it looks at
-    the records, and stops the selection after some milliseconds."""
+    is chosen even if larger than max_size; the selection stops at the first unit not written. It
+    examines at most max_units, and passes over blank units. `scan` then chooses among the units
+    whose tags match: it examines the records, and stops the selection after some milliseconds."""

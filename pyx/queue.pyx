@@ -1,8 +1,8 @@
 # cython: auto_pickle=False
 """Units of a consume queue file: single ones, and batches of them for pulls and recovery.
 
-Owns nothing. It must never know which queue or file a region is. Called by engine.consume_queue;
-the units of new records are written by the dispatch kernel.
+Owns nothing. It must never know the queue or the file of a region. The dispatch kernel writes the
+units of new records.
 """
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
@@ -56,7 +56,7 @@ def put_unit(Region region, Py_ssize_t position, int64_t log_offset, int32_t siz
 
 
 def get_unit(Region region, Py_ssize_t position) -> tuple[int, int, int]:
-    """(log_offset, size, tags_code); size 0 means not written."""
+    """Return (log_offset, size, tags_code) of a unit; size 0 means not written."""
     cdef cq_unit unit = cq_get(region.reading(position, CQ_UNIT))
     return unit.log_offset, unit.size, unit.tags_code
 
@@ -70,9 +70,10 @@ def fill_blank(Region region, Py_ssize_t position, Py_ssize_t end) -> None:
 
 
 def find_end(Region region, Py_ssize_t position, Py_ssize_t end) -> tuple[int, int]:
-    """(position after the last valid unit, end (offset + size) of that unit or -1).
+    """Find the end of the units: (position after the last valid unit, end (log offset + size) of
+    that unit's record or -1).
 
-    Blank units are passed, and have no end.
+    Blank units are passed over, and have no end.
     """
     cdef const uint8_t *at = region.reading(position, end - position)
     cdef int64_t log_end
@@ -84,13 +85,13 @@ def find_end(Region region, Py_ssize_t position, Py_ssize_t end) -> tuple[int, i
 
 
 def lower_bound(Region region, Py_ssize_t position, Py_ssize_t end, int64_t log_offset) -> int:
-    """Position of the first unit whose log offset is >= log_offset (end if none)."""
+    """Return the position of the first unit whose log offset is >= log_offset, else `end`."""
     cdef const uint8_t *at = region.reading(position, end - position)
     return position + <Py_ssize_t>cq_lower_bound(at, 0, <size_t>(end - position), log_offset)
 
 
 cdef class Selection:
-    """What `select` chose."""
+    """The units that `select` chose."""
 
     cdef readonly list units
     cdef readonly Py_ssize_t next_position
@@ -123,9 +124,7 @@ def select(
     Py_ssize_t max_units,
     FilterScan scan=None,
 ) -> Selection:
-    """Choose units for a pull: tag codes match by the low 32 bits (None: all); at least one unit
-    is chosen even if larger than max_size; stops at the first unit not written. Of what the tags
-    leave, `scan` chooses; it ends the selection where that has taken long."""
+    """Choose units for a pull; see the stub."""
     cdef const uint8_t *at
     cdef cq_unit few_units[ON_STACK]
     cdef int32_t few_codes[ON_STACK]

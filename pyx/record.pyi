@@ -6,7 +6,7 @@ BLANK: int
 FILLER_SIZE: int  # 8: a full file ends with at least this much
 MAX_PROPERTIES: int  # 32767
 
-# Why a scan or an append stopped.
+# Reasons for the end of a scan or an append.
 OK: int  # reached the end of the range
 BLANK_FOUND: int  # a filler: the rest of the file is empty
 BAD_RECORD: int  # not a record (magic, lengths, CRC): see ScanResult.reason
@@ -14,11 +14,11 @@ SHORT: int  # the range ends inside the record
 NO_ROOM: int  # record + FILLER_SIZE does not fit: roll
 
 class Record:
-    """One decoded record. Hosts are packed ip + int32 port; texts are raw UTF-8 bytes."""
+    """A decoded record. Hosts are packed ip + int32 port; texts are raw UTF-8 bytes."""
 
     @property
     def log_offset(self) -> int:
-        """Where it lies: position + log_base."""
+        """Log offset at which the record lies: position + log_base."""
 
     @property
     def size(self) -> int: ...
@@ -26,7 +26,7 @@ class Record:
     def magic(self) -> int: ...
     @property
     def body_crc(self) -> int:
-        """As stored."""
+        """CRC of the body as stored in the record."""
 
     @property
     def queue_id(self) -> int: ...
@@ -36,7 +36,7 @@ class Record:
     def queue_offset(self) -> int: ...
     @property
     def physical_offset(self) -> int:
-        """As stored."""
+        """Log offset as stored in the record."""
 
     @property
     def sys_flag(self) -> int: ...
@@ -60,10 +60,10 @@ class Record:
     def properties(self) -> bytes: ...
     @property
     def crc_ok(self) -> bool:
-        """Of the body; True for an empty body."""
+        """Whether the body fits its CRC; True for an empty body."""
 
 def decode(region: Region, position: int, end: int, log_base: int = 0) -> Record:
-    """Decode one record; raises ValueError with the reason, but crc_ok says if the CRC is wrong."""
+    """Decode one record. Raises ValueError with the reason; a wrong CRC only makes crc_ok False."""
 
 def record_size(
     topic_size: int,
@@ -73,7 +73,8 @@ def record_size(
     store_host_size: int,
     version: int,
 ) -> int:
-    """Bytes of the record such fields make (without CRC property); ValueError where none can."""
+    """Return the size of a record with such fields (without CRC property). Raises ValueError for
+    fields that no record can hold."""
 
 def append(
     region: Region,
@@ -130,7 +131,7 @@ def append_batch(
     """
 
 def count_batch(batch: bytes | bytearray | memoryview) -> tuple[int, int]:
-    """The elements of a batch body, and the bytes of all their bodies and properties.
+    """Count the elements of a batch body, and the bytes of all their bodies and properties.
 
     Raises ValueError for a malformed or empty body, and for one of over 32,768 elements.
     """
@@ -175,7 +176,7 @@ class ScanResult:
 
     @property
     def position(self) -> int:
-        """The first byte not consumed."""
+        """Position of the first byte not consumed."""
 
     @property
     def count(self) -> int: ...
@@ -185,7 +186,7 @@ class ScanResult:
 
     @property
     def reason(self) -> str:
-        """For BAD_RECORD, one sentence; else empty."""
+        """Sentence that describes the damage for BAD_RECORD; else empty."""
 
 def scan(
     region: Region, position: int, end: int, max_rows: int = 4096, check_crc: bool = True
@@ -202,4 +203,5 @@ def validate(
     check_crc: bool = True,
     check_property_crc: bool = False,
 ) -> ScanResult:
-    """As scan, to the end of the range and without rows: `count` records, `position` their end."""
+    """Scan to the end of the range without rows: `count` is the number of records, `position` the
+    end of the last one."""

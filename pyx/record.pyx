@@ -1,8 +1,8 @@
 # cython: auto_pickle=False
 """Commit log records: encode into a region, decode one, scan many.
 
-Owns nothing; the caller owns positions, offsets and files. It must never decide where a record goes
-or what a bad one means. Called by engine.commit_log and engine.recovery.
+Owns nothing; the caller owns positions, offsets and files. It must never choose a record's place,
+nor decide the consequences of a damaged one.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -39,7 +39,7 @@ cdef object text_of(rec_reason reason):
 
 
 cdef class Record:
-    """One decoded record; texts and hosts are raw bytes."""
+    """A decoded record; texts and hosts are raw bytes."""
 
     cdef readonly int64_t log_offset, queue_offset, physical_offset
     cdef readonly int64_t born_timestamp_ms, store_timestamp_ms, prepared_transaction_offset
@@ -87,7 +87,8 @@ def record_size(
     Py_ssize_t topic_size, Py_ssize_t body_size, Py_ssize_t properties_size,
     Py_ssize_t born_host_size, Py_ssize_t store_host_size, int32_t version,
 ) -> int:
-    """Bytes of the record such fields make (without CRC property); ValueError where none can."""
+    """Return the size of a record with such fields (without CRC property); ValueError if no record
+    fits."""
     cdef rec_fields fields
     cdef rec_reason reason
     cdef size_t size
@@ -196,7 +197,7 @@ def append_batch(
 
 
 def count_batch(object batch) -> tuple[int, int]:
-    """The elements of a batch body, and the bytes of their bodies and properties."""
+    """Count the elements of a batch body, and the bytes of their bodies and properties."""
     cdef rec_reason reason
     cdef rec_status status
     cdef size_t count, payload
@@ -213,14 +214,14 @@ def count_batch(object batch) -> tuple[int, int]:
 
 
 def append_filler(Region region not None, Py_ssize_t position, Py_ssize_t limit) -> None:
-    """Write the end-of-file filler; ValueError where fewer than FILLER_SIZE bytes are left."""
+    """Write the end-of-file filler. Raises ValueError if fewer than FILLER_SIZE bytes are left."""
     cdef uint8_t *at = region.writing(position, limit - position)
     if rec_encode_filler(at, 0, <size_t>(limit - position)) != REC_OK:
         raise ValueError(f"no filler fits {limit - position} bytes")
 
 
 cdef class ScanResult:
-    """Where a scan stopped and why; the rows it made."""
+    """Result of a scan: its rows, and the position and reason of its end."""
 
     cdef readonly int status
     cdef readonly Py_ssize_t position, count
@@ -234,7 +235,7 @@ cdef ScanResult run(Region region, Py_ssize_t position, Py_ssize_t end, int chec
     cdef const uint8_t *memory
     cdef size_t at = <size_t>position, count
     cdef rec_reason reason
-    cdef object held = region.buffer  # outlives a release while the GIL is given up
+    cdef object held = region.buffer  # outlives a release without the GIL
     region.reading(position, end - position)
     memory = region.memory
     with nogil:
@@ -266,7 +267,7 @@ def validate(
     Region region not None, Py_ssize_t position, Py_ssize_t end, bint check_crc=True,
     bint check_property_crc=False,
 ) -> ScanResult:
-    """As scan, to the end of the range and without rows: `count` records, `position` their end."""
+    """Scan to the end of the range without rows; see the stub."""
     cdef int checks = (REC_CHECK_BODY if check_crc else 0) | (
         REC_CHECK_PROPERTY if check_property_crc else 0
     )

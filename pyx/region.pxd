@@ -1,7 +1,7 @@
-"""The memory every kernel works on: cimport this, ask for a pointer per call, never keep it.
+"""The memory of every kernel: cimport this, ask for a pointer in each call, never keep it.
 
-Code that must keep a pointer, or use one without the GIL, keeps a reference to `buffer`
-meanwhile: the memory then outlives `release`.
+Code that must keep a pointer, or use one without the GIL, keeps a reference to `buffer` meanwhile:
+the memory then outlives `release`.
 """
 
 from libc.stdint cimport uint8_t
@@ -14,6 +14,7 @@ cdef class Region:
     cdef object buffer            # the memoryview that owns the export
     cdef object frozen            # the same, read-only: views are slices of it
 
-    # The range's address; IndexError outside, ValueError after release, TypeError if read-only.
+    # Return the range's address; IndexError outside, ValueError after release, TypeError if
+    # read-only.
     cdef const uint8_t *reading(self, Py_ssize_t position, Py_ssize_t length) except NULL
     cdef uint8_t *writing(self, Py_ssize_t position, Py_ssize_t length) except NULL

@@ -1,7 +1,7 @@
 from typing import Self
 
 class Region:
-    """A buffer acquired once; kernels take it and work on its memory without Python per access.
+    """A buffer acquired once; native code works on its memory without Python for each access.
 
     Positions are bytes inside the buffer. Every method checks its bounds and raises IndexError;
     writing to a read-only region raises TypeError. Views keep the memory alive after `release`.
@@ -12,20 +12,21 @@ class Region:
     @property
     def readonly(self) -> bool: ...
     def __new__(cls, buffer: object) -> Self:
-        """Any contiguous buffer: bytes, bytearray, mmap, array. TypeError for anything else."""
+        """Acquire a contiguous buffer: bytes, bytearray, mmap, array. Raises TypeError for other
+        objects."""
 
     def release(self) -> None:
-        """Give the buffer back; any later use raises ValueError.
+        """Release the buffer; any later use raises ValueError.
 
-        While a view lives, the region is attached to a queue table or a call on another thread is
-        in it, the buffer itself stays exported.
+        The buffer stays exported while a view of it lives, while the region is attached to a queue
+        table, and while another thread is in a call with it.
         """
 
     def read(self, position: int, length: int) -> bytes:
-        """A copy of the range."""
+        """Return a copy of the range."""
 
     def view(self, position: int, length: int) -> memoryview:
-        """Zero-copy, read-only; keeps the underlying buffer alive on its own."""
+        """Return a read-only view without a copy; the view keeps the underlying buffer alive."""
 
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None: ...
     def zero(self, position: int, length: int) -> None: ...
@@ -34,20 +35,20 @@ class Region:
     def get_i32(self, position: int) -> int: ...
     def get_i64(self, position: int) -> int: ...
     def put_i32(self, position: int, value: int) -> None:
-        """OverflowError beyond an int32."""
+        """Write a big-endian int32. Raises OverflowError for a larger value."""
 
     def put_i64(self, position: int, value: int) -> None:
-        """OverflowError beyond an int64."""
+        """Write a big-endian int64. Raises OverflowError for a larger value."""
 
     def sync(self, position: int, length: int) -> None:
-        """msync(MS_SYNC) of the pages that hold the range, without the GIL. Raises OSError."""
+        """Sync the pages of the range (msync with MS_SYNC), without the GIL. Raises OSError."""
 
     def warm(self, position: int, length: int) -> None:
         """Make each page of the range present and writable without changing it, without the GIL.
 
-        Appending to the same pages meanwhile is safe. Raises OSError where the kernel says that a
-        page cannot be had (a sparse file on a full disk), instead of dying of it.
+        Appending to the same pages meanwhile is safe. Raises OSError if the kernel cannot provide a
+        page (a sparse file on a full disk); a plain write would kill the process.
         """
 
     def advise(self, position: int, length: int, advice: int) -> None:
-        """madvise of the pages inside the range. Raises OSError."""
+        """Advise the kernel about the pages inside the range (madvise). Raises OSError."""

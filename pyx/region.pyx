@@ -1,8 +1,8 @@
 # cython: auto_pickle=False
 """Region: a buffer acquired once, so that a kernel call costs no buffer protocol.
 
-Owns the export of the buffer and the checks of every range. It must never know a format. Called by
-engine for single fields and the calls of the operating system, and cimported by every other kernel.
+Owns the export of the buffer and the checks of every range. It must never know a format. The engine
+reads single fields and calls the operating system through it; every other kernel cimports it.
 """
 
 from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
@@ -34,7 +34,7 @@ cdef extern from "bytes.h" nogil:
 
 cdef enum:
     MADV_POPULATE_WRITE = 23      # Linux 5.14; older C libraries do not name it
-    WITHOUT_GIL = 65536           # below this, giving up the GIL costs more than it gives
+    WITHOUT_GIL = 65536           # below this size giving up the GIL costs more than it saves
 
 cdef uintptr_t PAGE = <uintptr_t>sysconf(_SC_PAGESIZE)
 cdef uint8_t NOTHING = 0          # the address of an empty buffer
@@ -69,20 +69,20 @@ cdef class Region:
         return <uint8_t *>at
 
     def release(self) -> None:
-        """Give the buffer back; any later use raises ValueError.
+        """Release the buffer; any later use raises ValueError.
 
-        While a view lives, the region is attached to a queue table or a call on another thread is
-        in it, the buffer itself stays exported.
+        The buffer stays exported while a view of it lives, while the region is attached to a queue
+        table, and while another thread is in a call with it.
         """
         self.memory = NULL
         self.buffer = self.frozen = None
 
     def read(self, Py_ssize_t position, Py_ssize_t length) -> bytes:
-        """A copy of the range."""
+        """Return a copy of the range."""
         return PyBytes_FromStringAndSize(<const char *>self.reading(position, length), length)
 
     def view(self, Py_ssize_t position, Py_ssize_t length) -> memoryview:
-        """The range without a copy, read-only; keeps the buffer alive on its own."""
+        """Return a read-only view without a copy; the view keeps the buffer alive."""
         self.reading(position, length)
         return self.frozen[position:position + length]
 
@@ -118,27 +118,27 @@ cdef class Region:
         return zero
 
     def get_i16(self, Py_ssize_t position) -> int:
-        """The signed 16-bit number at position."""
+        """Read the signed 16-bit number at position."""
         return be_i16(self.reading(position, 2))
 
     def get_i32(self, Py_ssize_t position) -> int:
-        """The signed 32-bit number at position."""
+        """Read the signed 32-bit number at position."""
         return be_i32(self.reading(position, 4))
 
     def get_i64(self, Py_ssize_t position) -> int:
-        """The signed 64-bit number at position."""
+        """Read the signed 64-bit number at position."""
         return be_i64(self.reading(position, 8))
 
     def put_i32(self, Py_ssize_t position, int32_t value) -> None:
-        """Write a signed 32-bit number; OverflowError beyond it."""
+        """Write a signed 32-bit number. Raises OverflowError for a larger value."""
         be_put_i32(self.writing(position, 4), value)
 
     def put_i64(self, Py_ssize_t position, int64_t value) -> None:
-        """Write a signed 64-bit number; OverflowError beyond it."""
+        """Write a signed 64-bit number. Raises OverflowError for a larger value."""
         be_put_i64(self.writing(position, 8), value)
 
     def sync(self, Py_ssize_t position, Py_ssize_t length) -> None:
-        """msync(MS_SYNC) of the pages that hold the range, without the GIL. Raises OSError."""
+        """Sync the pages of the range (msync with MS_SYNC), without the GIL. Raises OSError."""
         cdef uintptr_t first = <uintptr_t>self.reading(position, length)
         cdef uintptr_t start = first - first % PAGE
         cdef int failed
@@ -155,7 +155,7 @@ cdef class Region:
     def warm(self, Py_ssize_t position, Py_ssize_t length) -> None:
         """Make each page of the range present and writable without changing it, without the GIL.
 
-        Raises OSError where the kernel says that a page cannot be had (a full disk).
+        Raises OSError if the kernel cannot provide a page (a full disk).
         """
         cdef uintptr_t first = <uintptr_t>self.writing(position, length)
         cdef uintptr_t start = first - first % PAGE
@@ -179,7 +179,7 @@ cdef class Region:
             raise OSError(failed, "the pages cannot be made writable")
 
     def advise(self, Py_ssize_t position, Py_ssize_t length, int advice) -> None:
-        """madvise of the pages that lie inside the range. Raises OSError."""
+        """Advise the kernel about the pages inside the range (madvise). Raises OSError."""
         cdef uintptr_t first = <uintptr_t>self.reading(position, length)
         cdef uintptr_t start = (first + PAGE - 1) // PAGE * PAGE
         cdef uintptr_t end = (first + <uintptr_t>length) // PAGE * PAGE

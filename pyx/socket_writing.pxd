@@ -23,12 +23,12 @@ cdef extern from "sys/socket.h" nogil:
 
 
 cdef class SocketWriter(Holder):
-    cdef public bint queued       # the transport has something to write
-    cdef public bint sealing      # something waits to be encrypted: what is written goes behind it
+    cdef public bint queued       # the transport has bytes to write
+    cdef public bint sealing      # buffers wait for encryption: further writes must go after them
     cdef int descriptor
     cdef TlsRecords tls           # the session, None: plain TCP
-    cdef bint ended               # nothing is read or written any more
-    cdef bint muted               # nothing is written any more: the peer is gone
+    cdef bint ended               # the connection ended: no reads, no writes
+    cdef bint muted               # the peer disconnected: no writes
 
     cdef int write(self, const uint8_t *answers, size_t size) except -1
     cdef int write_own(self, bytes answers) except -1

@@ -3,16 +3,17 @@ from turbopump.pyx.pending import Holder
 SEALED_MAX: int
 
 class SocketWriter(Holder):
-    """The writing side of a connection. What the subclass has for it is in the stub of
-    FastConnection."""
+    """The writing side of a connection. The stub of FastConnection lists the methods that the
+    subclass must have."""
 
     sealing: bool
-    """Something waits to be encrypted: what is written goes behind it."""
+    """Whether buffers wait for encryption, so that further writes must wait after them."""
     queued: bool
-    """The transport may have something to write."""
+    """Whether the transport may have bytes to write."""
 
     def mute(self) -> None:
-        """The peer is gone: what it sent is still handled, nothing is written any more.
+        """Stop writing because the peer disconnected; its requests are still handled.
 
-        Before the transport closes its socket: the number may then be another connection's.
+        Must be called before the transport closes its socket: the descriptor may then belong to
+        another connection.
         """

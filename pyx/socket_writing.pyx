@@ -1,14 +1,14 @@
 # cython: auto_pickle=False
-"""A connection's answers: into the socket, encrypted where the peer speaks TLS.
+"""A connection's answers: into the socket, encrypted if the peer speaks TLS.
 
-Owns the order of what is written. It must never read, nor hold bytes back: what the socket does not
-take is the transport's. The base class of FastConnection (pyx/fast.pyx).
+Owns the order of written bytes. It must never read, nor hold bytes back: the transport writes the
+bytes that the socket does not take. The base class of FastConnection (pyx/fast.pyx).
 
-    answers -> (TLS session) -> send(2), and what the socket does not take -> transport
+    answers -> (TLS session) -> send(2), and the bytes that the socket does not take -> transport
 
-A write goes to the socket by itself when the transport has nothing to write, else behind what it
-has: the transport's write costs several times a send(2), and keeps the limits. Each call of Python
-may end the connection, so `ended` is looked at after it.
+A write goes directly to the socket if the transport has nothing to write, else through the
+transport, whose write costs several times a send(2), and keeps the limits. Each call of Python may
+end the connection, so `ended` is checked after it.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -17,7 +17,7 @@ from libc.stdint cimport uint8_t
 from turbopump.pyx.pending cimport Holder
 
 SEALED_MAX = 64 << 10
-"""Bytes that are encrypted before they are sent: four records."""
+"""Bytes encrypted before they are sent: four records."""
 
 
 cdef class SocketWriter(Holder):
@@ -27,8 +27,8 @@ cdef class SocketWriter(Holder):
         self.descriptor = -1
 
     def mute(self) -> None:
-        """The peer is gone: what it sent is still handled, nothing is written any more. The
-        socket's number is forgotten, it may become another connection's."""
+        """Stop writing because the peer disconnected; its requests are still handled. The
+        descriptor is forgotten, because it may become another connection's."""
         self.muted = True
         self.descriptor = -1
 
@@ -42,8 +42,8 @@ cdef class SocketWriter(Holder):
         return 0
 
     cdef int write(self, const uint8_t *answers, size_t size) except -1:
-        """Write to the socket, and what it does not take to the transport. The answers may be the
-        lane's: nothing here touches those but `frames` of the one read that the lane handles."""
+        """Write to the socket, and the rest to the transport. The bytes may be the lane's answers:
+        nothing called here changes them, except `frames` of the read that the lane handles."""
         if self.ended or self.muted:
             return 0
         if self.tls is not None:
@@ -51,7 +51,7 @@ cdef class SocketWriter(Holder):
         return self.push(answers, size)
 
     cdef int write_own(self, bytes answers) except -1:
-        """As `write`, of an object: nothing is copied where it is to be encrypted."""
+        """Write a bytes object; it is not copied before encryption."""
         if self.tls is None or self.ended or self.muted:
             return self.write(<const uint8_t *><const char *>answers, <size_t>len(answers))
         return self.seal_one(answers)
@@ -62,7 +62,7 @@ cdef class SocketWriter(Holder):
         return self.put(self.tls.encrypt(answers))
 
     cdef int seal(self, list buffers) except -1:
-        """Write them encrypted, some records at a time."""
+        """Encrypt and write the bytes, some records at a time."""
         cdef Py_ssize_t at
         if self.sealing:
             self.seal_later(buffers)
@@ -77,7 +77,7 @@ cdef class SocketWriter(Holder):
         return 0
 
     cdef int put(self, bytes data) except -1:
-        """Write bytes as they are."""
+        """Write plain bytes."""
         if data and not self.ended and not self.muted:
             self.push(<const uint8_t *><const char *>data, <size_t>len(data))
         return 0
@@ -85,7 +85,7 @@ cdef class SocketWriter(Holder):
     cdef int push(self, const uint8_t *bytes_, size_t size) except -1:
         cdef ssize_t sent = 0
         if not self.is_queued():
-            # Where it is full, or broken, the transport finds out which.
+            # If the socket is full or broken, the transport finds out which.
             sent = max(0, send(self.descriptor, bytes_, size, MSG_NOSIGNAL | MSG_DONTWAIT))
         if <size_t>sent < size:
             self.queued = True
@@ -95,7 +95,7 @@ cdef class SocketWriter(Holder):
         return 0
 
     cdef bint is_queued(self) except -1:
-        """Whether the transport has something to write: what is written now goes behind it."""
+        """Whether the transport has bytes to write, so that further writes must go after them."""
         if self.queued and self.is_drained():
             self.queued = False
         return self.queued

@@ -5,26 +5,26 @@ from turbopump.pyx.region import Region
 class Syncer:
     """A thread that makes one range of a mapping durable at a time, without the interpreter.
 
-    Raises OSError if there can be no such thread.
+    Raises OSError if the thread cannot be started.
     """
 
     @property
     def descriptor(self) -> int:
-        """Readable when a sync has ended; -1 once closed."""
+        """Descriptor that becomes readable when a sync has ended; -1 after `close`."""
 
     @property
     def busy(self) -> bool:
-        """Whether a sync is under way, or ended and was not taken."""
+        """Whether a sync is running, or has ended and its result was not taken."""
 
     def __new__(cls) -> Self: ...
     def begin(self, region: Region, position: int, length: int) -> None:
-        """Sync the pages that hold the range; a programmer error while busy."""
+        """Start to sync the pages of the range. Calling this while busy is a programming error."""
 
     def take(self) -> int | None:
-        """The errno of the sync that has ended, 0 for success; None: it has not."""
+        """Return the errno of the ended sync, 0 for success; None while it is running."""
 
     def wait(self) -> int:
-        """As `take`, once it has ended."""
+        """Wait for the end of the sync, then return its errno, 0 for success."""
 
     def close(self) -> None:
-        """End the thread, behind a sync that is under way."""
+        """End the thread, after a sync that is still running."""

@@ -1,8 +1,9 @@
 # cython: auto_pickle=False
-"""A thread that makes one range of a mapping durable at a time, and never wants the interpreter.
+"""A thread that makes one range of a mapping durable at a time, without ever needing the
+interpreter.
 
-Owns the thread and the descriptor by which a loop learns of the end. It must never decide what is
-synced or when. Called by engine.flush, which owns every other thread, too.
+Owns the thread and the descriptor that notifies a loop of the end. It must never decide the range
+or the time of a sync.
 
     begin -> semaphore -> the thread: msync -> semaphore, eventfd -> take, or wait
 """
@@ -63,7 +64,7 @@ cdef struct sync_work:
     sem_t ended
     int event
     int closing
-    int failed                    # errno of the last one, 0: it is durable
+    int failed                    # errno of the last sync, 0: the range is durable
     void *start
     size_t length
 
@@ -86,7 +87,7 @@ cdef class Syncer:
     cdef sync_work *work
     cdef pthread_t thread
     cdef bint waited
-    cdef object held              # the mapping that is synced, None: nothing is under way
+    cdef object held              # the mapping being synced, None: no sync is running
 
     def __cinit__(self):
         cdef sigset_t every
@@ -116,16 +117,16 @@ cdef class Syncer:
 
     @property
     def descriptor(self) -> int:
-        """Readable when a sync has ended; -1 once closed."""
+        """Descriptor that becomes readable when a sync has ended; -1 after `close`."""
         return self.work.event if self.work != NULL else -1
 
     @property
     def busy(self) -> bool:
-        """Whether a sync is under way, or ended and was not taken."""
+        """Whether a sync is running, or has ended and its result was not taken."""
         return self.held is not None
 
     def begin(self, Region region not None, Py_ssize_t position, Py_ssize_t length) -> None:
-        """Sync the pages that hold the range; a programmer error while busy."""
+        """Start to sync the pages of the range. Calling this while busy is a programming error."""
         cdef uintptr_t first = <uintptr_t>region.reading(position, length)
         cdef uintptr_t start = first - first % PAGE
         assert self.held is None and self.work != NULL, "one sync at a time"
@@ -134,7 +135,7 @@ cdef class Syncer:
         sem_post(&self.work.go)
 
     def take(self) -> int | None:
-        """The errno of the sync that has ended, 0 for success; None: it has not."""
+        """Return the errno of the ended sync, 0 for success; None while it is running."""
         cdef uint64_t times
         if self.work == NULL:
             return None
@@ -145,7 +146,7 @@ cdef class Syncer:
         return self.work.failed
 
     def wait(self) -> int:
-        """As `take`, once it has ended."""
+        """Wait for the end of the sync, then return its errno, 0 for success."""
         cdef int again = 1
         cdef sync_work *work = self.work
         assert self.held is not None and work != NULL, "nothing to wait for"
@@ -158,12 +159,13 @@ cdef class Syncer:
         return work.failed
 
     def close(self) -> None:
-        """End the thread, behind a sync that is under way; a programmer error while one waits."""
+        """End the thread, after a running sync. Calling this during `wait` is a programming
+        error."""
         cdef sync_work *work = self.work
         assert not self.waited, "a sync is waited for"
         if work == NULL:
             return
-        self.work = NULL  # a call while the thread is joined finds nothing
+        self.work = NULL  # calls during the join find no thread
         end(work, self.thread)
         free(work)
         self.held = None

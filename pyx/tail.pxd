@@ -19,4 +19,4 @@ cdef extern from "tail.h" nogil:
 
 cdef class Tail:
     cdef log_tail tail
-    cdef object held          # the mapping that tail.memory is of
+    cdef object held          # the owner of tail.memory

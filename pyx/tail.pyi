@@ -11,16 +11,16 @@ class Tail:
     """
 
     end: int
-    """Where the next record goes."""
+    """Log offset of the next record."""
     last_store_timestamp_ms: int
-    """Of the last record."""
+    """Store time of the last record."""
     dispatched: int
-    """Queues and index are complete up to here."""
+    """Log offset up to which queues and index are complete."""
     dispatched_timestamp_ms: int
     """Store time of the last record dispatched."""
 
     limit: int
-    """Records that end behind this are not dispatched; UNLIMITED without replicas."""
+    """Log offset up to which records are dispatched; UNLIMITED without replicas."""
 
     @property
     def base(self) -> int:
@@ -28,14 +28,14 @@ class Tail:
 
     @property
     def refusals(self) -> int:
-        """Why the native path may not append, a bit for each reason; 0: it may."""
+        """Reasons why the native path may not append, one bit for each; 0: it may."""
 
     def __new__(cls) -> Self: ...
     def refuse(self, reason: int, on: bool) -> None:
         """Set or clear the bits of `reason`."""
 
     def open(self, base: int, region: Region | None) -> None:
-        """The file that is written from now on; None: none is open.
+        """Set the file that receives the next records; None: no file is open.
 
-        The buffer stays exported until another file is opened.
+        The buffer stays exported until the next call.
         """

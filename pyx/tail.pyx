@@ -1,9 +1,8 @@
 # cython: auto_pickle=False
-"""The growing end of the commit log: where it is, and the memory of the file it is in.
+"""The growing end of the commit log: its position, and the memory of the file that is written.
 
 Owns the numbers that the log (engine/log/commit_log.py), the dispatcher and the native path all
-move, so that there is one of each. It must never decide when to roll or to dispatch. Called by
-engine.commit_log and engine.dispatcher; cimported by the native path.
+change, so that each number exists once. It must never decide when to roll or to dispatch.
 """
 
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t
@@ -21,7 +20,7 @@ cdef class Tail:
 
     @property
     def end(self) -> int:
-        """Where the next record goes."""
+        """Log offset of the next record."""
         return self.tail.end
 
     @end.setter
@@ -30,7 +29,7 @@ cdef class Tail:
 
     @property
     def last_store_timestamp_ms(self) -> int:
-        """Of the last record."""
+        """Store time of the last record."""
         return self.tail.last_store_timestamp_ms
 
     @last_store_timestamp_ms.setter
@@ -39,7 +38,7 @@ cdef class Tail:
 
     @property
     def dispatched(self) -> int:
-        """Queues and index are complete up to here."""
+        """Log offset up to which queues and index are complete."""
         return self.tail.dispatched
 
     @dispatched.setter
@@ -57,7 +56,7 @@ cdef class Tail:
 
     @property
     def limit(self) -> int:
-        """Records that end behind this are not dispatched; UNLIMITED without replicas."""
+        """Log offset up to which records are dispatched; UNLIMITED without replicas."""
         return self.tail.limit
 
     @limit.setter
@@ -71,7 +70,7 @@ cdef class Tail:
 
     @property
     def refusals(self) -> int:
-        """Why the native path may not append, a bit for each reason; 0: it may."""
+        """Reasons why the native path may not append, one bit for each; 0: it may."""
         return self.tail.refusals
 
     def refuse(self, uint32_t reason, bint on) -> None:
@@ -82,7 +81,8 @@ cdef class Tail:
             self.tail.refusals &= ~reason
 
     def open(self, int64_t base, Region region) -> None:
-        """The file that is written from now on, and the log offset it begins at; None: none."""
+        """Set the file that receives the next records, and the log offset of its first byte; None:
+        no file."""
         self.tail.base = base
         self.tail.memory = NULL
         self.tail.size = 0

@@ -1,8 +1,8 @@
 # cython: auto_pickle=False
-"""The wheel and the log of timers: units, slots, chains, and what waits in the order of its time.
+"""The wheel and the log of timers: units, slots, chains, and a heap in the order of due times.
 
 Owns the memory of a walk and of a heap, both bounded. It must never read a file or a clock, nor
-know what is delivered. Called by engine.timer.
+know which messages are delivered.
 """
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
@@ -142,7 +142,7 @@ ROLL = TMR_ROLL
 DELETE = TMR_DELETE
 RECALLS = 16384
 STEP_MAX = 4096
-"""Messages of one step."""
+"""Messages in one step."""
 
 cdef enum:
     STEPS_MAX = 4096              # STEP_MAX
@@ -155,8 +155,8 @@ cdef enum:
 
 
 def read_unit(Region log, Py_ssize_t position, int64_t base) -> tuple | None:
-    """(prev position, magic, write time, delay, log offset, size, topic hash), None if no unit is
-    there. `base` is where in the whole log the region begins."""
+    """Read a unit: (prev position, magic, write time, delay, log offset, size, topic hash), None if
+    no unit lies at `position`. `base` is the region's position in the whole timer log."""
     cdef tmr_unit unit
     if not tmr_get(log.reading(position, TMR_UNIT), base + position, &unit):
         return None
@@ -165,20 +165,19 @@ def read_unit(Region log, Py_ssize_t position, int64_t base) -> tuple | None:
 
 
 def put_filler(Region log, Py_ssize_t position) -> None:
-    """End a file that has no room for another unit."""
+    """Write the filler at the end of a file that has no room for another unit."""
     cdef Py_ssize_t left = log.size - position
     tmr_put_filler(log.writing(position, max(left, TMR_FILLER)), <int32_t>left)
 
 
 def find_end(Region log, Py_ssize_t position, int64_t base) -> int:
-    """Where the units from `position` on end."""
+    """Return the end of the consecutive units that begin at `position`."""
     cdef const uint8_t *at = log.reading(position, log.size - position)
     return <Py_ssize_t>tmr_find_end(at - position, <size_t>position, <size_t>log.size, base)
 
 
 def read_facts(bytes properties) -> tuple:
-    """(TIMER_OUT_MS, delay in ms, TIMER_DELIVER_MS, REAL_TOPIC, its hash, whether it recalls
-    another message); -1 for a number that is none."""
+    """Read the properties of a timer; see the stub."""
     cdef tmr_facts facts
     cdef bytes topic
     tmr_read_facts(<const uint8_t *><char *>properties, <size_t>len(properties), &facts)
@@ -188,7 +187,7 @@ def read_facts(bytes properties) -> tuple:
 
 
 def read_due(bytes properties, int64_t stored_ms, int64_t precision_ms) -> int:
-    """The millisecond at which a message with these properties is due."""
+    """Return the epoch millisecond at which a message with these properties is due."""
     cdef tmr_facts facts
     if precision_ms <= 0:
         raise ValueError(f"a precision of {precision_ms} ms")
@@ -197,7 +196,7 @@ def read_due(bytes properties, int64_t stored_ms, int64_t precision_ms) -> int:
 
 
 cdef class Wheel:
-    """The slots of one file; ticks are times divided by the precision."""
+    """The slots of the wheel file. A tick is a time divided by the precision."""
 
     cdef Region region
     cdef tmr_wheel wheel
@@ -220,23 +219,23 @@ cdef class Wheel:
         return &self.wheel
 
     def slot(self, int64_t tick) -> tuple[int, int, int]:
-        """(first position, last position, number) of a tick's units; -1, -1, 0 of none."""
+        """Return (first position, last position, number) of a tick's units; (-1, -1, 0) for an
+        empty tick."""
         cdef tmr_slot slot = tmr_slot_get(self.reading(), tick)
         return slot.first, slot.last, slot.num
 
     def next_tick(self, int64_t since, int64_t until) -> int:
-        """The first tick of [since, until) that has units, else `until`."""
+        """Return the first tick of [since, until) that has units, else `until`."""
         return tmr_next_tick(self.reading(), since, until)
 
     def count(self, int64_t since, int64_t until) -> int:
-        """How many units the slots of [since, until) say they have; recalls count as -1."""
+        """Return the sum of the counts of the slots of [since, until); a recall counts as -1."""
         return tmr_count(self.reading(), since, min(until, since + self.slots))
 
     def add(self, Region log, Py_ssize_t position, int64_t base, int64_t write_ms,
             int32_t delay_ms, int64_t log_offset, int32_t size, int32_t topic_hash,
             int32_t magic) -> None:
-        """Write a unit at `position` of a file that is the log from `base` on, in the slot of
-        `write_ms` + `delay_ms`, which is after 0."""
+        """Write a unit and link it into its slot; see the stub."""
         cdef tmr_unit unit
         unit.magic = magic
         unit.write_ms = write_ms
@@ -259,19 +258,21 @@ cdef class Wheel:
 
     def free_tick(self, int64_t since, int64_t until, int64_t cursor, int64_t high,
                   int64_t floor) -> int:
-        """The first tick of [since, until) whose place in the wheel is free, else `until`."""
+        """Return the first tick of [since, until) whose place in the wheel is free, else
+        `until`."""
         return tmr_free_tick(
             self.reading(), max(since, 0), min(until, since + self.slots), cursor, high, floor
         )
 
     def undo(self, Region log, Py_ssize_t position, Py_ssize_t end, int64_t base) -> None:
-        """Take the units of [position, end), the last ones, out of their slots."""
+        """Remove the units of [position, end), the last ones of the log, from their slots."""
         cdef const uint8_t *at = log.reading(position, end - position) - position
         tmr_undo(self.writing(), at, <size_t>position, <size_t>end, base)
 
 
 cdef class SlotWalk:
-    """The units of a slot from its last one back, of which the `room` oldest are kept."""
+    """A walk through the units of a slot, from the newest to the oldest; it keeps the `room` oldest
+    units."""
 
     cdef tmr_walk walk
 
@@ -293,27 +294,27 @@ cdef class SlotWalk:
 
     @property
     def next_position(self) -> int:
-        """Of the unit that comes next, in another file; -1 at the end."""
+        """Position of the next unit, which lies in another file; -1 at the end."""
         return self.walk.position
 
     @property
     def count(self) -> int:
-        """Units that the walk has passed, without recalls."""
+        """Number of units that the walk has passed, without recalls."""
         return <Py_ssize_t>self.walk.count
 
     @property
     def recalls(self) -> list[int]:
-        """Positions of the recalls in the timer log, at most RECALLS_MAX of them."""
+        """Positions of recalls in the timer log, at most RECALLS."""
         cdef size_t kept = min(self.walk.recall_count, self.walk.recall_room)
         return [self.walk.recalls[i] for i in range(<Py_ssize_t>kept)]
 
     @property
     def recall_count(self) -> int:
-        """How many there are."""
+        """Number of recalls in the slot."""
         return <Py_ssize_t>self.walk.recall_count
 
     def go(self, Wheel wheel, Region log, int64_t base, int64_t floor) -> bool:
-        """On through one file of the log, down to `floor`; False where the chain is broken."""
+        """Walk through one file of the log, down to `floor`; False if the chain is broken."""
         return tmr_follow(
             wheel.reading(), log.reading(0, log.size), <size_t>log.size, base, floor, &self.walk
         ) != 0
@@ -322,7 +323,8 @@ cdef class SlotWalk:
         return <Py_ssize_t>min(self.walk.count, self.walk.room)
 
     def entry(self, Py_ssize_t number) -> tuple[int, int, int, int]:
-        """(position, log offset, magic, write time) of a kept unit, the oldest one is number 0."""
+        """Return (position, log offset, magic, write time) of a kept unit; number 0 is the
+        oldest."""
         cdef Py_ssize_t kept = <Py_ssize_t>min(self.walk.count, self.walk.room)
         cdef tmr_entry *entry
         if number < 0 or number >= kept:
@@ -332,7 +334,7 @@ cdef class SlotWalk:
 
 
 cdef class DueHeap:
-    """Units in the order of the times at which they are due; of one time the oldest first."""
+    """Units in the order of their due times; units with the same due time from the oldest on."""
 
     cdef tmr_entry *entries
     cdef size_t used
@@ -345,7 +347,7 @@ cdef class DueHeap:
         return <Py_ssize_t>self.used
 
     cdef int reserve(self, size_t more) except -1:
-        """Have room for so many more."""
+        """Make room for `count` more units."""
         cdef size_t room = max(self.room, <size_t>HEAP_FIRST)
         cdef void *moved
         while room - self.used < more:
@@ -359,12 +361,12 @@ cdef class DueHeap:
 
     @property
     def log_offset(self) -> int:
-        """Of the message of the first one; -1 of none."""
+        """Log offset of the first unit's message; -1 for an empty heap."""
         return self.entries[0].log_offset if self.used else -1
 
     def push(self, int64_t due_ms, int64_t position, int64_t log_offset, int64_t write_ms,
              int64_t tick, int32_t magic) -> None:
-        """One more."""
+        """Add a unit."""
         cdef tmr_entry entry
         self.reserve(1)
         entry.due_ms = due_ms
@@ -379,11 +381,11 @@ cdef class DueHeap:
 
     @property
     def due_ms(self) -> int | None:
-        """When the first one is due; None of none."""
+        """Due time of the first unit in epoch ms; None for an empty heap."""
         return self.entries[0].due_ms if self.used else None
 
     def pop(self) -> tuple[int, int, int, int, int, int]:
-        """(due, position, log offset, write time, tick, magic) of the first one."""
+        """Remove the first unit: (due, position, log offset, write time, tick, magic)."""
         cdef tmr_entry entry
         if not self.used:
             raise IndexError("nothing is due")
@@ -393,7 +395,7 @@ cdef class DueHeap:
                 entry.magic)
 
     def keep(self, list ticks not None) -> None:
-        """Remove the units of all other ticks."""
+        """Keep only the units of these ticks."""
         cdef Py_ssize_t number, count = len(ticks)
         cdef int64_t *wanted = <int64_t *>PyMem_Malloc(max(count, 1) * sizeof(int64_t))
         if wanted == NULL:
@@ -406,14 +408,14 @@ cdef class DueHeap:
             PyMem_Free(wanted)
 
     def clear(self) -> None:
-        """None any more, and no memory."""
+        """Remove all units and free the memory."""
         PyMem_Free(self.entries)
         self.entries = NULL
         self.used = self.room = 0
 
 
 cdef class LogPart:
-    """A file of the commit log, as far as it may be read, for one step."""
+    """The readable part of a commit log file, for one step."""
 
     cdef Region region
     cdef tmr_file file
@@ -429,8 +431,8 @@ cdef class LogPart:
 
 
 cdef class TimerSteps:
-    """What is done with many timers at once (csrc/timer_steps.h): each says how many it did, and
-    leaves the next one to its caller."""
+    """Steps over many timers at once (csrc/timer_steps.h). Each method returns the number of timers
+    done and leaves the next timer to its caller."""
 
     cdef Tail tail
     cdef QueueTable queues
@@ -440,7 +442,7 @@ cdef class TimerSteps:
     cdef int64_t rare[RARE_MAX]
     cdef uint8_t texts[TEXT_ROOM]
     cdef readonly bint is_away
-    """Whether the next one lies in another file of the commit log."""
+    """Whether the next timer's message lies in another file of the commit log."""
 
     def __init__(self, Tail tail not None, QueueTable queues not None, Py_ssize_t max_body) -> None:
         if max_body < 0:
@@ -458,7 +460,7 @@ cdef class TimerSteps:
         int64_t window_ms, int64_t cursor, int64_t ring_from, int64_t scanned,
         DueHeap heap not None, Py_ssize_t heap_room
     ) -> tuple[int, list, list]:
-        """Messages into the wheel; see the stub."""
+        """Put messages into the wheel; see the stub."""
         cdef tmr_intake *intake = &self.intake
         cdef tmr_stop stop
         cdef size_t done
@@ -485,7 +487,7 @@ cdef class TimerSteps:
         self, SlotWalk walk not None, Py_ssize_t done, Py_ssize_t count, Wheel wheel not None,
         LogPart log not None, DueHeap heap not None
     ) -> int:
-        """Units of a walk into the heap; see the stub."""
+        """Push units of a walk into the heap; see the stub."""
         cdef tmr_stop stop
         cdef size_t ordered
         if done < 0 or count < 0 or count > len(walk) - done:
@@ -500,7 +502,7 @@ cdef class TimerSteps:
         self, DueHeap heap not None, Py_ssize_t count, int64_t precision_ms, LogPart log not None,
         int64_t now_ms, int64_t until_ms, tuple rare_ticks not None
     ) -> tuple[int, list, list]:
-        """What is due into the commit log; see the stub."""
+        """Append due messages to the commit log; see the stub."""
         cdef tmr_stop stop
         cdef size_t done
         self.queues.alone()
@@ -520,7 +522,7 @@ cdef class TimerSteps:
 
 
 cdef list runs_of(const tmr_runs *runs):
-    """(topic, messages, bytes) of each run."""
+    """Return (topic, messages, bytes) of each run."""
     return [
         ((<const char *>runs.runs[number].topic)[:runs.runs[number].topic_size],
          runs.runs[number].count, runs.runs[number].size)
@@ -529,7 +531,7 @@ cdef list runs_of(const tmr_runs *runs):
 
 
 cdef list ticks_of(const int64_t *ticks, size_t count):
-    """(tick, how often) of ticks that stand side by side."""
+    """Return (tick, count) of each group of equal consecutive ticks."""
     cdef list found = []
     cdef size_t at = 0, begin
     while at < count:

@@ -1,48 +1,48 @@
 from typing import Any, Protocol
 
 class _Incoming(Protocol):
-    """Keeps what is written until the session reads it (ssl.MemoryBIO)."""
+    """A buffer of bytes from the peer, which the session reads (ssl.MemoryBIO)."""
 
     @property
     def pending(self) -> int: ...
     def write(self, data: Any, /) -> int: ...
 
 class _Outgoing(Protocol):
-    """Keeps what the session writes (ssl.MemoryBIO)."""
+    """A buffer of bytes for the peer, which the session writes (ssl.MemoryBIO)."""
 
     @property
     def pending(self) -> int: ...
     def read(self, size: int = ..., /) -> bytes: ...
 
 class TlsRecords:
-    """What is decrypted and encrypted of a connection; every method may raise ssl.SSLError.
+    """Decryption and encryption of a connection's bytes; every method may raise ssl.SSLError.
 
-    The subclass has is_end(error, have) -> bool: whether nothing follows a read that failed, False:
-    more must come first. It may raise the error, or leave it in `failure` where `have` bytes were
-    decrypted before.
+    The subclass has is_end(error, have) -> bool: whether the stream ended, after a read that
+    failed; False: more bytes must arrive first. is_end may raise the error, or store it in
+    `failure` if `have` bytes were decrypted before it.
     """
 
     over: bool
-    """The peer closed the session, or what came cannot be decrypted: see `read_into`."""
+    """Whether the peer closed the session, or its bytes cannot be decrypted; see `read_into`."""
     failure: Exception | None
 
     def __init__(self, session: Any, incoming: _Incoming, outgoing: _Outgoing) -> None:
-        """`session` is an ssl.SSLObject between the two buffers."""
+        """Wrap `session`, an ssl.SSLObject that uses the two buffers."""
 
     def feed(self, data: Any) -> None:
-        """Bytes from the peer; they are copied."""
+        """Add bytes from the peer; they are copied."""
 
     @property
     def pending(self) -> int:
-        """Bytes from the peer that were not read yet."""
+        """Number of bytes from the peer that were not decrypted yet."""
 
     def read_into(self, room: memoryview) -> int:
-        """Decrypted bytes into `room`, all that there are if they fit; 0 when more must come first,
-        -1 at the peer's end. An error comes behind what was decrypted before it."""
+        """Decrypt into `room`, as many bytes as fit, and return their number; 0 if more bytes must
+        arrive first, -1 at the end of the peer's stream. An error is reported by the call after the
+        bytes that precede it."""
 
     def sealed(self, data: bytes | memoryview) -> bytes:
-        """Encrypt what is to be sent: bytes for the peer, with all that has to go before them."""
+        """Encrypt `data`, and return the bytes for the peer, after the session's own bytes."""
 
     def outgoing(self) -> bytes:
-        """Bytes for the peer that the session has of its own: its handshake, its closing alert,
-        new keys."""
+        """Return the session's own bytes for the peer: handshake, closing alert, new keys."""

@@ -1,12 +1,12 @@
 # cython: auto_pickle=False
 """TLS records in and out of a session, without layers of Python between.
 
-Owns what is called for each read and write of an encrypted connection. It must never begin a
-session nor touch a socket. The base class of net.transport.tls.TlsSession, which does the handshake
-and knows the errors; FastConnection calls it.
+Owns the calls of each read and write of an encrypted connection. It must never begin a session nor
+touch a socket. The base class of net.transport.tls.TlsSession, which does the handshake and knows
+the errors.
 
-The session is that of Python's `ssl`, so there is one OpenSSL in the process, the one Python came
-with. Its calls copy what they are given, run no Python and keep no pointer.
+The session is that of Python's `ssl`, so the process has one OpenSSL, Python's own. The session's
+calls copy their bytes, run no Python and keep no pointer.
 """
 
 from cpython.buffer cimport PyBUF_READ
@@ -23,39 +23,39 @@ cdef class TlsRecords:
     def __init__(self, session, incoming, outgoing):
         self.inbound, self.outbound = incoming, outgoing
         self.put, self.take = incoming.write, outgoing.read
-        # What ssl.SSLObject hands both on to, with the same arguments.
+        # The object to which ssl.SSLObject passes both calls, with the same arguments.
         inner = getattr(session, "_sslobj", session)
         self.read, self.write = inner.read, inner.write
 
     cdef int use(self, shared) except -1:
-        """Most reads go there."""
+        """Remember `shared`, the memory that most reads fill, with its arguments."""
         self.shared, self.whole = shared, (len(shared), shared)
         return 0
 
     def feed(self, data) -> None:
-        """Bytes from the peer; they are copied."""
+        """Add bytes from the peer; they are copied."""
         self.put(data)
         self.left = 1
 
     @property
     def pending(self) -> int:
-        """Bytes from the peer that were not read yet."""
+        """Number of bytes from the peer that were not decrypted yet."""
         return self.inbound.pending
 
     def read_into(self, room) -> int:
-        """Decrypted bytes into `room`; see the stub."""
+        """Decrypt into `room`; see the stub."""
         return self.decrypt(room, len(room))
 
     def sealed(self, data) -> bytes:
-        """Encrypt what is to be sent; see the stub."""
+        """Encrypt `data`; see the stub."""
         return self.encrypt(data)
 
     def outgoing(self) -> bytes:
-        """What the session itself has to send to the peer."""
+        """Return the session's own bytes for the peer."""
         return self.own_words()
 
     cdef int put_in(self, const uint8_t *bytes_, Py_ssize_t size) except -1:
-        """As `feed`, of memory that stays for the call."""
+        """Add bytes from the peer, in memory that stays during the call; see `feed`."""
         if size <= COPIED_MAX:
             self.put(PyBytes_FromStringAndSize(<char *>bytes_, size))
         else:
@@ -64,7 +64,7 @@ cdef class TlsRecords:
         return 0
 
     cdef Py_ssize_t decrypt(self, room, Py_ssize_t size) except? -2:
-        """As `read_into`; `left` is known behind it."""
+        """Decrypt into memory, see `read_into`; sets `left`."""
         cdef Py_ssize_t have = 0, got
         if self.failure is not None:
             raise self.failure
@@ -91,7 +91,7 @@ cdef class TlsRecords:
         return self.take()
 
     cdef int seal(self, data) except -1:
-        """Encrypt behind what is to be sent already; `own_words` takes it."""
+        """Encrypt after the bytes already encrypted; `own_words` returns them."""
         cdef Py_ssize_t size = len(data)
         cdef Py_ssize_t at = self.write(data)
         while at < size:

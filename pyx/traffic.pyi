@@ -10,18 +10,19 @@ VERSION: Final[int]
 SPECIAL: Final[dict[str, int]]
 
 def decode(frame: bytes, scratch_size: int = -1) -> tuple[int, dict[str, Any]]:
-    """(verdict, members) of one whole frame; members only if PLAIN, texts as bytes or None.
+    """Decode one whole frame: (verdict, members); members only if PLAIN, texts as bytes or None.
 
-    `scratch_size` is the room for unescaped texts, by default as much as the frame has bytes."""
+    `scratch_size` is the room for unescaped texts in bytes, by default the frame's size."""
 
 def decode_repeatedly(frame: bytes, rounds: int) -> int:
-    """How often a frame is PLAIN of so many times, without anything of Python between them."""
+    """Decode a frame `rounds` times without Python in between, and return the number of PLAIN
+    verdicts; for benchmarks."""
 
 def scan_properties(text: bytes | None) -> tuple[bool, dict[str, Any]]:
-    """(whether plain, what was found) of a send's properties; None as they are when missing."""
+    """Scan a send's properties (None: missing); returns (whether they are plain, values found)."""
 
 def scan_repeatedly(text: bytes, rounds: int) -> int:
-    """How often properties are plain of so many times."""
+    """Scan properties `rounds` times, and return the number of plain verdicts; for benchmarks."""
 
 def send_reply(
     code: int,
@@ -38,8 +39,10 @@ def send_reply(
     rounds: int = 1,
     recall_handle: bytes | None = None,
 ) -> bytes:
-    """The frame of a send's answer, b"" if it was refused. `missing_room` is withheld from the room
-    it asks for; `rounds` is how often it is made, for a benchmark."""
+    """Return the frame of a send's answer, b"" if the writer refused for lack of room.
+
+    `missing_room` is subtracted from the room that the writer asks for; `rounds` is the number of
+    repetitions, for a benchmark."""
 
 def pull_reply(
     code: int,
@@ -54,4 +57,5 @@ def pull_reply(
     body_size: int,
     missing_room: int = 0,
 ) -> bytes:
-    """The frame of a pull's answer up to its body, b"" if it was refused."""
+    """Return the frame of a pull's answer up to its body, b"" if the writer refused for lack of
+    room."""

@@ -1,7 +1,8 @@
-"""The codec of the traffic requests as tests and benchmarks see it.
+"""The codec of the traffic requests, for tests and benchmarks.
 
-Owns nothing. It must never be on the path it is about: the connection calls csrc/traffic.h itself.
-Each input is copied to a block of exactly its size, so that a sanitizer sees one byte too far.
+Owns nothing. It must never be part of the path it tests: the connection calls csrc/traffic.h
+itself. Each input is copied to a block of exactly its size, so that a sanitizer detects a read of
+one byte too many.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
@@ -56,9 +57,10 @@ cdef trf_text _view(bytes data):
 
 
 def decode(bytes frame not None, Py_ssize_t scratch_size=-1) -> tuple[int, dict[str, object]]:
-    """(verdict, members) of one whole frame; members only if PLAIN, texts as bytes or None.
+    """Decode one whole frame: (verdict, members); members only if PLAIN, texts as bytes or None.
 
-    `scratch_size` is the room for unescaped texts, by default as much as the frame has bytes."""
+    `scratch_size` is the room for unescaped texts in bytes, by default the frame's size.
+    """
     cdef trf_request request
     cdef trf_verdict verdict
     cdef uint8_t *copy = NULL
@@ -148,7 +150,8 @@ cdef dict _pull(trf_pull *pull):
 
 
 def decode_repeatedly(bytes frame not None, Py_ssize_t rounds) -> int:
-    """How often a frame is PLAIN of so many times, without anything of Python between them."""
+    """Decode a frame `rounds` times without Python in between; returns the number of PLAIN
+    verdicts."""
     cdef trf_request request
     cdef const uint8_t *at = <const uint8_t *><const char *>frame
     cdef size_t size = <size_t>len(frame)
@@ -163,7 +166,7 @@ def decode_repeatedly(bytes frame not None, Py_ssize_t rounds) -> int:
 
 
 def scan_properties(bytes text) -> tuple[bool, dict[str, object]]:
-    """(whether plain, what was found) of a send's properties; None as they are when missing."""
+    """Scan a send's properties (None: missing); returns (whether they are plain, values found)."""
     cdef trf_properties found
     cdef uint8_t *copy = NULL
     cdef trf_text view = _view(text)
@@ -188,7 +191,7 @@ def scan_properties(bytes text) -> tuple[bool, dict[str, object]]:
 
 
 def scan_repeatedly(bytes text not None, Py_ssize_t rounds) -> int:
-    """How often properties are plain of so many times."""
+    """Scan properties `rounds` times; returns the number of plain verdicts."""
     cdef trf_properties found
     cdef trf_text view = _view(text)
     cdef Py_ssize_t plain = 0
@@ -204,8 +207,7 @@ def send_reply(
     bytes store_host not None, bytes transaction_id, bytes batch_id, bytes region not None,
     bint trace_on, Py_ssize_t missing_room=0, Py_ssize_t rounds=1, bytes recall_handle=None
 ) -> bytes:
-    """The frame of a send's answer, b"" if it was refused. `missing_room` is withheld from the room
-    it asks for; `rounds` is how often it is made, for a benchmark."""
+    """Return the frame of a send's answer, b"" if the writer refused; see the stub."""
     cdef trf_send_answer answer
     cdef int64_t *offsets = NULL
     cdef uint8_t *out = NULL
@@ -240,7 +242,7 @@ def pull_reply(
     int64_t next_begin_offset, int64_t min_offset, int64_t max_offset, int topic_sys_flag,
     int group_sys_flag, Py_ssize_t body_size, Py_ssize_t missing_room=0
 ) -> bytes:
-    """The frame of a pull's answer up to its body, b"" if it was refused."""
+    """Return the frame of a pull's answer up to its body, b"" if the writer refused."""
     cdef trf_pull_answer answer
     cdef uint8_t *out = NULL
     cdef size_t size

@@ -2,7 +2,7 @@ from turbopump.pyx.region import Region
 
 DOUBTS: dict[int, str]
 
-# What may be missing of a record: nothing, sectors of a page, or all behind any byte of a sector.
+# Damage that a record may have: none, missing sectors of a page, or a missing rest of a sector.
 WHOLE: int
 SECTORS: int
 CUT_BYTES: int
@@ -14,41 +14,42 @@ class Walk:
 
     @property
     def position(self) -> int:
-        """Behind the last record taken."""
+        """End of the last record taken."""
 
     @property
     def count(self) -> int:
-        """Records taken."""
+        """Number of records taken."""
 
     @property
     def store_timestamp_ms(self) -> int:
-        """Of the last record taken; 0 if there is none."""
+        """Store time of the last record taken; 0 if no record was taken."""
 
     @property
     def reason(self) -> str:
-        """For BAD_RECORD, one sentence; else empty."""
+        """Sentence that describes the damage for BAD_RECORD; else empty."""
 
 def walk(region: Region, position: int, end: int, log_base: int, torn: int = 0) -> Walk:
     """Walk the records of [position, end) without the GIL and without rows.
 
-    A record is taken if its lengths agree, its body fits its CRC, it says that it lies at
-    log_base + its position and, with SECTORS, no sector of its topic or properties is zeros, with
-    CUT_BYTES none ends in one.
+    A record is taken if its lengths agree, its body fits its CRC and its stored log offset is
+    log_base + its position. In addition, with SECTORS no sector of its topic or properties may be
+    zeros, and with CUT_BYTES no sector may end in a zero.
     """
 
 def whole_end(region: Region, position: int, end: int) -> tuple[int, int]:
-    """(status, position behind the last record that lies whole in [position, end)).
+    """Find the end of the last record that lies whole in [position, end): (status, position).
 
-    By lengths and magics alone, for bytes that are copied as they are. The statuses are `walk`'s:
-    SHORT where the range ends inside a record.
+    Only lengths and magics are checked, because the bytes are copied unchanged. The statuses are
+    `walk`'s: SHORT if the range ends inside a record.
     """
 
 def whole_size(pieces: list[memoryview], room: int, file_size: int) -> tuple[int, int]:
-    """(status, bytes up to the end of the last whole record) of pieces that follow each other.
+    """Measure the whole records in consecutive pieces: (status, bytes up to the end of the last
+    whole record).
 
-    They are to be written where a record begins and `room` bytes of a file of `file_size` are left.
-    By lengths and magics alone; a filler is whole at its file's end. The statuses are OK, SHORT
-    where the last piece ends inside a record, and BAD_RECORD where none begins.
+    The first piece begins with a record, and its file of `file_size` bytes has `room` bytes left.
+    Only lengths and magics are checked; a filler is whole at its file's end. The statuses are OK,
+    SHORT if the last piece ends inside a record, and BAD_RECORD for bytes that begin no record.
     """
 
 def part_end(
@@ -61,5 +62,5 @@ def part_end(
     first: int,
     stop: int,
 ) -> int:
-    """The queue offset behind the records of [position, end), if they are whole ones of that queue,
-    in order, with offsets in [first, stop); else -1."""
+    """Return the queue offset after the last record of [position, end), if the range has only whole
+    records of that queue, in order, with queue offsets in [first, stop); else -1."""

@@ -1,8 +1,7 @@
 # cython: auto_pickle=False
-"""Recovery's walk over a log file: how far the records can be trusted.
+"""Recovery's walk over a log file: the part whose records can be trusted.
 
-Owns nothing; the caller owns files and offsets. It must never decide what to do about the rest.
-Called by engine.log_scan, engine.damage, engine.lookup and engine.replicated.
+Owns nothing; the caller owns files and offsets. It must never decide the fate of the rest.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -54,7 +53,7 @@ DOUBTS = {
 
 
 cdef class Walk:
-    """Where a walk stopped and why."""
+    """Result of a walk: the position and reason of its end."""
 
     cdef readonly int status
     cdef readonly Py_ssize_t position, count
@@ -66,7 +65,7 @@ def walk(Region region not None, Py_ssize_t position, Py_ssize_t end, int64_t lo
          int torn=<int>WALK_WHOLE) -> Walk:
     """Walk the records of [position, end) that can be trusted, without the GIL."""
     cdef Walk result = Walk.__new__(Walk)
-    cdef object held = region.buffer  # outlives a release while the GIL is given up
+    cdef object held = region.buffer  # outlives a release without the GIL
     cdef const uint8_t *memory
     cdef walk_end stop
     region.reading(position, end - position)
@@ -86,7 +85,7 @@ def walk(Region region not None, Py_ssize_t position, Py_ssize_t end, int64_t lo
 
 
 def whole_end(Region region not None, Py_ssize_t position, Py_ssize_t end) -> tuple[int, int]:
-    """Over records by their lengths alone, see the stub."""
+    """Find the end of the whole records by their lengths; see the stub."""
     cdef size_t at = <size_t>position
     cdef rec_status status
     region.reading(position, end - position)
@@ -95,7 +94,7 @@ def whole_end(Region region not None, Py_ssize_t position, Py_ssize_t end) -> tu
 
 
 def whole_size(list pieces not None, Py_ssize_t room, Py_ssize_t file_size) -> tuple[int, int]:
-    """Over records by their lengths alone, before they are written, see the stub."""
+    """Measure the whole records in pieces that are not written yet; see the stub."""
     cdef tuple fixed = tuple(pieces)
     cdef Py_ssize_t count = len(fixed), held = 0
     cdef size_t each = sizeof(walk_piece) + sizeof(Py_buffer)
@@ -124,7 +123,7 @@ def whole_size(list pieces not None, Py_ssize_t room, Py_ssize_t file_size) -> t
 
 def part_end(Region region not None, Py_ssize_t position, Py_ssize_t end, int64_t log_base,
              bytes topic not None, int64_t queue_id, int64_t first, int64_t stop) -> int:
-    """Look at records that are to be served, see the stub."""
+    """Check the records to be served to a reader; see the stub."""
     cdef walk_part part
     region.reading(position, end - position)
     part.topic = <const uint8_t *><char *>topic

@@ -1,1 +1,2 @@
-"""Containers of brokers: Apache RocketMQ's tools at them, and what leaves a replica in one."""
+"""Containers of brokers: Apache RocketMQ's tools with them, and messages that escape from a
+replica."""

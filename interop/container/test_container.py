@@ -40,7 +40,7 @@ class Container:
     namesrv: int
 
     def file(self, name: str, **settings: str) -> Path:
-        """The properties of one more broker."""
+        """Return the properties of a further broker."""
         return _file(self.folder, self.namesrv, name, **settings)
 
     def add(self, path: Path) -> str:
@@ -50,13 +50,13 @@ class Container:
         return self.admin.run("removeBroker", "-c", self.address, "-b", f"{CLUSTER}:{name}:0")
 
     def names(self) -> set[str]:
-        """Of the brokers that the name server has. clusterList asks each of them, which RocketMQ's
-        cannot answer in its first seconds."""
+        """Return the brokers that the name server has. clusterList asks each of them, and
+        RocketMQ's cannot answer in its first seconds."""
         body = ask(self.namesrv, GET_BROKER_CLUSTER_INFO, {}).body.decode()
         return set(re.findall(r'"brokerName":"(\w+)"', body))
 
     def until(self, *names: str) -> None:
-        """The name server shows these and no others."""
+        """Wait until the name server shows these brokers and no others."""
         deadline = time.monotonic() + ROUTE_TIMEOUT_S
         while self.names() != set(names):
             assert self.process.running and time.monotonic() < deadline, self.process.tail()
@@ -78,7 +78,7 @@ def _file(folder: Path, namesrv: int, name: str, **settings: str) -> Path:
 
 @pytest.fixture(scope="module")
 def container(kind: Kind, built: None, work: Path) -> Iterator[Container]:
-    """Of the kind under test, with a name server of that kind."""
+    """Start a container of the kind under test, with a name server of that kind."""
     folder = work / "container"
     space, port = Ports(free_port(), 0), free_port(BROKER)
     with ExitStack() as stack:
@@ -130,7 +130,7 @@ def test_the_containers_own_configuration(kind: Kind, container: Container) -> N
     printed = container.admin.pairs("getBrokerConfig", "-b", container.address)
     port = container.address.rpartition(":")[2]
     assert printed["listenPort"] == port
-    # RocketMQ's is the machine's, whatever its file says: the key has no setter.
+    # RocketMQ's has the machine's, whatever its file contains: the key has no setter.
     assert kind.name == "rocketmq" or printed["brokerContainerIP"] == "127.0.0.1"
     assert printed["configBlackList"] == "configBlackList;brokerConfigPaths"
     assert printed["updateNamesrvAddrInterval"] == "120000"

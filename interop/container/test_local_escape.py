@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 TOPIC = "escape-letters"
 COUNT = 10
 DELAY = "3"
-"""A level of 10 s."""
+"""Delay level of 10 s."""
 SEND_MESSAGE, MAX_OFFSET, MAKE_TOPIC, SET_CONFIG = 10, 30, 17, 318
 
 
@@ -31,7 +31,7 @@ class Cluster:
     ports: dict[str, Ports]
 
     def send(self, body: bytes) -> bool:
-        """To the group's master, for later; whether it took it."""
+        """Send a timer to the group's master; whether it was stored."""
         fields = {
             "producerGroup": "P",
             "topic": TOPIC,
@@ -49,7 +49,7 @@ class Cluster:
         return ask(self.ports["master"].broker, SEND_MESSAGE, fields, body).code == 0
 
     def count(self, name: str, topic: str = TOPIC, queue_id: int = 0) -> int:
-        """Messages of a queue."""
+        """Return the number of messages in a queue."""
         fields = {"topic": topic, "queueId": str(queue_id)}
         answer = ask(self.ports[name].broker, MAX_OFFSET, fields)
         return int(answer.fields["offset"]) if answer.code == 0 else -1
@@ -71,13 +71,13 @@ def _make_topic(port: int) -> bool:
 
 @pytest.fixture
 def cluster(kind: Kind, built: None, work: Path) -> Iterator[Cluster]:
-    """Of the kind under test."""
+    """Start brokers of the kind under test."""
     folder = work / "local-escape"
     namesrv, port = free_port(), free_port(BROKER)
     names = ("master", "replica", "beside")
     ports = {name: Ports(namesrv, free_port(BROKER_AND_HA)) for name in names}
     led = {**SETTINGS, "brokerName": "led"}
-    if kind.name == "turbopump":  # RocketMQ's does not ask for the key
+    if kind.name == "turbopump":  # RocketMQ's does not need the key
         led["enableRemoteEscape"] = "true"
     settings = {
         "replica": {**led, "brokerRole": "SLAVE", "brokerId": "1"},

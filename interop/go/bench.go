@@ -21,7 +21,7 @@ type topicAdmin interface {
 	Close() error
 }
 
-// bench is what the scenarios of one run share.
+// bench holds the state that the scenarios of a run share.
 type bench struct {
 	namesrv  string
 	broker   string
@@ -85,7 +85,7 @@ func (b *bench) queues(topic string) []*primitive.MessageQueue {
 	return found
 }
 
-// send sends one after the other, number modulo the queues choosing the queue.
+// send sends the messages one after the other; the queue is number modulo the number of queues.
 func (b *bench) send(queues []*primitive.MessageQueue, messages ...*primitive.Message) []*primitive.SendResult {
 	var results []*primitive.SendResult
 	for i, message := range messages {
@@ -97,7 +97,7 @@ func (b *bench) send(queues []*primitive.MessageQueue, messages ...*primitive.Me
 	return results
 }
 
-// newReader starts a pull consumer of one topic; the caller shuts it down.
+// newReader starts a pull consumer of a single topic; the caller shuts it down.
 func (b *bench) newReader(topic, tags string) rocketmq.PullConsumer {
 	group := b.name(fmt.Sprintf("reader-%d", b.readers.Add(1)))
 	reader, err := rocketmq.NewPullConsumer(consumer.WithNsResolver(b.resolver()),
@@ -108,8 +108,8 @@ func (b *bench) newReader(topic, tags string) rocketmq.PullConsumer {
 	return reader
 }
 
-// readUntil pulls the given queues of a topic until they hold so many messages. None may stay
-// empty: this client's pull waits at the end of a queue.
+// readUntil pulls the given queues of a topic until they hold that number of messages. No queue may
+// stay empty: this client's pull waits at the end of a queue.
 func (b *bench) readUntil(count int, queues ...*primitive.MessageQueue) []*primitive.MessageExt {
 	reader := b.newReader(queues[0].Topic, "*")
 	defer func() { _ = reader.Shutdown() }()

@@ -15,12 +15,12 @@ import (
 
 const (
 	enduringSenders = 4
-	// Between two sends of a sender: the judge has to remember each of them.
+	// Pause between two sends of a sender: the test has to remember each send.
 	enduringPause = 2 * time.Millisecond
 )
 
-// throughKills sends all the time, whatever happens to the brokers, and writes down what was
-// acknowledged. Arguments: the file for that, and the file that ends it.
+// throughKills sends without pause while brokers die, and records the acknowledged messages.
+// Arguments: the file for the records, and the file that ends the program.
 func throughKills(b *bench, r *report) {
 	topic := b.topic("kills", 4)[0].Topic
 	sender, err := rocketmq.NewProducer(producer.WithNsResolver(b.resolver()),

@@ -11,7 +11,7 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/primitive"
 )
 
-// sqlFilter has a push consumer choose by properties: of what is there, and of what comes.
+// sqlFilter has a push consumer choose by properties, among existing messages and new ones.
 func sqlFilter(b *bench, r *report) {
 	queues := b.topic("sql", 2)
 	topic := queues[0].Topic

@@ -13,7 +13,7 @@ import (
 
 var tagNames = []string{"TagA", "TagB", "TagC"}
 
-// letterBody is always the same for a number, so the receiver can judge it on its own.
+// letterBody depends only on the number, so the receiver can check the body by itself.
 func letterBody(topic string, number int) []byte {
 	body := []byte(fmt.Sprintf("%s letter %d ", topic, number))
 	noise := uint32(number)*2654435761 + 12345
@@ -56,7 +56,7 @@ func numberOf(message *primitive.MessageExt) int {
 	return number
 }
 
-// flaws says what is wrong with received letters; tag gives the tag each was sent with.
+// flaws describes the faults of received letters; tag returns the tag each was sent with.
 func flaws(topic string, got []*primitive.MessageExt, tag func(int) string) []string {
 	var found []string
 	for _, message := range got {
@@ -73,7 +73,7 @@ func flaws(topic string, got []*primitive.MessageExt, tag func(int) string) []st
 	return found
 }
 
-// difference says how the numbers from..to-1 differ from what was got.
+// difference describes how the numbers from..to-1 differ from the received ones.
 func difference(from, to int, got []*primitive.MessageExt) []string {
 	counts := map[int]int{}
 	for _, message := range got {

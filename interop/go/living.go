@@ -15,16 +15,16 @@ import (
 
 const (
 	livingKinds = 4
-	// A broker of RocketMQ writes twice what ends while it asks.
+	// A broker of RocketMQ writes a message twice if its transaction ends during a check.
 	lateCheck = 1500 * time.Millisecond
-	// This client tells a broker of its group each 30 s, and a broker that has just started knows of
-	// none before.
+	// This client sends its group to a broker every 30 s, and a broker that has just started knows
+	// no group before.
 	livingPatience = 90 * time.Second
 )
 
-// living stays within its transactions while their broker dies. Of number i, i % 4 says how it
-// ends: 0 is committed and 1 rolled back while no broker hears of it, 2 is not known then, and 3 is
-// committed when there is a broker again.
+// living keeps its transactions open while their broker dies. i % 4 determines the end of number i:
+// 0 is committed and 1 rolled back while no broker receives it, 2 is unknown then, and 3 is
+// committed when a broker runs again.
 type living struct {
 	stored     sync.WaitGroup
 	dead, back string
@@ -68,7 +68,7 @@ func (l *living) CheckLocalTransaction(message *primitive.MessageExt) primitive.
 	return primitive.CommitMessageState
 }
 
-// unasked names what no broker heard of and nothing was asked about.
+// unasked returns the ends that no broker received and that were never checked.
 func (l *living) unasked(count int) []string {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -87,9 +87,10 @@ func waitFor(file string) {
 	}
 }
 
-// livingTransactions is what the Java client does under the same name. Arguments: how many, the
-// file to make when all half messages are stored, those that say that their broker is dead, and
-// that it is there again; "once", or "more" where a message may be committed again.
+// livingTransactions is the Java client's scenario of the same name. Arguments: the number of
+// transactions, the file to create when all half messages are stored, the files that report that
+// the broker is dead, and that it runs again; "once", or "more" if a message may be committed
+// again.
 func livingTransactions(b *bench, r *report) {
 	count, err := strconv.Atoi(r.arguments[0])
 	must(err)
@@ -150,7 +151,8 @@ func livingTransactions(b *bench, r *report) {
 	r.none("what was committed is there, and nothing else", wrong)
 }
 
-// timesOf counts what is in queues by its number; nothing where readers are not served yet.
+// timesOf counts the messages in queues by their numbers; it returns no counts while readers are
+// not served yet.
 func (b *bench) timesOf(queues []*primitive.MessageQueue) (times map[int]int) {
 	times = map[int]int{}
 	defer func() {

@@ -1,8 +1,8 @@
 // Command interop runs scenarios of RocketMQ's Go clients side by side against one broker group.
 //
 // Arguments: NAMESRV BROKER PREFIX SCENARIO[:ARGUMENT[,ARGUMENT]]... where PREFIX starts every topic
-// and group name of the run, for the client of remoting; `grpc` ENDPOINTS SCENARIO... for that of
-// gRPC (proxied.go). Each check is one JSON line; the exit code is 0 if all held.
+// and group name of the run, for the client of remoting; `grpc` ENDPOINTS SCENARIO... for gRPC's
+// client (proxied.go). Each check is one JSON line; the exit code is 0 if all checks passed.
 package main
 
 import (
@@ -79,7 +79,7 @@ func run(bench *bench, report *report) {
 	body(bench, report)
 }
 
-// crashed makes a panic of the scenario that it is deferred in a check that failed.
+// crashed turns a panic of the scenario that defers it into a failed check.
 func crashed(report *report) {
 	if problem := recover(); problem != nil {
 		report.check("runs to its end", false, fmt.Sprint(problem))

@@ -9,7 +9,7 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/primitive"
 )
 
-// member is one push consumer that keeps what it was given.
+// member is a push consumer that keeps its received messages.
 type member struct {
 	box
 	consumer rocketmq.PushConsumer
@@ -54,7 +54,7 @@ func (b *bench) join(group, instance, topic, tags string, keepAll bool, judge li
 	return m
 }
 
-// allocate is the client's own strategy; it also records how many queues this member has.
+// allocate is the client's own strategy; it also records the number of this member's queues.
 func (m *member) allocate(group, client string, queues []*primitive.MessageQueue,
 	clients []string) []*primitive.MessageQueue {
 	mine := consumer.AllocateByAveragely(group, client, queues, clients)

@@ -13,7 +13,7 @@ import (
 	"github.com/apache/rocketmq-clients/golang/v5/credentials"
 )
 
-// RocketMQ's Go client of gRPC: topics and groups have the names `go-SCENARIO` and are there.
+// RocketMQ's Go client of gRPC: topics and groups have the names `go-SCENARIO` and must exist.
 
 const (
 	proxiedCount    = 40
@@ -35,7 +35,7 @@ var proxiedScenarios = map[string]func(p *proxy, r *report){
 	"transaction": (*proxy).transaction,
 }
 
-// proxy makes clients of one scenario.
+// proxy makes the clients of a scenario.
 type proxy struct {
 	endpoints, topic string
 }
@@ -66,7 +66,7 @@ func proxied(endpoints string, names []string) int {
 	return 0
 }
 
-// viewed is what a listener has heard.
+// viewed holds the messages that a listener has received.
 type viewed struct {
 	mutex sync.Mutex
 	views []*client.MessageView
@@ -87,7 +87,7 @@ func (v *viewed) all() []*client.MessageView {
 	return slices.Clone(v.views)
 }
 
-// numbers are those of the messages, in the order in which they came.
+// numbers returns the numbers of the messages, in the order of arrival.
 func (v *viewed) numbers() []int {
 	found := []int{}
 	for _, view := range v.all() {
@@ -137,7 +137,7 @@ func (p *proxy) producer(options ...client.ProducerOption) client.Producer {
 	return producer
 }
 
-// pusher begins to hear; what `refuses` is true of fails.
+// pusher starts a push consumer; handling fails for messages for which `refuses` returns true.
 func (p *proxy) pusher(
 	expression *client.FilterExpression, refuses func(view *client.MessageView) bool,
 ) (*viewed, client.PushConsumer) {

@@ -10,7 +10,7 @@ import (
 	client "github.com/apache/rocketmq-clients/golang/v5"
 )
 
-// simple: what is acknowledged does not come again, what is not does, after the changed time.
+// simple: acknowledged messages are not redelivered; the others are, after the changed time.
 func (p *proxy) simple(r *report) {
 	producer := p.producer()
 	defer producer.GracefulStop()
@@ -24,7 +24,7 @@ func (p *proxy) simple(r *report) {
 	ids := sendAll(p, producer)
 	came, again := &viewed{}, &viewed{}
 	receive := func(into *viewed) {
-		// Nothing that is there is an error of this client.
+		// This client reports an empty queue as an error.
 		views, _ := consumer.Receive(context.Background(), 16, 90*time.Second)
 		into.add(views...)
 		for _, view := range views {
@@ -50,7 +50,7 @@ func (p *proxy) simple(r *report) {
 	r.check("after the changed time", waited >= 9.5 && waited < 45, fmt.Sprint(waited))
 }
 
-// push: all come, one that is refused once comes again, with all that was said of it.
+// push: all messages arrive, and a message that is refused once arrives again, with all attributes.
 func (p *proxy) push(r *report) {
 	producer := p.producer()
 	defer producer.GracefulStop()
@@ -74,7 +74,7 @@ func (p *proxy) push(r *report) {
 		[]any{*one.GetTag(), one.GetProperties()["number"], one.GetKeys(), one.GetTopic()})
 }
 
-// filtered: those that pass come.
+// filtered: the messages that pass the filter arrive.
 func (p *proxy) filtered(r *report, expression *client.FilterExpression, passes func(number int) bool) {
 	producer := p.producer()
 	defer producer.GracefulStop()
@@ -96,7 +96,7 @@ func (p *proxy) sql(r *report) {
 	p.filtered(r, expression, func(number int) bool { return number > 9 && number%3 != 0 })
 }
 
-// fifo: each group of messages comes in its order.
+// fifo: each message group arrives in order.
 func (p *proxy) fifo(r *report) {
 	producer := p.producer()
 	defer producer.GracefulStop()
@@ -115,7 +115,7 @@ func (p *proxy) fifo(r *report) {
 	}
 }
 
-// delay: a message comes at the time it was given, one that is recalled not at all.
+// delay: a message arrives at its delivery time, a recalled message never.
 func (p *proxy) delay(r *report) {
 	producer := p.producer()
 	defer producer.GracefulStop()
@@ -137,7 +137,7 @@ func (p *proxy) delay(r *report) {
 	r.check("when they are due", late > -1 && late < 5, fmt.Sprint(late))
 }
 
-// transaction: a commit shows the message, a rollback none; what is left open is asked about.
+// transaction: a commit shows the message, a rollback does not; open transactions are checked.
 func (p *proxy) transaction(r *report) {
 	var mutex sync.Mutex
 	asked := map[int]bool{}

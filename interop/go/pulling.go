@@ -46,7 +46,7 @@ func pull(b *bench, r *report) {
 	poll(b, r, topic)
 }
 
-// poll is the other face of this client's pull consumer: shared queues and acknowledgement.
+// poll uses the other mode of this client's pull consumer: shared queues and acknowledgement.
 func poll(b *bench, r *report, topic string) {
 	group := b.name("poll-group")
 	start := func(instance string) rocketmq.PullConsumer {

@@ -11,7 +11,7 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/primitive"
 )
 
-// The client shares queues out every 20 s when no notice makes it do so earlier.
+// The client rebalances every 20 s unless a notice makes it do so earlier.
 const (
 	shareLimit    = 60 * time.Second
 	deliveryLimit = 40 * time.Second
@@ -124,7 +124,7 @@ func ordered(b *bench, r *report) {
 	join := func(instance string) *member {
 		return b.join(group, instance, topic, "*", false, judge, order, pause)
 	}
-	// One after the other: this client gives up a queue to a newcomer only rounds of 20 s later.
+	// One after the other: this client passes a queue to a new member only rounds of 20 s later.
 	first := join("ordered-1")
 	half := keys * each / 2
 	b.send(queues, letters(topic, 0, half)...)

@@ -11,12 +11,12 @@ import (
 
 const timerSlackMs = 150
 
-// One of ten messages is refused for good, one twice; two retries are allowed.
+// Of ten messages, the first is always refused and the second twice; two retries are allowed.
 func retryThenDeadLetter(b *bench, r *report) {
 	queues := b.topic("retry", 2)
 	topic, group := queues[0].Topic, b.name("retry-group")
-	// This client finds the group's retry topic only at its start or half a minute later: a
-	// first member makes the broker create it.
+	// This client finds the group's retry topic only at its start or half a minute later, so a
+	// first member makes the broker create the topic.
 	b.join(group, "retry-0", topic, "*", false, accept).leave()
 	await("the retry topic", 15*time.Second, func() bool {
 		return len(b.queues("%RETRY%"+group)) > 0

@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	timerLateMs = 4000 // RocketMQ reads a slot once its second is over
+	timerLateMs = 4000 // RocketMQ reads a slot after its second has ended
 	farMs       = 4 * 24 * 3_600_000
 	seconds     = "TIMER_DELAY_SEC"
 	delayMs     = "TIMER_DELAY_MS"
 	deliverMs   = "TIMER_DELIVER_MS"
 )
 
-// timed is one message: by how much it is due later, and what says so. A deliverMs counts from now.
+// timed is a message: its delay, and the property that sets it. A deliverMs counts from now.
 type timed struct {
 	dueMs      int64
 	properties map[string]int64
 }
 
-// timers sends each property, which of two counts, what is past, and what is refused.
+// timers sends each property, two at once, past times, and values that are refused.
 func timers(b *bench, r *report) {
 	queues := b.topic("timers", 1)
 	topic := queues[0].Topic

@@ -16,7 +16,8 @@ const (
 	transactionQuiet = 5 * time.Second
 )
 
-// numbered ends number i of a topic as i % 6 says: at once, or when asked once or twice.
+// numbered ends number i of a topic according to i % 6: immediately, or at the first or second
+// check.
 type numbered struct {
 	mutex sync.Mutex
 	asked map[int]int
@@ -55,7 +56,7 @@ func (n *numbered) times(number int) int {
 	return n.asked[number]
 }
 
-// transactions commits, rolls back, and does not know in all ways.
+// transactions ends messages with commit, rollback and unknown, in all ways.
 func transactions(b *bench, r *report) {
 	queues := b.topic("transactions", 2)
 	topic, listener := queues[0].Topic, &numbered{asked: map[int]int{}}
@@ -86,7 +87,7 @@ func transactions(b *bench, r *report) {
 	got := b.readUntil(0, queues...)
 	for _, message := range got {
 		times[numberOf(message)]++
-		// RocketMQ forgets the flag of a half message that it asks about.
+		// RocketMQ loses the flag of a half message that it checks.
 		message.Flag = int32(numberOf(message))
 	}
 	var wrong []string

@@ -1,1 +1,1 @@
-"""RocketMQ's gRPC clients: the tests, and the programs of those that are not Java's."""
+"""RocketMQ's gRPC clients: the tests, and the programs for the clients that are not Java."""

@@ -1,9 +1,8 @@
-"""RocketMQ's Python client of gRPC sends without an end, and writes down what was acknowledged.
+"""RocketMQ's Python client of gRPC sends without an end, and records the acknowledged messages.
 
 A program of its own, run with the interpreter that has the client: ENDPOINTS TOPIC FILE STOP. A
-line of FILE is `begun acked queue offset number` (times in ms); the queue is -1, for receipts do
-not name it. It ends when STOP is there. Nothing of Turbopump is loaded. Called by
-test_grpc_kills.py.
+line of FILE is `begun acked queue offset number` (times in ms); the queue is -1, because receipts
+do not name it. The program ends when the file STOP exists. Nothing of Turbopump is loaded.
 """
 
 import sys

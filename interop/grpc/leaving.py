@@ -1,9 +1,9 @@
 """RocketMQ's Python client of gRPC receives, acknowledges one half, and waits for the other half.
 
 A program of its own, run with the interpreter that has the client: ENDPOINTS TOPIC COUNT. It
-receives numbers, acknowledges the even ones, and prints `popped`; then `again N ATTEMPT` for each
-that comes once more, which is acknowledged, until all odd ones did and some seconds are over, and
-`over`. Nothing of Turbopump is loaded. Called by test_grpc_acting.py.
+receives numbers, acknowledges the even ones, and prints `popped`; then it prints `again N ATTEMPT`
+for each redelivered message, acknowledges it, and prints `over` some seconds after the last odd
+one. Nothing of Turbopump is loaded.
 """
 
 import os
@@ -32,7 +32,7 @@ def main() -> None:
             try:
                 views = consumer.receive(16, INVISIBLE_S) or ()
             except Exception:
-                time.sleep(0.2)  # of a broker that is gone
+                time.sleep(0.2)  # from a broker that has stopped
                 continue
             for view in views:
                 handle(view)
@@ -59,7 +59,7 @@ def main() -> None:
     quiet = time.monotonic() + QUIET_S
     receive(lambda: time.monotonic() > quiet, take_again)
     print("over", flush=True)
-    os._exit(0)  # the client leaves threads behind
+    os._exit(0)  # the client leaves running threads
 
 
 if __name__ == "__main__":

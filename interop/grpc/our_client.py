@@ -1,7 +1,7 @@
 """Our Python client by gRPC, against a proxy or a broker.
 
 A program of its own: ENDPOINTS SCENARIO...; topics and groups have the names `ours-SCENARIO` and
-are there.
+must exist.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ RUN_S = 120.0
 
 
 def message(topic: str, number: int, **more: object) -> Message:
-    """Number, tag and key follow from `number`."""
+    """Make the message with this number, which determines its tag and key."""
     made = Message(
         topic,
         str(number).encode(),
@@ -39,7 +39,8 @@ def numbers(found: list[ReceivedMessage]) -> list[int]:
 
 
 async def receive(consumer: SimpleConsumer, count: int, keep: int = -1) -> list[ReceivedMessage]:
-    """So many messages, each acknowledged but the number `keep`; fewer if none comes for 20 s."""
+    """Receive `count` messages, and acknowledge each but the number `keep`; fewer if none comes for
+    20 s."""
     found: list[ReceivedMessage] = []
     last = time.monotonic()
     while len(found) < count and time.monotonic() - last < 20:
@@ -52,7 +53,7 @@ async def receive(consumer: SimpleConsumer, count: int, keep: int = -1) -> list[
 
 
 async def simple(report: Report, topic: str, producer: Producer, consumer: SimpleConsumer) -> None:
-    """What is acknowledged does not come again, what is not does, after the changed time."""
+    """Acknowledged messages are not redelivered; the others are, after the changed time."""
     consumer.subscribe(topic)
     ids = {(await producer.send(message(topic, number))).message_id for number in range(COUNT)}
     came = await receive(consumer, COUNT, keep=5)
@@ -66,23 +67,23 @@ async def simple(report: Report, topic: str, producer: Producer, consumer: Simpl
     await consumer.change_invisible(one, 10_000)
     again = await receive(consumer, 1)
     waited = time.monotonic() - changed
-    report.equal("what is left comes again", [5], numbers(again))
+    report.equal("the unacknowledged message is redelivered", [5], numbers(again))
     report.check("after the changed time", 9.5 <= waited < 20, waited)
 
 
 async def tags(report: Report, topic: str, producer: Producer, consumer: SimpleConsumer) -> None:
-    """Those of two tags, and no others."""
+    """The consumer receives messages of two tags, and no others."""
     consumer.subscribe(topic, "red || blue")
     for number in range(COUNT):
         await producer.send(message(topic, number))
     wanted = [number for number in range(COUNT) if number % 3 != 1]
     came = await receive(consumer, len(wanted))
     came += await consumer.receive(16, invisible_ms=INVISIBLE_MS, wait_ms=5_000)
-    report.equal("those that pass", wanted, sorted(numbers(came)))
+    report.equal("the messages that pass", wanted, sorted(numbers(came)))
 
 
 async def fifo(report: Report, topic: str, producer: Producer, consumer: SimpleConsumer) -> None:
-    """Those of a message group come in their order."""
+    """Messages of a message group arrive in order."""
     consumer.subscribe(topic)
     for number in range(COUNT):
         await producer.send(message(topic, number, sharding_key=f"group-{number % 2}"))
@@ -93,7 +94,7 @@ async def fifo(report: Report, topic: str, producer: Producer, consumer: SimpleC
 
 
 async def delay(report: Report, topic: str, producer: Producer, consumer: SimpleConsumer) -> None:
-    """They come at their time, and one that is recalled does not."""
+    """Timers arrive at their time, and a recalled one does not."""
     consumer.subscribe(topic)
     sent = time.monotonic()
     gone = await producer.send(message(topic, 99, delay_ms=15_000))
@@ -113,7 +114,7 @@ SCENARIOS: dict[str, Scenario] = {"simple": simple, "tags": tags, "fifo": fifo, 
 
 
 async def run(endpoints: str, name: str) -> None:
-    """One scenario with a producer and a consumer of its own."""
+    """Run one scenario with its own producer and consumer."""
     topic, report = f"ours-{name}", Report(name)
     try:
         async with (

@@ -1,7 +1,7 @@
-"""RocketMQ's Python client of gRPC, as PyPI has it, against a proxy or a broker.
+"""RocketMQ's Python client of gRPC, as published on PyPI, against a proxy or a broker.
 
 A program of its own, run with the interpreter that has the client: ENDPOINTS SCENARIO...; topics
-and groups have the names `python-SCENARIO` and are there. Nothing of Turbopump is loaded.
+and groups have the names `python-SCENARIO` and must exist. Nothing of Turbopump is loaded.
 """
 
 import os
@@ -42,7 +42,8 @@ def configuration() -> Any:
 
 
 def message(topic: str, number: int, **more: Any) -> Any:
-    """Number, tag and key follow from `number`; `more` are attributes of the client's message."""
+    """Make the message with this number, which determines its tag and key; `more` are attributes of
+    the client's message."""
     made = Message()
     made.topic, made.body = topic, str(number).encode()
     made.tag = ("red", "green", "blue")[number % 3]
@@ -58,8 +59,8 @@ def numbers(views: Sequence[Any]) -> list[int]:
 
 
 class Once:
-    """Refuses one number, the first time that it comes: in a group in order the client tries again
-    by itself, without counting."""
+    """Refuses one number at its first delivery: in a group in order the client tries again by
+    itself, without counting."""
 
     def __init__(self, number: int) -> None:
         self._number: int | None = number
@@ -72,7 +73,7 @@ class Once:
 
 
 class Listener(MessageListener):  # type: ignore[misc]
-    """Keeps what comes; `refuses` says what fails."""
+    """Keeps the received messages; `refuses` returns whether the handling fails."""
 
     def __init__(self, refuses: Callable[[Any], bool] = lambda _view: False) -> None:
         self.came: list[Any] = []
@@ -110,7 +111,7 @@ def pushing(topic: str, listener: Listener, expression: Any = None) -> Iterator[
 
 
 def simple(report: Report, topic: str) -> None:
-    """What is acknowledged does not come again, what is not does, after the changed time."""
+    """Acknowledged messages are not redelivered; the others are, after the changed time."""
     consumer = SimpleConsumer(configuration(), topic, {topic: FilterExpression()}, 3)
     with producing(topic) as producer:
         consumer.startup()
@@ -142,7 +143,7 @@ def simple(report: Report, topic: str) -> None:
 
             within(receive_again)
             waited = time.monotonic() - changed
-            report.equal("what is left comes again", [5], numbers(again))
+            report.equal("the unacknowledged message is redelivered", [5], numbers(again))
             report.check("after the changed time", 9.5 <= waited < 45, waited)
             for view in again:
                 consumer.ack(view)
@@ -151,7 +152,7 @@ def simple(report: Report, topic: str) -> None:
 
 
 def push(report: Report, topic: str) -> None:
-    """All come, one that is refused once comes again, with all that was said of it."""
+    """All messages arrive, and a message that is refused once arrives again with its attributes."""
     listener = Listener(Once(7))
     with producing(topic) as producer, pushing(topic, listener):
         for number in range(COUNT):
@@ -180,13 +181,13 @@ def filtered(expression: Any, wanted: Callable[[int], bool]) -> Callable[[Report
             passing = [number for number in range(COUNT) if wanted(number)]
             within(lambda: len(listener.came) >= len(passing))
             time.sleep(QUIET_S)
-            report.equal("those that pass come", passing, sorted(numbers(listener.came)))
+            report.equal("the messages that pass arrive", passing, sorted(numbers(listener.came)))
 
     return run
 
 
 def fifo(report: Report, topic: str) -> None:
-    """Each group of messages comes in its order, though one is refused in between."""
+    """Each message group arrives in order, although one message is refused in between."""
     groups = 4
     listener = Listener(Once(9))
     with producing(topic) as producer, pushing(topic, listener):
@@ -202,7 +203,7 @@ def fifo(report: Report, topic: str) -> None:
 
 
 def delay(report: Report, topic: str) -> None:
-    """A message comes at the time it was given, one that is recalled not at all."""
+    """A message arrives at its delivery time, a recalled one never."""
     listener = Listener()
     with producing(topic) as producer, pushing(topic, listener):
         due = round(time.time()) + 6
@@ -220,7 +221,7 @@ def delay(report: Report, topic: str) -> None:
 
 
 class Checker(TransactionChecker):  # type: ignore[misc]
-    """Commits what has an even number."""
+    """Commits the messages with even numbers."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
@@ -232,8 +233,8 @@ class Checker(TransactionChecker):  # type: ignore[misc]
 
 
 def transaction(report: Report, topic: str) -> None:
-    """A commit shows the message, a rollback none; what its producer left open when it died is
-    asked of another one."""
+    """A commit shows the message, a rollback does not; transactions that a dead producer left open
+    are checked with another producer."""
     listener, checker = Listener(), Checker()
     dying = subprocess.run([sys.executable, __file__, sys.argv[1], "--die", topic], check=False)
     report.equal("a producer died between", 9, dying.returncode)
@@ -243,12 +244,12 @@ def transaction(report: Report, topic: str) -> None:
             producer.send(message(topic, number), opened)
             (opened.rollback if number else opened.commit)()
         report.check(
-            "what is open is asked about",
+            "open transactions are checked",
             within(lambda: {2, 3} <= set(checker.asked)),
             checker.asked,
         )
         report.check(
-            "what is committed comes",
+            "committed messages arrive",
             within(lambda: {0, 2} <= set(numbers(listener.came))),
             numbers(listener.came),
         )
@@ -258,7 +259,7 @@ def transaction(report: Report, topic: str) -> None:
 
 
 def die(topic: str) -> None:
-    """Two transactions are left open by a producer that does not take leave."""
+    """A producer ends without notice and leaves two transactions open."""
     producer = Producer(configuration(), [topic], Checker())
     producer.startup()
     for number in (2, 3):
@@ -267,7 +268,8 @@ def die(topic: str) -> None:
 
 
 def dead(report: Report, topic: str) -> None:
-    """What is always refused comes as often as its group allows: the test looks at the rest."""
+    """A message that is always refused arrives as often as its group allows; the test checks the
+    rest."""
     listener = Listener(lambda _view: True)
     with producing(topic) as producer, pushing(topic, listener):
         producer.send(message(topic, 1))
@@ -307,7 +309,7 @@ def main() -> None:
     deadline = time.monotonic() + RUN_S
     for one in threads:
         one.join(max(0.0, deadline - time.monotonic()))
-    os._exit(0)  # the client leaves threads behind
+    os._exit(0)  # the client leaves running threads
 
 
 if __name__ == "__main__":

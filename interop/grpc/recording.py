@@ -1,12 +1,12 @@
-"""Records what RocketMQ's clients of gRPC say to a broker, for tests/golden/grpc.
+"""Records the bytes that RocketMQ's clients of gRPC send to a broker, for tests/golden/grpc.
 
     python -m interop.grpc.recording FOLDER
 
-Starts a broker of its own that writes down the bytes of each connection, and has each client play
-its scenario `simple` without TLS, under a host name of its own: their bytes name it. A file
-CLIENT-N.bin is one connection, in the order in which they were opened. What is recorded is
-what these versions say; unit tests replay it (tests/unit/broker/grpc/test_recorded.py).
-Needs root, for the host name, and what `make interop` needs.
+Starts its own broker that records the bytes of each connection, and runs the scenario `simple` of
+each client without TLS, under a separate host name, because the bytes contain it. A file
+CLIENT-N.bin is one connection, in the order in which they were opened. The recordings hold the
+behaviour of these versions; unit tests replay them (tests/unit/broker/grpc/test_recorded.py). Needs
+root, for the host name, and the tools that `make interop` needs.
 """
 
 import json
@@ -30,7 +30,7 @@ _Hear = Callable[[GrpcConnection, memoryview], None]
 
 
 def serve(folder: Path) -> None:
-    """A broker that records, until it is stopped: `up` with the rest of the command line."""
+    """Run a broker that records, until it is stopped: `up` with the rest of the command line."""
     from turbopump.cli import main as command
 
     hear: _Hear = GrpcConnection._hear
@@ -48,7 +48,7 @@ def serve(folder: Path) -> None:
 
 
 def _clients(endpoints: str) -> dict[str, tuple[list[str], dict[str, str]]]:
-    """By name the command and its environment."""
+    """Return the command and its environment, by client."""
     here = Path(__file__).parent
     python, node = str(toolchain.build_python()), str(toolchain.build_node())
     java = [
@@ -112,9 +112,9 @@ def record(target: Path) -> None:
 
 
 def _play(line: list[str], environment: dict[str, str], folder: Path) -> None:
-    """One client, under the other host name."""
+    """Run one client, under the other host name."""
     folder.mkdir()
-    script = f'hostname {HOST_NAME} && exec "$@"'  # which loses names of variables with dots
+    script = f'hostname {HOST_NAME} && exec "$@"'  # the shell loses names of variables with dots
     done = subprocess.run(
         ["unshare", "--uts", "sh", "-c", script, "sh", *line],
         cwd=folder,

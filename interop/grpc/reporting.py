@@ -1,6 +1,6 @@
-"""What a scenario of the Python client found, a line of JSON for each check.
+"""The results of a scenario of the Python client, a line of JSON for each check.
 
-Knows no client. Called by python_client.py.
+Knows no client.
 """
 
 import json
@@ -13,23 +13,23 @@ _printing = threading.Lock()
 
 
 class Report:
-    """One scenario's lines, as support/suites.py reads them."""
+    """A scenario's lines, in the format that support/suites.py reads."""
 
     def __init__(self, scenario: str) -> None:
         self._scenario = scenario
         self._began = time.monotonic()
 
     def check(self, what: str, ok: bool, detail: object = "") -> None:
-        """A line that says whether something holds."""
+        """Print whether a condition holds."""
         after_ms = round((time.monotonic() - self._began) * 1_000)
         self._print("check", what=what, ok=ok, after_ms=after_ms, detail=str(detail)[:2_000])
 
     def equal(self, what: str, wanted: object, found: object) -> None:
-        """Whether two values are the same."""
+        """Print whether two values are equal."""
         self.check(what, wanted == found, f"wanted {wanted}, found {found}")
 
     def done(self) -> None:
-        """The scenario came to its end."""
+        """Print that the scenario reached its end."""
         self._print("done")
 
     def _print(self, kind: str, **more: object) -> None:
@@ -39,7 +39,7 @@ class Report:
 
 
 def within(condition: Callable[[], bool], seconds: float = DELIVERY_S) -> bool:
-    """Whether something becomes true in time."""
+    """Wait until a condition holds, and return whether it did in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

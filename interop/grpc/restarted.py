@@ -1,10 +1,11 @@
-"""RocketMQ's Python client of gRPC goes on while its broker is restarted, and works for long.
+"""RocketMQ's Python client of gRPC continues while its broker restarts, and handles a message for
+long.
 
 A program of its own, run with the interpreter that has the client: ENDPOINTS TOPIC LONG STOP. It
-sends numbers to TOPIC and receives them; what a handler gets of LONG it works on for LONG_S. Prints
-`sent N` of what is acknowledged, `came N`, and of LONG `began ATTEMPT` and `ended ATTEMPT`. When
-STOP is there it sends no more, waits until all came, and prints `over`. Nothing of Turbopump is
-loaded. Called by test_grpc_restarts.py.
+sends numbers to TOPIC and receives them; the handler of a message of LONG takes LONG_S. Prints
+`sent N` for each acknowledged send, `came N` for each received message, and for LONG `began
+ATTEMPT` and `ended ATTEMPT`. When the file STOP exists it stops sending, waits until all messages
+came, and prints `over`. Nothing of Turbopump is loaded.
 """
 
 import os
@@ -27,7 +28,7 @@ from rocketmq import (
 )
 
 LONG_S = 75.0
-"""What is received is hidden for 60 s at first."""
+"""A received message is hidden for 60 s at first."""
 ARRIVAL_S = 60.0
 PAUSE_S = 0.01
 _printing = threading.Lock()
@@ -39,7 +40,7 @@ def say(*words: object) -> None:
 
 
 class Listener(MessageListener):  # type: ignore[misc]
-    """Has a function look at each message."""
+    """Calls a function with each message."""
 
     def __init__(self, handle: Callable[[Any], None]) -> None:
         self._handle = handle
@@ -86,7 +87,7 @@ def main() -> None:
         try:
             producer.send(message(topic, b"%d" % number))
         except Exception:
-            pass  # it is not acknowledged, and may come all the same
+            pass  # the send is not acknowledged, but may have been stored
         else:
             sent.add(number)
             say("sent", number)
@@ -96,7 +97,7 @@ def main() -> None:
     while not sent <= came and time.monotonic() < deadline:
         time.sleep(0.1)
     say("over")
-    os._exit(0)  # the client leaves threads behind
+    os._exit(0)  # the client leaves running threads
 
 
 if __name__ == "__main__":

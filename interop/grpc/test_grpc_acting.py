@@ -1,6 +1,6 @@
-"""What a client of gRPC popped and did not acknowledge comes again, though its master is gone: a
-replica acts for that, and gives it to the master of another group (enableRemoteEscape), or pops
-itself, and has its master go on with that when it is back.
+"""A message that a gRPC client popped and did not acknowledge is redelivered although its master
+died: a replica acts for the master. It sends the message to the master of another group
+(enableRemoteEscape), or pops it itself, and the master continues from there when it is back.
 
 RocketMQ's own Python client, unmodified, through our proxy.
 """
@@ -30,8 +30,8 @@ AWAY = "its master cannot read what its replica answers, and does not come back 
 
 
 class Cluster:
-    """The group "led" with its replica, and maybe "beside", a master alone, to which what is due
-    escapes."""
+    """The group "led" with its replica, and optionally "beside", a lone master that receives
+    escaped messages."""
 
     def __init__(self, kind: Kind, folder: Path, stack: ExitStack, *, escapes: bool) -> None:
         namesrv = free_port()
@@ -56,7 +56,7 @@ class Cluster:
         self.group = Group(self.ports["led"], [space, *self.brokers.values()])
 
     def start(self, name: str) -> None:
-        """A broker, maybe once more."""
+        """Start a broker, or start it again."""
         place = self._folder / name
         settings = self._settings[name]
         broker = self._kind.broker(self.ports[name], place, place / "store", settings)
@@ -65,13 +65,13 @@ class Cluster:
         self.brokers[name] = broker
 
     def is_copied(self) -> bool:
-        """Whether the replica has all."""
+        """Whether the replica has the whole log."""
         queue = {"topic": TOPIC, "queueId": "0"}
         answer = ask(self.ports["replica"].broker, MAX_OFFSET, queue)
         return answer.code == 0 and answer.fields["offset"] == str(COUNT)
 
     def leads(self, name: str) -> bool:
-        """Whether clients are led to that broker as the group's master."""
+        """Whether the route shows that broker as the group's master."""
         fields = {"topic": TOPIC, "acceptStandardJsonOnly": "true"}
         answer = ask(self.ports[name].namesrv, GET_ROUTE, fields)
         if answer.code:
@@ -80,7 +80,7 @@ class Cluster:
         return self.ports[name].broker_address in [one["brokerAddrs"].get("0") for one in brokers]
 
     def send(self, number: int) -> bool:
-        """To "led"; whether it took it."""
+        """Send to "led"; whether the message was stored."""
         fields = {
             "producerGroup": "P",
             "topic": TOPIC,
@@ -115,7 +115,7 @@ def _make_topic(port: int) -> bool:
 
 @contextmanager
 def leaving(cluster: Cluster, folder: Path) -> Iterator[Process]:
-    """The client, through our proxy."""
+    """Start the client, through our proxy."""
     proxy, endpoints = proxies.start_ours(cluster.group, folder / "proxy")
     program = str(Path(__file__).with_name("leaving.py"))
     command = [str(toolchain.build_python()), program, endpoints, TOPIC, str(COUNT)]
@@ -129,7 +129,7 @@ def leaving(cluster: Cluster, folder: Path) -> Iterator[Process]:
 
 
 def check_came_again(client: Process) -> None:
-    """Each that was left, once, and no other."""
+    """Check that each unacknowledged message was redelivered once, and no other."""
     lines = client.out.read_text().splitlines()
     assert lines[-1] == "over", lines
     again = [int(line.split()[1]) for line in lines if line.startswith("again")]

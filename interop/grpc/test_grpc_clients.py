@@ -1,10 +1,10 @@
-"""Clients of gRPC: RocketMQ's of Java, Python, Node.js, Go and Rust, as their registries have them,
-and ours.
+"""Clients of gRPC: RocketMQ's of Java, Python, Node.js, Go and Rust, as published in their
+registries, and ours.
 
-Ours serves them at the broker's own port, and by a proxy in front of two brokers; RocketMQ's proxy
-5.5.0 does in front of our broker, which hears of it what no other client says. `--target
-rocketmq` has RocketMQ's proxy 5.5.0 in front of RocketMQ's broker, and ours in front of two. Each
-client runs all its scenarios at once, on topics of its own; Java's and Go's use TLS, which is their
+Our broker serves them at its own port, our proxy in front of two brokers; RocketMQ's proxy 5.5.0
+serves them in front of our broker, which receives requests from it that no other client sends.
+`--target rocketmq` has RocketMQ's proxy 5.5.0 in front of RocketMQ's broker, and ours in front of
+two. Each client runs all its scenarios at once, on its own topics; Java's and Go's use TLS, their
 default.
 """
 
@@ -30,25 +30,25 @@ GO = ("simple", "push", "tags", "sql", "fifo", "delay", "transaction")
 RUST = ("simple", "tags", "sql", "fifo", "delay", "transaction")
 OURS = ("simple", "tags", "fifo", "delay")
 TYPES = {"fifo": "FIFO", "delay": "DELAY", "transaction": "TRANSACTION"}
-"""Of the scenarios' topics; the others' are NORMAL."""
+"""Message types of the scenarios' topics; other topics are NORMAL."""
 QUEUES = 4
-"""Of a topic at each broker; one, where simple consumers receive. Those ask for one queue after the
-other and wait 5 s for each that has nothing: with four queues of a second broker they come to what
-became visible after 20 s more, whatever serves them."""
+"""Queues of a topic at each broker; one for simple consumers. These ask one queue after the other
+and wait 5 s for each empty one: with four queues of a second broker they reach a new message up to
+20 s later, with any server."""
 DEAD = "%DLQ%python-dead"
 OWN, PROXY, FOREIGN = "own", "proxy", "foreign"
-"""What clients connect to: the target's own, our proxy in front of the target's brokers, or
+"""Servers that clients connect to: the target's own, our proxy in front of the target's brokers, or
 RocketMQ's in front of ours."""
 HEAP_MB = 256
 RUN_TIMEOUT_S = 150
-# The first question about a transaction comes soon, but not before RocketMQ has written down
-# which ones are ended (transactionOpBatchInterval, 3 s).
+# The first check of a transaction comes soon, but after RocketMQ has written the ended ones
+# (transactionOpBatchInterval, 3 s).
 SETTINGS = {
     "transactionTimeOut": "6000",
     "transactionCheckInterval": "2000",
     "enablePropertyFilter": "true",
     "recallMessageEnable": "true",
-    # A busy machine is no reason to refuse sends here.
+    # A busy machine should not refuse sends here.
     "waitTimeMillsInSendQueue": "10000",
 }
 Results = dict[str, dict[str, Checks]]
@@ -58,7 +58,7 @@ Results = dict[str, dict[str, Checks]]
 def results(
     request: pytest.FixtureRequest, kind: Kind, built: None, work: Path
 ) -> Iterator[Results]:
-    """One run of all clients."""
+    """A run of all clients."""
     front = str(request.param)
     if front == FOREIGN and kind.name == "rocketmq":
         pytest.skip("that is its own")
@@ -103,7 +103,7 @@ def results(
 
 
 def _second_broker(kind: Kind, group: Group, folder: Path) -> str:
-    """One more broker of the cluster, of a group of its own; its address."""
+    """Start a further broker of the cluster, with its own group; returns its address."""
     ports = Ports(group.ports.namesrv, Ports.free().broker)
     settings = {**SETTINGS, "brokerName": "broker-b"}
     broker = kind.broker(ports, folder, folder / "store", settings)
@@ -114,7 +114,7 @@ def _second_broker(kind: Kind, group: Group, folder: Path) -> str:
 
 @contextmanager
 def _serving(kind: Kind, front: str, group: Group, folder: Path) -> Iterator[str]:
-    """Where clients connect."""
+    """Return the address for clients."""
     if front == OWN and kind.name == "turbopump":
         yield group.ports.broker_address
         return
@@ -220,7 +220,7 @@ def _dead(admin: Admin) -> dict[str, object]:
     ],
 )
 def test_a_client_of_grpc(results: Results, client: str, scenario: str) -> None:
-    """All of its checks hold."""
+    """All checks of the scenario pass."""
     checks = results[client][scenario]
     assert not checks.failed, "\n".join(checks.failed)
     assert checks.ended, f"it stopped after {checks.passed[-1:]}"

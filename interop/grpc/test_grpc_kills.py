@@ -1,5 +1,5 @@
 """A client of gRPC sends through a proxy while the masters of a group with controllers are killed:
-nothing that was acknowledged is lost, and the client follows by itself.
+no acknowledged message is lost, and the client follows by itself.
 
 RocketMQ's own Python client, unmodified. `python -m interop.grpc.test_grpc_kills --kills 30` plays
 more kills, and prints the times.
@@ -36,7 +36,7 @@ START_S = END_S = 60.0
 
 
 def play(kind: Kind, kills: int, folder: Path, say: Callable[[str], None]) -> KillTimes:
-    """A new group, its kills and its end."""
+    """Start a new group, play its kills and end it."""
     interpreter = toolchain.build_python()
     group = Controlled(folder, kind, [kind] * 3, [kind] * 3)
     seen, running = KillTimes(), list[Process]()
@@ -81,7 +81,7 @@ def test_a_client_sends_through_kills(kind: Kind, built: None, work: Path) -> No
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m interop.grpc.test_grpc_kills")
     parser.add_argument("--kills", type=int, default=30)
     kills = parser.parse_args().kills

@@ -1,5 +1,5 @@
-"""A client of gRPC whose broker stops and comes back, and one that works on a message for longer
-than it is hidden.
+"""A client of gRPC whose broker stops and comes back, and a client that handles a message for
+longer than it is hidden.
 
 RocketMQ's own Python client, unmodified, at the broker's own port; `--target rocketmq` has
 RocketMQ's proxy in front of a broker that stops and comes back.
@@ -23,24 +23,24 @@ AGAIN_S = 90.0
 WORK_S = 130.0
 END_S = 90.0
 QUIET_S = 10.0
-"""The one that was worked on would come again sooner, had its acknowledgement not been taken."""
+"""Seconds without messages; a message that was not acknowledged would come again sooner."""
 
 
 @dataclass
 class Played:
-    """What the two clients printed, and how long sends failed at each return, in seconds."""
+    """The output of the two clients, and how long sends failed at each return, in seconds."""
 
     lines: list[str]
     long_lines: list[str]
     gaps_s: list[float] = field(default_factory=list)
 
     def numbers(self, word: str) -> set[int]:
-        """Those of lines that begin with a word."""
+        """Return the rest of the lines that begin with a word."""
         return {int(line.split()[1]) for line in self.lines if line.startswith(f"{word} ")}
 
 
 def _until(what: str, condition: Callable[[], bool], limit_s: float) -> float:
-    """Seconds until it holds."""
+    """Wait for a condition; returns the seconds that it took."""
     began = time.monotonic()
     while not condition():
         assert time.monotonic() - began < limit_s, f"{what}: not within {limit_s} s"
@@ -61,7 +61,7 @@ def _lines(client: Process) -> list[str]:
 
 
 class _Side:
-    """A group, what serves gRPC before it, and a client."""
+    """Start a group, the server of gRPC in front of it, and a client."""
 
     def __init__(self, kind: Kind, folder: Path) -> None:
         self.kind, self.folder = kind, folder
@@ -85,7 +85,7 @@ class _Side:
         self.running.append(self.client)
 
     def come_back(self, leave: Callable[[Process], None]) -> None:
-        """The broker leaves, and starts again on its store."""
+        """Stop the broker, and start it again on its store."""
         group: Group = self.group
         leave(group.members.pop())
         ports, folder = group.ports, self.folder / f"again-{time.monotonic_ns()}"
@@ -99,7 +99,7 @@ class _Side:
 
 @pytest.fixture(scope="module")
 def played(kind: Kind, built: None, work: Path) -> Iterator[Played]:
-    """The one client works while the broker of the other one comes and goes."""
+    """A client handles its message while the other client's broker restarts."""
     sides = [_Side(kind, work / "restarts")]
     try:
         sides.append(_Side(kind, work / "long"))

@@ -1,7 +1,7 @@
-"""h2spec, a judge of HTTP/2 by RFC 9113's sections that this project did not write.
+"""h2spec, a conformance test of HTTP/2 by RFC 9113's sections that this project did not write.
 
 It plays 145 cases against a broker's own port, in plaintext and by TLS. RocketMQ's proxy 5.5.0 is
-not asked: it leaves so many cases without an answer that h2spec does not end within minutes.
+not tested: it leaves most cases without an answer, and h2spec does not end within minutes.
 """
 
 import subprocess
@@ -16,24 +16,25 @@ from interop.support.groups import Kind, Ports
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 CASES = 145
-# They need an answer with a body of more than five bytes; a GET is refused by trailers alone.
+# These cases need an answer with a body of more than five bytes; a GET is refused by trailers
+# alone.
 SKIPPED = 4
 RUN_TIMEOUT_S = 200
 NOT_PASSED = {
-    # A call that is refused is answered by trailers alone. These wait for DATA after them.
+    # A refused call is answered by trailers alone. These cases wait for DATA after them.
     "Sends a WINDOW_UPDATE frame on half-closed (remote) stream",
     "Sends a PRIORITY frame on half-closed (remote) stream",
     # Each call is answered and ended before the next one is read: the limit is not reached.
     "Sends HEADERS frames that causes their advertised concurrent stream limit to be exceeded",
-    # libnghttp2 ignores such HEADERS: they may be of a stream that was just reset.
+    # libnghttp2 ignores such HEADERS: they may belong to a stream that was just reset.
     "Sends stream identifier that is numerically smaller than previous",
 }
-"""What h2spec is not content with, and why."""
+"""The cases that fail, and the reason of each."""
 
 
 @pytest.fixture(scope="module")
 def port(kind: Kind, built: None, work: Path) -> Iterator[int]:
-    """Where gRPC is served."""
+    """The address of gRPC."""
     if kind.name == "rocketmq":
         pytest.skip("h2spec does not end within minutes before RocketMQ's proxy")
     folder = work / "h2spec"
@@ -46,7 +47,7 @@ def port(kind: Kind, built: None, work: Path) -> Iterator[int]:
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_http2_as_the_rfc_has_it(port: int, tls: bool, tmp_path: Path) -> None:
-    """All cases pass but those that are named, each with its reason."""
+    """All cases pass except the named ones."""
     report = tmp_path / "report.xml"
     command = [str(toolchain.build_h2spec()), "-h", "127.0.0.1", "-p", str(port), "-o", "3"]
     command += ["-j", str(report), *(["-t", "-k"] if tls else [])]

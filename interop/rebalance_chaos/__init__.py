@@ -4,8 +4,8 @@
         [--strategies client-AVG broker-AVG broker-STICKY]
 
 Each side and strategy is one run: a name server, two brokers, nodes that are processes with members
-of one group each, and a producer. Faults hit nodes: kill, suspend, and the loss of most of what a
-node is sent. Its parts: `faults.py` says which, `nodes.py` plays them, `lossy.py` is the network
-that loses, `history.py` and `checkers.py` are OpenMessaging-Chaos's, `ownership.py` finds
-who had a queue when, `windows.py` measures it, `report.py` writes tables.
+of a group each, and a producer. Faults hit nodes: kill, suspend, and the loss of most packets to
+a node. `faults.py` chooses the faults, `nodes.py` plays them, `lossy.py` is the lossy network,
+`history.py` and `checkers.py` are OpenMessaging-Chaos's, `ownership.py` finds the owners of queues,
+`windows.py` measures them, `report.py` writes tables.
 """

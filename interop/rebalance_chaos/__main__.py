@@ -1,4 +1,4 @@
-"""The command line of the evaluation: runs, the table, the report page, and what is not reached."""
+"""The command line of the evaluation: runs, the table, the report page, and the missed criteria."""
 
 import argparse
 import os
@@ -24,7 +24,7 @@ WITHOUT = {("rocketmq", "broker-STICKY")}
 
 
 def main() -> int:
-    """Run it and print; 1 if a run of ours does not reach what it must."""
+    """Run the evaluation and print; 1 if a run of ours misses a criterion."""
     given = _arguments()
     missing = toolchain.missing_tools()
     if missing:
@@ -75,7 +75,7 @@ def main() -> int:
 
 
 def logged(output: Path) -> list[str]:
-    """The tracebacks in the logs of our nodes, of all runs that lie in the folder."""
+    """Return the tracebacks in the logs of our nodes, of all runs in the folder."""
     folders = sorted(output.glob("turbopump-*"))
     found = [one for folder in folders for one in tracebacks(folder)]
     print(f"tracebacks in nodes' logs: {len(found)}")

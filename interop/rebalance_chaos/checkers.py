@@ -1,7 +1,7 @@
 """OpenMessaging-Chaos's verdicts of a history (controller.md 24).
 
-MQChecker, OrderChecker, RTOChecker and EndToEndLatencyChecker, by their rules; what they would
-write as YAML is a dictionary here. Called by report.py.
+MQChecker, OrderChecker, RTOChecker and EndToEndLatencyChecker, by their rules; each result is a
+dictionary here instead of YAML.
 """
 
 import math
@@ -16,7 +16,7 @@ LATENCIES_MS: Final = (1, 5, 10, 100, 1000, 3000)
 
 
 def verdicts(history: History) -> dict[str, Any]:
-    """Of all checkers, by their names."""
+    """Return the verdicts of all checkers, by name."""
     return {
         "MQChecker": delivery(history),
         "OrderChecker": order(history),
@@ -26,7 +26,8 @@ def verdicts(history: History) -> dict[str, Any]:
 
 
 def delivery(history: History) -> dict[str, Any]:
-    """Lost is what was acknowledged and never came, twice what came when none of it was waiting."""
+    """Count lost messages (acknowledged and never received) and repeated ones (received while none
+    was due)."""
     sent = [one for one in history.sends() if one.outcome == SUCCESS]
     waiting = Counter(one.value for one in sent)
     missing, twice = set(waiting), 0
@@ -48,7 +49,7 @@ def delivery(history: History) -> dict[str, Any]:
 
 
 def order(history: History) -> dict[str, Any]:
-    """Of each key, what was acknowledged is a subsequence of what came."""
+    """Check that the acknowledged messages of each key are a subsequence of the received ones."""
     came: dict[str, list[str]] = defaultdict(list)
     for got in history.gets():
         came[got.key].append(got.value)
@@ -59,7 +60,7 @@ def order(history: History) -> dict[str, Any]:
     wrong = {}
     for key, values in sent.items():
         rest = iter(came[key])
-        # Each is searched for behind the one before.
+        # Search each message after the previous one's place.
         missed = next((value for value in values if value not in rest), None)
         if missed is not None:
             wrong[key] = missed
@@ -67,7 +68,7 @@ def order(history: History) -> dict[str, Any]:
 
 
 def windows(history: History) -> Iterator[tuple[Happened, int]]:
-    """Each fault with the time of its end."""
+    """Return each fault with the time of its end."""
     begun: Happened | None = None
     for one in history.faults():
         if one.is_start:
@@ -78,7 +79,7 @@ def windows(history: History) -> Iterator[tuple[Happened, int]]:
 
 
 def recovery(history: History) -> Iterator[dict[str, Any]]:
-    """Whether producers were refused in a fault's window, and for how long until a success."""
+    """Report whether sends failed in a fault's window, and the time until a send succeeded."""
     sends = list(history.sends())
     for fault, end_ms in windows(history):
         inside = [one for one in sends if fault.time_ms <= one.time_ms <= end_ms]
@@ -102,7 +103,7 @@ def _first_success(sends: list[Sent], after: Sent) -> Sent | None:
 
 
 def latency(history: History) -> dict[str, Any]:
-    """How many came within each time, and the 99th percentile."""
+    """Count the messages received within each time limit, and find the 99th percentile."""
     found = sorted(one.end_to_end_ms for one in history.gets() if one.end_to_end_ms >= 0)
     counts: dict[str, Any] = {}
     least = -1

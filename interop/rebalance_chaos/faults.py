@@ -1,6 +1,6 @@
-"""Faults of a seed: what happens to which nodes, and when (controller.md 22).
+"""Faults of a seed: their kinds, nodes and times (controller.md 22).
 
-Must never know a process: nodes are names here. Called by nodes.py.
+Must never know a process: nodes are names here.
 """
 
 import random
@@ -13,15 +13,15 @@ SUSPENDS: Final = ("minor-suspend", "major-suspend", "random-suspend", "fixed-su
 LOSSES: Final = ("random-loss",)
 NAMES: Final = KILLS + SUSPENDS + LOSSES
 FAULT_S: Final = {"kill": 7.0, "suspend": 18.0, "loss": 12.0}
-"""How long each lasts; a suspended node has to be noticed by its heartbeats, which takes longest:
-RocketMQ looks for them every 10 s."""
+"""Seconds that each fault lasts. A suspended node has to be noticed by its heartbeats, which takes
+longest: RocketMQ checks them every 10 s."""
 CALM_S: Final = 7.0
-"""After each, until the next one."""
+"""Seconds after each fault, before the next one."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One of a plan."""
+    """A fault of a plan."""
 
     name: str
     nodes: tuple[str, ...]
@@ -33,14 +33,14 @@ class Fault:
 
     @property
     def lasts_s(self) -> float:
-        """Until it is recovered from."""
+        """Seconds until its recovery."""
         return FAULT_S[self.kind]
 
 
 def plan(
     names: Sequence[str], nodes: Sequence[str], seconds: float, rng: random.Random
 ) -> list[Fault]:
-    """The faults of one run, in their order: one of each family first, others while there is time
+    """Return the faults of a run, in order: each family's first, others while there is time
     for them. At least one node lives through each."""
     families = [[name for name in names if name in family] for family in (KILLS, SUSPENDS, LOSSES)]
     wanted = [rng.choice(family) for family in families if family]
@@ -57,7 +57,7 @@ def plan(
 
 
 def chosen(name: str, nodes: Sequence[str], rng: random.Random) -> tuple[str, ...]:
-    """The nodes that it hits: FaultGenerator's numbers, but never all of them."""
+    """Choose the nodes of a fault: FaultGenerator's numbers, but never all nodes."""
     count = len(nodes)
     if name.startswith("fixed"):
         return tuple(nodes[:1])

@@ -1,9 +1,9 @@
 """A network that loses packets, for clients that reach their servers by SOCKS 5.
 
-Packets to a client are lost with a probability (random-loss drops them on their way in,
-controller.md 22); TCP sends a lost one again after 200 ms, then after twice as long each time. What
-is read from a server waits for so long here, and so does a new connection, whose first packet is
-sent again after 1 s. Must never lose or change a byte, as TCP does not. Called by nodes.py.
+Packets to a client are lost with a probability (random-loss drops incoming packets, controller.md
+22); TCP sends a lost packet again after 200 ms, then after twice as long each time. Bytes from a
+server are delayed here by this time, and so is a new connection, whose first packet is sent again
+after 1 s. Must never lose or change a byte, as TCP does not.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ _IPV4, _NAME = 1, 3
 
 
 class LossyNetwork:
-    """One client's way to all servers; it listens on a thread of its own until it is closed."""
+    """A client's connections to all servers; it listens on its own thread until it is closed."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
         self._loss = 0.0
         self.heard_ms = 0
-        """When the last packet came that was sent again behind the end of a loss (epoch ms)."""
+        """Time at which the last repeated packet arrived after the end of a loss (epoch ms)."""
         self._loop = asyncio.new_event_loop()
         listening = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{listening.getsockname()[1]}"
@@ -40,7 +40,7 @@ class LossyNetwork:
         self._thread.start()
 
     def lose(self, share: float) -> None:
-        """From now on so many of the packets to the client are lost."""
+        """Set the share of the packets to the client that are lost."""
         self._loss = share
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class LossyNetwork:
 
 
 async def _greeted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[str, int]:
-    """Where the client wants to go (RFC 1928, without a password)."""
+    """Read the address that the client asks for (RFC 1928, without a password)."""
     _, methods = await reader.readexactly(2)
     await reader.readexactly(methods)
     writer.write(bytes([5, 0]))

@@ -1,7 +1,7 @@
-"""One run: brokers of a side, nodes that consume, a producer, and the faults of a plan.
+"""A run: brokers of a side, nodes that consume, a producer, and the faults of a plan.
 
 A node is a process with some members of the group; after a kill it starts as another process with
-other members, as an application does. Called by __main__.py and interop/test_rebalance_chaos.py.
+other members, as an application does.
 """
 
 import os
@@ -30,23 +30,24 @@ from interop.support.processes import Process
 BROKERS: Final = ("broker-a", "broker-b")
 NODES: Final = ("n1", "n2", "n3")
 MEMBERS: Final = 2
-"""Of each node."""
+"""Members of each node."""
 QUEUES: Final = 8
-"""Of the topic on each broker; OpenMessaging-Chaos has as many in all."""
+"""Queues of the topic on each broker; OpenMessaging-Chaos has as many in total."""
 TOPIC: Final = "chaos"
 PREFIX: Final = "chaos"
 SEND_PAUSE_MS: Final = 20
 LOSS: Final = 0.8
 DETECTOR_MS: Final = 4_000
-"""Without a heartbeat for so long a member is forgotten; members send one each second."""
+"""Milliseconds without a heartbeat after which a member is removed; members send one each
+second."""
 HEAP_MB: Final = 64
 BUFFERS: Final = tuple(
     f"-Dcom.rocketmq.remoting.socket.{name}.size=65535" for name in ("sndbuf", "rcvbuf")
 )
-"""Without them the client of 5.5.0 asks for buffers of 0 bytes, and has no way by SOCKS."""
+"""Without these the client of 5.5.0 asks for buffers of 0 bytes, and cannot use SOCKS."""
 START_S: Final = 60.0
 SETTLED_S: Final = 6.0
-"""In the beginning, before the first fault."""
+"""Seconds at the beginning, before the first fault."""
 DRAIN_S: Final = 12.0
 STRATEGIES: Final = ("client-AVG", "broker-AVG", "broker-STICKY")
 
@@ -63,7 +64,7 @@ class _Node:
 
     @property
     def process_name(self) -> str:
-        """Of the last one."""
+        """Client id of the last process."""
         return f"{self.name}.{self.started}"
 
 
@@ -81,7 +82,7 @@ class Run:
         self._happened: list[Happened | Down | Ended | Heard] = []
 
     def play(self, faults: Sequence[Fault], say: Callable[[str], None]) -> History:
-        """From the start of the brokers to what was left in queues."""
+        """Play the run, from the start of the brokers to the messages left in queues."""
         sent, stop = self._folder / "producer", self._folder / "stop"
         try:
             self._start_brokers()
@@ -188,7 +189,7 @@ class Run:
             os.kill(node.process.child.pid, signal.SIGCONT)
 
     def _await_drained(self, sent: Path) -> None:
-        """Until all that was acknowledged has come, or no longer."""
+        """Wait until all acknowledged messages were received, or the time limit."""
         wanted = {
             line.split("\t")[4]
             for line in sent.read_text().splitlines()
@@ -213,7 +214,7 @@ class Run:
 
 
 def now_ms() -> int:
-    """As Java has it."""
+    """Write a properties text as Java does."""
     return time.time_ns() // 1_000_000
 
 

@@ -1,7 +1,7 @@
-"""Who had which queue when: by what members wrote down, and only while their process ran.
+"""The owners of each queue over time: by the lines of members, and only while their process ran.
 
-A suspended process holds queues in its memory, but consumes none: it has them again when it goes
-on. Must never judge. Called by windows.py.
+A suspended process holds queues in its memory, but consumes none: it owns them again when it
+continues. Must never judge.
 """
 
 from collections import defaultdict
@@ -12,12 +12,12 @@ from itertools import pairwise
 from interop.rebalance_chaos.history import Down, History
 
 Shares = dict[str, frozenset[str]]
-"""Member to its queues, `broker:number`."""
+"""Member -> its queues, `broker:number`."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """A member has a queue, from the first time until the second (epoch ms)."""
+    """A member owns a queue, from the first time until the second (epoch ms)."""
 
     start_ms: int
     end_ms: int
@@ -25,12 +25,12 @@ class Span:
 
 
 def process_of(member: str) -> str:
-    """The process of a member's client id, `address@prefix-process-number`."""
+    """Return the process of a member's client id, `address@prefix-process-number`."""
     return member.rsplit("-", 2)[1]
 
 
 class Ownership:
-    """The spans of all queues of one run, which ended at `end_ms`."""
+    """Return the spans of all queues of a run, which ended at `end_ms`."""
 
     def __init__(self, history: History, end_ms: int) -> None:
         self._downs: dict[str, list[Down]] = defaultdict(list)
@@ -53,7 +53,7 @@ class Ownership:
             self._spans[queue].append(Span(low, high, member))
 
     def _running(self, member: str, start_ms: int, end_ms: int) -> Iterator[tuple[int, int]]:
-        """The parts of a time in which a member's process ran."""
+        """Return the parts of a time in which a member's process ran."""
         at = start_ms
         is_up = True
         for down in self._downs[process_of(member)]:
@@ -71,11 +71,11 @@ class Ownership:
 
     @property
     def queues(self) -> set[str]:
-        """All that any member had."""
+        """All queues that any member owned."""
         return set(self._spans)
 
     def members(self, at_ms: int) -> set[str]:
-        """Those that have started, and whose process runs."""
+        """Return the members that have started, and whose process runs."""
         return {
             member
             for member, started_ms in self._started.items()
@@ -83,7 +83,7 @@ class Ownership:
         }
 
     def shares(self, at_ms: int) -> Shares:
-        """Who has what at a time."""
+        """Return the owners of all queues at a time."""
         found: dict[str, set[str]] = defaultdict(set)
         for queue, spans in self._spans.items():
             for span in spans:
@@ -93,12 +93,12 @@ class Ownership:
 
     @property
     def known(self) -> set[str]:
-        """All members that ever started."""
+        """Return all members that ever started."""
         return set(self._started)
 
     def changes(self, members: set[str], start_ms: int, end_ms: int) -> list[int]:
-        """The times at which one of the members got or lost a queue, sorted; that its process was
-        stopped or goes on is none."""
+        """Return the times at which one of the members got or lost a queue, sorted; stops of its
+        process do not count."""
         stops = {name: {down.time_ms for down in downs} for name, downs in self._downs.items()}
         return sorted(
             at
@@ -111,8 +111,8 @@ class Ownership:
         )
 
     def losses(self, members: set[str], start_ms: int, end_ms: int) -> int:
-        """How often one of the members lost a queue; what a process that was suspended still holds
-        when it goes on, and another member has had for long, is not lost then."""
+        """Count the queues that one of the members lost. A queue that a suspended process still
+        holds when it continues, and that another member took over long before, is not lost then."""
         count = 0
         for spans in self._spans.values():
             for span in spans:
@@ -125,7 +125,8 @@ class Ownership:
         return count
 
     def with_owners(self, least: int, most: int, start_ms: int, end_ms: int) -> tuple[int, int]:
-        """For how long at once any queue had between so many owners, and all queues together."""
+        """Measure for how long any queue had between `least` and `most` owners without a break, and
+        for all queues together."""
         longest = total = 0
         for spans in self._spans.values():
             run = 0

@@ -1,6 +1,6 @@
-"""What runs were worth, side by side: a table, the verdicts, and histories for a report page.
+"""The results of runs, side by side: a table, the verdicts, and histories for a report page.
 
-Owns the figures of a run and the criteria. Called by __main__.py and test_rebalance_chaos.py.
+Owns the figures of a run and the criteria.
 """
 
 import json
@@ -17,19 +17,19 @@ from interop.rebalance_chaos.windows import Window, measured
 
 SETTLE_MS: Final = 2_000
 DETECTED_MS: Final = DETECTOR_MS + 10_000 + 1_500 + SETTLE_MS
-"""A suspended member is forgotten when its heartbeats are old and a broker looks, which RocketMQ
-does every 10 s; then its queues go to others."""
+"""Milliseconds until the queues of a suspended member go to others: RocketMQ checks heartbeats
+every 10 s."""
 KILLED_MS: Final = 1_500 + SETTLE_MS
 HEARD: Final = ("kill", "suspend")
-"""Faults in which each member that runs hears its brokers. While packets to a node are lost, its
-members have what they had until their client notices, which no broker can shorten."""
+"""Faults in which each running member is notified by its brokers. While packets to a node are lost,
+its members hold their old queues until their client notices, which no broker can shorten."""
 FIGURES: Final = "<!-- written by make rebalance -->"
-"""Before and behind the tables in docs/EVALUATION.md."""
+"""Text before and after the tables in docs/EVALUATION.md."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One side and strategy."""
+    """The figures of a side and strategy."""
 
     side: str
     strategy: str
@@ -38,24 +38,24 @@ class Outcome:
 
     @property
     def name(self) -> str:
-        """For tables."""
+        """Name for tables."""
         return f"{self.side} {self.strategy}"
 
     @property
     def rebalances(self) -> list[Window]:
-        """Windows in which anything changed."""
+        """Windows with any change."""
         return [one for one in self.windows if one.line["before"] != one.line["after"]]
 
     def worst(self, name: str, kinds: Sequence[str] = ("kill", "suspend", "loss")) -> int:
-        """The greatest of a measure over windows of these kinds."""
+        """Return the greatest value of a measure over windows of these kinds."""
         return max((getattr(one, name) for one in self.windows if one.kind in kinds), default=0)
 
     def total(self, name: str, kinds: Sequence[str] = ("kill", "suspend", "loss")) -> int:
-        """The sum of a measure over windows of these kinds."""
+        """Return the sum of a measure over windows of these kinds."""
         return sum(getattr(one, name) for one in self.windows if one.kind in kinds)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it."""
+        """Return all figures as a dictionary."""
         windows = [
             {
                 "window": one.what,
@@ -93,7 +93,7 @@ _HEAD: Final = (
 
 
 def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Lines of Markdown."""
+    """Return the lines of the table in Markdown."""
     yield "| " + " | ".join(_HEAD) + " |"
     yield "|" + "---|" * len(_HEAD)
     for one in outcomes:
@@ -122,8 +122,8 @@ def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 
 def windows_table(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Lines of Markdown: of each window and run how long it took to settle, the moves beyond the
-    least, and the time of two owners of all queues."""
+    """Return lines of Markdown with three figures of each window and run: the time to settle, the
+    moves beyond the least, and the time with two owners, of all queues."""
     yield "| window | " + " | ".join(one.name for one in outcomes) + " |"
     yield "|" + "---|" * (len(outcomes) + 1)
     rows: dict[str, list[str]] = {}
@@ -136,7 +136,8 @@ def windows_table(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 
 def paged(page: str, told: str, outcomes: Sequence[Outcome]) -> str:
-    """The page with other tables. Raises ValueError where it has no place for them."""
+    """Return the page with the tables replaced. Raises ValueError if the page has no place for
+    them."""
     before, _, rest = page.partition(FIGURES)
     _, found, behind = rest.partition(FIGURES)
     if not found:
@@ -148,7 +149,7 @@ def paged(page: str, told: str, outcomes: Sequence[Outcome]) -> str:
 
 
 def broken(one: Outcome, others: Sequence[Outcome]) -> Iterator[str]:
-    """What a run of ours does not reach, in sentences."""
+    """Return the missed criteria of a run of ours, as sentences."""
     if one.verdicts["MQChecker"]["lostMessageCount"]:
         yield f"lost {one.verdicts['MQChecker']['lostMessages']}"
     if not one.verdicts["OrderChecker"]["isOrdered"]:
@@ -160,8 +161,8 @@ def broken(one: Outcome, others: Sequence[Outcome]) -> Iterator[str]:
 
 
 def _overlapping(one: Outcome, others: Sequence[Outcome]) -> Iterator[str]:
-    """At most half of the time of RocketMQ's brokers; without the windows of loss at most half of
-    that of RocketMQ's clients, too."""
+    """Check that the time is at most half of RocketMQ's brokers', and, without the windows of loss,
+    at most half of RocketMQ's clients', too."""
     for other in others:
         is_heard = not other.strategy.startswith("broker")
         mine, theirs = (
@@ -178,7 +179,7 @@ def _of_window(one: Outcome, window: Window) -> Iterator[str]:
         yield f"not settled: {window.line['after']}"
     if not one.strategy.startswith("broker"):
         return
-    # Under loss a member leaves and comes in the brokers' eyes, which no window shows.
+    # Under loss a member leaves and returns for the brokers, which no window shows.
     if one.strategy == "broker-STICKY" and window.beyond and window.kind != "loss":
         yield f"{window.beyond} moves beyond the minimum"
     if window.settle_ms > SETTLE_MS:

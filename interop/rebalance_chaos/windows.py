@@ -1,7 +1,7 @@
-"""What each fault and each recovery cost the group: the measures of docs/FORMATS.md, and more.
+"""The cost of each fault and each recovery for the group: the measures of docs/FORMATS.md, and
+more.
 
-A window is the time from the start of a fault to its end, or from there to the next one. Called by
-report.py.
+A window is the time from the start of a fault to its end, or from there to the next fault.
 """
 
 import json
@@ -18,46 +18,47 @@ MANY: Final = 1_000_000
 
 @dataclass(frozen=True)
 class Window:
-    """One fault or recovery of a run. Times are ms."""
+    """A fault or recovery of a run. Times are ms."""
 
     what: str
     kind: str
-    """kill, suspend or loss; each has two."""
+    """kill, suspend or loss; each has two windows."""
     is_fault: bool
     start_ms: int
     end_ms: int
     notice_ms: int
-    """When brokers could know: the kill, the last start, the first change of what only shows by
-    missing heartbeats, or when TCP sends again. While packets are lost members go and come more
-    than once: of a coordinator that keeps a history, the notice that took longest."""
+    """Time at which brokers could know: the kill, the last start, the first change if only missing
+    heartbeats show it, or the time at which TCP sends again. While packets are lost members leave
+    and return more than once: with a coordinator that keeps a history, the notice that took
+    longest."""
     settle_ms: int
-    """From the notice to the last change before the next one; 0 without one. While packets to a
-    node are lost, those of the rest count."""
+    """Time from the notice to the last change before the next notice; 0 without a change. While
+    packets to a node are lost, only the other nodes count."""
     is_settled: bool
-    """In the end each queue had one owner; while packets to a node are lost, none had two of the
-    rest."""
+    """Whether each queue had one owner in the end; while packets to a node are lost, whether no
+    queue had two owners among the other nodes."""
     moved: int
-    """How often a member that lived throughout lost a queue."""
+    """Number of queues lost by members that lived throughout."""
     overlap_ms: int
-    """The longest time of two owners of a queue."""
+    """Longest time with two owners of a queue."""
     overlaps_ms: int
-    """Of all queues together."""
+    """Time with two owners of all queues together."""
     unowned_ms: int
     measures: Measures
     least_moves: int
-    """How many of the moves were needed. Where several members came, one may have come before the
-    other, and each took its share: together they took what they have in the end."""
+    """Number of the moves that were needed. If several members joined, one may have joined before
+    the other, and each took its share: together they took the queues that they have in the end."""
     line: dict[str, Any]
-    """Of a history as `turbopump analyze rebalance` reads it."""
+    """Row of a history as `turbopump analyze rebalance` reads it."""
 
     @property
     def beyond(self) -> int:
-        """Moves that no balanced assignment needed."""
+        """Number of moves that no balanced assignment needed."""
         return max(0, self.moved - self.least_moves)
 
 
 def measured(history: History, allocator: str, group: str) -> list[Window]:
-    """All windows of a run."""
+    """Return all windows of a run."""
     end_ms = history.end_ms
     ownership = Ownership(history, end_ms)
     happened = list(history.faults())
@@ -80,9 +81,10 @@ def _window(
     kind = event.name.rpartition("-")[2]
     before, after = ownership.shares(start_ms - 1), ownership.shares(end_ms - 1)
     members = ownership.members(end_ms - 1)
-    # Of those that join one after the other the first pass queues on to the next, which is no loss.
+    # Of members that join one after the other, the first passes queues on to the next: that is no
+    # loss.
     stayers = members & ownership.members(start_ms - 1)
-    # What a member that hears next to nothing holds is for no broker to settle.
+    # No broker can settle the queues of a member that receives nearly nothing.
     touched = event.nodes if kind == "loss" and event.is_start else ()
     rest = {one for one in ownership.known if process_of(one).partition(".")[0] not in touched}
     changes = ownership.changes(rest, start_ms, end_ms)
@@ -133,9 +135,9 @@ def _window(
 def _settled(
     history: History, event: Happened, end_ms: int, changes: list[int], apart: list[int]
 ) -> tuple[int, int]:
-    """The notice of a window, and how long changes went on behind it. A node that packets were lost
-    to hears of a notice when TCP has sent again what it waits for, which may be seconds later; for
-    the changes `apart`, of all other nodes, the notice itself counts."""
+    """Return the notice of a window, and how long changes continued after it. A node with lost
+    packets receives a notice after TCP's next repetition, which may be seconds later; for the
+    changes `apart`, of all other nodes, the notice itself counts."""
     kind, start_ms = event.name.rpartition("-")[2], event.time_ms
     notices = [at for at in history.notices() if start_ms <= at < end_ms] if kind == "loss" else []
     if not notices:
@@ -154,7 +156,8 @@ def _settled(
 
 
 def _slowest(notices: list[int], changes: list[int], end_ms: int) -> tuple[int, int]:
-    """The notice after which changes went on for longest before the next one, and how long."""
+    """Return the notice after which changes continued for longest before the next one, and how
+    long."""
     found = (notices[0], 0)
     for notice_ms, next_ms in zip(notices, [*notices[1:], end_ms], strict=True):
         took_ms = max((at - notice_ms for at in changes if notice_ms <= at < next_ms), default=0)

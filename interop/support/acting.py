@@ -1,7 +1,6 @@
 """A master and a replica that may act for it, and the Java client that consumes from them.
 
-Owns their settings, and what is asked of them by hand. Called by test_acting.py and
-acting_kills.py.
+Owns their settings, and the queries sent to them by hand.
 """
 
 import json
@@ -29,7 +28,7 @@ from interop.support.ports import BROKER_AND_HA, free_port
 TIMEOUT_S = 90
 QUEUES = 2
 COUNT = 20
-"""Messages of a queue, each time."""
+"""Messages sent to each queue at a time."""
 TOPIC, READERS, SHARERS = "acting-standing-topic", "acting-standing", "acting-shared"
 SETTINGS = {
     "enableSlaveActingMaster": "true",
@@ -42,7 +41,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Kinds:
-    """Who makes what."""
+    """The makers of name server, master and replica."""
 
     namesrv: Kind
     master: Kind
@@ -50,7 +49,7 @@ class Kinds:
 
     @property
     def is_java(self) -> bool:
-        """Whether none of it is ours."""
+        """Whether no member of the pair is Turbopump's."""
         return all(isinstance(one, RocketMQ) for one in (self.namesrv, self.master, self.replica))
 
     @property
@@ -60,7 +59,7 @@ class Kinds:
 
 
 class Pair:
-    """A master and its replica behind one name server."""
+    """A master and its replica at a common name server."""
 
     def __init__(
         self, kinds: Kinds, folder: Path, topic: str = TOPIC, queues: int = QUEUES
@@ -72,7 +71,7 @@ class Pair:
         wait_listening(self.master.namesrv, self.group.members[0])
         ask(self.master.namesrv, 318, {}, b"supportActingMaster=true\n")
         self.start_master()
-        wait_ready(self.group)  # it asks no replica then, which takes RocketMQ's half a minute
+        wait_ready(self.group)  # before the replica, for which RocketMQ's waits half a minute
         replica = {**SETTINGS, "brokerRole": "SLAVE", "brokerId": "1"}
         place = folder / "replica"
         self.group.members.append(
@@ -80,18 +79,19 @@ class Pair:
         )
 
     def start_master(self) -> None:
-        """A process on its store."""
+        """Start a process on its store."""
         place = self.folder / "master"
         made = self.kinds.master.broker(self.master, place, place / "store", SETTINGS)
         self.group.members.append(made)
         self._master = made
 
     def kill_master(self) -> None:
-        """Kill -9."""
+        """Kill a process with SIGKILL."""
         self._master.kill()
 
     def make_topic(self) -> None:
-        """At both: RocketMQ's replica asks for topics after a minute."""
+        """Create the topic at both brokers: RocketMQ's replica asks for topics only after a
+        minute."""
         for ports in (self.master, self.replica):
             fields = {
                 "topic": self.topic,
@@ -106,7 +106,7 @@ class Pair:
             until("the topic is made", partial(self._answers, ports, 17, fields))
 
     def queries(self) -> dict[str, int]:
-        """How the replica answers queries: codes by name."""
+        """Return the codes of the replica's answers to queries, by name."""
         queue = {"topic": self.topic, "queueId": "0"}
         key = {"key": "k1", "maxNum": "9", "beginTimestamp": "0", "endTimestamp": str(1 << 60)}
         return {
@@ -127,7 +127,7 @@ class Pair:
             return False
 
     def route(self) -> tuple[dict[str, str], int]:
-        """Addresses by id, and the permission of the topic's queues."""
+        """Return the broker addresses by id, and the permission of the topic's queues."""
         fields = {"topic": self.topic, "acceptStandardJsonOnly": "true"}
         answer = ask(self.master.namesrv, 105, fields)
         if answer.code:
@@ -136,17 +136,18 @@ class Pair:
         return found["brokerDatas"][0]["brokerAddrs"], found["queueDatas"][0]["perm"]
 
     def acts(self) -> bool:
-        """Whether the replica acts: name servers show it, RocketMQ 4's do not, and ours says so."""
+        """Whether the replica acts: name servers show it, RocketMQ 4's do not, and our replica
+        reports it."""
         if not self.kinds.is_old:
             return self.leads(self.replica)
         return b"actingSince" in ask(self.replica.broker, 28, {}).body
 
     def leads(self, ports: Ports) -> bool:
-        """Whether clients are led to that broker as the master."""
+        """Whether the route shows that broker as the master."""
         return self.route()[0].get("0") == ports.broker_address
 
     def send(self, first: int) -> None:
-        """COUNT numbered messages to each queue."""
+        """Send COUNT numbered messages to each queue."""
         for number in range(first, first + COUNT):
             for queue_id in range(self.queues):
                 fields = {
@@ -164,15 +165,15 @@ class Pair:
                 until("it is stored", partial(self._stores, fields, body))
 
     def _stores(self, fields: dict[str, str], body: bytes) -> bool:
-        """Whether the master takes a message: it may not serve yet."""
+        """Whether the master accepts a message: it may not serve yet."""
         return ask(self.master.broker, 310, fields, body).code == 0
 
     def queue_ends(self, ports: Ports) -> list[int]:
-        """Where a broker's queues end."""
+        """Return the max offsets of a broker's queues."""
         return [self._offset(ports, 30, {}, queue_id) for queue_id in range(self.queues)]
 
     def committed(self, ports: Ports) -> list[int]:
-        """How far a broker knows the groups."""
+        """Return the groups' offsets at a broker."""
         return [
             self._offset(ports, 14, {"consumerGroup": group}, queue_id)
             for group in (READERS, SHARERS)
@@ -180,7 +181,8 @@ class Pair:
         ]
 
     def locks(self, ports: Ports) -> int:
-        """How many queues of another group a stranger gets; -1: the broker gives none."""
+        """Return the number of queues that a stranger of another group gets; -1: the broker gives
+        none."""
         queues = [
             {"topic": self.topic, "brokerName": BROKER_NAME, "queueId": queue_id}
             for queue_id in range(self.queues)
@@ -199,7 +201,7 @@ class Pair:
 
 
 def until(what: str, holds: Callable[[], bool]) -> float:
-    """Seconds until something is so."""
+    """Wait for a condition; returns the seconds that it took."""
     began = time.monotonic()
     while not holds():
         assert time.monotonic() - began < TIMEOUT_S, f"{what}: not in {TIMEOUT_S} s"
@@ -208,17 +210,17 @@ def until(what: str, holds: Callable[[], bool]) -> float:
 
 
 class Consumed:
-    """What the two groups of the Java client were given: queue and number, in this order."""
+    """Messages that the two groups of the Java client received: queue and number, in this order."""
 
     def __init__(self, folder: Path) -> None:
         self.in_order, self.shared = folder / "consumed", folder / "shared"
         self.files = [self.in_order, self.shared]
 
     def of(self, file: Path) -> list[tuple[int, int]]:
-        """All of one group."""
+        """Return all messages of a group."""
         lines = file.read_text().splitlines() if file.exists() else []
         return [(int(one[0]), int(one[2])) for one in map(str.split, lines) if len(one) > 2]
 
     def has(self, count: int) -> bool:
-        """Whether both groups have so many messages of each queue."""
+        """Whether both groups received `count` messages of each queue."""
         return all(len(set(self.of(one))) == QUEUES * count for one in self.files)

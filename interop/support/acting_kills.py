@@ -1,15 +1,15 @@
 """`python -m interop.support.acting_kills --kills 30`: masters of a pair die and return in a row.
 
-    a round     consumers are held up, and a backlog grows; the master is killed (kill -9) and they
-                are let go: how long until each group is given more at the replica than it had in
-                memory. They consume all there is. The master starts: how long until it is the
-                master again, sends get through and each group is given something there.
+    a round     consumers pause while a backlog grows; the master is killed (kill -9) and the
+                consumers continue: time until each group receives more from the replica than it had
+                in memory. They consume all messages. The master starts: time until it is the master
+                again, sends succeed and each group receives a message from it.
 
-Unmodified Java clients: a producer of four threads, a group in order, a group in a cluster. At no
-time does the broker that clients are led to know a lower offset of a group than was seen before.
-At the end each group was given every message that was acknowledged. RocketMQ's masters do not come
-back, so beside it (`--beside 5`) each kill has a pair of RocketMQ's brokers of its own, up to the
-moment at which the groups go on. Called by test_acting.py, too.
+Unmodified Java clients: a producer of four threads, a group in order, a group in a cluster. The
+offsets of the broker that clients use as master must never be lower than before. At the end each
+group must have received every acknowledged message. RocketMQ's masters do not come back, so for
+comparison (`--beside 5`) each kill has its own pair of RocketMQ's brokers, until the groups
+continue.
 """
 
 import argparse
@@ -28,33 +28,33 @@ from interop.support.suites import java_client
 QUEUES = 4
 TOPIC = "acting-kills"
 BACKLOG = 200
-"""Messages that wait when the master is killed, at least."""
+"""Least number of messages that wait when the master is killed."""
 IN_MEMORY = 40
-"""More than a client keeps of them."""
+"""More messages than a client keeps of them in memory."""
 POLL_MS = 500
 END_S = 60
 
 
 @dataclass
 class ActingTimes:
-    """What a row of kills and returns came to."""
+    """The results of a series of kills and returns."""
 
     kills: int = 0
     acked: int = 0
     lost: int = 0
     twice: int = 0
     back: int = 0
-    """How often an offset was lower than before."""
+    """Number of times an offset was lower than before."""
     gap_s: list[float] = field(default_factory=list)
-    """From a kill until both groups were given something: the time without consumption."""
+    """Seconds from a kill until both groups received a message: the time without consumption."""
     return_s: list[float] = field(default_factory=list)
-    """From the start of the master until it is the master again."""
+    """Seconds from the start of the master until it is the master again."""
     again_s: list[float] = field(default_factory=list)
-    """From then until a message of the new master was consumed by both groups."""
+    """Seconds from then until both groups consumed a message of the new master."""
 
 
 class Row:
-    """The pair, the Java clients, and what they wrote down."""
+    """The pair, the Java clients, and the files that they write."""
 
     def __init__(self, folder: Path, kind: Kind) -> None:
         self.pair = Pair(Kinds(kind, kind, kind), folder, TOPIC, QUEUES)
@@ -75,17 +75,17 @@ class Row:
         ]
 
     def acknowledged(self) -> set[tuple[int, int]]:
-        """Queue and number of each message that was acknowledged."""
+        """Return queue and number of each acknowledged message."""
         lines = self.acked.read_text().splitlines() if self.acked.exists() else []
         rows = [line.split() for line in lines]
         return {(int(row[2]), int(row[4])) for row in rows if len(row) == 5}
 
     def counts(self) -> list[int]:
-        """How many messages each group was given."""
+        """Return the number of messages that each group received."""
         return [len(self.consumed.of(one)) for one in self.consumed.files]
 
     def die(self) -> None:
-        """The master is killed, and the groups go on at the replica."""
+        """Kill the master, and wait until the groups continue at the replica."""
         pair, seen = self.pair, self.seen
         until("both groups have begun", lambda: min(self.counts()) > 0)
         self.held.touch()
@@ -101,7 +101,8 @@ class Row:
         seen.gap_s.append(time.monotonic() - killed_s)
 
     def come_back(self) -> None:
-        """The groups consume all there is; the master returns, and they go on there."""
+        """Let the groups consume all messages, start the master, and wait until they continue
+        there."""
         pair, seen = self.pair, self.seen
         until("all is consumed", lambda: self._all_consumed(pair.replica))
         self._look(pair.replica)
@@ -117,7 +118,7 @@ class Row:
         seen.again_s.append(time.monotonic() - back_s)
 
     def end(self) -> ActingTimes:
-        """All that was acknowledged is consumed, and is counted."""
+        """Wait until all acknowledged messages are consumed, and check them."""
         pair, seen = self.pair, self.seen
         self.stop.touch()
         self.clients[0].wait(END_S)
@@ -142,11 +143,11 @@ class Row:
         return all(end <= now for end, now in zip(ends, found, strict=True))
 
     def _all_consumed(self, ports: Ports) -> bool:
-        """As the offsets there say."""
+        """Compare with the offsets there."""
         return self.pair.committed(ports) == self.pair.queue_ends(ports) * 2
 
     def _look(self, ports: Ports) -> None:
-        """At the offsets of the broker that clients are led to."""
+        """Compare with the offsets of the broker that the route shows as the master."""
         found = self.pair.committed(ports)
         self.seen.back += sum(
             now < then for now, then in zip(found, self._offsets or found, strict=True)
@@ -154,14 +155,14 @@ class Row:
         self._offsets = found
 
     def kill(self) -> None:
-        """All processes."""
+        """End all processes."""
         for client in self.clients:
             client.kill()
         self.pair.group.kill()
 
 
 def play(kills: int, folder: Path, say: Callable[[str], None]) -> ActingTimes:
-    """So many rounds; `say` is given a line of each."""
+    """Play `count` rounds; `say` receives a line for each."""
     row = Row(folder, Turbopump())
     try:
         for number in range(1, kills + 1):
@@ -178,7 +179,7 @@ def play(kills: int, folder: Path, say: Callable[[str], None]) -> ActingTimes:
 
 
 def play_beside(kills: int, folder: Path, say: Callable[[str], None]) -> ActingTimes:
-    """So many pairs of RocketMQ's brokers, each up to the end of its time without consumption."""
+    """Play `count` pairs of RocketMQ's brokers, each until its groups continue."""
     seen = ActingTimes()
     for number in range(1, kills + 1):
         row = Row(folder / f"pair-{number}", RocketMQ())
@@ -192,7 +193,7 @@ def play_beside(kills: int, folder: Path, say: Callable[[str], None]) -> ActingT
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m interop.support.acting_kills")
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--beside", type=int, default=0, help="kills of RocketMQ's masters before")

@@ -1,7 +1,7 @@
-"""The truncation audit over a group's stores, with the answers that senders got as its ledger.
+"""The truncation audit over a group's stores, with the acknowledgements of senders as its ledger.
 
 Owns the ledger's lines, made by hand like the frames, and the run of the audit as a process of its
-own. It judges nothing. Called by failover.py and bench/failover.py.
+own. It judges nothing.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ UNUSABLE = 2
 
 
 class NotAuditedError(RuntimeError):
-    """The audit did not take what it was given; the text is its own."""
+    """The audit refused its input; the text is the audit's."""
 
 
 def audited(
@@ -29,8 +29,9 @@ def audited(
     folder: Path,
     body: Callable[[int], bytes] | None = None,
 ) -> tuple[bool, list[str]]:
-    """(whether a promise was broken, the report); the brokers may run, but no client sends. `body`:
-    of a message's number; None: of others only the places are known."""
+    """Run the audit: (whether a promise was broken, the report). The brokers may run, but no client
+    may send. `body` returns the body of a message by its number; None: only the place of a message
+    is known."""
     file = folder / "ledger.jsonl"
     with file.open("w") as opened:
         opened.writelines(line for ledger in ledgers for line in _lines(ledger, body))

@@ -1,8 +1,7 @@
-"""Groups that a quorum of controllers rules: brokers of either kind, one broker name.
+"""Groups ruled by a quorum of controllers: brokers of either kind, one broker name.
 
-Owns where their members listen, their lives, and what is asked of them with hand-made frames. It
-decides nothing. Called by kills.py, test_controllers.py, bench/failover.py and
-tests/integration/failover.
+Owns the addresses of their members, their lives, and queries with hand-made frames. It decides
+nothing.
 """
 
 import json
@@ -34,7 +33,7 @@ ASK_S = 2.0
 ELECT_MASTER, METADATA_INFO, SYNC_STATE_DATA = 1002, 1005, 1006
 RUNTIME_INFO = 28
 TAIL_SIZE = 300
-"""Characters of each member's last output that an error shows."""
+"""Number of characters of each member's last output that an error shows."""
 FILE_SIZE = 16 << 20
 BROKER = {
     "brokerId": "-1",
@@ -46,12 +45,12 @@ BROKER = {
 
 
 class NotReadyError(RuntimeError):
-    """Something did not come to pass; the text has what the members printed last."""
+    """A condition did not hold in time; the text has the last output of the members."""
 
 
 @dataclass
 class Member:
-    """A process that dies and comes back at the same place, on the same files."""
+    """A process that dies and comes back at the same address, on the same files."""
 
     name: str
     folder: Path
@@ -60,37 +59,37 @@ class Member:
     process: Process | None = None
     lives: int = 0
     is_wanted: bool = False
-    """Whether it was started, and not ended on purpose since."""
+    """Whether the process was started, and not ended on purpose since."""
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """Address of the process."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def store(self) -> Path:
-        """Where its files are, all its lives."""
+        """Folder of its files, the same in all lives."""
         return self.folder / "store"
 
     @property
     def running(self) -> bool:
-        """Whether it lives."""
+        """Whether the process runs."""
         return self.process is not None and self.process.running
 
     def start(self) -> None:
-        """One more life; it may take its time to serve."""
+        """Start another life; the process may need time to serve."""
         assert not self.running
         self.lives, self.is_wanted = self.lives + 1, True
         self.process = self.begin(self.folder)
 
     def kill(self) -> None:
-        """kill -9; returns when it is dead."""
+        """Kill with SIGKILL; returns when the process is dead."""
         assert self.process is not None
         self.is_wanted = False
         self.process.kill()
 
     def stop(self) -> None:
-        """As an operator does."""
+        """Stop the process as an operator does."""
         self.is_wanted = False
         if self.process is not None:
             self.process.stop()
@@ -98,28 +97,28 @@ class Member:
 
 @dataclass(frozen=True)
 class Sync:
-    """What the controllers say of the group."""
+    """The controllers' state of the group."""
 
     master: str
-    """Its address; empty if there is none."""
+    """Address of the master; empty without a master."""
     master_epoch: int
     set_epoch: int
     in_sync: frozenset[str]
-    """The addresses of the SyncStateSet's members that are alive."""
+    """Addresses of the SyncStateSet's members that are alive."""
     ids: dict[str, int]
-    """By address, of all that are registered."""
+    """Ids by address, of all registered brokers."""
 
 
 @dataclass
 class Controlled:
-    """See the module."""
+    """A group of brokers under a quorum of controllers."""
 
     folder: Path
     namesrv_kind: Kind
     controller_kinds: Sequence[Kind]
     broker_kinds: Sequence[Kind]
     settings: dict[str, str] = field(default_factory=dict)
-    """More of each broker."""
+    """Further settings of each broker."""
     controller_settings: dict[str, str] = field(default_factory=dict)
     controllers: list[Member] = field(default_factory=list)
     brokers: list[Member] = field(default_factory=list)
@@ -162,27 +161,28 @@ class Controlled:
 
     @property
     def members(self) -> list[Member]:
-        """All of it."""
+        """All members."""
         return [self.namesrv, *self.controllers, *self.brokers]
 
     @property
     def namesrv_address(self) -> str:
-        """For clients."""
+        """Address of the name server for clients."""
         return self.namesrv.address
 
     @property
     def controller_addresses(self) -> str:
-        """As brokers and mqadmin are given them."""
+        """Addresses of the controllers, as brokers and mqadmin receive them."""
         return ";".join(one.address for one in self.controllers)
 
     @property
     def as_group(self) -> Group:
-        """For mqadmin."""
+        """Address of a controller for mqadmin."""
         running = [one.process for one in self.members if one.process is not None]
         return Group(Ports(self.namesrv_port, self.brokers[0].port), running)
 
     def start(self) -> None:
-        """All of it; the first broker is the first master. Returns when all are in sync."""
+        """Start all members; the first broker becomes the first master. Returns when all are in
+        sync."""
         self.start_rulers()
         self.brokers[0].start()
         self.until("a first master", lambda: (found := self.sync()) and found.master)
@@ -191,7 +191,7 @@ class Controlled:
         self.wait_whole()
 
     def start_rulers(self) -> None:
-        """Name server and controllers, until one of these leads."""
+        """Start name server and controllers; returns when a controller leads."""
         for one in (self.namesrv, *self.controllers):
             one.start()
         assert self.namesrv.process is not None
@@ -199,25 +199,25 @@ class Controlled:
         self.until("a leading controller", lambda: self.leader() is not None)
 
     def stop(self) -> None:
-        """Ends what runs, brokers first."""
+        """End all processes, brokers first."""
         for one in reversed(self.members):
             one.stop()
 
     def abandon(self) -> None:
-        """Ends what runs at once: a JVM takes seconds to stop, and its files are not needed."""
+        """Kill all processes: a JVM takes seconds to stop, and its files are not needed."""
         for one in reversed(self.members):
             if one.running:
                 one.kill()
 
     def until(self, what: str, holds: Callable[[], object], timeout_s: float = READY_S) -> None:
-        """Returns when something holds. Raises NotReadyError."""
+        """Return when a condition holds. Raises NotReadyError."""
         deadline = time.monotonic() + timeout_s
         while True:
             try:
                 if holds():
                     return
             except (OSError, struct.error, ValueError):
-                pass  # no answer counts as no
+                pass  # a missing answer counts as no
             late = time.monotonic() > deadline
             if late or any(one.is_wanted and not one.running for one in self.members):
                 why = f"not within {timeout_s:.0f} s" if late else "a member died"
@@ -232,10 +232,10 @@ class Controlled:
         ]
         return "\n".join([str(self.sync()), *tails])
 
-    # What the controllers say
+    # The controllers' state
 
     def leader(self) -> Member | None:
-        """The controller that says it leads."""
+        """Return the controller that reports to lead."""
         for one in self.controllers:
             answer = self._ask(one.port, METADATA_INFO, {})
             if answer is not None and answer.code == 0 and answer.fields.get("isLeader") == "true":
@@ -243,12 +243,12 @@ class Controlled:
         return None
 
     def to_leader(self, code: int, fields: dict[str, str], body: bytes = b"") -> Answer | None:
-        """A request to the controller that leads; None while no controller answers."""
+        """Send a request to the leading controller; None while no controller answers."""
         leader = self.leader()
         return self._ask(leader.port, code, fields, body) if leader else None
 
     def sync(self) -> Sync | None:
-        """The group as its controllers have it; None while none answers."""
+        """Return the controllers' state of the group; None while no controller answers."""
         answer = self.to_leader(SYNC_STATE_DATA, {}, json.dumps([BROKER_NAME]).encode())
         if answer is None or answer.code != 0:
             return None
@@ -256,7 +256,7 @@ class Controlled:
         return _sync(table[BROKER_NAME]) if BROKER_NAME in table else None
 
     def elect(self, broker: Member) -> Answer | None:
-        """As an administrator asks for it."""
+        """Elect a master, as an administrator does."""
         found = self.sync()
         assert found is not None
         fields = {
@@ -272,13 +272,13 @@ class Controlled:
         try:
             return ask(port, code, fields, body, timeout_s=ASK_S)
         except (OSError, struct.error, ValueError):
-            return None  # it died in the midst of an answer
+            return None  # the controller died while answering
 
-    # What comes of it
+    # Results
 
     @property
     def master(self) -> Member | None:
-        """The broker that the controllers say is the master."""
+        """Return the broker that is the master for the controllers."""
         found = self.sync()
         return next((one for one in self.brokers if found and one.address == found.master), None)
 
@@ -292,16 +292,17 @@ class Controlled:
         )
 
     def wait_whole(self, timeout_s: float = READY_S) -> None:
-        """Returns when it is."""
+        """Return when all brokers are in the SyncStateSet."""
         self.until("all brokers are in sync", self.is_whole, timeout_s)
 
     def end_of(self, broker: Member) -> int:
-        """Where a broker says its log ends. Raises OSError, struct.error."""
+        """Return the end of a broker's log, as the broker reports it. Raises OSError,
+        struct.error."""
         table = _json(ask(broker.port, RUNTIME_INFO, {}, timeout_s=ASK_S).body)["table"]
         return int(table["commitLogMaxOffset"])
 
     def wait_alike(self) -> None:
-        """Returns when all logs end at the same place; no client may send."""
+        """Return when all logs have the same end; no client may send."""
         self.until(
             "the logs end alike", lambda: len({self.end_of(one) for one in self.brokers}) == 1
         )

@@ -3,10 +3,10 @@
     python -m interop.support.failover --kills 50 --clients java go --poll-ms 1000
         [--target rocketmq]
 
-Each client is a program of its own that sends all the time to a topic of its own and writes down
-what was acknowledged. Printed are the times from each kill to a client's first success, which is
-mostly how often it asks for the route (30 s by default; the Go client knows no other), and what was
-lost or given twice. Called by test_failover.py; its last recorded result is in docs/TESTING.md.
+Each client is its own program that sends without pause to its own topic and writes a line for each
+acknowledgement. The run prints the times from each kill to a client's first success, which depend
+mostly on how often the client asks for the route (30 s by default; the Go client has no setting),
+and the lost and repeated messages. docs/TESTING.md has the last recorded result.
 """
 
 import argparse
@@ -29,9 +29,10 @@ KINDS: dict[str, Kind] = {"rocketmq": RocketMQ(), "turbopump": Turbopump()}
 CLIENTS = ("java", "java-4.9", "go")
 SCENARIO = "through-kills"
 ROUTE_POLL_MS = 30_000
-"""pollNameServerInterval of all RocketMQ clients, unless they are given another."""
+"""pollNameServerInterval of all RocketMQ clients by default."""
 LIMITS = Limits(first_s=90.0, whole_s=180.0)
-"""For a first success: two polls of the route, and room; for all in sync: RocketMQ's own time."""
+"""Limits in seconds. A first success takes up to two polls of the route; all in sync takes
+RocketMQ's own time."""
 START_S, END_S = 60.0, 60.0
 
 
@@ -61,7 +62,7 @@ class Program:
             self.process = java_client(module, [group.namesrv_address, prefix, spec], folder)
 
     def wait_sending(self, group: Controlled) -> None:
-        """Returns when something was acknowledged."""
+        """Return when a send was acknowledged."""
 
         def begun() -> bool:
             assert self.process.running, self.process.tail()
@@ -71,7 +72,7 @@ class Program:
         group.until(f"{self.name} sends", begun, START_S)
 
     def stop(self) -> None:
-        """It ends by itself, and held its own checks."""
+        """Wait until the program ends by itself, with its own checks passed."""
         self._stop.touch()
         self.process.wait(END_S)
         checks = parse(self.process.out.read_text(), [SCENARIO])[SCENARIO]
@@ -88,8 +89,8 @@ def through_kills(
     paced_by: Sequence[str],
     say: Callable[[str], None],
 ) -> KillTimes:
-    """A new group, its kills and its end. The next kill waits for a first success of those that
-    pace; the others have the time that it takes."""
+    """Start a new group, play its kills and end it. The next kill waits for a first success of the
+    clients that pace; other clients have only that time."""
     group = Controlled(folder, kind, [kind] * 3, [kind] * 3)
     programs: list[Program] = []
     seen = KillTimes()
@@ -118,7 +119,7 @@ def through_kills(
 
 
 def main() -> int:
-    """Run it and print; 1 if anything was lost or given twice."""
+    """Run the command line and print; 1 if a message was lost or stored twice."""
     parser = argparse.ArgumentParser(
         prog="python -m interop.support.failover",
         description=__doc__,

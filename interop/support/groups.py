@@ -1,10 +1,8 @@
-"""Broker groups of one name server and one broker: RocketMQ's own, or ours.
+"""Broker groups of a name server and a broker each: RocketMQ's own, or ours.
 
-controlled.py makes larger ones, with controllers, of the same kinds.
-
-A group is started on free loopback ports with its files in one folder. Nothing here uses
-Turbopump's own client: readiness is asked with one hand-made frame. Called by conftest.py and
-the store exchange.
+controlled.py makes larger groups, with controllers, of the same kinds. A group is started on free
+loopback ports with its files in one folder. Nothing here uses Turbopump's own client: readiness is
+checked with one hand-made frame.
 """
 
 import json
@@ -32,24 +30,24 @@ TURBOPUMP = str(Path(sys.executable).parent / "turbopump")
 
 @dataclass(frozen=True)
 class Ports:
-    """Where a group listens."""
+    """The addresses of a group."""
 
     namesrv: int
     broker: int
 
     @classmethod
     def free(cls) -> "Ports":
-        """Ports that no process listens on now."""
+        """Choose ports that no process listens on now."""
         return cls(free_port(), free_port(BROKER_AND_HA))
 
     @property
     def namesrv_address(self) -> str:
-        """The name server for clients."""
+        """Address of the name server, for clients."""
         return f"127.0.0.1:{self.namesrv}"
 
     @property
     def broker_address(self) -> str:
-        """The broker for mqadmin -b."""
+        """Address of the broker, for mqadmin -b."""
         return f"127.0.0.1:{self.broker}"
 
 
@@ -69,7 +67,7 @@ class Kind(Protocol):
     def controller(
         self, own: int, peers: list[int], folder: Path, settings: dict[str, str]
     ) -> Process:
-        """Starts the controller that has the place `own` among the ports of all."""
+        """Starts the controller number `own`; `ports` are the ports of all controllers."""
         ...
 
     def container(self, port: int, namesrv: str, brokers: list[Path], folder: Path) -> Process:
@@ -133,12 +131,12 @@ class RocketMQ:
     """Apache RocketMQ from its published jars."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Of its processes, beside ours."""
+    """Name of its processes in files, to distinguish them from ours."""
     name = "rocketmq"
     namesrv_jars = "server"
 
     def namesrv(self, ports: Ports, folder: Path) -> Process:
-        """As Kind.namesrv."""
+        """See Kind.namesrv."""
         values = {
             "listenPort": str(ports.namesrv),
             "kvConfigPath": str(folder / "kv.json"),
@@ -156,8 +154,8 @@ class RocketMQ:
         )
 
     def broker(self, ports: Ports, folder: Path, store: Path, settings: dict[str, str]) -> Process:
-        """As Kind.broker."""
-        # A busy machine is no reason to refuse sends here.
+        """See Kind.broker."""
+        # A busy machine should not refuse sends here.
         settings = {"waitTimeMillsInSendQueue": "10000", **settings}
         config = broker_properties(ports, folder, store, settings)
         return processes.java(
@@ -173,7 +171,7 @@ class RocketMQ:
     def controller(
         self, own: int, peers: list[int], folder: Path, settings: dict[str, str]
     ) -> Process:
-        """As Kind.controller."""
+        """See Kind.controller."""
         values = {"rocketmqHome": str(folder), **settings}
         config = controller_properties(own, peers, folder, values)
         return processes.java(
@@ -187,7 +185,7 @@ class RocketMQ:
         )
 
     def container(self, port: int, namesrv: str, brokers: list[Path], folder: Path) -> Process:
-        """As Kind.container."""
+        """See Kind.container."""
         config = container_properties(port, namesrv, brokers, folder)
         return processes.java(
             "container",
@@ -202,14 +200,14 @@ class RocketMQ:
 
 @dataclass(frozen=True)
 class OldRocketMQ(RocketMQ):
-    """Its name server is RocketMQ 4's."""
+    """RocketMQ 5.5.0's broker with RocketMQ 4's name server."""
 
     name = "rocketmq-4.9"
     namesrv_jars = "namesrv-4.9"
 
     def namesrv(self, ports: Ports, folder: Path) -> Process:
-        """As Kind.namesrv."""
-        # It does not start without.
+        """See Kind.namesrv."""
+        # The program does not start without this.
         logs = folder / "conf" / "logback_namesrv.xml"
         logs.parent.mkdir(parents=True, exist_ok=True)
         logs.write_text('<configuration><root level="OFF"/></configuration>\n')
@@ -218,32 +216,32 @@ class OldRocketMQ(RocketMQ):
 
 @dataclass(frozen=True)
 class Turbopump:
-    """Ours, through the command line a user types."""
+    """Turbopump, through the command line that a user types."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Of its processes, beside ours."""
+    """Name of its processes in files, to distinguish them from RocketMQ's."""
     program: str = TURBOPUMP
     name = "turbopump"
 
     def namesrv(self, ports: Ports, folder: Path) -> Process:
-        """As Kind.namesrv."""
+        """See Kind.namesrv."""
         config = _properties(folder / "namesrv.conf", {"listenPort": str(ports.namesrv)})
         return self._process("namesrv", config, folder)
 
     def broker(self, ports: Ports, folder: Path, store: Path, settings: dict[str, str]) -> Process:
-        """As Kind.broker."""
+        """See Kind.broker."""
         config = broker_properties(ports, folder, store, settings)
         return self._process("broker", config, folder)
 
     def controller(
         self, own: int, peers: list[int], folder: Path, settings: dict[str, str]
     ) -> Process:
-        """As Kind.controller."""
+        """See Kind.controller."""
         config = controller_properties(own, peers, folder, settings)
         return self._process("controller", config, folder)
 
     def container(self, port: int, namesrv: str, brokers: list[Path], folder: Path) -> Process:
-        """As Kind.container."""
+        """See Kind.container."""
         config = container_properties(port, namesrv, brokers, folder)
         return self._process("container", config, folder)
 
@@ -265,7 +263,7 @@ class Group:
             process.stop()
 
     def kill(self) -> None:
-        """Kills the members, the broker first; what it had acknowledged must be in its files."""
+        """Kills the members, the broker first; acknowledged messages must be in their files."""
         for process in reversed(self.members):
             process.kill()
 
@@ -283,7 +281,7 @@ def start(
 
 
 def start_up_command(folder: Path) -> Group:
-    """Starts our group the way the README says: `turbopump up --json`."""
+    """Starts our group as the README describes: `turbopump up --json`."""
     ports = Ports.free()
     command = [
         TURBOPUMP,
@@ -319,9 +317,9 @@ def wait_listening(port: int, process: Process) -> None:
 
 
 def wait_ready(group: Group, names: Sequence[str] = ()) -> None:
-    """Returns when the name server gives out the broker's route for new topics, and all of the
-    brokers `names` are in it: a topic is made at those alone that have registered by then, which
-    RocketMQ's do seconds after they listen."""
+    """Returns when the name server returns the broker's route for new topics with all of the
+    brokers `names`: a topic is created only at brokers that have registered by then, and RocketMQ's
+    register seconds after they listen."""
     deadline = time.monotonic() + READY_TIMEOUT_S
     while not _are_routed(group.ports.namesrv, names):
         if time.monotonic() > deadline or not all(one.running for one in group.members):
@@ -364,7 +362,7 @@ class Answer:
 def ask(
     port: int, code: int, fields: dict[str, str], body: bytes = b"", *, timeout_s: float = 30
 ) -> Answer:
-    """One request on a connection of its own. Raises OSError, struct.error."""
+    """Sends a request on a new connection, and returns the answer. Raises OSError, struct.error."""
     header = json.dumps(
         {
             "code": code,

@@ -1,8 +1,7 @@
-"""The master of a group fails under load, again and again: how long, how much, what is lost.
+"""The master of a group fails under load, again and again: outage times, counts and losses.
 
-Owns the order of a round: all are in sync, the master is killed (or stands still: SIGSTOP), the
-first sends get through, it starts again (or goes on), all are in sync. It judges nothing. Called by
-failover.py and bench/failover.py.
+Owns the order of a round: all are in sync, the master is killed (or stopped with SIGSTOP), the
+first sends succeed, it starts again (or continues), all are in sync. It judges nothing.
 """
 
 import math
@@ -15,27 +14,28 @@ from interop.support.controlled import Controlled
 from interop.support.senders import SUCCESS, Found, Ledger, connected, now_ms, read_all, send
 
 SETTLED_S = 5.0
-"""A new topic is on the replicas: they ask for their master's tables every 3 s."""
+"""Seconds until a new topic is on the replicas: they ask for their master's tables every 3 s."""
 UNDER_LOAD_S = 1.0
-"""Between all in sync and the next kill, under load."""
+"""Seconds under load between all in sync and the next kill."""
 
 
 @dataclass
 class KillTimes:
-    """What a row of kills came to."""
+    """The results of a series of kills."""
 
     kills: int = 0
     first_s: dict[str, list[float]] = field(default_factory=dict)
-    """By topic: from each kill to the first acknowledged send that began after it."""
+    """Seconds by topic: from each kill to the first acknowledged send that began after it."""
     whole_s: list[float] = field(default_factory=list)
-    """From the start of the killed broker, or its going on, to all in the SyncStateSet."""
+    """Seconds from the start of the killed broker, or its continuation, to all in the
+    SyncStateSet."""
     found: dict[str, Found] = field(default_factory=dict)
-    """By topic, at the end."""
+    """Verdicts by topic, at the end."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How long a round is waited for."""
+    """Limits in seconds of the waits in a round."""
 
     first_s: float
     whole_s: float
@@ -51,7 +51,7 @@ def kill_masters(
     *,
     pause: bool = False,
 ) -> None:
-    """So many rounds. Raises NotReadyError where one takes longer than its limits."""
+    """Play `count` rounds. Raises NotReadyError if a round exceeds its limits."""
     for number in range(1, kills + 1):
         time.sleep(UNDER_LOAD_S)
         group.wait_whole(limits.whole_s)
@@ -80,7 +80,7 @@ def kill_masters(
 
 
 def make_topic(group: Controlled, topic: str) -> None:
-    """By a first message, as clients do."""
+    """Create the topic with a first message, as clients do."""
 
     def made() -> bool:
         master = group.master
@@ -101,8 +101,8 @@ def _all_first(ledgers: Sequence[Ledger]) -> bool:
 def judge(
     group: Controlled, ledgers: Sequence[Ledger], seen: KillTimes, *, is_whole: bool = True
 ) -> None:
-    """After the last send: all logs end alike, and the master is read from the beginning. Of a
-    group that does not become whole there is only what its master has."""
+    """After the last send: wait until all logs have the same end, and read the master from the
+    beginning. If the group never becomes whole, only the master's messages are read."""
     if is_whole:
         group.wait_whole()
         group.wait_alike()
@@ -122,12 +122,12 @@ def judge(
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The least value that so many of them do not exceed."""
+    """Return the least value that the share of them does not exceed."""
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
 def spread(values: Sequence[float]) -> str:
-    """p50, p99 and max in seconds."""
+    """Return p50, p99 and max in seconds."""
     if not values:
         return "-"
     return " / ".join(

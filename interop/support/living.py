@@ -1,7 +1,7 @@
 """A producer of transactions that lives while its broker dies between half and end.
 
-Owns the client's process and the files by which it is followed and led. It kills nothing.
-Called by test_transactions.py and test_timers.py.
+Owns the client's process and the files through which the test and the client communicate. It kills
+nothing.
 """
 
 import time
@@ -25,14 +25,14 @@ SETTINGS = {
     "transactionOpBatchInterval": "200",
     "transactionCheckMax": "100",
 }
-"""Of its brokers: they ask soon. RocketMQ asks about what it has not written down yet where it
-writes later than it asks."""
+"""Settings of its brokers, for early checks. RocketMQ asks about ends that it has not written yet
+if it writes them later than it asks."""
 
 
 def wait_known(group: Controlled, port: int, topics: tuple[str, ...]) -> None:
-    """Returns when a replica knows topics. RocketMQ's copies tables each 10 s in a group with
-    controllers, and each 60 s without them: one that leads before has none of the topics, and what
-    it has of their messages cannot be reached."""
+    """Return when a replica knows the topics. RocketMQ's replica copies tables every 10 s in a
+    group with controllers, and every 60 s without controllers: as a master before that it has no
+    topics, and the messages in its log cannot be reached."""
 
     def known() -> bool:
         return all(ask(port, GET_TOPIC_CONFIG, {"topic": topic}).code == 0 for topic in topics)
@@ -41,17 +41,18 @@ def wait_known(group: Controlled, port: int, topics: tuple[str, ...]) -> None:
 
 
 def times(master: Kind) -> str:
-    """How often a message is there whose master dies, and comes back or is replaced: "once", or
-    "more". RocketMQ leaves the half message behind that it writes anew when it asks. A master that
-    does not know how far it was asks about each: offsets are saved each 5 s, and 5.5.0 copies none
-    between two of its own. Ours writes an op message for it."""
+    """Expected number of copies of a message whose master dies, and comes back or is replaced:
+    "once", or "more". RocketMQ leaves the old half message when it writes a new one for a check. A
+    master that does not know its progress checks each message again: offsets are saved every 5 s,
+    and 5.5.0's brokers copy none from each other. Our broker writes an op message for the old
+    one."""
     return "once" if master.name == "turbopump" else "more"
 
 
 class LivingProducer:
-    """See the module; it begins to send at once. `times` is "once" or "more". Of Java; with the
-    address of a broker, where it makes its topic, of Go: a broker hears of that one's group up to
-    30 s after its start."""
+    """Start the client, which sends immediately. `times` is "once" or "more". Without an address
+    the client is Java's; with the address of a broker, where it creates its topic, it is Go's: a
+    broker learns its producer group up to 30 s after the client's start."""
 
     def __init__(
         self, namesrv: str, folder: Path, times: str, *, broker: str | None = None
@@ -67,7 +68,7 @@ class LivingProducer:
             self.process = Process("client", command, folder, environment={"HOME": str(folder)})
 
     def wait_stored(self) -> None:
-        """Returns when the broker has all half messages, and each local transaction goes on."""
+        """Return when the broker has all half messages, and every local transaction continues."""
         until_s = time.monotonic() + STORED_TIMEOUT_S
         while not self._stored.exists():
             assert self.process.running, self.process.tail()
@@ -75,15 +76,15 @@ class LivingProducer:
             time.sleep(0.05)
 
     def broker_is_dead(self) -> None:
-        """Most of the local transactions end now."""
+        """End most of the local transactions now."""
         self._dead.touch()
 
     def broker_is_back(self) -> None:
-        """The others end; their broker may be another one."""
+        """End the others; their broker may be another one."""
         self._back.touch()
 
     def judge(self) -> None:
-        """Returns when all of its checks have held."""
+        """Return when all checks of the client have passed."""
         self.process.wait(END_TIMEOUT_S)
         checks = parse(self.process.out.read_text(), [SCENARIO])[SCENARIO]
         assert checks.ended and not checks.failed, "\n".join([*checks.failed, self.process.tail()])

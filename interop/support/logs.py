@@ -1,7 +1,4 @@
-"""A broker's commit log as it lies in its files, of either kind of broker.
-
-Called by test_mixed_pairs.py.
-"""
+"""A broker's commit log in its files, of either kind of broker."""
 
 import mmap
 import struct
@@ -15,7 +12,7 @@ PIECE = 16 << 20
 
 
 def log_end(store: Path, file_size: int) -> int:
-    """The log offset behind the last whole record, found by walking from record to record."""
+    """Return the log offset after the last whole record, found by walking from record to record."""
     end = 0
     for number, file in enumerate(files(store)):
         assert int(file.name) == number * file_size, f"{file} is not where a log goes on"
@@ -26,13 +23,13 @@ def log_end(store: Path, file_size: int) -> int:
 
 
 def files(store: Path) -> list[Path]:
-    """The log's files in their order."""
+    """Return the log's files in order."""
     folder = store / "commitlog"
     return sorted(folder.iterdir()) if folder.exists() else []
 
 
 def _walk(file: Path, begin: int) -> tuple[int, bool]:
-    """Where the records of a file end, and whether the next file goes on."""
+    """Return the end of a file's records, and whether the log continues in the next file."""
     file_size, at = file.stat().st_size, 0
     with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ) as data:
         while at + 8 <= file_size:
@@ -46,7 +43,7 @@ def _walk(file: Path, begin: int) -> tuple[int, bool]:
 
 
 def difference(one: Path, other: Path, end: int) -> int | None:
-    """The first log offset below `end` at which two logs differ."""
+    """Return the first log offset below `end` at which two logs differ."""
     at = 0
     for mine, theirs in zip(_pieces(one, end), _pieces(other, end), strict=True):
         if mine != theirs:

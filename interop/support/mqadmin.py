@@ -1,7 +1,4 @@
-"""mqadmin in one JVM: a command in, what it printed out.
-
-Called by test_mqadmin.py.
-"""
+"""mqadmin in one JVM: it reads commands, and returns their output."""
 
 import base64
 import json
@@ -31,11 +28,11 @@ class Admin:
             heap_mb=HEAP_MB,
             talks=True,
         )
-        # The first command's output starts with what the logging library says of itself.
+        # The first command's output starts with lines of the logging library.
         self.run("topicList")
 
     def run(self, command: str, *words: object) -> str:
-        """All that `mqadmin COMMAND -n NAMESRV WORDS...` printed, its errors included."""
+        """Return the output of `mqadmin COMMAND -n NAMESRV WORDS...`, including errors."""
         line = "\t".join([command, "-n", self._namesrv, *map(str, words)])
         child = self._process.child
         assert child.stdin is not None and child.stdout is not None
@@ -46,7 +43,7 @@ class Admin:
         return base64.b64decode(printed).decode(errors="replace")
 
     def rows(self, command: str, *words: object) -> list[list[str]]:
-        """The columns of a printed table; its header and the text around it are left out."""
+        """Return the rows of a printed table without its header and the text around it."""
         printed = self.run(command, *words)
         assert "Exception" not in printed, printed
         lines = [line.split() for line in printed.splitlines()]
@@ -56,13 +53,13 @@ class Admin:
         return rows[: rows.index([])] if [] in rows else rows
 
     def json(self, command: str, *words: object) -> Any:
-        """A printed JSON document."""
+        """Parse a printed JSON document."""
         printed = self.run(command, *words)
         assert printed.lstrip().startswith("{"), printed
         return json.loads(RAW_KEY.sub(r'\1"\2"\3', printed))
 
     def pairs(self, command: str, *words: object) -> dict[str, str]:
-        """Printed lines of `name : value` or `name = value`."""
+        """Parse printed lines of `name : value` or `name = value`."""
         printed = self.run(command, *words)
         assert "Exception" not in printed, printed
         found = re.findall(r"^(\S.*?)[ \t]*(?::|[ \t]=)[ \t]*(.*)$", printed, re.MULTILINE)

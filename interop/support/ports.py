@@ -1,7 +1,7 @@
-"""Ports for processes that are given theirs, or come back to the one they had.
+"""Ports for processes that receive a fixed port, or come back to their former port.
 
-Must never give a port twice, nor one of the kernel's own range: its owner may not listen yet, or
-not now, and a connection could have it by then. Called wherever processes start, in tests/ too.
+Must never choose a port twice, nor one in the kernel's own range: its owner may not listen yet, or
+not now, and a connection could get the port meanwhile.
 """
 
 import os
@@ -11,19 +11,19 @@ from pathlib import Path
 
 HOST = "127.0.0.1"
 RANGE = (10_000, 20_000)
-"""Behind these `turbopump up` chooses for its processes (cli/group/ports.py)."""
+"""`turbopump up` chooses ports above this for its processes (cli/group/ports.py)."""
 LEAST = 1_000
-"""So many below those of the kernel are enough to choose from."""
+"""Number of ports below the kernel's range to choose from."""
 KERNEL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 BROKER = (-2, 0)
-"""A broker listens two below its port, too (RocketMQ: fastListenPort, the VIP channel)."""
+"""A broker also listens two below its port (RocketMQ: fastListenPort, the VIP channel)."""
 BROKER_AND_HA = (-2, 0, 1)
-"""And one above it, for replicas, unless haListenPort says otherwise."""
+"""A broker also listens one above its port, for replicas, unless haListenPort is set."""
 _given: set[int] = set()
 
 
 def free_port(beside: tuple[int, ...] = (0,)) -> int:
-    """A port for which it and its neighbours, so many beside it, are free now."""
+    """Return a port that is free now, as are its neighbours at these distances."""
     mine = _mine()
     while True:
         port = random.choice(mine)
@@ -34,17 +34,18 @@ def free_port(beside: tuple[int, ...] = (0,)) -> int:
 
 
 def free_ports(count: int, beside: tuple[int, ...] = (0,)) -> list[int]:
-    """Several of them."""
+    """Return several free ports."""
     return [free_port(beside) for _ in range(count)]
 
 
 def _mine() -> range:
-    """Each of the test processes that run side by side has a part: none sees what others gave."""
+    """Return this process's share of the ports: test processes that run side by side must not
+    choose the same."""
     first_of_kernel = int(KERNEL_RANGE.read_text().split()[0])
     low, high = RANGE
     high = max(min(high, first_of_kernel), low + LEAST)
     count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    # A worker that replaces one that died has the next number.
+    # A worker that replaces a dead one has the next number.
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % count
     size = (high - low) // count
     return range(low + number * size, low + (number + 1) * size)

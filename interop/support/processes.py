@@ -1,6 +1,7 @@
-"""Processes this suite starts: their output goes to files, they end by their own pid.
+"""Processes that this suite starts: their output goes to files, and they are ended by their own
+pid.
 
-Never ends a process it did not start. Called by groups.py and the tests.
+Never ends a process that it did not start.
 """
 
 import ctypes
@@ -15,7 +16,7 @@ from typing import IO
 PR_SET_PDEATHSIG = 1
 STOP_TIMEOUT_S = 30
 JAVA_SMALL = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
-# What RocketMQ needs of Java 17 to unmap files and size direct memory.
+# RocketMQ needs these of Java 17 to unmap files and size direct memory.
 JAVA_OPENINGS = [
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
@@ -30,10 +31,10 @@ def _die_with_parent() -> None:
 
 
 class Process:
-    """One child process with its output in `folder/NAME.out` and `folder/NAME.err`.
+    """A child process with its output in `folder/NAME.out` and `folder/NAME.err`.
 
-    Started on the main thread: the kernel ends it with the thread that began it, and those of an
-    event loop's executor are gone when the loop is closed.
+    Must be started on the main thread: the kernel ends the child together with the thread that
+    started it, and the threads of an event loop's executor end when the loop is closed.
     """
 
     def __init__(
@@ -66,11 +67,11 @@ class Process:
 
     @property
     def running(self) -> bool:
-        """Whether the child has not ended."""
+        """Whether the child is running."""
         return self.child.poll() is None
 
     def wait(self, timeout_s: float) -> int:
-        """The exit code; a child that takes longer is killed and TimeoutExpired raised."""
+        """Return the exit code; kill the child and raise TimeoutExpired if it takes longer."""
         try:
             return self.child.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -78,7 +79,7 @@ class Process:
             raise
 
     def stop(self) -> None:
-        """SIGTERM, then SIGKILL for one that does not go."""
+        """Send SIGTERM, then SIGKILL if the process does not end."""
         if self.running:
             self.child.terminate()
         try:
@@ -88,7 +89,7 @@ class Process:
         self._close_pipes()
 
     def kill(self) -> None:
-        """SIGKILL, without a chance to tidy up."""
+        """Send SIGKILL, so that the process cannot clean up."""
         self.child.kill()
         self.child.wait()
         self._close_pipes()
@@ -99,7 +100,7 @@ class Process:
                 pipe.close()
 
     def tail(self, size: int = 3000) -> str:
-        """The end of what it printed."""
+        """Return the end of its output."""
         parts = [
             file.read_text(errors="replace")[-size:]
             for file in (self.out, self.err)

@@ -1,7 +1,5 @@
-"""Proxies in front of groups, in the mode that serves a whole cluster: RocketMQ's 5.5.0, or ours.
-
-Called by the tests of gRPC's clients.
-"""
+"""Proxies in front of groups, in the mode that serves a whole cluster: RocketMQ's 5.5.0, or
+ours."""
 
 import json
 from pathlib import Path
@@ -15,7 +13,7 @@ HEAP_MB = 256
 
 
 def _config(group: Group, home: Path, grpc: int, remoting: int) -> Path:
-    """The file that RocketMQ's proxy and ours are started with."""
+    """Write the file that RocketMQ's proxy and ours are started with."""
     config = {
         "rocketMQClusterName": CLUSTER,
         "proxyClusterName": CLUSTER,
@@ -30,7 +28,7 @@ def _config(group: Group, home: Path, grpc: int, remoting: int) -> Path:
 
 
 def start_ours(group: Group, home: Path) -> tuple[Process, str]:
-    """Our proxy and its address for clients, when it listens."""
+    """Start our proxy; returns it and its address for clients when it listens."""
     grpc, remoting = free_ports(2)
     file = _config(group, home, grpc, remoting)
     proxy = Process("proxy", [groups.TURBOPUMP, "proxy", "-c", str(file)], home)
@@ -39,7 +37,7 @@ def start_ours(group: Group, home: Path) -> tuple[Process, str]:
 
 
 def start(group: Group, home: Path) -> tuple[Process, str]:
-    """RocketMQ's proxy and its address for clients of gRPC, when it listens."""
+    """Start RocketMQ's proxy; returns it and its address for gRPC clients when it listens."""
     grpc, remoting = free_ports(2)
     file = _config(group, home, grpc, remoting)
     proxy = processes.java(

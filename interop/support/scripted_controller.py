@@ -1,8 +1,8 @@
-"""What a RocketMQ broker in controller mode asks its controller, answered by a script.
+"""A scripted controller that answers the requests of a RocketMQ broker in controller mode.
 
-The test says which one is the master; the SyncStateSet is what that master last asked for, because
-a RocketMQ master that is refused never counts a replica as in sync again. It owns its port and
-threads. Called by test_mixed_pairs.py; the real controller has tests of its own.
+The test chooses the master. The SyncStateSet is the last that this master asked for, because a
+RocketMQ master that is refused never counts a replica as in sync again. It owns its port and
+threads; the real controller has its own tests.
 """
 
 import json
@@ -21,7 +21,7 @@ MASTER_STILL_EXISTS, SET_REFUSED, UNKNOWN = 2011, 2013, 3
 
 @dataclass
 class Controller:
-    """The state it gives, and the one broker that asks, with the id `guest`."""
+    """The controller's state, for the broker with the id `guest`."""
 
     guest: int
     addresses: dict[int, str]
@@ -30,7 +30,7 @@ class Controller:
     master: int = 0
     members: list[int] = field(default_factory=list)
     set_epoch: int = 0
-    """Of `members`: it rises with each change of them and with each election."""
+    """Epoch of `members`: it rises with each change of them and with each election."""
 
     def __post_init__(self) -> None:
         controller = self
@@ -55,23 +55,23 @@ class Controller:
 
     @property
     def address(self) -> str:
-        """For controllerAddr."""
+        """Address for controllerAddr."""
         return f"127.0.0.1:{self.port}"
 
     def close(self) -> None:
-        """Listens no more."""
+        """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
 
     def elect(self, master: int, members: list[int]) -> None:
-        """The next epoch, of that master and with that SyncStateSet."""
+        """Begin the next epoch, with that master and SyncStateSet."""
         with self._lock:
             self.epoch += 1
             self.master, self.members = master, members
             self.set_epoch += 1
 
     def notify(self, port: int) -> None:
-        """Notifies a broker, which otherwise asks every five seconds."""
+        """Notify a broker, which otherwise asks only every five seconds."""
         with self._lock:
             fields = {**self._master(), "syncStateSetEpoch": str(self.set_epoch)}
             body = self._set()
@@ -91,7 +91,7 @@ class Controller:
         ).encode()
 
     def _alter(self, fields: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
-        """The set that a master asks for, if it knows the one that holds now."""
+        """Set the SyncStateSet that a master asks for, if the master knows the current one."""
         wanted = json.loads(body)
         if (int(fields["masterEpoch"]), wanted["syncStateSetEpoch"]) != (
             self.epoch,

@@ -1,8 +1,8 @@
-"""Senders that ask for the route at every error, the answers they got, and what is stored.
+"""Senders that ask for the route after every error, the acknowledgements, and the stored messages.
 
-Owns the frames, sockets and threads of the senders, without any client library: the same load for
-RocketMQ and for ours. `Ledger` also takes what programs in Java and Go wrote down. Called by
-kills.py, bench/failover.py and tests/integration/failover.
+Owns the frames, sockets and threads of the senders, without any client library, so that the load is
+the same for RocketMQ and for ours. `Ledger` also reads the files that programs in Java and Go
+write.
 """
 
 import json
@@ -22,59 +22,63 @@ QUEUES = 4
 NEW_TOPICS = "TBW102"
 SEND, PULL, ROUTE, SUCCESS = 310, 11, 105, 0
 SEND_S = 1.0
-"""RocketMQ's clients wait 3 s (sendMsgTimeout); by less, times are known where a master hangs."""
+"""Timeout of a send in seconds. RocketMQ's clients wait 3 s (sendMsgTimeout); a shorter one gives
+exact times while a master hangs."""
 PAUSE_S = 0.002
-"""After each send that was acknowledged: without it the load takes most of the processor time, and
-shows no more."""
+"""Pause in seconds after each acknowledged send: without it the load takes most of the processor
+time, and shows nothing else."""
 AGAIN_S = 0.01
-"""From an error to the next question for the route."""
+"""Seconds from an error to the next request for the route."""
 READ_MAX = 32
-"""What RocketMQ gives at most of messages in memory."""
+"""Greatest number of messages that RocketMQ returns from memory in one pull."""
 BODY_SIZE = 128
 
 
 def now_ms() -> float:
-    """The clock that the Java and Go clients have, too."""
+    """Return the clock that the Java and Go clients also use."""
     return time.time_ns() / 1e6
 
 
 @dataclass
 class Found:
-    """What a ledger came to, held against what is there."""
+    """The result of comparing a ledger with the stored messages."""
 
     acked: int
     lost: int
-    """Acknowledged, and nowhere to be found."""
+    """Acknowledged messages that are nowhere stored."""
     moved: int
-    """Acknowledged at a place that holds another message now, and found somewhere else."""
+    """Messages acknowledged at a place that now holds another message, and found at another
+    place."""
     twice: int
-    """Places that were given to two messages."""
+    """Places that were acknowledged for two messages."""
 
 
 @dataclass
 class Ledger:
-    """The answers that senders of one topic got: a place is (queue, offset)."""
+    """The acknowledgements that senders of a topic received: a place is (queue, offset)."""
 
     topic: str
     file: Path | None = None
-    """Lines of `begun acked queue offset number`, written by a program at each answer."""
+    """File with lines of `begun acked queue offset number`, which a program writes at each
+    acknowledgement."""
     places: dict[tuple[int, int], int] = field(default_factory=dict)
     numbers: dict[int, tuple[int, int]] = field(default_factory=dict)
     twice: int = 0
     errors: dict[str, int] = field(default_factory=dict)
     first_ms: float | None = None
-    """When the first send that began after `since_ms` was acknowledged."""
+    """Time of the acknowledgement of the first send that began after `since_ms`."""
     since_ms: float = float("inf")
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _read: int = 0
 
     def watch(self, since_ms: float) -> None:
-        """Forget the last first success, and look for one that began after this."""
+        """Forget the last first success, and watch for an acknowledged send that began after
+        this."""
         with self._lock:
             self.first_ms, self.since_ms = None, since_ms
 
     def add(self, begun_ms: float, acked_ms: float, place: tuple[int, int], number: int) -> None:
-        """A send was acknowledged."""
+        """Note an acknowledged send."""
         with self._lock:
             if self.places.setdefault(place, number) != number:
                 self.twice += 1
@@ -83,12 +87,12 @@ class Ledger:
                 self.first_ms = acked_ms
 
     def refused(self, why: str) -> None:
-        """A send was not acknowledged."""
+        """Note a failed send."""
         with self._lock:
             self.errors[why] = self.errors.get(why, 0) + 1
 
     def refresh(self) -> None:
-        """Take what the program wrote since."""
+        """Read the lines that the program wrote since the last call."""
         if self.file is None or not self.file.exists():
             return
         with self.file.open("rb") as opened:
@@ -101,7 +105,7 @@ class Ledger:
             self.add(begun, acked, (queue, offset), number)
 
     def compare(self, there: dict[tuple[int, int], int]) -> Found:
-        """Against all that a broker has of the topic."""
+        """Compare with all messages of the topic at a broker."""
         self.refresh()
         numbers = set(there.values())
         lost = sum(number not in numbers for number in self.numbers)
@@ -113,7 +117,7 @@ class Ledger:
 
 
 class Connection:
-    """Requests one after the other; whatever goes wrong is an OSError or a struct.error."""
+    """Consecutive requests on one connection; every failure raises OSError or struct.error."""
 
     def __init__(self, address: str, timeout_s: float = SEND_S) -> None:
         host, port = address.rsplit(":", 1)
@@ -123,7 +127,7 @@ class Connection:
         self._opaque = 0
 
     def call(self, code: int, fields: dict[str, str], body: bytes = b"") -> Answer:
-        """The answer to a request."""
+        """Send a request and return the answer."""
         self._opaque += 1
         header = json.dumps(
             {
@@ -158,14 +162,14 @@ class Connection:
         return data
 
     def close(self) -> None:
-        """No more of it."""
+        """Close the connection."""
         self._stream.close()
         self._socket.close()
 
 
 @contextmanager
 def connected(address: str, timeout_s: float = SEND_S) -> Iterator[Connection]:
-    """A connection for a while."""
+    """Open a connection for a block."""
     connection = Connection(address, timeout_s)
     try:
         yield connection
@@ -174,7 +178,7 @@ def connected(address: str, timeout_s: float = SEND_S) -> Iterator[Connection]:
 
 
 def master_by_route(namesrv: str, topic: str) -> str | None:
-    """Where the name server says the topic's master is. Raises OSError, struct.error."""
+    """Return the address of the topic's master by the name server. Raises OSError, struct.error."""
     with connected(namesrv) as connection:
         answer = connection.call(ROUTE, {"topic": topic})
     if answer.code != SUCCESS:
@@ -185,7 +189,7 @@ def master_by_route(namesrv: str, topic: str) -> str | None:
 
 
 def send(connection: Connection, topic: str, queue: int, number: int) -> Answer:
-    """One message."""
+    """Return the frame of a message."""
     fields = {
         "a": "failover",
         "b": topic,
@@ -205,15 +209,15 @@ def send(connection: Connection, topic: str, queue: int, number: int) -> Answer:
 
 
 def body_of(number: int) -> bytes:
-    """Of the message with that number."""
+    """Return the body of the message with that number."""
     return b"%d " % number + bytes(BODY_SIZE)
 
 
 class Senders:
-    """So many threads, each with one send at a time, until `stop`."""
+    """Threads, each with one send in flight, until `stop`."""
 
     def __init__(self, namesrv: str, ledger: Ledger, count: int, timeout_s: float = SEND_S) -> None:
-        """`timeout_s` is how long an answer of a broker is waited for."""
+        """`timeout_s` limits the wait for a broker's answer."""
         self._namesrv, self.ledger, self._count = namesrv, ledger, count
         self._timeout_s = timeout_s
         self._stopped = threading.Event()
@@ -224,12 +228,12 @@ class Senders:
         self._crash: BaseException | None = None
 
     def start(self) -> None:
-        """From now on."""
+        """Start the threads."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """No more of it; raises what a thread ended with."""
+        """Stop the threads; raises the error with which a thread ended."""
         self._stopped.set()
         for thread in self._threads:
             if thread.ident is not None:
@@ -247,9 +251,9 @@ class Senders:
             self._crash = error
 
     def _send_on(self, own: int, number: int) -> int:
-        """To the master there is said to be, until an error; the next number to send."""
+        """Send to the master of the route until an error; returns the next number to send."""
         try:
-            # As clients do: of a topic that is nowhere yet, the route of new ones.
+            # As clients do: a topic without a route takes the route of new topics.
             address = master_by_route(self._namesrv, self.ledger.topic) or master_by_route(
                 self._namesrv, NEW_TOPICS
             )
@@ -272,10 +276,10 @@ class Senders:
 
 
 def read_all(address: str, topic: str, timeout_s: float = 120.0) -> dict[tuple[int, int], int]:
-    """All places of a topic as a reader is given them. Raises AssertionError for a gap."""
+    """Read all places of a topic. Raises AssertionError for a gap."""
     there: dict[tuple[int, int], int] = {}
     deadline = time.monotonic() + timeout_s
-    # Its first pull makes the group, which waits for a disk; how long is measured elsewhere.
+    # The first pull of a group waits for a disk; other tests measure how long.
     with connected(address, timeout_s) as connection:
         for queue in range(QUEUES):
             at, end = 0, 1
@@ -308,7 +312,7 @@ def read_all(address: str, topic: str, timeout_s: float = 120.0) -> dict[tuple[i
 
 
 def records(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The queue offset and body of each record that a pull brought."""
+    """Return the queue offset and body of each record in a pull's answer."""
     at = 0
     while at < len(data):
         (size,) = struct.unpack_from(">I", data, at)

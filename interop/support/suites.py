@@ -1,7 +1,6 @@
-"""Runs a client program over all its scenarios and keeps what it printed.
+"""Runs a client program over all its scenarios and keeps its output.
 
-One run serves many tests: a JVM for each scenario would cost minutes. Called by conftest.py and
-test_clients.py.
+One run serves many tests: a JVM for each scenario would cost minutes.
 """
 
 import json
@@ -59,14 +58,14 @@ CLIENT_HEAP_MB = 256
 
 @dataclass
 class Checks:
-    """The lines one scenario printed."""
+    """The lines that one scenario printed."""
 
     passed: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     ended: bool = False
 
     def add(self, line: dict[str, Any]) -> None:
-        """Takes one printed line."""
+        """Add a printed line."""
         if line["kind"] == "done":
             self.ended = True
         elif line["ok"]:
@@ -88,7 +87,7 @@ def parse(output: str, scenarios: Iterable[str]) -> dict[str, Checks]:
 def java_client(
     module: str, arguments: list[str], folder: Path, *, name: str = "client"
 ) -> Process:
-    """Starts the Java program of one client version."""
+    """Starts the Java program of a client version."""
     return processes.java(
         name,
         "turbopump.interop.Main",
@@ -109,7 +108,7 @@ class Suites:
         self._seconds: dict[str, float] = {}
 
     def result(self, suite: str, scenario: str) -> Checks:
-        """What a scenario printed; the first call of a suite runs all of it."""
+        """Return the output of a scenario; the first call for a suite runs the whole suite."""
         if suite not in self._results:
             started = time.monotonic()
             self._results[suite] = self._run(suite)
@@ -141,7 +140,7 @@ class Suites:
         return java_client(module, [ports.namesrv_address, prefix, *scenarios], folder)
 
     def summary(self) -> list[str]:
-        """One line for each suite that was run."""
+        """Return one line for each suite that ran."""
         lines = []
         for suite, scenarios in self._results.items():
             passed = sum(len(checks.passed) for checks in scenarios.values())

@@ -1,7 +1,7 @@
-"""Finds Java, Maven and Go, builds the clients and remembers what was built.
+"""Finds Java, Maven and Go, builds the clients and remembers finished builds.
 
-Owns interop/.cache, interop/**/target and build/interop. Never skips: a tool that is missing is a
-failure that names the tool. Called by the session fixtures of conftest.py.
+Owns interop/.cache, interop/**/target and build/interop. Never skips: a missing tool is a failure
+that names the tool.
 """
 
 import fcntl
@@ -16,7 +16,7 @@ from pathlib import Path
 HERE = Path(__file__).parent.parent
 CACHE = HERE / ".cache"
 PACKAGES = HERE.parent / "build" / "interop"
-"""Of other people, which are no source of this repository."""
+"""Folders of other projects' files, which are no source of this repository."""
 TOOLS = {
     "java": "a Java 17 runtime",
     "mvn": "Maven 3.8 or newer",
@@ -38,7 +38,7 @@ class BuildError(Exception):
 
 
 def missing_tools() -> list[str]:
-    """One sentence for each tool that is not on the PATH."""
+    """Return one sentence for each tool that is not on the PATH."""
     return [
         f"{what} is needed ({name} is not on the PATH)"
         for name, what in TOOLS.items()
@@ -48,7 +48,7 @@ def missing_tools() -> list[str]:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Test processes side by side build one after the other; what is built, they share."""
+    """Hold a lock: test processes side by side build one after the other, and share the results."""
     CACHE.mkdir(exist_ok=True)
     with (CACHE / "build.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -131,7 +131,7 @@ def build_node() -> Path:
 
 @_alone()
 def build_h2spec() -> Path:
-    """Builds h2spec, the judge of servers of HTTP/2. Returns the program."""
+    """Builds h2spec, a conformance test of HTTP/2 servers. Returns the program."""
     program, stamp = PACKAGES / "h2spec", PACKAGES / "h2spec.stamp"
     if not (program.exists() and stamp.exists() and stamp.read_text() == H2SPEC):
         stamp.unlink(missing_ok=True)
@@ -149,7 +149,7 @@ def build_rust() -> Path:
     program = PACKAGES / "rust" / "debug" / "interop-rust"
     wanted = _digest([folder / "Cargo.toml", folder / "Cargo.lock", *folder.glob("src/*.rs")])
     if not (program.exists() and stamp.exists() and stamp.read_text() == wanted):
-        # Some minutes beside tests of another process.
+        # The build takes some minutes beside tests of another process.
         build = ["nice", "-n", "10", "cargo", "build", "-q", "--locked", "--target-dir"]
         _run([*build, str(PACKAGES / "rust")], folder)
         stamp.write_text(wanted)

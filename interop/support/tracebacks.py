@@ -15,11 +15,12 @@ BEGIN: Final = "Traceback (most recent call last):"
 SUFFIXES: Final = frozenset({".err", ".log", ".out"})
 LINES_SHOWN: Final = 40
 CLIENTS: Final = "client"
-"""How the folders of clients begin."""
+"""Beginning of the names of clients' folders."""
 
 
 def logs_of(folder: Path) -> Iterator[Path]:
-    """The nodes' logs and outputs below a folder; also rolled ones, as `turbopump.log.1`."""
+    """Return the nodes' logs and outputs below a folder, including rolled ones such as
+    `turbopump.log.1`."""
     for path in sorted(folder.rglob("*")):
         if any(part.startswith(CLIENTS) for part in path.relative_to(folder).parts[:-1]):
             continue
@@ -28,7 +29,7 @@ def logs_of(folder: Path) -> Iterator[Path]:
 
 
 def tracebacks(folder: Path) -> list[str]:
-    """The first lines of each traceback, with its file."""
+    """Return the first lines of each traceback, with its file."""
     found: list[str] = []
     for path in logs_of(folder):
         lines = path.read_text(errors="replace").splitlines()

@@ -66,7 +66,7 @@ class UnheardDeletions:
             store.deletions.let_go(topic)
             return
         try:
-            # What was popped before the new life's first message is of the former one.
+            # What was popped before is of the former life: it comes again where it is still there.
             gone = store.deletions.delete(topic, now_ms, life.at, life.began_ms - 1)
         except StoreError as refused:
             self._ended(topic, groups, now_ms, refused)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from turbopump.engine.disk.store_paths import is_folder_name
 from turbopump.engine.log.commit_log import STALLED
 from turbopump.engine.queues.batch_queue import inner_count
-from turbopump.engine.queues.new_lives import NewLife, NewLives, end_of_former
+from turbopump.engine.queues.new_lives import NewLife, NewLives
 from turbopump.engine.queues.parts import QueueParts
 from turbopump.engine.queues.queue_files import ConsumeQueue
 from turbopump.engine.types import SCHEDULE_TOPIC, LogOffset, QueueOffset, StoreError
@@ -272,15 +272,13 @@ class LogDispatcher:
         self.last_store_timestamp_ms = record.store_timestamp_ms
         if topic in self.new_lives:
             return
-        at, later = end_of_former(
-            topic, LogOffset(former_end), self._queues, self._batches, self.log
-        )
-        began = [found for found in map(self.log.record, later) if found is not None]
-        began_ms = min([record.store_timestamp_ms, *(one.store_timestamp_ms for one in began)])
+        at = LogOffset(max(former_end, self.log.min))
         logger.warning(
             "log offset %d: topic %s was deleted at %d or later", record.log_offset, topic, at
         )
-        self.new_lives.find(topic, NewLife(at, LogOffset(record.log_offset), began_ms))
+        self.new_lives.find(
+            topic, NewLife(at, LogOffset(record.log_offset), record.store_timestamp_ms)
+        )
 
     def _special(self, record: Record) -> None:
         """The unit of a record of a batch topic or of a store with queue extensions."""

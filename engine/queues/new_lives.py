@@ -13,12 +13,8 @@ Only queue offset 0 proves it. RocketMQ's stores may hold other offsets twice; t
 passed over.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
-from turbopump.engine.log.commit_log import CommitLog
-from turbopump.engine.queues.batch_queue import BatchQueues
-from turbopump.engine.queues.consume_queue import ConsumeQueues
 from turbopump.engine.types import LogOffset
 
 LIVES_MAX = 100_000
@@ -29,11 +25,14 @@ class NewLife(NamedTuple):
     """Where the former life of a topic ends at least, and a record of the new one."""
 
     at: LogOffset
-    """End of a record; all records of the topic from there on may be of the new life."""
+    """End of the queue's last record. The deletion is behind it: perhaps far behind, so that other
+    queues keep some messages of the former life, until they count from 0 again themselves. To take
+    the end of those queues would be wrong: they may be of the new life, or one may have gone on
+    where a master that knew nothing of the deletion led in between."""
     seen: LogOffset
     """The record that proves it."""
     began_ms: int
-    """Store time of the first record that may be of the new life, in epoch ms."""
+    """Store time of that record, in epoch ms: later than the deletion."""
 
 
 class NewLives:
@@ -72,34 +71,3 @@ class NewLives:
     def cut(self, log_end: LogOffset) -> None:
         """Records from there on are gone, or are dispatched again."""
         self._found = {name: life for name, life in self._found.items() if life.seen < log_end}
-
-
-def end_of_former(
-    topic: str, known: LogOffset, queues: ConsumeQueues, batches: BatchQueues, log: CommitLog
-) -> tuple[LogOffset, list[LogOffset]]:
-    """(the end of the topic's former life, first records of queues that may have begun since), when
-    one queue alone has shown that it counts anew.
-
-    `known` is the end of that queue's last record. Each other queue has records of one life, or it
-    would have been the first to show it: of the former one if its first record is. So the end is as
-    late as it can be, and fewer old messages are left.
-    """
-    end, later = known, []
-    for first, last in sorted(_reaches(topic, queues, batches)):
-        if first < end:
-            end = max(end, last)
-        else:
-            later.append(first)
-    return max(end, log.min), later
-
-
-def _reaches(
-    topic: str, queues: ConsumeQueues, batches: BatchQueues
-) -> Iterator[tuple[LogOffset, LogOffset]]:
-    """Where the first record of each queue begins and where its last one ends."""
-    for queue in queues.of_topic(topic):
-        for unit in queues.units(queue, queue.min_offset, 1):
-            yield unit.log_offset, LogOffset(queues.table.max_log_offset(queue.slot))
-    for batch in batches.of_topic(topic):
-        for unit in batches.units(batch, batch.min_offset, 1):
-            yield unit.log_offset, LogOffset(batch.max_log_offset)

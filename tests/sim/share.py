@@ -57,6 +57,7 @@ SHOWN_BY: Final = {
     "progress_is_ahead_of_the_deliveries": 10,
     "progress_is_ahead_of_the_disk": 279,
     "progress_is_ahead_of_the_replicas": 1,
+    "proofs_of_new_lives_are_passed_over": 72,
     "proposed_set_ignored": 3,
     "progress_is_ahead_of_what_was_delivered": 12,
     "raised_term_is_not_kept": 105,

@@ -75,7 +75,7 @@ class Popper(Client):
         self.remade = 0
         """How often the topic or the group was deleted."""
         self.is_sure = True
-        """Whether no deletion may still be on its way, and none was forgotten by an election."""
+        """Whether no deletion may still be on its way."""
         self.unaware: set[GroupBroker] = set()
         """Brokers that have not copied the last deletion."""
         self._ends = (0, 0)
@@ -89,17 +89,23 @@ class Popper(Client):
         self._held: list[tuple[Letter | None, str]] = []
 
     def look(self) -> None:
-        """A broker ended, or began to lead."""
+        """A broker ended, or began to lead. A change of queues is lost with a master as a deletion
+        is, and nothing in the log replaces that one."""
+        self._may_have_less |= self.remakes.is_on
         for letter in self.letters.values():
             is_due = letter.until_ms and self.group.now_ms >= letter.until_ms - SLACK_MS
             letter.may_double |= bool(is_due) and not letter.is_done
 
     def look_at_copies(self) -> None:
-        """Brokers copy deletions from their master. A deletion is not in the log: it is lost with
-        a master that dies before its replicas copied the tables."""
+        """Brokers copy deletions from their master. A deletion is not in the log, and no table has
+        it where a master dies before its replicas copied the tables. The first message behind it
+        proves it: what was sent since has to come, perhaps again."""
         self.unaware -= {one for one in self.unaware if one.up and _ends(one) == self._ends}
         if any(broker in self.unaware for broker in self.group.masters()):
-            self._not_sure()
+            self.unaware.clear()
+            self._forget()
+            for letter in self.letters.values():
+                letter.may_double = True
 
     def _not_sure(self) -> None:
         self.is_sure = False

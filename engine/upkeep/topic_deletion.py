@@ -67,6 +67,10 @@ class TopicDeletions:
         """Topic to the time of its last deletion in epoch ms, 0 where it is not known."""
         return self._parts.queues.deleted.times()
 
+    def latest_ms(self) -> int:
+        """The latest time of all deletions, in epoch ms; 0: none is known."""
+        return max(self._parts.queues.deleted.times().values(), default=0)
+
     def deleted_ms(self, topic: str) -> int:
         """When the topic was last deleted, in epoch ms; 0: never, or the time is not known.
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 from tests.sim.planting import Patch, Plant
-from turbopump.broker.handlers.admin import topics
 from turbopump.broker.pop import making, service
 from turbopump.broker.pop.hand_outs import HandOut, HandOuts, PoppedQueue
 from turbopump.broker.pop.lives import Lives
@@ -159,13 +158,7 @@ def the_clock_never_goes_back(patch: Patch) -> None:
     patch.setattr(Timers, "delivered_ms", latest)
 
 
-def deletions_go_by_the_clock(patch: Patch) -> None:
-    """Pops from before the clock went back count for the next life."""
-    patch.setattr(topics, "ending_ms", lambda broker, now_ms: max(now_ms, broker.pop.now_ms()))
-
-
 BUGS_OF_TROUBLE: list[Plant] = [
-    deletions_go_by_the_clock,
     recovery_ends_at_the_gaps_of_a_filter,
     revive_queues_beyond_a_lower_number_are_not_read,
     the_clock_never_goes_back,

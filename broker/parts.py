@@ -63,6 +63,7 @@ from turbopump.broker.tables.statistics import BrokerStatistics
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.broker.traffic.fast_lane import FastLane
 from turbopump.broker.traffic.role import Role
+from turbopump.broker.unheard_deletions import UnheardDeletions
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk
@@ -194,7 +195,10 @@ def make_broker(
     context.assignments = _assignments(context, kept, around)
     context.pop = make_pop(_pop_ground(context, around))
     context.waiting = _waiting(context)
+    UnheardDeletions(context)
     _tie(context, around.wall_ms)
+    if not config.replication.replicates:
+        store.tell_unheard(now_ms)  # a replica waits for its role
     return context
 
 

@@ -246,7 +246,8 @@ static enum dsp_status put_unit(struct dsp_table *table, int32_t number,
         return DSP_SPECIAL;
     }
     if (queue_offset < slot->max_offset || log_end <= slot->max_log_offset) {
-        return DSP_DONE;
+        int is_anew = queue_offset == 0 && hand->log_offset >= slot->max_log_offset;
+        return is_anew ? DSP_ANEW : DSP_DONE;
     }
     if (queue_offset > slot->max_offset) {
         return DSP_GAP;
@@ -473,7 +474,7 @@ static enum dsp_status count_record(struct dsp_table *table, const uint8_t *log,
         return DSP_SPECIAL;
     }
     if (log_base + row->position + row->size > slot->max_log_offset &&
-        slot->next_offset <= row->queue_offset) {
+        (slot->next_offset <= row->queue_offset || row->queue_offset == 0)) {
         slot->next_offset = row->queue_offset + 1;
     }
     return DSP_DONE;

@@ -15,7 +15,8 @@
  *   1. parse (no CRC: the caller vouches for the range);
  *   2. unless prepared or rolled back: the unit. It is skipped if the record's queue offset is
  *      below the slot's max offset, or its end not above the slot's max log offset. So dispatching
- *      a range twice does no harm;
+ *      a range twice does no harm. Queue offset 0 in a record that begins behind the slot's last
+ *      one stops it: the topic was deleted in between, and the caller is to know;
  *   3. if there is an index and the record is not rolled back nor before the end of the index file:
  *      topic#UNIQ_KEY, topic#k for each k of KEYS, topic#T#TAGS (5.5.0). Entries that the file
  *      already has for this record are not repeated.
@@ -39,7 +40,8 @@ enum dsp_status {
     DSP_NO_ROOM = 5,   /* the slot's memory does not hold the record's unit */
     DSP_NO_INDEX = 6,  /* the index file is full */
     DSP_GAP = 7,       /* the record's queue offset is beyond the slot's max offset */
-    DSP_SPECIAL = 8    /* the slot is not plain */
+    DSP_SPECIAL = 8,   /* the slot is not plain */
+    DSP_ANEW = 9       /* queue offset 0 behind the last record of a queue that has units */
 };
 
 struct dsp_slot {
@@ -122,7 +124,8 @@ void dsp_range(struct dsp_table *table, enum dsp_work work, const uint8_t *log, 
                size_t position, size_t end, struct dsp_stop *stop);
 
 /* Raise the slots' next_offset behind the records of log[position:end), and nothing else: for
- * appends that begin before all records are dispatched. */
+ * appends that begin before all records are dispatched. A queue that counts from 0 again does so
+ * here, too. */
 void dsp_count_on(struct dsp_table *table, const uint8_t *log, int64_t log_base, size_t position,
                   size_t end, struct dsp_stop *stop);
 

@@ -78,6 +78,8 @@ class Store(StoreReader):
         self.queue_of: Callable[[str, int], int] = lambda _topic, queue_id: queue_id
         """Returns the queue for a message that waited for a queue of a topic, which may have fewer
         queues now; the broker replaces this function."""
+        self.on_unheard: list[Callable[[int], None]] = []
+        """Called with epoch ms when `deletions.unheard` has topics."""
         self._checkpointer.start(opened.steady_ms)
         self._retention.start(opened.steady_ms)
 
@@ -372,6 +374,7 @@ class Store(StoreReader):
         if self._dispatcher.stalled is not None:
             self._dispatch(now_ms)
         self._log.warm(steady_ms)
+        self.tell_unheard(now_ms)
         self.tell_arrivals()
         for pulls in self.statistics.pulls:
             pulls.tidy()
@@ -512,7 +515,17 @@ class Store(StoreReader):
         if self._replicated is not None:
             until = self._replicated.whole(until)
         self._dispatcher.run(until, now_ms)
+        if self._dispatcher.new_lives.is_news:
+            self.tell_unheard(now_ms)
         self.tell_arrivals()
+
+    def tell_unheard(self, now_ms: int) -> None:
+        """Have deletions applied that the log alone proves."""
+        new_lives = self._dispatcher.new_lives
+        new_lives.is_news = False
+        if new_lives:
+            for callback in self.on_unheard:
+                callback(now_ms)
 
     def tell_arrivals(self) -> None:
         """Report to waiting readers which queues have grown since the last call."""

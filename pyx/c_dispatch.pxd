@@ -27,6 +27,7 @@ cdef extern from "dispatch.h" nogil:
         DSP_NO_INDEX
         DSP_GAP
         DSP_SPECIAL
+        DSP_ANEW
     enum dsp_work:
         DSP_INDEX_ONLY
         DSP_QUEUES

@@ -15,6 +15,7 @@ NEEDS_ROOM: int  # the slot's region ends (or it has none) before the record's u
 NEEDS_INDEX: int  # the index file is full: set_index(next), call again (resumes inside the record)
 QUEUE_GAP: int  # record's queue offset is beyond the slot's max offset: the caller decides
 SPECIAL: int  # the slot is not plain: the caller dispatches this record, then goes on after it
+BEGINS_ANEW: int  # the queue has units, and the record counts from 0 again: as SPECIAL
 
 class Stop:
     @property
@@ -140,7 +141,8 @@ class QueueTable:
         """
 
     def count_on(self, log: Region, log_base: int, position: int, end: int) -> Stop:
-        """Raise `next_offset` behind the records of log[position:end), and nothing else.
+        """Raise `next_offset` behind the records of log[position:end), and nothing else. Behind a
+        record with queue offset 0 it is 1: the topic was deleted before it.
 
         For appends that begin before all of the log is dispatched. Stops as `dispatch` does: at
         UNKNOWN_QUEUE, SPECIAL, BLANK_FOUND, BAD_RECORD and SHORT.

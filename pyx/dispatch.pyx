@@ -23,6 +23,7 @@ NEEDS_ROOM = <int>DSP_NO_ROOM
 NEEDS_INDEX = <int>DSP_NO_INDEX
 QUEUE_GAP = <int>DSP_GAP
 SPECIAL = <int>DSP_SPECIAL
+BEGINS_ANEW = <int>DSP_ANEW
 
 cdef enum:
     WITHOUT_GIL = 65536           # below this, giving up the GIL costs more than it gives

@@ -119,6 +119,10 @@ class GroupTable:
         have lost that it was made. One that was deleted stays deleted."""
         return None if name in self._deleted else self.find(name, now_ms)
 
+    def latest_deletion_ms(self) -> int:
+        """When a group was last deleted with its offsets, in epoch ms; 0: never."""
+        return max(self._deleted_ms.values(), default=0)
+
     def deleted_ms(self, name: str) -> int:
         """When the group was last deleted with its offsets, in epoch ms; 0: never."""
         return self._deleted_ms.get(name, 0)

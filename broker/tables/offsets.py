@@ -12,7 +12,7 @@ number is right, whatever the offsets; at equal numbers the higher offset is. It
 time at which the offset was set back on purpose, so that what was handed out before counts no more.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -318,6 +318,11 @@ class OffsetTable:
         life is sent to the first message; until then no commit counts."""
         for queue_id in range(queue_count):
             self._resets.put((topic, group), queue_id, QueueOffset(0))
+
+    def forget_resets(self, topics: Container[str]) -> None:
+        """Undo `begin_again`: what groups consumed of the topics' next lives is known."""
+        for pair in [pair for pair in self._resets if pair[0] in topics]:
+            self._resets.remove(pair)
 
     def set_back_ms(self, group: str, topic: str, queue_id: int) -> int:
         """When the queue's offset was set back on purpose the last time, in ms; some ms after the

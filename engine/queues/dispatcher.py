@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from turbopump.engine.disk.store_paths import is_folder_name
 from turbopump.engine.log.commit_log import STALLED
 from turbopump.engine.queues.batch_queue import inner_count
+from turbopump.engine.queues.new_lives import NewLife, NewLives
 from turbopump.engine.queues.parts import QueueParts
 from turbopump.engine.queues.queue_files import ConsumeQueue
 from turbopump.engine.types import SCHEDULE_TOPIC, LogOffset, QueueOffset, StoreError
@@ -48,6 +49,7 @@ class LogDispatcher:
         self.stalled: OSError | None = None
         """Error because of which the queues cannot follow the log (disk full); None once they can
         again."""
+        self.new_lives = NewLives()
         self._queues, self._batches = parts.queues, parts.batches
         self._index, self._extensions = parts.index, parts.extensions
         self._batch_arrivals: list[tuple[str, int]] = []
@@ -93,6 +95,7 @@ class LogDispatcher:
     def cut(self, log_end: LogOffset) -> None:
         """Continue at `log_end`, where the log is cut: later records have neither units nor index
         entries."""
+        self.new_lives.cut(log_end)
         index_from = LogOffset(min(self._index_from, log_end))
         self.start(LogOffset(min(self.position, log_end)), index_from)
 
@@ -151,11 +154,13 @@ class LogDispatcher:
         if self.is_batch(topic):
             batch = self._batches.get(topic, record.queue_id)
             count = inner_count(parse_properties(record.properties))
-            batch.next_offset = QueueOffset(max(batch.next_offset, record.queue_offset + count))
+            present = batch.next_offset if record.queue_offset > 0 else 0
+            batch.next_offset = QueueOffset(max(present, record.queue_offset + count))
             return
         queue, table = self._queues.find(topic, record.queue_id), self._queues.table
         assert queue is not None, "a queue with extensions has a slot"
-        if record.queue_offset >= table.next_offset(queue.slot):
+        is_next = record.queue_offset >= table.next_offset(queue.slot)
+        if is_next or record.queue_offset == 0:
             table.set_next_offset(queue.slot, record.queue_offset + 1)
 
     def index_only(self, start: LogOffset, until: LogOffset, now_ms: int) -> None:
@@ -200,9 +205,13 @@ class LogDispatcher:
                 self._add_queue(self._record(base, region, stop.position, end))
             elif status == kernel.QUEUE_GAP:
                 self._fill_gap(self._queues.by_slot(stop.slot), stop.queue_offset)
-            elif status == kernel.SPECIAL:
+            elif status in (kernel.SPECIAL, kernel.BEGINS_ANEW):
                 after = LogOffset(self.position + stop.size)
-                self._special(self._record(base, region, stop.position, end))
+                record = self._record(base, region, stop.position, end)
+                if status == kernel.SPECIAL:
+                    self._special(record)
+                else:
+                    self._begins_anew(record, table.max_log_offset(stop.slot))
                 if indexing:
                     self.index_only(self.position, after, now_ms)
                 self.position = after
@@ -265,6 +274,20 @@ class LogDispatcher:
         queues.fill_blank(queue, QueueOffset(queue_offset))
         queues.correct_min(queue, self.log.min)
 
+    def _begins_anew(self, record: Record, former_end: int) -> None:
+        """The record has no unit before the deletion is applied that it proves."""
+        topic = record.topic.decode(errors="surrogateescape")
+        self.last_store_timestamp_ms = record.store_timestamp_ms
+        if topic in self.new_lives:
+            return
+        at = LogOffset(max(former_end, self.log.min))
+        logger.warning(
+            "log offset %d: topic %s was deleted at %d or later", record.log_offset, topic, at
+        )
+        self.new_lives.find(
+            topic, NewLife(at, LogOffset(record.log_offset), record.store_timestamp_ms)
+        )
+
     def _special(self, record: Record) -> None:
         """Write the unit of a record of a batch topic or of a store with queue extensions."""
         topic = record.topic.decode(errors="surrogateescape")
@@ -272,7 +295,10 @@ class LogDispatcher:
         if is_folder_name(topic) and record.queue_id >= 0:
             self._check_removed(topic)
             if self.is_batch(topic):
-                if self._batches.dispatch(topic, record, properties):
+                batch = self._batches.get(topic, record.queue_id)
+                if _is_anew(record, batch.max_offset, batch.max_log_offset):
+                    self._begins_anew(record, batch.max_log_offset)
+                elif self._batches.dispatch(topic, record, properties):
                     self._batch_arrivals.append((topic, record.queue_id))
             else:
                 self._extended(topic, record, properties)
@@ -287,6 +313,9 @@ class LogDispatcher:
         if record.log_offset < table.max_log_offset(queue.slot):
             return
         present = queues.max_offset(queue)
+        if _is_anew(record, present, table.max_log_offset(queue.slot)):
+            self._begins_anew(record, table.max_log_offset(queue.slot))
+            return
         if record.queue_offset > present:
             self._fill_gap(queue, record.queue_offset)
         elif record.queue_offset < present:
@@ -313,6 +342,11 @@ class LogDispatcher:
             return store_ms + self._delays_ms[min(number, len(self._delays_ms)) - 1]
         tags = properties.get(b"TAGS")
         return java_hash(tags) if tags else 0
+
+
+def _is_anew(record: Record, max_offset: int, max_log_offset: int) -> bool:
+    """As the native dispatch finds it: see new_lives.py."""
+    return record.queue_offset == 0 < max_offset and record.log_offset >= max_log_offset
 
 
 def parse_properties(text: bytes) -> dict[bytes, bytes]:

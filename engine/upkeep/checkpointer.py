@@ -185,14 +185,20 @@ class Checkpointer:
         self._lane.finish()
         self.uncounting()()
 
-    def uncounting(self) -> Callable[[], None]:
-        """Work of `uncount`, for any thread; no round may be under way."""
+    def uncounting(self, queues_end: LogOffset | None = None) -> Callable[[], None]:
+        """Work of `uncount`, for any thread; no round may be under way. With `queues_end` a
+        recovery dispatches all records from there, so that their units are made again."""
+
+        def lowered(marks: DurableMarks) -> DurableMarks:
+            queues = marks.queues if queues_end is None else min(marks.queues, queues_end)
+            return marks._replace(queue_count=-1, queues=queues)
+
         if self._waiting is not None:
-            self._waiting = self._waiting._replace(queue_count=-1)
+            self._waiting = lowered(self._waiting)
         marks = self.checkpoint.marks
         if marks is None:
             return lambda: None
-        new = self.checkpoint = self.checkpoint._replace(marks=marks._replace(queue_count=-1))
+        new = self.checkpoint = self.checkpoint._replace(marks=lowered(marks))
         return lambda: checkpoints.save(self._files, self._config.root, new)
 
     def doubt_queues(self, start: LogOffset) -> None:

@@ -511,6 +511,7 @@ def _fill_up(
     index_from = LogOffset(max(index_from, index_until))
     for start in (queues_from, log.min):
         dispatcher.strict = start > log.min
+        dispatcher.new_lives.cut(start)  # each start finds them all
         dispatcher.start(start, index_from)
         try:
             for stop in _steps(parts, start, end, scan.start, "filling the queues", watch):

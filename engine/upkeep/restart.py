@@ -102,6 +102,7 @@ def _forget(parts: StoreParts) -> Work:
     if parts.index is not None:
         parts.index.forget_all()
     log.forget_all()
+    parts.dispatcher.new_lives.cut(LogOffset(0))
     parts.dispatcher.start(log.end, log.end)
     parts.dispatcher.last_store_timestamp_ms = 0
     parts.damage.forget_from(0)

@@ -125,8 +125,10 @@ class DirtyFiles:
         """(marks that hold once the round is durable, the index's time in RocketMQ's numbers)."""
         log, index = self._parts.log, self._parts.index
         index_end, index_ms, entries = LogOffset(0), 0, 0
-        position = self._dispatcher.position
-        if self._dispatcher.stalled is None:
+        dispatched = self._dispatcher.position
+        # A recovery has to find again that a topic began anew, until its deletion is on record.
+        position = self._dispatcher.new_lives.first_seen(dispatched)
+        if self._dispatcher.stalled is None and position == dispatched:
             count, units = self.count_units()
         else:
             # The record that dispatch waits for may have its unit: a recovery cuts that unit before
@@ -137,7 +139,7 @@ class DirtyFiles:
             index_end, index_ms = index.end_of(closed)
             entries = index.entry_count(closed, log.min)
             if last:
-                index_end = position
+                index_end = dispatched
         first_units = self._parts.queues.first_units()
         marks = DurableMarks(
             log.flushed, position, index_end, count, units, entries, log.min, first_units

@@ -26,6 +26,8 @@ from typing import Final
 from turbopump.engine.disk.store_paths import topic_folder
 from turbopump.engine.later import Later
 from turbopump.engine.log.boundary import whole_before
+from turbopump.engine.log.commit_log import NOT_MASTER
+from turbopump.engine.queues.new_lives import NewLife
 from turbopump.engine.types import LogOffset, StoreError
 from turbopump.engine.upkeep.parts import StoreParts
 from turbopump.engine.upkeep.retention import Retention
@@ -71,6 +73,10 @@ class TopicDeletions:
         """Topic to the time of its last deletion in epoch ms, 0 if unknown."""
         return self._parts.queues.deleted.times()
 
+    def latest_ms(self) -> int:
+        """The latest time of all deletions, in epoch ms; 0: none is known."""
+        return max(self._parts.queues.deleted.times().values(), default=0)
+
     def deleted_ms(self, topic: str) -> int:
         """Time of the topic's last deletion, in epoch ms; 0: never, or unknown. A record, note or
         handle of an earlier pop names queue offsets of an earlier life."""
@@ -92,7 +98,8 @@ class TopicDeletions:
         topic_folder(parts.queues.folder, topic)  # before any queue is forgotten or any step begun
         log = parts.log
         log_end = log.end if at is None else LogOffset(max(at, log.min))
-        if log_end < parts.dispatcher.position:
+        proven = parts.dispatcher.new_lives.all().get(topic) if at is not None else None
+        if log_end < parts.dispatcher.position and (proven is None or proven.at != log_end):
             start = LogOffset(max(log.min, log.segments.start_of(log_end)))
             if whole_before(log, start, log_end)[0] != log_end:
                 raise StoreError(f"{topic} cannot be deleted at {log_end}: no record begins there")
@@ -105,6 +112,25 @@ class TopicDeletions:
         self._waiting.append(one)
         self._next()
         return one.told
+
+    def unheard(self) -> dict[str, NewLife]:
+        """Topics with records that prove a deletion, which waits to be applied: `delete` is to be
+        called with `at`."""
+        return self._parts.dispatcher.new_lives.all()
+
+    def is_asked(self, topic: str) -> bool:
+        """Whether a deletion of the topic waits or is under way."""
+        current = self._current
+        return any(one.topic == topic for one in (current, *self._waiting) if one is not None)
+
+    def hold_back(self, topic: str) -> None:
+        """A deletion is going to be asked for: the topic takes no message until it ends."""
+        self.going.add(topic)
+
+    def let_go(self, topic: str) -> None:
+        """Undo `hold_back`, unless a deletion is asked for."""
+        if not self.is_asked(topic):
+            self.going.discard(topic)
 
     def delete_now(self, topic: str, at: int | None, now_ms: int) -> None:
         """Delete a topic as `delete` does, and wait for the disk: for tools. Raises StoreError."""
@@ -121,13 +147,14 @@ class TopicDeletions:
     def _record(self, one: _Deletion) -> None:
         parts = self._parts
         log, deleted = parts.log, parts.queues.deleted
-        if one.is_past and one.log_end > log.end:
+        # Cut away, or followed by another deletion since.
+        if one.is_past and (one.log_end > log.end or one.log_end < deleted.end(one.topic)):
             self._end(one, None, is_whole=True)
             return
         if not one.is_past:
             one.log_end = log.end
         log_min = log.min
-        uncount = parts.checkpointer.uncounting()
+        uncount = parts.checkpointer.uncounting(one.log_end if one.is_past else None)
 
         def work() -> None:
             uncount()
@@ -172,6 +199,7 @@ class TopicDeletions:
         self._parts.queues.removing.discard(one.topic)
         if error is None:
             self._parts.queues.forget_topic(one.topic, _ALL)
+            self._parts.dispatcher.new_lives.forget(one.topic)
             _dispatch_from(self._parts, one.log_end, one.now_ms)
         self._end(one, error, is_whole=error is None)
 
@@ -200,6 +228,9 @@ def _dispatch_from(parts: StoreParts, log_end: LogOffset, now_ms: int) -> None:
         # A record is never dispatched twice: other queues and the index have all their units.
         dispatcher.start(log_end, position)
         dispatcher.run(position, now_ms)
+    if not parts.log.tail.refusals & NOT_MASTER:
+        # The next appends count on behind its records that cannot be dispatched yet.
+        dispatcher.count_on(parts.log.end)
 
 
 def _failed(topic: str, error: OSError) -> StoreError:

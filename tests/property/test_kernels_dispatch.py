@@ -46,6 +46,8 @@ class Sent:
     queue_id: int
     sys_flag: int
     pairs: list[tuple[bytes, bytes]]
+    remade: bool = False
+    """The topic was deleted before it, and counts from 0 again."""
     log_offset: int = 0
     size: int = 0
     queue_offset: int = 0
@@ -73,6 +75,7 @@ sent_messages = st.builds(
     queue_id=st.integers(0, 2),
     sys_flag=st.sampled_from([0, 0, 0, 4, 8, 12]),
     pairs=st.lists(pieces, max_size=4),
+    remade=st.sampled_from([False] * 9 + [True]),
 )
 
 
@@ -113,9 +116,19 @@ class Store:
                 self.files[self.table.add(found.topic, found.queue_id)] = []
             elif stop.status == dispatch.NEEDS_ROOM:
                 self.roll_queue(stop.slot)
+            elif stop.status == dispatch.BEGINS_ANEW:
+                self.begin_anew(base + start, *self.table.name(stop.slot))
             else:
                 assert stop.status == dispatch.NEEDS_INDEX
                 self.roll_index()
+
+    def begin_anew(self, at: int, topic: bytes, queue_id: int) -> None:
+        """The queue's units so far are of a former life, and go."""
+        slot = self.table.find(topic, queue_id)
+        assert self.table.max_offset(slot) > 0
+        self.files[slot] = []
+        self.table.attach(slot, None, 0, 0)
+        self.table.set_progress(slot, 0, at)
 
     def units(self, slot: int) -> list[tuple[int, int, int]]:
         found = [
@@ -140,6 +153,8 @@ def log_of(messages: list[Sent], base: int) -> tuple[Region, list[int]]:
     at, ends = 0, [0]
     for message in messages:
         queue = (message.topic, message.queue_id)
+        if message.remade:
+            counters = {name: n for name, n in counters.items() if name[0] != message.topic}
         message.queue_offset = counters.get(queue, 0) if message.has_unit else 0
         counters[queue] = counters.get(queue, 0) + message.has_unit
         message.log_offset = base + at
@@ -195,6 +210,8 @@ def test_any_order_of_pieces_gives_every_unit_and_key_once(
     for sent in messages:
         if sent.has_unit:
             unit = (sent.log_offset, sent.size, java_hash(sent.properties.get(b"TAGS", b"")))
+            if sent.queue_offset == 0:
+                wanted[sent.topic, sent.queue_id] = []
             wanted.setdefault((sent.topic, sent.queue_id), []).append(unit)
     found = {store.table.name(slot): store.units(slot) for slot in store.files}
     assert found == wanted
@@ -208,6 +225,8 @@ def test_any_order_of_pieces_gives_every_unit_and_key_once(
 
 @given(st.binary(max_size=300), st.lists(sent_messages, max_size=3))
 def test_garbage_behind_records_stops_the_dispatch(garbage: bytes, messages: list[Sent]) -> None:
+    for message in messages:
+        message.remade = False
     log, ends = log_of(messages, 0)
     region = exact(log.size + len(garbage), log.read(0, log.size) + garbage)
     table = dispatch.QueueTable()

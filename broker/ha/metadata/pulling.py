@@ -139,6 +139,8 @@ class MetadataFollower:
         self._now_ms = broker.started_ms
         for table in self._tables():
             table.versions = self._versions
+        # The master's word on a deletion comes before the log's.
+        broker.store.on_unheard.insert(0, self._unheard)
 
     # Roles
 
@@ -191,6 +193,7 @@ class MetadataFollower:
         self._deletions.clear()
         broker, versions = self._broker, self._versions
         versions.following = False
+        broker.store.tell_unheard(now_ms)
         versions.epoch = max(versions.epoch, epoch)
         broker.delay.lead()
         broker.timers.lead()
@@ -404,6 +407,7 @@ class MetadataFollower:
         gone |= {name for name in new if name not in table.entries and not topics.is_system(name)}
         result = answers.merged(mine, topics.data_version, theirs, table.version, gone)
         answers.check_topics(result)
+        self._broker.offsets.forget_resets(deleted)  # the master's are the right ones
         for name in new:
             self._deletions[name] = new[name]
         self._deletion_times = times
@@ -462,7 +466,8 @@ class MetadataFollower:
             self._broker.pop.notes.learn(master_takes=TAKES_NOTES in answer.fields)
         while not (yield from self._adopt_offsets(now, theirs)):
             pass
-        now.offsets = theirs
+        # Of topics that begin anew they go once more, when the deletion ends.
+        now.offsets = None if self._broker.store.deletions.unheard() else theirs
 
     def _adopt_offsets(self, now: Following, theirs: Offsets) -> answers.Steps[bool]:
         """False if the log was cut meanwhile: once more then, from the first one on."""
@@ -527,6 +532,15 @@ class MetadataFollower:
                 told.then(partial(self._deleted, name, end))
             except StoreError as error:
                 logger.error("%s", error)
+
+    def _unheard(self, now_ms: int) -> None:
+        """The log proves deletions. Offsets of the topics are about to go here, and are taken from
+        the master anew."""
+        self._apply_deletions(now_ms)
+        now = self._following
+        if now is not None and now.offsets is not None and self._broker.store.deletions.unheard():
+            now.offsets = None
+            now.cuts += 1
 
     def _deleted(self, name: str, end: LogOffset, error: StoreError | None) -> None:
         if error is not None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from turbopump.broker.context import BrokerContext
+from turbopump.broker.handlers.admin.deleting import ending_ms
 from turbopump.broker.handlers.shapes import (
     MAX_LISTED,
     answer_in_steps,
@@ -104,6 +105,8 @@ def _put_all(
 
 def _delete_group(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Command:
     header = read_header(DeleteSubscriptionGroupRequest, request.fields)
+    if header.clean_offset:
+        now_ms = ending_ms(broker, now_ms)
     broker.groups.delete(header.group_name, now_ms, with_offsets=header.clean_offset)
     broker.statistics.forget_group(header.group_name)
     if header.clean_offset:

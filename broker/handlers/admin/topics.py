@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from turbopump.broker.config.config import MAX_QUEUES_OF_TOPIC
 from turbopump.broker.context import BrokerContext
+from turbopump.broker.handlers.admin.deleting import ending_ms
 from turbopump.broker.handlers.shapes import (
     MAX_LISTED,
     Pace,
@@ -266,7 +267,7 @@ def _delete_all(
     def go_on() -> None:
         if left:
             # Retry topics are popped until their turn comes: a pop is older than the deletion.
-            time_ms = max(now_ms, broker.pop.now_ms())
+            time_ms = ending_ms(broker, now_ms)
             topic = left.popleft()
             _delete_queues(broker, topic, time_ms).then(partial(deleted, topic, time_ms))
         else:
@@ -402,7 +403,7 @@ def _clean(
             topic = unused.popleft()
             # It may have been made meanwhile, or another one leads.
             if broker.topics.get(topic) is None and broker.role.is_master:
-                _delete_queues(broker, topic, now_ms).then(cleaned)
+                _delete_queues(broker, topic, ending_ms(broker, now_ms)).then(cleaned)
                 return
         answered.resolve(response(request, ResponseCode.SUCCESS))
 

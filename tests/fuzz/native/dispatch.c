@@ -135,7 +135,9 @@ static int answer(struct world *world, const struct dsp_stop *stop, size_t *posi
         slot->max_offset = stop->queue_offset;
         return 1;
     case DSP_SPECIAL:
-        CHECK(slot != NULL && !slot->plain && stop->size > 0);
+    case DSP_ANEW:
+        CHECK(slot != NULL && stop->size > 0);
+        CHECK(stop->status == DSP_ANEW ? slot->plain && stop->queue_offset == 0 : !slot->plain);
         *position = stop->position + (size_t)stop->size;
         do {
             dsp_range(&world->table, DSP_INDEX_ONLY, world->log, world->base, stop->position,
@@ -174,7 +176,7 @@ static void check_second_run(struct world *world, size_t end)
     }
     for (;;) {
         dsp_range(&world->table, DSP_QUEUES, world->log, world->base, position, end, &stop);
-        if (stop.status != DSP_SPECIAL) {
+        if (stop.status != DSP_SPECIAL && stop.status != DSP_ANEW) {
             break;
         }
         position = stop.position;

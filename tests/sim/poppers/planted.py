@@ -1,9 +1,10 @@
-"""Bugs of ordered pop in a group, to be planted one at a time: the suite must find each."""
+"""Bugs of pop in a group, to be planted one at a time: the suites must find each."""
 
 from tests.sim.planting import Patch
 from turbopump.broker.pop.hand_outs import PoppedQueue
 from turbopump.broker.pop.ordered_log import OrderedLog
 from turbopump.engine.later import Later
+from turbopump.engine.queues.dispatcher import LogDispatcher
 from turbopump.engine.types import PutStatus
 
 
@@ -16,3 +17,8 @@ def ordered_batches_are_one_brokers(patch: Patch) -> None:
         return later
 
     patch.setattr(OrderedLog, "write", kept)
+
+
+def proofs_of_new_lives_are_passed_over(patch: Patch) -> None:
+    """A deletion that no table has is lost with its master (as in RocketMQ)."""
+    patch.setattr(LogDispatcher, "_begins_anew", lambda *_arguments: None)

@@ -58,17 +58,22 @@ class Popper(Client):
         self._held: list[tuple[Letter | None, str]] = []
 
     def look(self) -> None:
-        """A broker ended, or began to lead."""
+        """A broker ended, or began to lead. A change of queues is lost with a master as a deletion
+        is, and nothing in the log replaces that one."""
+        self._may_have_less |= self.remakes.is_on
         for letter in self.letters.values():
             is_due = letter.until_ms and self.group.now_ms >= letter.until_ms - SLACK_MS
             letter.may_double |= bool(is_due) and not letter.is_done
 
     def look_at_copies(self) -> None:
-        """A deletion is not in the log: it is lost with a master that dies before its replicas
-        copied the tables."""
+        """A deletion is not in the log, and no table has it where a master dies before its replicas
+        copied the tables. The first message after it proves it: messages sent since then have to
+        come, perhaps again."""
         if self.deletion.look(self.group.masters()):
-            self.deletion.is_sure = False
-            self._not_sure()
+            self.deletion.unaware.clear()
+            self._forget()
+            for letter in self.letters.values():
+                letter.may_double = True
 
     def _not_sure(self) -> None:
         for letter in self.letters.values():

@@ -6,7 +6,10 @@ import pytest
 
 from tests.sim.planting import Patch, Plant
 from tests.sim.poppers import ordered
-from tests.sim.poppers.planted import ordered_batches_are_one_brokers
+from tests.sim.poppers.planted import (
+    ordered_batches_are_one_brokers,
+    proofs_of_new_lives_are_passed_over,
+)
 from tests.sim.poppers.suite import run_seed
 from tests.sim.pops.planted import hand_outs_are_forgotten, handles_of_a_former_life_acknowledge
 from tests.sim.share import check_found
@@ -53,6 +56,16 @@ def test_poppers_in_order() -> None:
 
 def test_the_suite_in_order_finds_batches_of_one_broker(monkeypatch: Patch) -> None:
     bug = ordered_batches_are_one_brokers
+    play = partial(ordered.run_seed, about=("kill",))
+    check_found(bug, monkeypatch, play, THEMED_SEEDS, beyond=True)
+
+
+def test_a_deletion_that_a_dead_master_took_along() -> None:
+    ordered.run_seed(72, ("kill",))
+
+
+def test_the_suite_in_order_finds_proofs_that_are_passed_over(monkeypatch: Patch) -> None:
+    bug = proofs_of_new_lives_are_passed_over
     play = partial(ordered.run_seed, about=("kill",))
     check_found(bug, monkeypatch, play, THEMED_SEEDS, beyond=True)
 

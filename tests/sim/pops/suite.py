@@ -74,8 +74,6 @@ class Run(BrokerLives):
         self._lowers, self._revive_changes, self._steps_back = (
             is_troubled and wear.random() < 0.4 for _ in range(3)
         )
-        # A deletion after a step back would be earlier than pops of the former life.
-        self._steps_back &= not self._remakes
         self._remade = Remakes(seed, WEAR_SALT, "T", "g")
         self._back_ms = 0
         """By how much the clock went back, all together."""

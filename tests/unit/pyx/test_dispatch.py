@@ -126,6 +126,34 @@ def test_a_lower_queue_offset_is_passed_over() -> None:
     assert units.is_zero(0, units.size)
 
 
+def test_queue_offset_0_behind_a_queue_is_left_to_the_caller() -> None:
+    """Its topic was deleted before it. Another offset proves nothing."""
+    log = Log()
+    for queue_offset in (0, 1, 1):
+        log.add(queue_offset=queue_offset)
+    anew = log.add(queue_offset=0, properties=b"KEYS\x01k\x02")
+    table, units = table_of(log, (b"T", 0))
+    index = index_of()
+    table.set_index(index)
+    stop = run(table, log)
+    assert (stop.status, stop.slot, stop.position) == (dispatch.BEGINS_ANEW, 0, anew)
+    assert (stop.queue_offset, stop.size, stop.count) == (0, log.end - anew, 3)
+    assert (table.max_offset(0), units.is_zero(40, units.size - 40)) == (2, True)
+    alone = table.dispatch(log.region, 0, anew, log.end, queues=False)
+    assert (alone.status, index.count) == (dispatch.DONE, 2)
+    table.set_progress(0, 2, anew + 1)
+    assert run(table, log).status == dispatch.DONE
+
+
+def test_appends_count_on_in_a_queue_that_begins_anew() -> None:
+    log = Log()
+    for queue_offset in (0, 1, 2, 0, 1):
+        log.add(queue_offset=queue_offset)
+    table, _ = table_of(log, (b"T", 0))
+    table.count_on(log.region, 0, 0, log.end)
+    assert table.next_offset(0) == 2
+
+
 def test_a_record_that_ends_where_the_queue_does_is_passed_over() -> None:
     log = Log()
     log.add()

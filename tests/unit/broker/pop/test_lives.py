@@ -123,6 +123,27 @@ def test_a_pop_is_later_than_the_deletion_though_the_clock_went_back(popper: Pop
     assert bodies(popper) == ["new"]
 
 
+@pytest.mark.parametrize("end", [make_again, delete_group])
+def test_a_pop_of_before_is_of_the_former_life_though_the_clock_went_back(
+    popper: Popper, end: Any
+) -> None:
+    """Its time is later than the clock's at the deletion: messages of the next life were taken for
+    handed out, and acknowledged by old handles. Twice: the second life's pops are later, too."""
+    for life in ("old", "next"):
+        popper.send(life)
+        [*_, (_, old)] = popper.pop(invisible_time=LONG_MS)
+        popper.world.set_clock(-5_000)
+        end(popper)
+        popper.send("new")
+        assert "new" in bodies(popper)
+        assert popper.ack(old).code == ResponseCode.NO_MESSAGE
+        restart(popper)
+        popper.world.pass_time(20_000)
+        [*_, (body, handle)] = popper.pop(invisible_time=LONG_MS)
+        assert body == "new"
+        assert popper.ack(handle).code == ResponseCode.SUCCESS
+
+
 def test_nothing_is_popped_of_a_topic_while_it_is_deleted(popper: Popper) -> None:
     popper.send("a")
     popper.world.broker.store.deletions.going.add("T")

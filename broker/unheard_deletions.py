@@ -1,0 +1,95 @@
+"""Deletions of topics that only the log proves: no table has them.
+
+Owns what a broker does when the engine has found one (engine/queues/new_lives.py): it deletes the
+queues of the former life, and forgets all that a deletion forgets. It must never delete a topic
+that is not proven, nor one for which a deletion is asked already: that of the master says more
+exactly where the former life ended. Called by the store, before the broker leads too.
+
+A master deleted the topic, answered, and died before its replicas copied the tables. Without this
+the messages of the new life are never read, though they were acknowledged.
+"""
+
+import logging
+from functools import partial
+from typing import Final
+
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
+from turbopump.engine.queues.new_lives import NewLife
+from turbopump.engine.types import StoreError
+
+logger = logging.getLogger(__name__)
+
+AGAIN_MS: Final = 10_000
+"""From one that failed to the next try."""
+
+
+class UnheardDeletions:
+    """See the module. Loop thread only."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
+        self._due_ms: dict[str, int] = {}
+        self._begun: set[str] = set()
+        broker.store.on_unheard.append(self.apply)
+
+    def apply(self, now_ms: int) -> None:
+        """Begin each that is found and not begun yet."""
+        steady_ms, deletions = self._broker.steady_ms(), self._broker.store.deletions
+        for topic, life in deletions.unheard().items():
+            is_due = self._due_ms.get(topic, steady_ms) <= steady_ms
+            if is_due and topic not in self._begun and not deletions.is_asked(topic):
+                self._begin(topic, life, now_ms)
+
+    def _begin(self, topic: str, life: NewLife, now_ms: int) -> None:
+        """Offsets go first and durably: after a crash behind the deletion they would be taken for
+        those of the new life, whose messages they have not passed."""
+        broker = self._broker
+        self._begun.add(topic)
+        broker.store.deletions.hold_back(topic)
+        broker.topics.on_replace([topic])
+        groups = {*broker.offsets.groups_of(topic), *broker.consumers.online_groups_of(topic)}
+        broker.offsets.remove_topic(topic, now_ms)
+        broker.saver.changed(OFFSETS_FILE, broker.offsets.take)
+        broker.saver.saved().then(partial(self._saved, topic, life, groups, now_ms))
+
+    def _saved(
+        self, topic: str, life: NewLife, groups: set[str], now_ms: int, error: OSError | None
+    ) -> None:
+        store = self._broker.store
+        if error is not None:
+            self._ended(topic, groups, now_ms, StoreError(str(error)))
+            return
+        if store.deletions.is_asked(topic) or store.deletions.unheard().get(topic) != life:
+            # The master's table has it meanwhile, or the record that proves it was cut away.
+            self._begun.discard(topic)
+            store.deletions.let_go(topic)
+            return
+        try:
+            # What was popped before is of the former life: it comes again where it is still there.
+            gone = store.deletions.delete(topic, now_ms, life.at, life.began_ms - 1)
+        except StoreError as refused:
+            self._ended(topic, groups, now_ms, refused)
+            return
+        store.statistics.forget_topic(topic)
+        gone.then(partial(self._ended, topic, groups, now_ms))
+
+    def _ended(self, topic: str, groups: set[str], now_ms: int, error: StoreError | None) -> None:
+        broker = self._broker
+        self._begun.discard(topic)
+        if error is not None:
+            logger.error("topic %s of which the log has a new life: %s", topic, error)
+            self._due_ms[topic] = broker.steady_ms() + AGAIN_MS
+            return
+        self._due_ms.pop(topic, None)
+        broker.offsets.remove_topic(topic, now_ms)
+        broker.pop.forget_topic(topic)
+        former = broker.topics.get(topic)
+        count = 0 if former is None else former.read_queue_nums
+        for group in groups:
+            broker.offsets.begin_again(group, topic, count)
+        broker.statistics.forget_topic(topic)
+        if broker.role.is_master and former is None:
+            queues = max(broker.store.queue_ids(topic), default=-1) + 1
+            broker.topics.add_stored(lambda: {topic: queues} if queues else {}, now_ms, always=True)
+        logger.info("the former life of topic %s is deleted", topic)

@@ -166,7 +166,7 @@ def test_several_stores_lie_behind_each_other(store, command, tmp_path) -> None:
     ("arguments", "code", "word"),
     [
         (["-t", "none"], 1, "there is no such message"),
-        ([], 2, "topics with -t, or --all-topics"),
+        ([], 2, "use -t or --all-topics"),
         (["-t", "Orders", "--columns", "body,none"], 2, "no column 'none'"),
         (["-t", "Orders", "-o", "s3://bucket/x"], 2, "it is a folder"),
         (["-t", "Orders", "-o", "/proc/none/x"], 2, "/proc/none is no folder"),

@@ -67,7 +67,8 @@ class UnheardDeletions:
             return
         try:
             # What was popped before is of the former life: it comes again where it is still there.
-            gone = store.deletions.delete(topic, now_ms, life.at, life.began_ms - 1)
+            latest_ms = life.began_ms - 1
+            gone = store.deletions.delete(topic, now_ms, life.at, latest_ms, is_proven=True)
         except StoreError as refused:
             self._ended(topic, groups, now_ms, refused)
             return

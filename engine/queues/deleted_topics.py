@@ -53,11 +53,16 @@ class DeletedTopics:
     def times(self) -> dict[str, int]:
         """Topic to the time of its last deletion, in epoch ms. Brokers before this member existed
         recorded no time."""
-        return dict(self._times)
+        return {topic: abs(at_ms) for topic, at_ms in self._times.items()}
 
     def deleted_ms(self, topic: str) -> int:
         """Time of the topic's last deletion, in epoch ms; 0: never, or unknown."""
-        return self._times.get(topic, 0)
+        return abs(self._times.get(topic, 0))
+
+    def is_proven(self, topic: str) -> bool:
+        """Whether only the log proves the last deletion. Its time is a latest one then, and gives
+        way to the master's. The file has it as a negative number."""
+        return self._times.get(topic, 0) < 0
 
     def add(self, topic: str, log_end: LogOffset, log_min: LogOffset, deleted_ms: int = 0) -> None:
         """Record a deletion before it begins: durable on return. Raises OSError."""

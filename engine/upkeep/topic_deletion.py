@@ -75,15 +75,26 @@ class TopicDeletions:
 
     def latest_ms(self) -> int:
         """The latest time of all deletions, in epoch ms; 0: none is known."""
-        return max(self._parts.queues.deleted.times().values(), default=0)
+        return max(self.times().values(), default=0)
 
     def deleted_ms(self, topic: str) -> int:
         """Time of the topic's last deletion, in epoch ms; 0: never, or unknown. A record, note or
         handle of an earlier pop names queue offsets of an earlier life."""
         return self._parts.queues.deleted.deleted_ms(topic)
 
+    def is_proven(self, topic: str) -> bool:
+        """Whether only the log proves the topic's last deletion: the time of the deletion is the
+        latest possible one then."""
+        return self._parts.queues.deleted.is_proven(topic)
+
     def delete(
-        self, topic: str, now_ms: int, at: int | None = None, deleted_ms: int | None = None
+        self,
+        topic: str,
+        now_ms: int,
+        at: int | None = None,
+        deleted_ms: int | None = None,
+        *,
+        is_proven: bool = False,
     ) -> Later[StoreError | None]:
         """Remove a topic's queues. Resolves with None when that is durable, or with the error: then
         call it again, because the topic takes no message. Raises StoreError for a name that no
@@ -92,7 +103,8 @@ class TopicDeletions:
         `at`: delete the queues as of this end of the log, which was dispatched; None: now. Later
         records belong to the topic's next life. Their queue units, which were skipped because the
         earlier queue was in their way, are made again. If the log is cut before `at`, nothing is
-        done. `deleted_ms`: time of the master's deletion, in epoch ms; None: now.
+        done. `deleted_ms`: time of the master's deletion, in epoch ms; None: now. `is_proven`: only
+        the log proves the deletion, and `deleted_ms` is its latest possible time.
         """
         parts = self._parts
         topic_folder(parts.queues.folder, topic)  # before any queue is forgotten or any step begun
@@ -107,7 +119,7 @@ class TopicDeletions:
             if at is not None and one.is_past and (one.topic, one.log_end) == (topic, log_end):
                 return one.told  # each answer of a replica's master repeats the deletion
         time_ms = now_ms if deleted_ms is None else deleted_ms
-        one = _Deletion(topic, now_ms, log_end, is_past=at is not None, deleted_ms=time_ms)
+        one = _Deletion(topic, now_ms, log_end, at is not None, -time_ms if is_proven else time_ms)
         self.going.add(topic)
         self._waiting.append(one)
         self._next()

@@ -7,6 +7,7 @@ it knows, so that rare ones meet each other undisturbed, and mostly one that it 
 (store_seed.py). What may happen in a life is in store_steps.py.
 """
 
+import re
 from collections.abc import Callable
 
 from tests.sim.checkers import check_opened, check_store
@@ -149,7 +150,7 @@ class Run(StoreSteps):
             except StoreError as error:
                 if self.disk.failed_syncs == failed:
                     raise
-                assert "cannot be opened" in str(error)
+                assert re.search("cannot be (opened|made durable)", str(error))
                 self.work = QueuedDisk(self.rng)
                 continue
             self.disk.cut_after = None

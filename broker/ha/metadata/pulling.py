@@ -398,11 +398,15 @@ class MetadataFollower:
             raise BadBody("a broker without any topic: its table is lost")
         deletions, times = self._broker.store.deletions, answers.deletion_times_of(table)
         former = deletions.ends()
-        # A topic may go twice while nothing is written: the later time counts.
+        # A topic may go twice while nothing is written: the later time counts, and the master's
+        # time of a deletion that only the log proved here.
+        known = {
+            name: 0 if deletions.is_proven(name) else deletions.deleted_ms(name) for name in deleted
+        }
         new = {
             name: end
             for name, end in deleted.items()
-            if (former.get(name, 0), deletions.deleted_ms(name)) < (end, times.get(name, 0))
+            if (former.get(name, 0), known[name]) < (end, times.get(name, 0))
         }
         gone |= {name for name in new if name not in table.entries and not topics.is_system(name)}
         result = answers.merged(mine, topics.data_version, theirs, table.version, gone)

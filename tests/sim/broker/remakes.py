@@ -125,6 +125,8 @@ class LastDeletion:
         self._group: Final = group
         self._life: Life = (0, 0)
         """As the master has it."""
+        self._topic_times = {0}
+        """When masters deleted the topic."""
 
     def answered(self, brokers: Iterable[Broker], *, is_done: bool, is_once: bool = True) -> None:
         """The master was asked to delete: without success, or where the request may arrive more
@@ -133,6 +135,7 @@ class LastDeletion:
         self.is_sure &= is_done and is_once
         self.unaware = set(brokers)
         self._life = max((self.life_of(one) for one in self.unaware if one.up), default=self._life)
+        self._topic_times.add(self._life[0])
 
     def look(self, leading: Iterable[Broker]) -> bool:
         """Brokers may have copied the deletion; whether one leads that has not."""
@@ -147,6 +150,9 @@ class LastDeletion:
         context = broker.context
         assert context is not None, "it is up"
         topic_ms = context.store.deletions.deleted_ms(self._topic)
+        if context.store.deletions.is_proven(self._topic):
+            # The log alone proved the deletion: its time is that of the first record after it.
+            topic_ms = max(at_ms for at_ms in self._topic_times if at_ms <= topic_ms + 1)
         return topic_ms, context.groups.deleted_ms(self._group)
 
 

@@ -89,6 +89,31 @@ def test_the_masters_word_comes_later(group: Group) -> None:
     assert group.offset() == 1, "of the new life, and copied"
 
 
+def test_the_time_of_the_masters_deletion_replaces_the_latest_possible_one(group: Group) -> None:
+    """With the later time, pops of the new life would count as pops of the former life, here and,
+    once it asks this replica, at the master."""
+    master, replica = group.master, group.replica
+    copy_log(master, replica)
+    deletions, theirs = replica.broker.store.deletions, master.broker.store.deletions
+    assert deletions.is_proven("T")
+    assert deletions.deleted_ms("T") > theirs.deleted_ms("T")
+    group.round()
+    assert deletions.times() == theirs.times()
+    assert not deletions.is_proven("T")
+    assert replica.broker.store.max_queue_offset("T", 0) == 2
+    assert first_of(replica) == first_of(master)
+
+
+def test_a_restart_keeps_that_only_the_log_proves_a_deletion(group: Group) -> None:
+    master, replica = group.master, group.replica
+    copy_log(master, replica)
+    latest_ms = replica.broker.store.deletions.deleted_ms("T")
+    replica.close()
+    replica.open()
+    assert replica.broker.store.deletions.is_proven("T")
+    assert replica.broker.store.deletions.deleted_ms("T") == latest_ms > 0
+
+
 def test_offsets_that_go_with_the_former_life_are_copied_again(group: Group) -> None:
     """The replica copied this one before its log had the new life: it goes, and comes again."""
     group.commit(1)
@@ -135,7 +160,7 @@ def test_one_that_fails_is_tried_again(group: Group, monkeypatch: pytest.MonkeyP
     group.follower.stop()
     deletions = replica.broker.store.deletions
 
-    def fails(*_args: object) -> None:
+    def fails(*_args: object, **_more: object) -> None:
         raise StoreError("the disk is full")
 
     with monkeypatch.context() as patched:

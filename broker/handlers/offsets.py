@@ -33,7 +33,7 @@ GO_LANGUAGE: Final = "GO"
 GO_ANSWER_DELAY_MS: Final = 100
 """Delay of the answers to commits of Go clients, in ms.
 
-The Go client (2.1) sends its commits without the one-way flag, does not wait for answers and closes
+The Go client (2.1) sends its commits not marked one-way, does not wait for answers and closes
 the connection right after the last commit. Unread answers would make its kernel reset the
 connection and drop commits that are still under way; so the answers are sent after it has closed.
 """

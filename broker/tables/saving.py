@@ -124,7 +124,8 @@ class Saver:
         self._relied = True
 
     def promise_nothing(self) -> None:
-        """Let the current request's answer leave at once: its changes up to now are not promised and are written after it."""
+        """Let the current request's answer leave at once: its changes up to now are not
+        promised and are written after it."""
         self._reviewed, self._relied, self._promised = self._numbered, False, False
 
     def elsewhere(self, work: Callable[[], T]) -> Later[T | OSError]:
@@ -148,8 +149,8 @@ class Saver:
     def review(self, request: Command, answer: Answer, stepped: bool = False) -> Answer:
         """Hold a request's answer until its changes are durable.
 
-        A request that took several steps waits for all earlier changes: other requests were reviewed
-        between its steps.
+        A request that took several steps waits for all earlier changes: other requests were
+        reviewed between its steps.
         """
         promised, self._promised = self._promised, True
         if stepped and promised:

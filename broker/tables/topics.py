@@ -84,7 +84,8 @@ byte asks for it until it has the answer (engine/queues/queue_counts.py)."""
 class TopicTable:
     """Table from topic name to configuration, kept in topics.json. Loop thread only.
 
-    First `on_replace` gets the names of changed and deleted topics, then `on_made` the new topics, last `on_change` all of them. A configuration in the table is never changed, only
+    First `on_replace` gets the names of changed and deleted topics, then `on_made` the new
+    topics, last `on_change` all of them. A configuration in the table is never changed, only
     replaced: the saver writes on another thread.
     """
 

@@ -305,7 +305,7 @@ class SendHandler:
             return popped
         name = header.topic.removeprefix(RETRY_PREFIX)
         if _is_of_pops(broker, name):
-            return topic  # popped at a master that is gone: its consumers count the retries
+            return topic  # popped at a master that is gone: its consumers limit the retries
         group = broker.groups.find(name, now_ms)
         if group is None:
             raise SendRefused(

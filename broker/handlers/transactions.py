@@ -289,7 +289,7 @@ def _resume(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -
     if half is None or half.log_offset != at or target(half.properties) is None:
         remark = f"no message that was given up is at {at}"
         return response(request, ResponseCode.SYSTEM_ERROR, remark)
-    half = replace(half, queue_offset=QueueOffset(-1))  # its offset is one of another queue
+    half = replace(half, queue_offset=QueueOffset(-1))  # its offset belongs to another queue
     found = broker.transactions.outcome(half)
     is_over = found is not None and found[0] not in (HalfOutcome.OPEN, HalfOutcome.GIVEN_UP)
     if found is None or found[0] is not HalfOutcome.GIVEN_UP:

@@ -1,8 +1,8 @@
-"""One chain of steps: the only way in which a duty continues work between two ticks.
+"""A chain of steps: the only way in which a duty continues work between two ticks.
 
-Owns when the next step of a duty runs. At most one step of a chain is scheduled at any time, so
-that a backlog takes the same share of the loop however long it lasts. It must never know the
-work of a step.
+Owns the time of a duty's next step. At most one step of a chain is scheduled at any time, so that a
+backlog takes the same share of the loop however long it lasts. It must never know the work of a
+step.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ from typing import Final
 from turbopump.broker.small import guarded
 
 PAUSE_MS: Final = 2
-"""Between two steps of a backlog: sends and pulls are served in it."""
+"""Pause in ms between two steps of a backlog, in which sends and pulls are served."""
 
 
 class Chain:
-    """The steps of one duty. Loop thread only."""
+    """The steps of a duty. Loop thread only."""
 
     def __init__(
         self,
@@ -25,18 +25,18 @@ class Chain:
         step: Callable[[], int | None],
         is_over: Callable[[], bool],
     ) -> None:
-        """`step` does a part of the work. It returns in how many ms the next part is due, or None
-        if none is due before the next tick. Once `is_over` is true, only ticks run steps."""
+        """`step` does a part of the work. It returns the ms until the next part is due, or None if
+        none is due before the next tick. Once `is_over` is true, only ticks run steps."""
         self._loop, self._name, self._step, self._is_over = loop, name, step, is_over
         self._next: asyncio.TimerHandle | None = None
 
     def tick(self) -> None:
-        """Run a step now, unless the next one of a backlog runs within a pause anyway."""
+        """Run a step now, unless the next step of a backlog runs within a pause anyway."""
         if not self._is_near():
             self._run()
 
     def hurry(self) -> None:
-        """Run a step within a pause: there is more to do than the last step knew."""
+        """Run a step within a pause, because new work has arrived since the last step."""
         if not self._is_near():
             self._schedule(PAUSE_MS)
 

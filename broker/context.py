@@ -1,7 +1,7 @@
-"""What a request handler may use: the one object that ties the broker's parts together.
+"""The object that request handlers get: it ties the broker's parts together.
 
-Owns nothing itself. It must never grow logic: that belongs to the parts. Made by
-parts.py, given to every handler family's `register(table, broker)`.
+Owns no state itself. It must never grow logic: that belongs to the parts. Made by parts.py, given
+to every handler family's `register(table, broker)`.
 """
 
 import random
@@ -41,18 +41,19 @@ from turbopump.net.wire.message_id import UniqueIds
 
 @dataclass(slots=True)
 class BrokerContext:
-    """The parts of one running broker.
+    """The parts of a running broker.
 
     `store_host` is the packed brokerIP1:listenPort every record is stamped with, `address` the same
     as text: both are set once the port is open, before a request is read. `register_topics`
-    resolves when every reachable name server knows the topics (or was given up on); `save_config`
-    lets changed properties hold and writes them to the configuration's file, if it has one; it
-    resolves when they are durable.
-    `steady_ms` is the monotonic clock, for leases, waits and signs of life: a wall clock put
-    forward an hour must not close every client, nor one put back hold a lock for an hour. `ha` is
-    None in a group of one, `membership` where no controllers elect, `acting` where
-    no replica acts for its master; `ha_address` is where replicas
-    find this broker. `assignments` is set by parts.py, which has what it needs.
+    resolves when every reachable name server has the topics (or was given up on). `save_config`
+    applies changed properties and writes them to the configuration's file, if any; it resolves when
+    they are durable.
+
+    `steady_ms` is the monotonic clock, for leases, waits and heartbeats: setting the wall clock
+    forward an hour must not close every client, nor setting it back hold a lock for an hour. `ha`
+    is None without replication, `membership` without controllers, `acting` if no replica acts for
+    its master; `ha_address` is the address for replicas. `assignments` is set by parts.py, which
+    has its dependencies.
     """
 
     config: BrokerConfig

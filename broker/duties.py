@@ -1,8 +1,8 @@
-"""What a broker does of its own accord, as time passes: deliver, check, revive, count, save.
+"""Periodic duties of a broker: deliver, check, revive, count, save.
 
-Owns when each duty is due and which tables are being written. It must never do the work itself:
-the parts of the broker do. Made by node.py for each opening of the store; called at each tick, and
-by what comes due between two ticks.
+Owns the times of the duties and the set of tables being written. It must never do the work itself:
+the parts of the broker do. node.py makes a new one for each opening of the store, and calls it at
+each tick.
 
     tick -> a chain of steps for each duty with a backlog, with pauses in which sends are served
          -> tables that have changed: written by a disk's thread, each by one write at a time
@@ -36,14 +36,14 @@ from turbopump.engine.types import QueueOffset
 logger = logging.getLogger(__name__)
 
 ORDERS_SAVE_MS: Final = 10_000
-"""Between two savings of ordered batches (ConsumerOrderInfoManager is persisted so often)."""
+"""Interval in ms of saving ordered batches, as for RocketMQ's ConsumerOrderInfoManager."""
 HISTORY_INTERVAL_MS, UNUSED_INTERVAL_MS = 1_000, 60_000
 _HISTORIES: Final = "the histories of assignments"
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class DutyGround:
-    """What duties stand on: `disk` writes `files`, tables, and `histories`."""
+    """The surroundings of the duties: `disk` writes `files`, tables, and `histories`."""
 
     context: BrokerContext
     loop: asyncio.AbstractEventLoop
@@ -75,7 +75,7 @@ class Duties:
         context.timers.on_ready = self._timers.hurry
 
     def tick(self) -> None:
-        """All that is due now."""
+        """Run all duties that are due now."""
         context, ground = self._context, self._ground
         steady_ms = ground.steady_ms()
         guarded(lambda: context.holds.tick(steady_ms), "the long polls' tick")
@@ -93,14 +93,14 @@ class Duties:
         self._save_tables()
 
     def stop(self) -> None:
-        """Nothing more is due."""
+        """Stop all chains of steps."""
         for chain in self._chains:
             chain.stop()
 
     def every(self, name: str, interval_ms: int, work: Callable[[], object]) -> None:
-        """Run `work` once an interval; the first time one interval after the start."""
+        """Run `work` once per interval; the first time one interval after the start."""
         now_ms = self._ground.steady_ms()
-        # An interval that was shortened meanwhile holds at once.
+        # An interval that was shortened meanwhile takes effect at once.
         due_ms = min(self._due_ms.setdefault(name, now_ms + interval_ms), now_ms + interval_ms)
         if now_ms >= due_ms:
             due_ms = now_ms + interval_ms
@@ -178,7 +178,7 @@ class Duties:
     def _save_table(
         self, name: str, take: Callable[[], dict[str, Any] | None], failed: Callable[[], None]
     ) -> None:
-        """Write a small table if it has changed; the next interval tries again what failed."""
+        """Write a small table if it has changed; after a failure the next interval tries again."""
         if name in self._saving:
             return
 
@@ -197,9 +197,9 @@ class Duties:
                 self._gather_offsets(steps)
 
     def _gather_offsets(self, steps: Iterator[Content | None]) -> None:
-        """A step of what may be many offsets; others have the loop between two."""
+        """Gather a part of the offsets; other work may run on the loop between two steps."""
         if self._context.shutting_down:
-            return  # all of them are saved at the end
+            return  # all offsets are saved at the stop
         content = next(steps)
         if content is None:
             self._ground.loop.call_soon(self._gather_offsets, steps)

@@ -1,7 +1,7 @@
-"""One broker process: the only place with a clock, a loop, files, sockets and a seed.
+"""A broker process: the only place with a clock, a loop, files, sockets and a seed.
 
-Owns start and stop and the timers between them. It must never know what a request means: the
-handlers do. Called by the CLI, cluster.py and integration tests.
+Owns start and stop and the timers between them. It must never know the meaning of a request: the
+handlers do.
 """
 
 import asyncio
@@ -68,22 +68,22 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 TICK_MS = 100
-"""Pace of the store's policy, the deadlines of long polls and the delay levels."""
+"""Interval in ms of the store's policy, the deadlines of long polls and the delay levels."""
 HISTORY_FOLDER = "rebalance"
-"""Of the store: histories of assignments."""
+"""Folder in the store for the histories of assignments."""
 SAVER_TICK_MS = 1_000
-"""So soon a table is saved again after a failure (a full disk), of which the request for the
-change learnt at once."""
+"""Interval in ms of saving a table again after a failure (a full disk); the request for the change
+has received the error already."""
 _NOT_VIP = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
-"""What the VIP port does not serve (RocketMQ: BrokerController.registerProcessor): it is there so
-that sends and heartbeats do not wait behind pulls."""
+"""Codes that the VIP port does not serve (RocketMQ: BrokerController.registerProcessor): it exists
+so that sends and heartbeats do not wait for pulls."""
 
 
 class BrokerNode:
     """A broker on the running loop.
 
-    `seed` makes its random choices repeatable, `now_ms` is its wall clock. `on_progress` is called,
-    several times a second, with how far `start` is with a store whose recovery takes long.
+    `seed` makes its random choices repeatable, `now_ms` is its wall clock. `on_progress` is called
+    several times a second with the progress of `start` if the store's recovery takes long.
     `neighbours` are the masters that run in the same process.
     """
 
@@ -130,24 +130,24 @@ class BrokerNode:
         self._metrics: MetricsExporter
         self.context: BrokerContext
         self.table: Dispatcher
-        """Of requests; there, as `context`, once the broker serves."""
+        """Handlers of requests; exists, like `context`, once the broker serves."""
 
     @property
     def address(self) -> str:
-        """`ip:port` clients connect to and name servers hand out; known after `start`."""
+        """Address `ip:port` for clients, which name servers hand out; known after `start`."""
         return self._address
 
     @property
     def grpc_address(self) -> str:
-        """`ip:port` where gRPC is served; empty where that is off."""
+        """Address `ip:port` where gRPC is served; empty where it is off."""
         return self._grpc.address if self._grpc is not None else ""
 
     async def start(self) -> None:
-        """Open the store, serve, and be known to the name servers that answer.
+        """Open the store, serve, and register at the reachable name servers.
 
         The port opens when clients are served, not before. Raises StartError, TlsError, ConfigError
         or StoreError; then nothing runs and nothing was lost. May be cancelled: a long recovery
-        ends within a second or so, and the next start goes on from there.
+        ends within a second or so, and the next start continues from there.
         """
         await self._begin()
 
@@ -159,12 +159,12 @@ class BrokerNode:
             self._config.broker_ip1 = local_ip()
         self._ip = await ip_of(self._config.broker_ip1)
         if self._config.client_tls is not None:
-            client_context(self._config.client_tls)  # files that cannot be used are known now
+            client_context(self._config.client_tls)  # reports unusable files now
         self._lookup = NameServerLookup(self._config, self._name_servers_changed)
         await self._lookup.look_up()
         self._reports = Reports(self._loop)
         self._disk = DiskThreads(self._reports.post, loop=self._loop)
-        # Of its own: a large table must not hold up the syncs that sends wait for.
+        # Separate threads: writing a large table must not delay the syncs that sends wait for.
         self._config_disk = DiskThreads(self._reports.post, threads=1)
         self._saver = Saver(self._config_files, self._config_disk)
         self._topics = TopicTable(self._config, self._saver)
@@ -195,9 +195,8 @@ class BrokerNode:
             raise
 
     async def stop(self) -> None:
-        """Let another broker of the group lead, leave the name servers, answer what waits, write
-        everything down. The last is done even where this is cancelled, or something before fails.
-        """
+        """Let another broker of the group lead, unregister, answer pending requests, write
+        everything to disk. The last is done even if this is cancelled, or an earlier part fails."""
         await self._reopening.stop()
         try:
             if self._runs and self._replicating is not None:
@@ -223,7 +222,8 @@ class BrokerNode:
                 await self._stop_replication()
                 await self._name_servers.stop()
                 await self._calls.stop()
-                await self._client.close()  # controllers see now that another is to be elected
+                # lets controllers see at once that another master is to be elected
+                await self._client.close()
             finally:
                 if self._timer is not None:
                     self._timer.cancel()
@@ -241,7 +241,7 @@ class BrokerNode:
     def _write_down(self) -> None:
         try:
             self._store.close(self._now_ms())
-            # After the store: a progress must not be ahead of the deliveries behind it.
+            # After the store: progress must not be ahead of the deliveries in the log.
             self.context.delay.save()
             self.context.half_counts.save(self._now_ms())
             self.context.timers.close()
@@ -249,13 +249,13 @@ class BrokerNode:
         finally:
             self._disk.finish()
             self.context.filters.save()
-            self._saver.finish()  # what could not be saved may be by now
-            self._config_disk.finish()  # waits for what is being saved
+            self._saver.finish()  # retries failed writes
+            self._config_disk.finish()  # waits for writes in progress
             self.context.offsets.save()
 
     async def _open_store(self) -> None:
         logger.info("opening the store at %s", self._config.store.root)
-        # In a thread: recovery of a big store takes minutes, and signals must be heard meanwhile.
+        # In a thread: recovery of a big store takes minutes, and signals must be handled meanwhile.
         watch = Opening(self._loop.call_soon_threadsafe, self._on_progress, self._steady_ms)
 
         def work() -> Store:
@@ -289,13 +289,13 @@ class BrokerNode:
             self._reports.take_back()
 
     async def _saved(self) -> None:
-        """What the start changed in the tables is on disk; raises StartError."""
+        """Wait until the start's changes of the tables are on disk; raises StartError."""
         error = await awaited(self._saver.saved())
         if error is not None:
             raise StartError(f"the tables of {self._config.store.root} cannot be saved: {error}")
 
     async def _elsewhere(self, work: Callable[[], T]) -> T:
-        """What `work` gives on a disk thread; raises OSError."""
+        """The result of `work` on a disk thread; raises OSError."""
         done: asyncio.Future[T | OSError] = self._loop.create_future()
         self._config_disk.submit(work, partial(settle, done))
         result = await done
@@ -304,7 +304,7 @@ class BrokerNode:
         return result
 
     def _build(self) -> None:
-        """The parts, with their tables loaded; raises ConfigError."""
+        """Make the parts, with their tables loaded; raises ConfigError."""
         ip = pack_ip(self._ip, 0)[:-4]
         around = Surroundings(
             files=self._config_files,
@@ -337,7 +337,7 @@ class BrokerNode:
         )
 
     async def _replicate(self) -> None:
-        """Take the role in the group, if there is one; raises StartError, StoreError."""
+        """Take the role in the group, if there is any; raises StartError, StoreError."""
         if not self._config.replication.replicates:
             self._store.stand_alone(self._now_ms())
             return
@@ -383,7 +383,7 @@ class BrokerNode:
             turn = Turn(fast.lane, self._loop.call_soon)
             gate = Gate(fast.lane, fast.pulls, turn)
             port = await self._server.start(host, config.listen_port or self._port, gate=gate)
-            self._port = port  # also of a broker that begins again
+            self._port = port  # kept for reopening, which uses the same port
             # Nothing is read before control returns to the loop: no handler sees the empty host.
             self._address = self.context.address = join(config.broker_ip1, port)
             self.context.store_host = pack_ip(self._ip, port)
@@ -428,7 +428,8 @@ class BrokerNode:
             raise
 
     def _begin_grpc(self, table: Dispatcher) -> Upgrade | None:
-        """What serves gRPC, loaded where it is to be served; None: not at the broker's port."""
+        """Load and make the gRPC side if it is enabled; returns the upgrade for the broker's port,
+        None without gRPC at that port."""
         config, self._grpc = self._config, None
         if not config.grpc_at_listen_port and config.grpc_server_port == NO_GRPC:
             return None
@@ -438,7 +439,7 @@ class BrokerNode:
         except ModuleNotFoundError as error:
             if not (error.name or "").startswith("google"):
                 raise
-            # An environment that was made before: the broker serves what it did then.
+            # An older environment lacks the package: the broker serves without gRPC, as before.
             logger.warning("gRPC is off: %s; install protobuf", error)
             return None
         around = GrpcSurroundings(
@@ -455,7 +456,7 @@ class BrokerNode:
         return front.server if config.grpc_at_listen_port else None
 
     async def _listen_for_grpc(self) -> None:
-        """Raises StartError."""
+        """Open the port of gRPC, if it has its own. Raises StartError."""
         front, port, host = self._grpc, self._config.grpc_server_port, self._config.bind_address
         if front is None:
             return
@@ -479,7 +480,7 @@ class BrokerNode:
             self._loop.call_soon(self._unless_lent, work)
 
     def _unless_lent(self, work: Callable[[], None]) -> None:
-        """The store may have become another thread's meanwhile."""
+        """Run `work` unless another thread uses the store by now."""
         if not self._reports.lent:
             work()
 
@@ -503,7 +504,7 @@ class BrokerNode:
         self._duties.every("saves", SAVER_TICK_MS, self._saver.tick)
 
     def _save_config(self, changed: Sequence[Property]) -> Later[OSError | None]:
-        """The configuration has changed: it holds at once, and goes into its file."""
+        """Apply a changed configuration at once, and write it to its file."""
         config, context, saved = self._config, self.context, Later[OSError | None]()
         self._store.config.follow(config.store)
         context.role.reconfigure(config.replication)
@@ -528,4 +529,5 @@ class BrokerNode:
         return self._name_servers.changed(names)
 
     def _announce(self, names: list[str]) -> None:
-        self._register_topics(names)  # nothing waits: a send that made a topic is answered at once
+        # without a wait: a send that creates a topic is answered at once
+        self._register_topics(names)

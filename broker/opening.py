@@ -1,7 +1,7 @@
-"""Watching a store being opened on a thread of its own: how far it is, and how to give it up.
+"""Progress and cancellation of opening a store on a thread of its own.
 
-Owns the pace of the log lines. It must never touch the store. Called by node.py, and from the
-thread: recovery of a big store takes minutes, and the loop must hear signals meanwhile.
+Owns the pace of the log lines. It must never touch the store. Recovery of a big store takes
+minutes, and the loop must handle signals meanwhile.
 """
 
 import logging
@@ -12,11 +12,12 @@ from turbopump.engine.types import OpeningStopped, Progress
 logger = logging.getLogger(__name__)
 
 LOG_INTERVAL_MS = 5_000
-"""Between two lines of log; shorter recoveries say nothing."""
+"""Interval in ms of log lines; a shorter recovery logs nothing."""
 
 
 class Opening:
-    """One opening. `post` has work done on the loop; `tell` is called there with how far it is."""
+    """An opening in progress. `post` runs work on the loop; `tell` is called there with the
+    progress."""
 
     def __init__(
         self,
@@ -31,7 +32,7 @@ class Opening:
         self._given_up = False
 
     def reached(self, progress: Progress) -> None:
-        """On the thread. Raises OpeningStopped once it was given up."""
+        """Report progress; called on the thread. Raises OpeningStopped after `give_up`."""
         if self._given_up:
             raise OpeningStopped("the opening of the store was given up")
         self._post(lambda: self._show(progress))

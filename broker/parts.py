@@ -1,8 +1,8 @@
-"""What a broker is made of, and how its parts are tied together: the one place for that.
+"""Construction of a broker from its parts, and the calls between them: the only place for that.
 
-Owns the order in which tables are loaded and the calls between the parts. It must never own a
-loop, a socket or a timer, nor know what runs it: a process (node.py), the simulator's machines or
-a test's world describe themselves in `Surroundings`. Called by these, with a store that is open.
+Owns the order in which tables are loaded and the calls between the parts. It must never own a loop,
+a socket or a timer, nor know its user: a process (node.py), the simulator's machines or a test's
+world describe themselves in `Surroundings` and pass an open store.
 
     config, store, topics, Surroundings -> make_broker -> BrokerContext -> request_table
 """
@@ -105,13 +105,13 @@ _FAMILIES = (
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Surroundings:
-    """What the parts of a broker get from the process that they run in.
+    """Facilities that the process provides to the parts of a broker.
 
-    `wall_ms` is the wall clock and `steady_ms` the monotonic one; `native_clock` is the wall clock
-    of native code, None: the system's. `soon` has work done behind the turn of the loop that is
-    under way, on the loop's thread; it drops the work where the store is another thread's by then.
-    `call` asks another node, `neighbours` are the masters of the same process, `disk` makes and
-    syncs what lies beside the log. For the others see BrokerContext.
+    `wall_ms` is the wall clock and `steady_ms` the monotonic clock; `native_clock` is the wall
+    clock of native code, None: the system's. `soon` runs work on the loop's thread after the
+    current turn of the loop; it drops the work if another thread uses the store by then. `call`
+    asks another node, `neighbours` are the masters of the same process, `disk` makes and syncs the
+    files besides the log. For the others see BrokerContext.
     """
 
     files: ConfigFiles
@@ -134,8 +134,8 @@ class Surroundings:
 def make_broker(
     config: BrokerConfig, store: Store, topics: TopicTable, around: Surroundings
 ) -> BrokerContext:
-    """The parts of a broker, with their tables loaded. `topics` are loaded already: the store's
-    recovery asks for them. Raises ConfigError for a table that cannot be read."""
+    """Make the parts of a broker, with their tables loaded. `topics` are loaded already, because
+    the store's recovery asks for them. Raises ConfigError for an unreadable table."""
     files, saver, now_ms = around.files, around.saver, around.wall_ms()
     role = Role(config.replication, config.broker_id, store)
     groups = GroupTable(config, saver)
@@ -222,7 +222,7 @@ def _transactions(
     around: Surroundings,
     host: Callable[[], bytes],
 ) -> Transactions:
-    """Half messages and their ends; `host` is what op messages carry."""
+    """Half messages and their ends; `host` is stored in op messages."""
     return Transactions(
         *(store, role, committed, around.soon, around.wall_ms, host),
         lambda: config.transaction_op_msg_max_size,
@@ -230,9 +230,9 @@ def _transactions(
 
 
 def _set_back(committed: OffsetTable, store: Store, now_ms: int) -> None:
-    """A power cut may take log that offsets are ahead of. What will have those places are other
-    messages, so that no offset stays ahead of them, nor comes back by another crash (R14). One that
-    is elected does so when it begins to lead (broker/ha/metadata/pulling.py)."""
+    """Set back offsets beyond the log's end, which a power cut may have shortened. New messages
+    will take the lost places, so no offset may stay beyond the end, nor return after another crash
+    (R14). An elected broker does this when it begins to lead (broker/ha/metadata/pulling.py)."""
     found = committed.clamp(store.next_queue_offset, now_ms)
     if not found:
         return
@@ -245,7 +245,7 @@ def _set_back(committed: OffsetTable, store: Store, now_ms: int) -> None:
 
 
 def request_table(context: BrokerContext) -> Dispatcher:
-    """All request codes that a broker knows, with their handlers."""
+    """Table of all request codes that a broker knows, with their handlers."""
     table = Dispatcher(context.saver.review)
     for family in _FAMILIES:
         family.register(table, context)
@@ -254,7 +254,7 @@ def request_table(context: BrokerContext) -> Dispatcher:
 
 
 def _assignments(context: BrokerContext, kept: KeptShares, around: Surroundings) -> Assignments:
-    """Who consumes which queues, with the routes that it is decided by."""
+    """Assignments of queues to consumers, with the topic routes that they need."""
     config = context.config
 
     def me() -> GroupCoordinator:
@@ -318,7 +318,7 @@ def _fast_lane(
     is_due = False
 
     def commit_soon() -> None:
-        # What the same turn of the loop reads from other connections shares the commit.
+        # Requests that the same turn of the loop reads from other connections share the commit.
         nonlocal is_due
         if not is_due:
             is_due = True
@@ -342,8 +342,8 @@ def _fast_lane(
 
 
 def _is_popped(context: BrokerContext, topic: str, group: str) -> bool:
-    """Whether a group pops a topic: it is set to pop, or has messages in flight while nothing set
-    it to pull."""
+    """Whether a group pops a topic: its mode is pop, or it has no mode and has messages in
+    flight."""
     mode, pop = context.request_modes.get(topic, group).mode, context.pop
     if mode in (POP, PULL):
         return mode == POP
@@ -357,7 +357,7 @@ def _low_of(store: Store, topic: bytes, queue_id: int) -> int:
 def _put_check_point(
     context: BrokerContext, check_point: CheckPoint, revive_queue_id: int, now_ms: int
 ) -> bool:
-    """Store a check point natively, where it may be written now and has to wait for nothing."""
+    """Store a check point natively; False where it may not be written now."""
     if isinstance(context.role.admit(), PutStatus):
         return False
     key = check_point.key
@@ -387,7 +387,7 @@ def _counted(
     queue_id: int,
     first: int,
 ) -> None:
-    """Messages that are hidden up to then were popped and acknowledged natively."""
+    """Count messages that were popped and acknowledged natively and are hidden until `until_ms`."""
     pair = group.decode(), topic.decode()
     if acked:
         context.statistics.acked(*pair, acked, acked)
@@ -402,14 +402,14 @@ def _places_of(
     queues: int,
     retries: list[tuple[bytes, int]],
 ) -> list[int] | None:
-    """Where a group pops next."""
+    """The queue offsets at which a group pops next."""
     names = [(name.decode(), count) for name, count in retries]
     found = context.pop.popping.places_of(group.decode(), topic.decode(), queues, names)
     return None if found is None else list(found)
 
 
 def _serve_pops(context: BrokerContext) -> None:
-    """Pops and acknowledgements natively."""
+    """Let native code serve pops and acknowledgements."""
     fast, pop, store = context.fast, context.pop, context.store
     fast.acks.configure(pop.log.topic.encode(), context.config.revive_queue_num)
     fast.acks.begin(partial(_low_of, store), partial(_counted, context))
@@ -428,8 +428,8 @@ def _serve_pops(context: BrokerContext) -> None:
 
 
 def _tie(context: BrokerContext, wall_ms: Callable[[], int]) -> None:
-    """The calls between the parts: what was found plain once is looked up again after a change, and
-    pulls wait for what arrives."""
+    """Connect the parts: changes discard cached permissions of the native path, and arrivals wake
+    held pulls."""
     fast, holds, assignments = context.fast, context.holds, context.assignments
     waiters = context.pop.waiters
 
@@ -457,7 +457,7 @@ def _tie(context: BrokerContext, wall_ms: Callable[[], int]) -> None:
         waiters.arrived(topic, queue_id)
 
     def delivered(topic: str) -> None:
-        # A new master may not have copied the topic that its old one made for what waited (R20).
+        # A new master may lack a topic that its predecessor created for waiting messages (R20).
         if context.topics.peek(topic) is None and topic not in store.deletions.ends():
             count = max(store.queue_ids(topic), default=-1) + 1
             context.topics.add_stored(

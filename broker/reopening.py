@@ -1,13 +1,15 @@
-"""Opening a store again that failed while the broker runs.
+"""Reopening of a store that failed while the broker runs.
 
-Owns when it is tried, and that the broker begins anew then, as after a kill: the system may have
-dropped what a failed sync was to write, so memory says nothing of the disk any more, and recovery
-looks at the log from its durable mark on and writes what it finds once more. It must never open a
-store over a disk that is still at work for the one before. Called by node.py.
+Owns the time of the attempts, and the restart of the broker as after a kill: the system may have
+dropped bytes that a failed sync should have written, so memory no longer shows the disk's content.
+Recovery reads the log from its durable mark and writes its content once more. It must never open a
+store while the disk is still working for the previous store.
 
-While the disk fails, reads go on: first the bytes that the sync was for are written and synced once
-more (`Store.try_again`), each second, beside the broker. Only behind a success the broker ends, and
-begins again under the same addresses. Damage is no such failure: an operator has to see to it.
+While the disk fails, reads go on: each second, besides the running broker, the bytes of the failed
+sync are written and synced once more (`Store.try_again`). Only after a success the broker ends, and
+starts again under the same addresses. Damage is no such failure: an operator has to repair it.
+
+    serving -> failed -> try_again each second -> success and disks idle -> end -> begin -> serving
 """
 
 import asyncio
@@ -22,16 +24,17 @@ from turbopump.engine.types import Fitness
 logger = logging.getLogger(__name__)
 
 TRY_MS: Final = 1_000
-"""Between two tries."""
+"""Interval in ms between two attempts."""
 
 
 class Reopening:
-    """One broker's; loop thread only."""
+    """Reopening of a broker's store; loop thread only."""
 
     def __init__(self, begin: Callable[[], Awaitable[None]], end: Callable[[], Awaitable[None]]):
-        """`begin` opens the store and serves, or raises and nothing runs; `end` is the opposite."""
+        """`begin` opens the store and serves, or raises with nothing running; `end` is the
+        opposite."""
         self.count = 0
-        """How often it was opened again."""
+        """Number of times the store was opened again."""
         self._begin = begin
         self._end = end
         self._task: asyncio.Task[None] | None = None
@@ -39,14 +42,14 @@ class Reopening:
         self._due_ms = 0
 
     def tick(self, store: Store, disks: tuple[DiskThreads, ...], steady_ms: int) -> None:
-        """Every 100 ms."""
+        """Start an attempt if the store has failed; called every 100 ms."""
         is_failed = store.fitness is Fitness.FAILED and store.damage is None
         if not is_failed or self._trying or self._task is not None or steady_ms < self._due_ms:
             return
 
         def tried(result: OSError | None) -> None:
             self._trying = False
-            # What hangs may still rename or write; it would be done to the store opened next.
+            # A hanging task may still rename or write, which would damage the next store.
             if result is None and self._task is None and all(disk.idle for disk in disks):
                 self._task = asyncio.get_running_loop().create_task(self._reopen())
 
@@ -54,7 +57,7 @@ class Reopening:
         self._trying = store.try_again(tried)
 
     async def stop(self) -> None:
-        """Not any more; the broker may be ended or not, see `begin`."""
+        """Cancel a reopening in progress; the broker may be running or not, see `begin`."""
         task = self._task
         if task is not None:
             task.cancel()

@@ -1,9 +1,8 @@
-"""Replication tied to the rest of a broker: the store, the role, the name servers.
+"""Connection of replication to the rest of a broker: the store, the role, the name servers.
 
-Owns which brokers replicate at all, and what follows from a change of role. It must never decide
-who is master: that is the configuration's, the group file's or the controller's, and `broker/ha`
-does what they say. Made, started, ticked and stopped by node.py, and by the simulator, which has
-its own network.
+Owns the decision whether a broker replicates, and the consequences of a change of role. It must
+never decide which broker is master: the configuration, the group file or the controllers do, and
+`broker/ha` carries it out. node.py and the simulator, with its own network, start and tick it.
 
     controllers (Membership), name server, group file -> HaService -> the store changes sides ->
     tables -> Role -> sends, registration
@@ -42,9 +41,9 @@ from turbopump.net.wire.hosts import join, split
 logger = logging.getLogger(__name__)
 
 LOOK_MS = 1_000
-"""Between two registrations of a replica that does not know its master's address yet."""
+"""Interval in ms of registrations by a replica that does not know its master's address yet."""
 LOOK_AGAIN_MS = 5_000
-"""Of one that knew it and lost it: it may come back at another address."""
+"""Interval in ms for a replica that lost its master, which may return at another address."""
 
 
 class Asking(Protocol):
@@ -57,8 +56,8 @@ class Asking(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicatingParts:
-    """What replication stands on. `calls` asks other nodes, `life` is how the last one ended,
-    `options` what `options_of` made of the configuration, `shell` the machines' connections."""
+    """Dependencies of replication. `calls` asks other nodes, `life` is how the broker's last run
+    ended, `options` come from `options_of`, `shell` makes the machines' connections."""
 
     context: BrokerContext
     files: Files
@@ -71,10 +70,10 @@ class ReplicatingParts:
 
 
 class Replicating:
-    """The replication of one broker."""
+    """The replication of a broker."""
 
     def __init__(self, parts: ReplicatingParts) -> None:
-        """Raises StoreError. Nothing is written to the store until `start`."""
+        """Make the parts; the store is not written until `start`. Raises StoreError."""
         context, files, life = parts.context, parts.files, parts.life
         calls, now_ms = parts.calls, parts.now_ms
         config = context.config
@@ -122,7 +121,7 @@ class Replicating:
         logger.info("replicas find this broker at port %d", self.service.port)
 
     def tick(self) -> None:
-        """Every 100 ms."""
+        """Advance all parts of replication; called every 100 ms."""
         self.service.tick()
         if self.membership is not None:
             self.membership.tick()
@@ -134,7 +133,7 @@ class Replicating:
             self.acting.tick()
 
     def hand_over(self) -> Later[None]:
-        """Before a stop: have another broker lead while this one still serves (heir.py)."""
+        """Before a stop: have another broker lead while this broker still serves (heir.py)."""
         if self._heir is not None:
             return self._heir.hand_over()
         done: Later[None] = Later()
@@ -152,8 +151,8 @@ class Replicating:
         await self.service.stop()
 
     def register(self, registration: Registration) -> None:
-        """Name servers learn where replicas find this broker, and say where its master is; the
-        controllers are asked from now on. Raises IdentityError, OSError."""
+        """Register the replication address, learn the master's address from answers, and start
+        asking the controllers. Raises IdentityError, OSError."""
         host, _ = split(registration.ha_address)
         registration.ha_address = self._context.ha_address = join(host, self.service.port)
         if self.membership is not None:
@@ -162,14 +161,14 @@ class Replicating:
             registration.on_master = self._found_master
 
     def forgotten(self) -> None:
-        """A name server may have forgotten this broker."""
+        """Handle that a name server may have forgotten this broker."""
         if self.acting is not None:
             self.acting.forgotten()
 
     @property
     def look_ms(self) -> int | None:
-        """How often name servers are to be asked for the master, by a registration; None: not at
-        all, as it is known or another's to say."""
+        """Interval in ms of registrations that ask name servers for the master; None if the master
+        is known or determined otherwise."""
         of, service = self._context.config.replication, self.service
         if service.is_master or of.switches or of.ha_master_address or self._has_master():
             return None
@@ -187,8 +186,9 @@ class Replicating:
         self._follow_tables()
 
     def _follow_tables(self) -> None:
-        """The tables are those of the broker whose log is followed: where it serves clients is what
-        a name server said with its HA address or, without one, the port before that."""
+        """Have the tables copied from the broker whose log is followed. Its client address comes
+        from a name server together with its HA address; without it, it is the port before the HA
+        port."""
         service = self.service
         if service.is_master:
             return
@@ -216,7 +216,7 @@ class Replicating:
                 self._heir.look()
 
     def _waits(self, acting: ActingGroup, reign: Reign | None) -> bool:
-        """Whether a reign that has begun is not yet that of its clients."""
+        """Whether clients must still wait although the reign has begun."""
         if reign is None:
             acting.deposed()
             return False
@@ -225,7 +225,8 @@ class Replicating:
         return acting.waits
 
     def _let_replicas_act(self) -> None:
-        """RIP-32: while the master is gone, and until it knows what they do."""
+        """Let replicas act while the master is gone, and until the master has their progress
+        (RIP-32)."""
         context = self._context
         self.acting = acting = ActingGroup(
             context, self.service, self._calls, self._calls.pause, self._now_ms, self._has_master
@@ -238,14 +239,14 @@ class Replicating:
             acting.seat.named_ms = self.membership.named_at
             acting.seat.ask_controllers = self.membership.look_soon
             self.membership.on_lease = acting.seat.look
-        # Who takes this broker for the master would be sent on to itself.
+        # Clients that still take this broker for the master must not be redirected to it.
         context.role.has_master = lambda: self._has_master() and not acting.seat.is_left
 
     def _master_told(self, address: str, ha_address: str) -> None:
         self._told = (address, ha_address)
 
     def _elected(self, membership: Membership) -> None:
-        """An elected broker asks its controllers what it may do."""
+        """Connect an elected broker's lease and changes of the SyncStateSet to its controllers."""
         role, service = self._context.role, self.service
         service.alterations = membership.alterations
         service.lease = role.holds = membership.holds
@@ -253,7 +254,7 @@ class Replicating:
 
 
 def options_of(config: BrokerConfig) -> HaOptions:
-    """The configuration as replication takes it."""
+    """The options of replication from the configuration."""
     of = config.replication
     behind = config.listen_port + 1 if config.listen_port else 0
     return HaOptions(
@@ -265,7 +266,7 @@ def options_of(config: BrokerConfig) -> HaOptions:
 
 
 def membership_options(config: BrokerConfig, life: LastLife) -> MembershipOptions:
-    """The configuration as a member of a group with controllers takes it."""
+    """The options of a member in a group with controllers, from the configuration."""
     of = config.replication
     return MembershipOptions(
         **of.by_attribute(),

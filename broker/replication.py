@@ -1,8 +1,7 @@
-"""What replication tells of itself: facts for GET_BROKER_HA_STATUS, GET_BROKER_EPOCH_CACHE and the
-metrics.
+"""State of replication for GET_BROKER_HA_STATUS, GET_BROKER_EPOCH_CACHE and the metrics.
 
-Owns the shapes, and nothing that happens. It must never touch a log, a socket or a clock. Filled by
-`service.HaService.status`, read by handlers/ha.py, runtime_info.py and metrics.py.
+Owns the shapes of this state, without behaviour. It must never touch a log, a socket or a clock.
+`service.HaService.status` fills it; handlers/ha.py, runtime_info.py and metrics.py read it.
 """
 
 from collections.abc import Sequence
@@ -20,33 +19,35 @@ if TYPE_CHECKING:
     from turbopump.broker.ha.control.words import Word
 
 RATE_PERIOD_MS: Final = 1_000
-"""What a rate is taken over (RocketMQ: FlowMonitor)."""
+"""Period in ms that a rate is taken over (RocketMQ: FlowMonitor)."""
 
 NOT_TOLD: Final = LogOffset(0)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
-    """One replica's connection, as its master sees it."""
+    """A replica's connection, as its master sees it."""
 
     address: str
-    """`ip:port` of its socket."""
+    """Address `ip:port` of the replica's socket."""
     broker_id: int | None
-    """None in default HA, where a replica does not say who it is, and before a handshake."""
+    """Id of the replica; None in default HA, where replicas do not send it, and before a
+    handshake."""
     acked: LogOffset
-    """What it has; -1 until it said so."""
+    """End of the replica's log; -1 until it has reported it."""
     next: LogOffset
-    """The first byte it was not sent; -1 until that is known."""
+    """First byte that was not sent to the replica yet; -1 until known."""
     in_sync: bool
-    """A member of the SyncStateSet; in default HA: less than haMaxGapNotInSync behind."""
+    """Whether the replica is a member of the SyncStateSet; in default HA, whether its lag is below
+    haMaxGapNotInSync."""
     learner: bool = False
     behind_ms: int = 0
-    """For how long it has not had all of the log."""
+    """Time in ms for which the replica has lacked a part of the log."""
     bytes_per_second: int = 0
 
     @property
     def name(self) -> str:
-        """Its id where there is one: an address has another port after each reconnect."""
+        """The replica's id if known: an address has another port after each reconnect."""
         return self.address if self.broker_id is None else str(self.broker_id)
 
 
@@ -60,7 +61,7 @@ class LeaderStatus:
 
     @property
     def in_sync_replicas(self) -> int:
-        """How many replicas are in sync, the master not counted (RocketMQ: inSyncSlaveNums)."""
+        """Number of replicas in sync, the master not counted (RocketMQ: inSyncSlaveNums)."""
         if self.members:
             return len(self.members) - 1
         return sum(replica.in_sync for replica in self.replicas)
@@ -71,96 +72,96 @@ class FollowerStatus:
     """A replica's connection to its master. Times are of the wall clock, 0 if it never happened."""
 
     master_address: str = ""
-    """Of the master's HA port; empty while none is known."""
+    """Address of the master's HA port; empty if unknown."""
     state: State = State.READY
     reason: str = ""
-    """Why it is not following."""
+    """The reason why it is not following."""
     last_read_ms: int = 0
     last_write_ms: int = 0
     bytes_per_second: int = 0
     master_flushed: LogOffset = NOT_TOLD
-    """RocketMQ's masterFlushOffset."""
+    """The master's durable offset: RocketMQ's masterFlushOffset."""
 
 
 @dataclass(slots=True)
 class HaCounters:
-    """What happened since the broker started; they only grow."""
+    """Counters of events since the broker started; they only grow."""
 
     set_changes: int = 0
-    """How often the SyncStateSet in force became another one."""
+    """Number of changes of the SyncStateSet in force."""
     truncated_bytes: int = 0
-    """What was cut off this log to follow a master."""
+    """Bytes cut off this log to follow a master."""
     reconnects: int = 0
-    """Connections to a master that were made after one was lost."""
+    """Connections to a master that were made after a connection was lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicationStatus:
-    """All of it at one moment. A broker without `follower` is a master."""
+    """The whole state at a moment. A broker without `follower` is a master."""
 
     log_end: LogOffset
     confirm: LogOffset
     leader: LeaderStatus | None = None
     follower: FollowerStatus | None = None
     epochs: Epochs | None = None
-    """None in default HA."""
+    """Epochs of the log; None in default HA."""
     counters: HaCounters = field(default_factory=HaCounters)
 
 
 class Replication(Protocol):
-    """What handlers and metrics ask of a broker's replication."""
+    """Interface of a broker's replication for handlers and metrics."""
 
     def status(self) -> ReplicationStatus:
-        """How it stands now."""
+        """The state of replication now."""
 
     def set_master_flushed(self, log_offset: LogOffset) -> None:
-        """RESET_MASTER_FLUSH_OFFSET said how far the replica's master is durable."""
+        """Set the master's durable offset, from RESET_MASTER_FLUSH_OFFSET."""
 
 
 class Stage(Enum):
-    """How far this broker is."""
+    """Stage of this broker on its way into a group with controllers."""
 
     JOINING = "JOINING"
-    """No role yet in this life, or none after the controllers forgot us."""
+    """No role since the start, or none after the controllers forgot this broker."""
     MEMBER = "MEMBER"
 
 
 class MasterFinder(Protocol):
-    """Where a replica looks for its master."""
+    """Search of a replica for its master."""
 
     def told(self, address: str, ha_address: str, fenced: bool) -> None:
-        """A master said where its log is copied from."""
+        """Note a master's announcement of the address that its log is copied from."""
 
 
 class GroupMembership(Protocol):
-    """What handlers and runtime facts ask of a broker whose group has controllers."""
+    """Interface of a group with controllers for handlers and runtime facts."""
 
     @property
     def stage(self) -> Stage:
-        """How far it is on its way into the group."""
+        """The broker's stage on its way into the group."""
 
     @property
     def own_id(self) -> int | None:
-        """None until controllers gave it one."""
+        """This broker's id; None until controllers assigned it."""
 
     @property
     def reason(self) -> str:
-        """Why it is not a member, or cannot lead."""
+        """The reason why the broker is not a member, or cannot lead."""
 
     @property
     def finder(self) -> MasterFinder:
-        """Where its master is looked for."""
+        """Finder of the broker's master."""
 
     def holds(self) -> bool:
-        """Whether it may lead until its lease ends."""
+        """Whether the broker may lead until its lease ends."""
 
     def on_notice(self, word: "Word") -> None:
-        """Controllers said who leads, unasked."""
+        """Handle a role change pushed by a controller (1008)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LockWish:
-    """What a client wants of a group's queue locks."""
+    """A client's request for queue locks of a group."""
 
     group: str
     client_id: str
@@ -168,46 +169,47 @@ class LockWish:
 
 
 class LockVotes(Protocol):
-    """The locks that several brokers of a group give (lockInStrictMode)."""
+    """Locks that several brokers of a group grant together (lockInStrictMode)."""
 
     @property
     def is_young(self) -> bool:
-        """Whether this broker may have given a lock in its last life that still counts."""
+        """Whether a lock granted before the broker's last stop may still be valid."""
 
     def ask(self, wish: LockWish) -> Later[list[MessageQueue]]:
-        """Those of the queues that the client gets if this broker gives them, too."""
+        """The queues that the client gets if this broker grants them, too."""
 
     def unlock(self, wish: LockWish) -> None:
-        """The others give them back, too."""
+        """Release the locks at the other brokers, too."""
 
 
 class ActingReplicas(Protocol):
-    """What is asked of a broker whose group has replicas that act for their master (RIP-32)."""
+    """Interface of a broker whose group has replicas that act for their master (RIP-32)."""
 
     @property
     def quorum(self) -> LockVotes:
-        """What makes a lock with lockInStrictMode."""
+        """The votes for a lock with lockInStrictMode."""
 
     @property
     def why_not(self) -> str:
-        """Why a master does not serve yet, "" if it does."""
+        """The reason why a master does not serve yet, "" if it does."""
 
     @property
     def acts_for_ms(self) -> int | None:
-        """For how long this replica has acted for its master; None: it does not."""
+        """Time in ms for which this replica has acted for its master; None if it does not act."""
 
     def noticed(self) -> None:
-        """905: the lowest id of the group has changed."""
+        """Handle 905: the lowest broker id of the group has changed."""
 
     def master_comes(self, address: str, ha_address: str, number: int | None) -> str | None:
-        """906, of a master that is back. Why it is not believed, None if it is."""
+        """Handle 906 of a returning master; the reason why it is refused, None if it is
+        accepted."""
 
     def master_serves(self, number: int) -> None:
-        """906, of the master that said it is back with that number."""
+        """Handle 906 of a returned master that now serves, with the number of its return."""
 
 
 class ByteRate:
-    """How many bytes went by in the last full period; an addition for each piece."""
+    """Byte rate over the last full period; each piece costs only an addition."""
 
     __slots__ = ("_began_ms", "_bytes", "_last")
 
@@ -215,13 +217,13 @@ class ByteRate:
         self._began_ms, self._bytes, self._last = now_ms, 0, 0
 
     def add(self, size: int, now_ms: int) -> None:
-        """That many bytes went by."""
+        """Count bytes that were transferred."""
         if now_ms - self._began_ms >= RATE_PERIOD_MS:
             self._turn(now_ms)
         self._bytes += size
 
     def per_second(self, now_ms: int) -> int:
-        """Bytes a second of the last full period."""
+        """Bytes per second of the last full period."""
         if now_ms - self._began_ms >= RATE_PERIOD_MS:
             self._turn(now_ms)
         return self._last
@@ -233,8 +235,8 @@ class ByteRate:
 
 
 class Behind:
-    """For how long a replica has not had all of the log: since the last moment at which what it has
-    now was all there was (as SyncState reckons it for the groups that have one)."""
+    """Lag of a replica in ms: the time since the last moment at which its current end was the end
+    of the log (as SyncState computes it for the groups that have a SyncState)."""
 
     __slots__ = ("_acked", "_caught_up_ms", "_seen")
 
@@ -243,7 +245,7 @@ class Behind:
         self._seen = (LogOffset(0), now_ms)
 
     def on_ack(self, log_offset: LogOffset, log_end: LogOffset, now_ms: int) -> None:
-        """It has the log up to there, which ends at `log_end`."""
+        """Note the replica's end; the log itself ends at `log_end`."""
         self._acked = log_offset
         end, at_ms = self._seen
         if log_offset >= end:
@@ -252,10 +254,10 @@ class Behind:
         self.on_tick(log_end, now_ms)
 
     def on_tick(self, log_end: LogOffset, now_ms: int) -> None:
-        """Time passes."""
+        """Note the log's end as time passes."""
         if self._acked >= log_end:
             self._caught_up_ms = now_ms
 
     def ms(self, log_end: LogOffset, now_ms: int) -> int:
-        """For how long; 0 while it has all."""
+        """The lag in ms; 0 while the replica has the whole log."""
         return 0 if self._acked >= log_end else now_ms - self._caught_up_ms

@@ -1,7 +1,7 @@
-"""What disk threads report to the loop, and the rule that the store has one user at a time.
+"""Reports of disk threads to the loop, and the rule that the store has a single user at a time.
 
-Owns the reports that wait while another thread opens or closes the store. It must never know what
-they say. Called by node.py, and by disk threads.
+Owns the reports that wait while another thread opens or closes the store. It must never know their
+content.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 
 class Reports:
-    """Of one broker."""
+    """The reports of a broker."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.lent = False
@@ -19,16 +19,16 @@ class Reports:
         self._waiting: deque[Callable[[], None]] = deque()
 
     def post(self, report: Callable[[], None]) -> None:
-        """Called on disk threads: what they did is reported on the loop."""
+        """Run a report on the loop; called on disk threads."""
         self._waiting.append(report)
         self._loop.call_soon_threadsafe(self._take)
 
     def lend(self) -> None:
-        """Another thread uses the store from now on."""
+        """Hold back reports while another thread uses the store."""
         self.lent = True
 
     def take_back(self) -> None:
-        """The loop does."""
+        """Give the store back to the loop and run the waiting reports."""
         self.lent = False
         self._take()
 

@@ -1,6 +1,6 @@
-"""Small helps of node.py: what is awaited and given up, timers that must not stop each other.
+"""Helpers of node.py: awaiting a Later, and timers that must not stop each other.
 
-Owns nothing. It must never know what the work is.
+Owns no state. It must never know the work.
 """
 
 import asyncio
@@ -23,14 +23,15 @@ def settle(future: asyncio.Future[T], value: T) -> None:
 
 
 async def awaited(later: Later[T]) -> T:
-    """What it is resolved with."""
+    """Wait for a Later; returns its value."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     later.then(partial(settle, future))
     return await future
 
 
 def guarded(work: Callable[[], object], name: str) -> None:
-    """One timer's failure must not stop the others: the store has to be flushed."""
+    """Run a timer's work and log its failure, so that other timers go on: the store has to be
+    flushed."""
     try:
         work()
     except Exception:

@@ -1,11 +1,11 @@
-"""The last writes of a broker, by a thread of their own, waited for as long as the disk answers.
+"""Last writes of a broker, on a thread of their own, awaited as long as the disk responds.
 
-Owns for how long that is. It must never write itself, nor touch the store. Called by node.py.
+Owns the length of that wait. It must never write itself, nor touch the store.
 
-A sync that does not return must not keep the process: an operator would kill it, or wait for
-ever. So where no sync returned for as long as one may take, the broker is left as a killed process
-leaves it, with its abort mark: what was acknowledged is in the log, and the next start recovers. So
-is a start that is given up while it recovers.
+A sync that hangs must not keep the process alive: an operator would kill it, or wait forever. So if
+no sync returned for longer than a sync may take, the broker is left like a killed process, with its
+abort mark: acknowledged messages are in the log, and the next start recovers. The same holds for a
+start that is given up while it recovers.
 """
 
 import asyncio
@@ -24,19 +24,19 @@ logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.1
 TIMES: Final = 2
-"""Of syncTimeoutMs: until then a disk that hangs may be reported already, by the store."""
+"""Factor of syncTimeoutMs: within that time the store may already have reported a hanging disk."""
 
 
 def patience_ms(sync_timeout_ms: int, unflushed: int) -> int:
-    """How long no sync may return, with so many bytes of the log to write."""
+    """Maximum time in ms without a returning sync; `unflushed` is the number of bytes to write."""
     return TIMES * sync_timeout_ms + unflushed // SYNC_BYTES_MS
 
 
 async def write_down(
     work: Callable[[], None], files: Files, disks: tuple[DiskThreads, ...], limit_ms: int
 ) -> bool:
-    """Do the work, wait until the disks are idle, and close these; False if it was given up, and is
-    still under way. Raises what it raises. A cancellation waits."""
+    """Do the work, wait until the disks are idle, and close them; False if it was given up and is
+    still running. Raises the work's exception. A cancellation is delayed until the end."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
     for disk in disks:
@@ -56,15 +56,15 @@ async def write_down(
 async def ends(
     work: "asyncio.Future[T]", files: Files, disks: tuple[DiskThreads, ...], limit_ms: int
 ) -> bool:
-    """Wait for what another thread does, as long as syncs return; False if it was given up: its
-    disks are abandoned then."""
+    """Wait for another thread's work as long as syncs return; False if it was given up: its disks
+    are abandoned then."""
     return (await _ends(work, files, disks, limit_ms))[0]
 
 
 async def _ends(
     work: "asyncio.Future[T]", files: Files, disks: tuple[DiskThreads, ...], limit_ms: int
 ) -> tuple[bool, bool]:
-    """(whether it ended, whether a cancellation waited for that)."""
+    """Wait; returns (whether the work ended, whether a cancellation was delayed)."""
     loop, cancelled = asyncio.get_running_loop(), False
     returned, since_s = files.syncs_returned(), loop.time()
     while not work.done():
@@ -96,7 +96,7 @@ def _settle(ended: "asyncio.Future[None]") -> None:
 
 
 def _tell(loop: asyncio.AbstractEventLoop, ended: "asyncio.Future[None]") -> None:
-    """On the thread. The loop may be closed by then, of a store that was given up."""
+    """Report the end from the thread. The loop may be closed by then, if the store was given up."""
     try:
         loop.call_soon_threadsafe(_settle, ended)
     except RuntimeError:

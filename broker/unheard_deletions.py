@@ -1,12 +1,12 @@
-"""Deletions of topics that only the log proves: no table has them.
+"""Deletions of topics that only the log proves: no table contains them.
 
-Owns what a broker does when the engine has found one (engine/queues/new_lives.py): it deletes the
-queues of the former life, and forgets all that a deletion forgets. It must never delete a topic
-that is not proven, nor one for which a deletion is asked already: that of the master says more
-exactly where the former life ended. Called by the store, before the broker leads too.
+Owns the reaction to such a deletion found by the engine (engine/queues/new_lives.py): delete the
+queues of the former life, and all state that a deletion removes. It must never delete a topic
+without proof, nor a topic whose deletion is already requested: the master's request has the exact
+end of the former life. The store calls it, even before the broker leads.
 
-A master deleted the topic, answered, and died before its replicas copied the tables. Without this
-the messages of the new life are never read, though they were acknowledged.
+The case: a master deleted the topic, answered, and died before its replicas copied the tables.
+Without this, messages of the new life would never be read, though they were acknowledged.
 """
 
 import logging
@@ -21,11 +21,11 @@ from turbopump.engine.types import StoreError
 logger = logging.getLogger(__name__)
 
 AGAIN_MS: Final = 10_000
-"""From one that failed to the next try."""
+"""Delay in ms from a failed deletion to the next attempt."""
 
 
 class UnheardDeletions:
-    """See the module. Loop thread only."""
+    """Deletions in progress. Loop thread only."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
@@ -34,7 +34,7 @@ class UnheardDeletions:
         broker.store.on_unheard.append(self.apply)
 
     def apply(self, now_ms: int) -> None:
-        """Begin each that is found and not begun yet."""
+        """Begin each deletion that was found and is not in progress."""
         steady_ms, deletions = self._broker.steady_ms(), self._broker.store.deletions
         for topic, life in deletions.unheard().items():
             is_due = self._due_ms.get(topic, steady_ms) <= steady_ms
@@ -42,8 +42,8 @@ class UnheardDeletions:
                 self._begin(topic, life, now_ms)
 
     def _begin(self, topic: str, life: NewLife, now_ms: int) -> None:
-        """Offsets go first and durably: after a crash behind the deletion they would be taken for
-        those of the new life, whose messages they have not passed."""
+        """Begin a deletion. Offsets are removed first and durably: after a crash that follows the
+        deletion they would count for the new life, whose messages they have not passed."""
         broker = self._broker
         self._begun.add(topic)
         broker.store.deletions.hold_back(topic)
@@ -61,12 +61,14 @@ class UnheardDeletions:
             self._ended(topic, groups, now_ms, StoreError(str(error)))
             return
         if store.deletions.is_asked(topic) or store.deletions.unheard().get(topic) != life:
-            # The master's table has it meanwhile, or the record that proves it was cut away.
+            # Meanwhile the master's table has the deletion, or the record that proves it was cut
+            # off.
             self._begun.discard(topic)
             store.deletions.let_go(topic)
             return
         try:
-            # What was popped before is of the former life: it comes again where it is still there.
+            # Earlier pops belong to the former life: their messages are popped again if they still
+            # exist.
             latest_ms = life.began_ms - 1
             gone = store.deletions.delete(topic, now_ms, life.at, latest_ms, is_proven=True)
         except StoreError as refused:

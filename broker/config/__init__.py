@@ -1,1 +1,1 @@
-"""The keys of a broker, their file, and those of RocketMQ without effect here."""
+"""Configuration of a broker: its keys, their file, and RocketMQ's keys that have no effect here."""

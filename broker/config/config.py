@@ -1,8 +1,7 @@
-"""The broker's configuration: its keys, with those of its store and of replication.
+"""The broker's configuration: its keys, together with the keys of its store and of replication.
 
-Owns the declarations of RocketMQ's keys (BrokerConfig) that do something here, and which values
-contradict each other. It must never read a file or a socket. Called by node.py, the CLI and the
-handlers of UPDATE/GET_BROKER_CONFIG.
+Owns the declarations of RocketMQ's keys (BrokerConfig) that have an effect here, and the checks for
+contradicting values. It must never read a file or a socket.
 """
 
 from dataclasses import dataclass
@@ -45,7 +44,7 @@ from turbopump.net.wire.java_properties import ConfigError, parse_properties
 from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
 
 MAX_QUEUES_OF_TOPIC: Final = 65_536
-"""Per topic: bounds the offset tables and what a route carries."""
+"""Maximum queues per topic: bounds the offset tables and the size of a route."""
 NO_GRPC: Final = -1
 QUEUES: Final = between(1, MAX_QUEUES_OF_TOPIC)
 _DELAY_TEXT: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -53,10 +52,10 @@ _DELAY_TEXT: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h
 
 @dataclass(slots=True)
 class BrokerConfig(NodeConfig):
-    """Everything a broker is given from outside.
+    """All settings of a broker.
 
-    `listen_port` 0 lets the system choose (for tests and embedding; no VIP port then). Keys of the
-    store and of replication are kept for the next start, but for those that are live.
+    `listen_port` 0 lets the system choose (for tests and embedding; no VIP port then). Changed keys
+    of the store and of replication take effect at the next start, except for live keys.
     """
 
     IDLE = IDLE_KEYS
@@ -535,13 +534,14 @@ class BrokerConfig(NodeConfig):
         "Keys that no request may change, separated by ;.",
     )
     namesrv_given: tuple[str, ...] = ()
-    """The names in namesrvAddr while `namesrv_addr` has the addresses that DNS has for them."""
+    """Server names in namesrvAddr, while `namesrv_addr` holds their addresses from DNS."""
     path: str = ""
-    """The file that it was read from; empty: none."""
+    """Path of the configuration file; empty without a file."""
 
     @property
     def delay_levels_ms(self) -> list[int]:
-        """The delay of level 1, 2, ... in ms (RocketMQ: ScheduleMessageService.parseDelayLevel)."""
+        """The delays of level 1, 2, ... in ms (RocketMQ:
+        ScheduleMessageService.parseDelayLevel)."""
         return parse_delay_levels(self.message_delay_level)
 
     @property
@@ -555,8 +555,8 @@ class BrokerConfig(NodeConfig):
         return bool(self.broker_permission & PERM_READ)
 
     def values(self) -> dict[str, str]:
-        """As of every node, and what follows from keys of several parts; of TLS the one key that
-        RocketMQ's broker has."""
+        """Same as for every node, plus keys that are derived from several settings; of TLS only the
+        key that RocketMQ's broker has."""
         found = NodeConfig.values(self)
         found = {name: text for name, text in found.items() if name not in self.TLS}
         found["brokerIP2"] = self.replication.broker_ip2 or self.broker_ip1
@@ -565,11 +565,11 @@ class BrokerConfig(NodeConfig):
 
     @property
     def name_servers(self) -> list[str]:
-        """namesrvAddr as it was given."""
+        """The value of namesrvAddr in the configuration."""
         return list(self.namesrv_given) or self.namesrv_addr
 
     def check(self, before: NodeConfig) -> list[str]:
-        """Of replication. Raises ConfigError."""
+        """Check the keys of replication. Raises ConfigError."""
         contradiction = self.replication.contradiction(self.broker_id)
         if contradiction is not None:
             raise ConfigError(contradiction)
@@ -578,10 +578,10 @@ class BrokerConfig(NodeConfig):
 
 
 def load_config(text: str, path: str = "") -> tuple[BrokerConfig, list[str]]:
-    """A configuration from the text of a properties file, and warnings to log.
+    """Read a configuration from the text of a properties file; returns it with warnings to log.
 
-    Raises PropertiesError (a ConfigError is one): one sentence with key, value, what was expected
-    and the line.
+    Raises PropertiesError (a ConfigError is a PropertiesError): a sentence with key, value,
+    expected values and line.
     """
     config = BrokerConfig(path=path)
     warnings = config.update(parse_properties(text))

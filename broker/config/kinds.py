@@ -1,7 +1,6 @@
 """Kinds of values that only keys of brokers have.
 
-Owns how their texts are read and what is said of bad ones. It must never know a key. Called by the
-declarations in `config.py` and `replication_config.py`.
+Owns the parsing of their texts and the errors for invalid texts. It must never know a key.
 """
 
 import re
@@ -15,13 +14,13 @@ from turbopump.net.allocation.strategies import is_strategy
 _UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DELAY: Final = re.compile(r"(\d{1,9})([smhd])")
 _MAX_DELAY_LEVELS: Final = 64
-"""One queue of SCHEDULE_TOPIC_XXXX each; RocketMQ's default has 18."""
+"""Maximum delay levels, each with a queue of SCHEDULE_TOPIC_XXXX; RocketMQ's default has 18."""
 _MAX_ROOM_PREFIXES: Final = 200
-"""Each is compared with each member and broker of a group."""
+"""Maximum prefixes; each is compared with each member and broker of a group."""
 
 
 class MetricsExporterType(Enum):
-    """Where metrics go; RocketMQ's names and numbers. OTLP_GRPC and LOG are refused."""
+    """Destination of metrics; RocketMQ's names and numbers. OTLP_GRPC and LOG are refused."""
 
     DISABLE = 0
     OTLP_GRPC = 1
@@ -30,7 +29,7 @@ class MetricsExporterType(Enum):
 
 
 def parse_delay_levels(text: str) -> list[int]:
-    """`1s 5s 1m` as [1000, 5000, 60000]; raises ValueError."""
+    """Parse `1s 5s 1m` to [1000, 5000, 60000]; raises ValueError."""
     parts = text.split()
     if not 1 <= len(parts) <= _MAX_DELAY_LEVELS:
         raise ValueError(f"1 to {_MAX_DELAY_LEVELS} delays")

@@ -1,8 +1,8 @@
-"""RocketMQ's configuration keys that do nothing in this broker.
+"""RocketMQ's configuration keys that have no effect in this broker.
 
-Owns the table by which a configuration file of RocketMQ is accepted as it is, a misspelt key is
-named, and a value whose promise cannot be kept is refused. It must never hold behaviour. Called by
-config.py, which has the keys that do something.
+Owns the table by which a configuration file of RocketMQ is accepted unchanged, a misspelt key is
+reported, and a value that cannot be honoured is refused. It must never hold behaviour. config.py
+has the keys that have an effect.
 """
 
 from typing import Final
@@ -366,8 +366,8 @@ _OF_RELEASE: Final = """
     warmMapedFileEnable boolean false
     writeWithoutMmap boolean false
 """
-"""BrokerConfig, MessageStoreConfig and AuthConfig of 5.5.0, without the keys that are honoured.
-Lines as `idle_keys` reads them."""
+"""Keys of BrokerConfig, MessageStoreConfig and AuthConfig of 5.5.0 that are not honoured, as lines
+for `idle_keys`."""
 
 _OF_OTHERS: Final = """
     abortFile String -

@@ -1,7 +1,7 @@
 """The keys of pop consumption.
 
 Owns their declarations (RocketMQ: BrokerConfig). It must never decide anything about a message.
-Called by config.py; read where broker/parts.py makes the parts of pop.
+broker/parts.py reads them when it makes the parts of pop.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from turbopump.engine.keys import BOOLEAN, between, key
 
 @dataclass(frozen=True, slots=True)
 class PopConfig:
-    """What shapes pop."""
+    """Settings of pop consumption."""
 
     enable_retry_topic_v2: bool = key(
         "enableRetryTopicV2",

@@ -1,8 +1,7 @@
-"""The keys of replication: who is master, how many copies a message needs, and the HA protocol.
+"""The keys of replication: choice of the master, number of copies per message, and the HA protocol.
 
-Owns their declarations (RocketMQ: MessageStoreConfig, BrokerConfig), and which values contradict
-each other. It must never decide anything about a message. Called by config.py; read by
-role.py, and extended by the options of broker/ha.
+Owns their declarations (RocketMQ: MessageStoreConfig, BrokerConfig), and the checks for
+contradicting values. It must never decide anything about a message.
 """
 
 from dataclasses import dataclass
@@ -34,32 +33,32 @@ from turbopump.net.ha.plain import GAP_NOT_IN_SYNC
 from turbopump.net.ha.sync_state import NOT_CAUGHT_UP_MS, SENDS_WAIT_MS
 
 NO_ID_YET: Final = -1
-"""brokerId in RocketMQ's own examples of controller mode, where it means nothing."""
+"""Value of brokerId in RocketMQ's own examples of controller mode, where it has no meaning."""
 
 
 REPLICAS_MAX: Final = 32
-"""Copies a message may be asked to have; a group has three or five."""
+"""Maximum copies that a message may need; a group has three or five."""
 COPIES: Final = between(1, REPLICAS_MAX)
 PERIOD: Final = between(10, INT32_MAX)
 OF_MACHINE: Final = "an address of the machine"
 
 
 class BrokerRole(Enum):
-    """RocketMQ's brokerRole."""
+    """Values of RocketMQ's brokerRole."""
 
     ASYNC_MASTER = "ASYNC_MASTER"
-    """Its sends wait for no replica."""
+    """A master whose sends wait for no replica."""
     SYNC_MASTER = "SYNC_MASTER"
-    """Its sends wait for as many as inSyncReplicas says."""
+    """A master whose sends wait for inSyncReplicas copies."""
     SLAVE = "SLAVE"
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicationConfig:
-    """All that shapes replication.
+    """All settings of replication.
 
-    Where there is a SyncStateSet all of it must have a message (RocketMQ: need not), unless the
-    file says otherwise.
+    In a group with a SyncStateSet, all its members must have a message (in RocketMQ they need not),
+    unless the file sets allAckInSyncStateSet.
     """
 
     broker_role: BrokerRole = key(
@@ -258,7 +257,7 @@ class ReplicationConfig:
     )
 
     def by_attribute(self) -> dict[str, Any]:
-        """All values, for the options of parts that have these keys and others besides."""
+        """All values by attribute name, for options of parts that have these keys and others."""
         return {attribute: getattr(self, attribute) for attribute in keys_of(ReplicationConfig)}
 
     enable_slave_acting_master: bool = key(
@@ -321,13 +320,13 @@ class ReplicationConfig:
 
     @property
     def waits_to_lead(self) -> bool:
-        """Whether a master has to hear its replicas first (RIP-32: pre-online)."""
+        """Whether a starting master must first contact its replicas (RIP-32: pre-online)."""
         acts = self.enable_slave_acting_master and not self.skip_pre_online
         return acts and not self.is_slave and not self.switches
 
     @property
     def is_elected(self) -> bool:
-        """Whether controllers elect the master: brokerRole and brokerId say nothing then."""
+        """Whether controllers elect the master; brokerRole and brokerId have no meaning then."""
         return self.enable_controller_mode
 
     @property
@@ -337,7 +336,7 @@ class ReplicationConfig:
 
     @property
     def switches(self) -> bool:
-        """Whether the master is not the one of the configuration, but changes: AutoSwitch HA."""
+        """Whether the master may change at run time instead of being configured: AutoSwitch HA."""
         return bool(self.ha_group_file) or self.is_elected
 
     @property
@@ -348,9 +347,9 @@ class ReplicationConfig:
 
     @property
     def replicates(self) -> bool:
-        """Whether the broker is one of several, or serves replicas. An ASYNC_MASTER does if it has
-        a haListenPort, or replicas that act for it; without one it needs no port, and readers see
-        its messages at once."""
+        """Whether the broker belongs to a group of several brokers, or serves replicas. An
+        ASYNC_MASTER serves replicas if it has a haListenPort, or replicas that act for it;
+        otherwise it needs no port, and readers see its messages at once."""
         if self.broker_role is not BrokerRole.ASYNC_MASTER or self.switches:
             return True
         if self.enable_slave_acting_master:
@@ -363,7 +362,8 @@ class ReplicationConfig:
         return self.switches or self.broker_role is BrokerRole.SYNC_MASTER
 
     def contradiction(self, broker_id: int) -> str | None:
-        """What cannot be meant, as one sentence for the operator; None if all is well."""
+        """The first contradiction between settings, as a sentence for the operator; None if there
+        is no contradiction."""
         role = self.broker_role.value
         if self.enable_slave_acting_master:
             wrong = self._contradiction_of_acting()
@@ -422,7 +422,7 @@ class ReplicationConfig:
         return None
 
     def remarks(self) -> list[str]:
-        """What is allowed and hardly meant: warnings for the operator."""
+        """Warnings to the operator about settings that are allowed but probably unintended."""
         if self.lock_in_strict_mode and not self.enable_slave_acting_master:
             return [
                 "lockInStrictMode=true does nothing without enableSlaveActingMaster=true: this"

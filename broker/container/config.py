@@ -1,7 +1,7 @@
-"""The configuration of a container: its own keys, and how it changes those of its brokers.
+"""The configuration of a container: its own keys, and the keys that it changes in its brokers.
 
-Owns the declarations of RocketMQ's keys (BrokerContainerConfig) and what the file of a broker in a
-container may say. It must never read a file or a socket. Called by node.py and the CLI.
+Owns the declarations of RocketMQ's keys (BrokerContainerConfig) and the rules for the file of a
+broker in a container. It must never read a file or a socket.
 """
 
 from dataclasses import dataclass
@@ -33,15 +33,16 @@ from turbopump.net.wire.java_properties import (
 )
 
 BROKERS_MAX: Final = 64
-"""Of one container: they share one thread, and what a peer can add is bounded."""
+"""Maximum brokers of a container: they share a thread, and requests of peers must not add brokers
+without limit."""
 PATH_MAX: Final = 4_096
-"""Characters of the path of a file (Linux)."""
+"""Maximum characters of the path of a file (Linux)."""
 FILE_MAX: Final = 1 << 20
-"""Bytes of the configuration of a broker; one with every key is a hundredth of it."""
+"""Maximum bytes of a broker's configuration file; a file with every key has a hundredth of it."""
 SHARED: Final = ("namesrvAddr", "fetchNameSrvAddrByDnsLookup", "fetchNamesrvAddrInterval")
-"""Keys of a container that are its brokers' when it has a namesrvAddr."""
+"""Keys of a container that override its brokers' keys if it has a namesrvAddr."""
 DEFAULT_BROKER_PORT: Final = 10_911
-"""What listenPort is in a file without it."""
+"""Value of listenPort in a file without this key."""
 
 IDLE_KEYS = {
     **NETTY_SERVER_KEYS,
@@ -55,11 +56,11 @@ IDLE_KEYS = {
         """
     ),
 }
-"""BrokerContainerConfig of 5.5.0, without the keys that are honoured."""
+"""Keys of BrokerContainerConfig of 5.5.0 that are not honoured."""
 
 
 class AddRefused(Exception):
-    """A broker that cannot be added; the message is RocketMQ's, or one sentence."""
+    """A broker that cannot be added; the message is RocketMQ's, or a sentence."""
 
 
 def _paths(value: str) -> list[str]:
@@ -74,7 +75,7 @@ PATHS: Final = Kind(f"files separated by :, at most {BROKERS_MAX}", _paths, ":".
 
 @dataclass(slots=True)
 class ContainerConfig(NodeConfig):
-    """Everything a container is given from outside (RocketMQ: container/BrokerContainerConfig)."""
+    """All settings of a container (RocketMQ: container/BrokerContainerConfig)."""
 
     IDLE = IDLE_KEYS
     TLS = SERVER_TLS_KEYS
@@ -133,11 +134,12 @@ class ContainerConfig(NodeConfig):
         "Keys that no request may change, separated by ;.",
     )
     path: str = ""
-    """The file that it was read from; empty: none."""
+    """Path of the configuration file; empty without a file."""
 
     @property
     def of_name_servers(self) -> list[Property]:
-        """The keys of name servers that hold for all brokers; empty without a namesrvAddr."""
+        """The name server keys that the container sets for all brokers; empty without a
+        namesrvAddr."""
         if not self.namesrv_addr:
             return []
         return [Property(name, text) for name, text in self.values().items() if name in SHARED]
@@ -146,11 +148,12 @@ class ContainerConfig(NodeConfig):
 def broker_config(
     text: str, path: str, container: ContainerConfig
 ) -> tuple[BrokerConfig, list[str]]:
-    """The configuration of a broker of a container from the text of its file, and warnings.
+    """Read the configuration of a container's broker from the text of its file; returns it with
+    warnings.
 
-    As in RocketMQ (BrokerContainerProcessor.addBroker) the port of its replicas, if it has one, is
-    the one behind listenPort, a master's id is 0 whatever the file says, and the container's name
-    servers are all its brokers'. Raises AddRefused, PropertiesError.
+    Same rules as in RocketMQ (BrokerContainerProcessor.addBroker): the port of its replicas, if it
+    has any, is listenPort + 1, a master's id is 0 whatever the file contains, and all brokers use
+    the container's name servers. Raises AddRefused, PropertiesError.
     """
     items = parse_properties(text)
     given = {item.key: item.value.strip() for item in items}
@@ -177,7 +180,8 @@ def broker_config(
 
 
 def _role(given: dict[str, str]) -> list[Property]:
-    """What follows for the id. Controllers give ids, and a file of ours can name a group."""
+    """The brokerId to set for the file's role. With controllers or a group file the id comes from
+    there."""
     if given.get("enableControllerMode", "").lower() == "true" or "haGroupFile" in given:
         return []
     if given.get("brokerRole") != BrokerRole.SLAVE.name:
@@ -196,7 +200,7 @@ def _check_replicas(given: dict[str, str]) -> None:
 
 
 def _number(given: dict[str, str], name: str, default: int) -> int:
-    """Raises ConfigError, as the key itself does for what no number of it is."""
+    """The number in a setting; raises ConfigError like the key itself if the text is no number."""
     text = given.get(name, str(default))
     try:
         return int(text) if len(text) < 20 else default

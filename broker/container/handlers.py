@@ -1,8 +1,8 @@
-"""What a container answers at its own port (RocketMQ: BrokerContainerProcessor).
+"""Handlers of a container's own port (RocketMQ: BrokerContainerProcessor).
 
 Owns ADD_BROKER (902), REMOVE_BROKER (903), and UPDATE_BROKER_CONFIG (25) and GET_BROKER_CONFIG (26)
-of the container's own configuration. It must never know how a broker starts. Called by the
-dispatcher; made by node.py. All other codes are answered as unknown.
+of the container's own configuration; all other codes are answered as unknown. It must never know
+how a broker starts.
 """
 
 import logging
@@ -33,11 +33,11 @@ from turbopump.net.wire.topics import DataVersion
 logger = logging.getLogger(__name__)
 
 UNDER_WAY_MAX: Final = 16
-"""Requests that add or remove a broker, at once."""
+"""Maximum requests in progress that add or remove a broker."""
 
 
 class BrokerOutcome(NamedTuple):
-    """What became of a broker that was to be added or removed."""
+    """Result of adding or removing a broker."""
 
     code: ResponseCode = ResponseCode.SUCCESS
     remark: str | None = None
@@ -45,8 +45,11 @@ class BrokerOutcome(NamedTuple):
 
 @dataclass(slots=True)
 class ContainerRequests:
-    """`add` starts the broker of a file, `remove` stops the one of a cluster, a name and an id.
-    `save` writes changed properties of the container's configuration into its file."""
+    """Handlers of the container's requests.
+
+    `add` starts the broker of a file, `remove` stops the broker with a cluster, a name and an id.
+    `save` writes changed properties of the container's configuration into its file.
+    """
 
     config: ContainerConfig
     add: Callable[[str], Later[BrokerOutcome]]
@@ -56,7 +59,7 @@ class ContainerRequests:
     under_way: int = 0
 
     def register(self, table: Dispatcher) -> None:
-        """Add the handlers."""
+        """Add the container's handlers to its table."""
         table.add(RequestCode.ADD_BROKER, self._add)
         table.add(RequestCode.REMOVE_BROKER, self._remove)
         table.add(RequestCode.UPDATE_BROKER_CONFIG, self._update)
@@ -73,7 +76,7 @@ class ContainerRequests:
         )
 
     def _add(self, request: Command, peer: Peer, _now_ms: int) -> Answer:
-        """902: answered once the broker serves, or with why it does not."""
+        """Handle 902; answered once the broker serves, or with the reason why it does not."""
         header = read_header_if_any(AddBrokerRequest, request.fields)
         path = header.config_path if header is not None else None
         if not path:
@@ -85,7 +88,7 @@ class ContainerRequests:
         return self._later(request, lambda: self.add(path))
 
     def _remove(self, request: Command, peer: Peer, _now_ms: int) -> Answer:
-        """903: answered once the broker has stopped."""
+        """Handle 903; answered once the broker has stopped."""
         header = read_header(RemoveBrokerRequest, request.fields)
         cluster, name = header.broker_cluster_name, header.broker_name
         wrong = check_lengths(brokerClusterName=cluster, brokerName=name)
@@ -107,7 +110,7 @@ class ContainerRequests:
         return begin().map(answered)
 
     def _update(self, request: Command, peer: Peer, now_ms: int) -> Answer:
-        """25: what is live holds at once and is saved, or nothing does."""
+        """Handle 25: either all live keys take effect at once and are saved, or none."""
 
         def saved(error: OSError | None) -> OSError | None:
             if error is None:
@@ -120,7 +123,7 @@ class ContainerRequests:
         return update_config(self.config, request, peer.address, save)
 
     def _get(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
-        """26: `key=value` lines; the version of the configuration is in the header."""
+        """Answer 26 with `key=value` lines; the version of the configuration is in the header."""
         header = GetBrokerConfigResponse(bodies.dump(self.version.to_json()).decode())
         body = format_properties(self.config.values()).encode()
         return response(request, ResponseCode.SUCCESS, header=header, body=body)

@@ -1,7 +1,7 @@
-"""The brokers of one container: which there are, in which state, and what each has for itself.
+"""The brokers of a container: their states, names, folders and ports.
 
-Owns names, folders and ports, so that no two brokers have the same. It must never start or stop
-one. Called by node.py, on the loop's thread.
+Owns names, folders and ports, so that no two brokers have the same. It must never start or stop a
+broker. Runs on the loop's thread.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,25 +22,25 @@ WILDCARDS = ("", "0.0.0.0", "::")
 
 
 class InnerBroker(Protocol):
-    """A broker as its container sees it."""
+    """The interface of a broker that its container uses."""
 
     context: BrokerContext
     table: Dispatcher
-    """Both are there once it has started."""
+    """`context` and `table` exist once the broker has started."""
 
     @property
     def address(self) -> str:
-        """`host:port` of its clients."""
+        """Address `host:port` for its clients."""
 
     async def start(self) -> None:
-        """Raises what BrokerNode.start does; nothing runs then."""
+        """Start the broker; raises the errors of BrokerNode.start, and then nothing of it runs."""
 
     async def stop(self) -> None:
-        """Hand over the lead, answer what waits, write everything down."""
+        """Hand over the lead, answer pending requests, write everything to disk."""
 
 
 class PartOfLife(Enum):
-    """Where a broker is in its life."""
+    """Stage in a broker's life."""
 
     STARTING = "starting"
     SERVING = "serving"
@@ -48,14 +48,14 @@ class PartOfLife(Enum):
 
 
 class Holding(NamedTuple):
-    """What only one broker can have: a folder, or a port at a host."""
+    """A resource that only a single broker can have: a folder, or a port at a host."""
 
     what: str
     host: str = ""
     port: int = 0
 
     def meets(self, other: "Holding") -> bool:
-        """Whether both cannot be had at once."""
+        """Whether the two resources conflict."""
         if not self.port:
             return not other.port and (
                 _lies_in(self.what, other.what) or _lies_in(other.what, self.what)
@@ -66,7 +66,7 @@ class Holding(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ContainerMember:
-    """One broker of the container."""
+    """A broker of the container."""
 
     config: BrokerConfig
     node: InnerBroker
@@ -75,13 +75,13 @@ class ContainerMember:
 
     @property
     def name(self) -> str:
-        """As RocketMQ writes it (BrokerIdentity.getCanonicalName)."""
+        """Canonical name as in RocketMQ (BrokerIdentity.getCanonicalName)."""
         config = self.config
         return f"{config.broker_cluster_name}_{config.broker_name}_{self.id}"
 
     @property
     def id(self) -> int:
-        """The one that name servers show; before the role is known that of its file."""
+        """The broker id that name servers show; before the role is known, the id in its file."""
         if self.state is PartOfLife.STARTING:
             return self.config.broker_id
         role = self.node.context.role
@@ -89,23 +89,23 @@ class ContainerMember:
 
     @property
     def is_master(self) -> bool:
-        """Whether it takes messages of producers now."""
+        """Whether the broker accepts messages of producers now."""
         return self.state is PartOfLife.SERVING and self.node.context.role.leads
 
 
 class Members:
-    """See the module; in the order in which they were added."""
+    """The members of a container, in the order in which they were added."""
 
     def __init__(self, own: Sequence[Holding]) -> None:
         self._own = own
-        """The container's."""
+        """Resources of the container itself."""
         self._members: list[ContainerMember] = []
 
     def __iter__(self) -> Iterator[ContainerMember]:
         return iter(tuple(self._members))
 
     def refusal(self, config: BrokerConfig, claims: Sequence[Holding]) -> str:
-        """Why such a broker cannot be added, as a sentence; empty if it can."""
+        """The reason why such a broker cannot be added, as a sentence; empty if it can."""
         name = f"{config.broker_cluster_name}_{config.broker_name}_{config.broker_id}"
         if config.broker_id != NO_ID_YET and self._is_there(config):
             return f"{name} has already been added to current broker container"
@@ -132,16 +132,16 @@ class Members:
         )
 
     def add(self, member: ContainerMember) -> None:
-        """It is in the container from now on."""
+        """Add a broker to the container."""
         self._members.append(member)
 
     def drop(self, member: ContainerMember) -> None:
-        """It has stopped, or did not start."""
+        """Remove a broker that has stopped or did not start."""
         self._members.remove(member)
 
     def find(self, cluster: str, name: str, broker_id: int) -> ContainerMember | None:
-        """The one that a request means: with the id that it has now, or without one yet. One that
-        is being stopped is not found."""
+        """The member that a request names: with its current id, or still without an id. A broker
+        that is being stopped is not found."""
         named = [
             one
             for one in self._members
@@ -161,8 +161,8 @@ def _lies_in(folder: str, other: str) -> bool:
 
 
 def claims_of(config: BrokerConfig, folders: Sequence[str]) -> list[Holding]:
-    """What a broker with this configuration has for itself; `folders` of its files, without links.
-    A port of 0 is any that is free."""
+    """Resources that a broker with this configuration needs; `folders` are its files' folders,
+    without links. A port of 0 is any free port and no resource."""
     host, port = config.bind_address, config.listen_port
     ports = [(host, port, "port")]
     if config.vip_port_enable and port > VIP_DISTANCE:
@@ -180,6 +180,6 @@ def claims_of(config: BrokerConfig, folders: Sequence[str]) -> list[Holding]:
 
 
 def own_claims(host: str, port: int, vip: bool) -> list[Holding]:
-    """What the container has."""
+    """Resources of the container itself."""
     ports = [port, port - VIP_DISTANCE] if vip else [port]
     return [Holding(join(host, at), host, at) for at in ports if at]

@@ -1,8 +1,8 @@
-"""A master of the container as the other brokers of it ask it: without a connection.
+"""A master of the container, accessed by the container's other brokers without a connection.
 
-Owns the way of a request through the master's own table of handlers, so that it is checked as one
-from outside. It must never touch a store, nor keep a master: each question gets the masters of that
-moment. Made by node.py, called by broker/escape.
+Owns the way of a request through the master's own table of handlers, so that it is checked like a
+request from outside. It must never touch a store, nor keep a master: each request uses the masters
+of that moment.
 """
 
 from collections.abc import Callable, Generator
@@ -16,11 +16,11 @@ from turbopump.net.wire.command import Command
 from turbopump.net.wire.topics import PERM_WRITE
 
 CallLater = Callable[..., Timer]
-"""(seconds, callback)."""
+"""Parameters: (seconds, callback)."""
 
 
 class _NoLink:
-    """Of a peer without a connection: requests to it go nowhere."""
+    """Link of a peer without a connection: requests to it are dropped."""
 
     def __init__(self, call_later: CallLater) -> None:
         self._call_later = call_later
@@ -37,23 +37,23 @@ class _NoLink:
 
 
 class LocalMaster:
-    """See the module. Loop thread only."""
+    """A master in this process. Loop thread only."""
 
     def __init__(self, node: InnerBroker, now_ms: Callable[[], int], call_later: CallLater) -> None:
         self._node, self._now_ms, self._call_later = node, now_ms, call_later
 
     @property
     def name(self) -> str:
-        """Of its group."""
+        """Name of the master's group."""
         return self._node.context.config.broker_name
 
     @property
     def address(self) -> str:
-        """`host:port`."""
+        """Address `host:port` of the master."""
         return self._node.address
 
     def queues(self, topic: str) -> int:
-        """How many queues of the topic take messages now."""
+        """Number of queues of the topic that accept messages now."""
         broker = self._node.context
         found = broker.topics.peek(topic)
         if found is None or broker.shutting_down or not broker.role.leads:
@@ -61,7 +61,7 @@ class LocalMaster:
         return found.write_queue_nums if found.perm & PERM_WRITE and broker.config.writable else 0
 
     def ask(self, request: Command, timeout_ms: int) -> Later[Command | str]:
-        """The answer to a request, or why there is none."""
+        """The answer to a request, or the reason why there is no answer."""
         asked: Later[Command | str] = Later()
 
         def answered(answer: Any) -> None:
@@ -85,7 +85,8 @@ _NO_ANSWER: Final = "the broker of this process did not answer in time"
 
 
 def _finished(steps: Generator[None, None, Any]) -> Any:
-    """What a request of one message comes to, whose steps are few."""
+    """Run all steps of a request at once and return its result; a request with a single message has
+    few steps."""
     while True:
         try:
             next(steps)

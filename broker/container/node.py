@@ -1,7 +1,7 @@
 """Several brokers on one loop, and the port at which brokers are added and removed.
 
-Owns start and stop of each, so that none of them takes another one down. It must never know what a
-broker does: each is a whole node with its own store, disks, ports and tables. Called by the CLI.
+Owns start and stop of each, so that no broker takes another down. It must never know a broker's
+work: each is a whole node with its own store, disks, ports and tables.
 
     its file -> broker_config -> Members.refusal -> BrokerNode.start -> serving -> BrokerNode.stop
 """
@@ -55,56 +55,61 @@ from turbopump.net.wire.topics import DataVersion
 
 T = TypeVar("T")
 Make = Callable[[BrokerConfig, Callable[[], Sequence[Neighbour]]], InnerBroker]
-"""Of a configuration and the masters of the container, a broker."""
+"""Makes a broker from a configuration and a function that returns the container's masters."""
 
 logger = logging.getLogger(__name__)
 
 STOP_S: Final = 10.0
-"""So long a stop waits for the disk that has the configuration files."""
+"""Seconds that a stop waits for the disk of the configuration files."""
 BROKERS_USUAL: Final = 4
-"""For so many at least the files that a process may map are shared out: brokers come later."""
+"""Minimum number of shares of the process's file mappings: more brokers may be added later."""
 KNOWN_FAILURES: Final = (StartError, StoreError, PropertiesError, TlsError, OSError)
-"""What a start raises; the text is one sentence."""
+"""Errors of a start whose text is a sentence for the operator."""
 
 BROKER: Final[contextvars.ContextVar[str]] = contextvars.ContextVar("broker", default="")
-"""Which broker of a container the loop works for, for lines of the log."""
+"""Name of the container's broker that the loop works for, shown in log lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerEvent:
-    """A broker serves, with its address; or does not start, with the reason; or has stopped."""
+    """Event of a broker: it serves (with its address), failed to start (with the reason) or has
+    stopped."""
 
     kind: str
-    """ready, failed or removed."""
+    """Kind of the event: ready, failed or removed."""
     name: str
-    """As RocketMQ writes it, cluster_name_id; of one that did not start the path of its file."""
+    """Broker name cluster_name_id as in RocketMQ; for a broker that did not start, the path of its
+    file."""
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """A broker that starts: what can be cancelled, and what is set once it serves or is gone."""
+    """A start in progress: the task to cancel, and an event that is set once it has ended."""
 
     task: asyncio.Task[None]
     over: asyncio.Event
 
 
 class PartOfProcess(RealFiles):
-    """The files of one broker of several: how many may be mapped is a limit of the process."""
+    """Files of a broker that shares its process with others: the number of mapped files is limited
+    per process."""
 
     def __init__(self, brokers: Callable[[], int]) -> None:
-        """`brokers`: how many there are when its store is opened."""
+        """`brokers` returns the number of brokers at the time the store is opened."""
         super().__init__()
         self._brokers = brokers
 
     def mapping_limit(self) -> int:
-        """Its part of it; what is mapped beyond goes, and is mapped again when it is read."""
+        """The broker's share of the mappings; beyond it files are unmapped, and mapped again when
+        they are read."""
         parts = max(BROKERS_USUAL, self._brokers())
         return max(MAPPED_FILES_MIN, super().mapping_limit() // parts)
 
 
 class ContainerNode:
-    """One container on the running loop. `make` makes its brokers, `told` hears of each."""
+    """A container on the running loop. `make` makes its brokers, `told` is called with their
+    events."""
 
     def __init__(
         self,
@@ -127,11 +132,12 @@ class ContainerNode:
         self._stopping = False
         self._address = ""
         self.unclean: list[str] = []
-        """Brokers that did not stop in order with the container, and why, as sentences."""
+        """Sentences about brokers that did not stop in order with the container, with the
+        reasons."""
 
     @property
     def address(self) -> str:
-        """`host:port` where brokers are added and removed; known after `start`."""
+        """Address `host:port` for adding and removing brokers; known after `start`."""
         return self._address
 
     @property
@@ -168,8 +174,8 @@ class ContainerNode:
             self.add(path)
 
     async def stop(self) -> None:
-        """Stop all brokers at once, replicas before masters, and close the port. No broker waits
-        for another one's disk; how long one takes is bounded (broker/stopping.py)."""
+        """Stop all brokers, replicas before masters, and close the port. No broker waits for
+        another broker's disk; the time of each stop is bounded (broker/stopping.py)."""
         self._stopping = True
         try:
             replicas = [one for one in self._members if not one.is_master]
@@ -186,11 +192,12 @@ class ContainerNode:
                 logger.error("the disk that has the configuration files does not answer")
 
     def add(self, path: str) -> Later[BrokerOutcome]:
-        """Start the broker of this file; resolves when it serves, or with why it does not."""
+        """Start the broker of this file; resolves when it serves, or with the reason why it does
+        not."""
         return self._run(self._add(path))
 
     def remove(self, cluster: str, name: str, broker_id: int) -> Later[BrokerOutcome]:
-        """Stop this broker as a process is stopped; resolves when it has, or is not there."""
+        """Stop this broker like a process; resolves when it has stopped, or does not exist."""
         return self._run(self._remove(cluster, name, broker_id))
 
     def _make_broker(
@@ -200,7 +207,7 @@ class ContainerNode:
         return BrokerNode(config, files=files, neighbours=neighbours)
 
     def _masters(self) -> list[Neighbour]:
-        """In the order in which they were added."""
+        """The container's masters, in the order in which they were added."""
         call_later = asyncio.get_running_loop().call_later
         return [
             LocalMaster(one.node, _now_ms, call_later) for one in self._members if one.is_master
@@ -239,7 +246,7 @@ class ContainerNode:
         return BrokerOutcome(ResponseCode.SYSTEM_ERROR, reason)
 
     async def _started(self, path: str) -> tuple[str, str]:
-        """(name, address) of the broker of a file, which serves; raises AddRefused."""
+        """Start the broker of a file; returns (name, address) once it serves. Raises AddRefused."""
         try:
             config, warnings, folders = await self._elsewhere(partial(self._read, path))
         except OSError as error:
@@ -259,7 +266,8 @@ class ContainerNode:
         return member.name, member.node.address
 
     async def _serves(self, member: ContainerMember) -> None:
-        """Raises AddRefused where it does not; then nothing of it runs, and it is no member."""
+        """Start a member and wait until it serves. Raises AddRefused if it fails; then nothing of
+        it runs, and it is no member."""
         starting = _named_task(member.name, member.node.start())
         start = self._starts[member] = _Start(starting, asyncio.Event())
         try:
@@ -283,7 +291,8 @@ class ContainerNode:
         return BrokerOutcome()
 
     async def _stopped(self, member: ContainerMember) -> str:
-        """Ends a broker in whichever state it is; what went wrong, empty if nothing."""
+        """End a broker in whichever state it is; returns the problem as a sentence, empty if
+        none."""
         start = self._starts.get(member)
         if start is not None:
             start.task.cancel()
@@ -302,8 +311,8 @@ class ContainerNode:
         return reason
 
     def _read(self, path: str) -> tuple[BrokerConfig, list[str], list[str]]:
-        """(configuration, warnings, its folders without links), on the disk's thread. Raises
-        OSError, AddRefused, PropertiesError."""
+        """Read a broker's file on the disk's thread: (configuration, warnings, its folders without
+        links). Raises OSError, AddRefused, PropertiesError."""
         text = _text_of(path)
         config, warnings = broker_config(text, path, self._config)
         store = config.store
@@ -311,7 +320,7 @@ class ContainerNode:
         return config, warnings, [str(Path(folder).expanduser().resolve()) for folder in folders]
 
     async def _elsewhere(self, work: Callable[[], T]) -> T:
-        """What `work` gives on the disk's thread, or what it raises."""
+        """The result of `work` on the disk's thread; raises its exception."""
         done: asyncio.Future[tuple[T | None, Exception | None]]
         done = asyncio.get_running_loop().create_future()
 
@@ -336,7 +345,7 @@ class ContainerNode:
 
     def _save(self, changed: list[Property]) -> Later[OSError | None]:
         saved: Later[OSError | None] = Later()
-        # Once the container itself has the change.
+        # Called after the container itself has the change.
         loop = asyncio.get_running_loop()
 
         def share(_error: OSError | None) -> None:
@@ -352,7 +361,7 @@ class ContainerNode:
         return saved
 
     def _share_name_servers(self) -> None:
-        """All brokers of the container get its namesrvAddr, also while they run."""
+        """Give all brokers, even running brokers, the container's namesrvAddr."""
         shared = self._config.of_name_servers
         for member in self._members if shared else ():
             in_force = member.config.values()
@@ -363,14 +372,14 @@ class ContainerNode:
 
 
 def _named_task(broker: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """A task of which, and of whose connections and timers, the log says which broker they are."""
+    """A task whose own, connections' and timers' log lines show the name of the broker."""
     context = contextvars.copy_context()
     context.run(BROKER.set, broker)
     return asyncio.get_running_loop().create_task(work, context=context)
 
 
 def _why_not_started(task: asyncio.Task[None], member: ContainerMember) -> str:
-    """Of a start that has ended; empty: the broker serves."""
+    """The reason why a start has failed; empty if the broker serves."""
     if task.cancelled():
         return f"{member.name} was removed while it started"
     error = task.exception()
@@ -387,8 +396,8 @@ def _now_ms() -> int:
 
 
 def _text_of(path: str) -> str:
-    """The text of a configuration file that a peer names. What is no file on a disk is not read: a
-    device, or one of /proc, which has no size, may never end. Raises OSError."""
+    """The text of a configuration file that a peer names. Only regular files are read: reading a
+    device, or a file of /proc, which has no size, may never end. Raises OSError."""
     at = Path(path).expanduser()
     status = at.stat()
     if not stat.S_ISREG(status.st_mode):

@@ -1,1 +1,1 @@
-"""The broker's gRPC port."""
+"""The gRPC service of a broker."""

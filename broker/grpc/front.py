@@ -1,7 +1,7 @@
-"""gRPC of a broker: which services it has, where and when it serves them.
+"""The gRPC server of a broker and its services.
 
-Owns the server and the names of the services. It must never know a message. Made, started and
-stopped by node.py, which loads it only where gRPC is to be served.
+Owns the server and the names of the services. It must never know a message. node.py loads it only
+if gRPC is enabled.
 """
 
 import logging
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class GrpcFront:
-    """One for a broker that serves gRPC. Loop thread only."""
+    """The gRPC side of a broker. Loop thread only."""
 
     def __init__(self, around: GrpcSurroundings) -> None:
         broker = self._broker = around.broker
@@ -36,13 +36,13 @@ class GrpcFront:
         plain = PlainCalls(broker, self._messaging)
         lane = GrpcLane(plain.place, plain.may_ack, HEADERS, trailers(GrpcCode.OK, ""))
         self.server = GrpcServer(methods | reflection.methods, tls=broker.config.tls, lane=lane)
-        """What the broker's own port hands connections on to."""
+        """The server that the broker's own port hands gRPC connections to."""
         self.address = ""
-        """`host:port` for clients; empty where gRPC is off."""
+        """Address `host:port` for clients; empty where gRPC is off."""
 
     def begin(self) -> bool:
-        """Serve what is handed on. False where the library is missing: gRPC is off then, which one
-        line of the log says."""
+        """Serve connections of the broker's own port. False if the gRPC library is missing: gRPC is
+        off then, and a line is logged."""
         reason = why_no_grpc()
         if reason is not None:
             logger.warning("%s", reason)
@@ -52,13 +52,14 @@ class GrpcFront:
         return True
 
     async def start(self, host: str, port: int) -> None:
-        """Listen at a port of its own, too (0: a free one). Raises OSError if it is in use."""
+        """Listen at a port of its own, too (0: a free port). Raises OSError if the port is in
+        use."""
         port = await self.server.start(host, port)
         self.address = join(self._broker.config.broker_ip1, port)
         logger.info("gRPC at %s", self.address)
 
     async def stop(self) -> None:
-        """End what is under way and close the port."""
+        """End the calls in progress and close the port."""
         self._messaging.stop()
         self._health.changed()
         await self.server.stop()

@@ -1,7 +1,7 @@
-"""The clients' service in a broker: its requests are executed by the broker's own handlers.
+"""The port GrpcGround for a broker: requests of gRPC clients are executed by the broker's own
+handlers.
 
-Owns the way from a call to a handler of remoting and back. It must never know a message of gRPC.
-Made by node.py; called by the services of net/messaging through the port GrpcGround.
+Owns the way from a call to a remoting handler and back. It must never know a message of gRPC.
 """
 
 import hashlib
@@ -30,8 +30,8 @@ from turbopump.pyx.grpc_pops import GrpcPops
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class GrpcSurroundings:
-    """`soon` has work done behind the turn of the loop that is under way, `call_later` after so
-    many ms. `now_ms` is the wall clock, `table` has the handlers of remoting."""
+    """Functions of the loop: `soon` runs work after the current turn of the loop, `call_later`
+    after a number of ms. `now_ms` is the wall clock, `table` has the handlers of remoting."""
 
     broker: BrokerContext
     table: Dispatcher
@@ -41,7 +41,7 @@ class GrpcSurroundings:
 
 
 class BrokerGround:
-    """The port of a broker: all it serves is its own. Loop thread only."""
+    """GrpcGround of a broker, which serves only its own topics and groups. Loop thread only."""
 
     def __init__(self, around: GrpcSurroundings) -> None:
         self._broker = around.broker
@@ -51,27 +51,27 @@ class BrokerGround:
 
     @property
     def body_max(self) -> int:
-        """Bytes of a message's body."""
+        """Maximum bytes of a message's body."""
         return self._broker.config.store.max_message_size
 
     def now_ms(self) -> int:
-        """The wall clock."""
+        """Time of the wall clock, in ms."""
         return self._around.now_ms()
 
     def steady_ms(self) -> int:
-        """The loop's clock."""
+        """Time of the loop's clock, in ms."""
         return self._broker.steady_ms()
 
     def soon(self, work: Callable[[], None]) -> object:
-        """Have work done behind the turn of the loop that is under way."""
+        """Run work after the current turn of the loop."""
         return self._around.soon(work)
 
     def call_later(self, delay_ms: int, work: Callable[[], None]) -> Timer:
-        """Have work done after so many ms."""
+        """Run work after `delay_ms`."""
         return self._around.call_later(delay_ms, work)
 
     def work(self, host: bytes, steps: Steps[None]) -> None:
-        """Go through steps, each some milliseconds; those of one host follow one another."""
+        """Run steps of some milliseconds each; all steps of a host run one after another."""
         self._turns.work(host, without_failing(steps))
 
     def know(
@@ -81,11 +81,11 @@ class BrokerGround:
         then: Callable[[], None],
         _size: int = 0,
     ) -> None:
-        """A broker knows what it has."""
+        """Call `then` at once: a broker needs no look-ups for its own topics and groups."""
         then()
 
     def topics_of(self, name: str) -> Mapping[str, TopicConfig]:
-        """A topic of this broker, which leads; raises RpcRefused."""
+        """A topic of this broker, which must be the master; raises RpcRefused."""
         role = self._broker.role
         if not (role.is_master and role.is_known):
             raise RpcRefused(Code.HA_NOT_AVAILABLE, "this broker is a replica: ask its master")
@@ -96,7 +96,7 @@ class BrokerGround:
         return {self._broker.config.broker_name: topic}
 
     def group(self, name: str) -> SubscriptionGroupConfig | None:
-        """A consumer group, made where groups make themselves."""
+        """A consumer group, created automatically where that is allowed."""
         return self._broker.groups.find(name, self.now_ms())
 
     def is_system(self, topic: str) -> bool:
@@ -104,11 +104,12 @@ class BrokerGround:
         return self._broker.topics.is_system(topic)
 
     def serves(self, broker_name: str) -> bool:
-        """Itself alone."""
+        """Whether the name is this broker's own."""
         return broker_name == self._broker.config.broker_name
 
     def choose(self, topic: str, message_group: str | None) -> tuple[str, int]:
-        """The send handler chooses a queue, but that of a message group; raises RpcRefused."""
+        """Choose the broker and queue of a send; raises RpcRefused. Without a message group the
+        send handler chooses the queue."""
         ((name, of),) = self.topics_of(topic).items()
         if not of.is_writable or of.write_queue_nums <= 0:
             raise RpcRefused(Code.FORBIDDEN, "no writable queue")
@@ -117,7 +118,7 @@ class BrokerGround:
         return name, queue_of_group(message_group, of.write_queue_nums)
 
     def choose_readable(self, _topic: str) -> str:
-        """Itself."""
+        """The name of this broker."""
         return self._broker.config.broker_name
 
     def ask(
@@ -137,15 +138,15 @@ class BrokerGround:
             _arrived(answer, done)
 
     def _send_natively(self, request: Command, peer: Peer) -> Command | None:
-        """The answer to a send that the fast lane has stored, None where the handler has to look.
-        What the lane takes ends in the same bytes and the same answer."""
+        """The answer to a send that the fast lane has stored, None if the handler has to serve it.
+        Both ways store the same bytes and give the same answer."""
         broker, fields, body = self._broker, request.fields, request.body
         topic = broker.topics.get(fields["b"])
         if topic is None or not isinstance(body, bytes):
             return None
         queue_id = int(fields["e"])
         if queue_id < 0:
-            # The handler takes the one that was drawn here, if it comes to that.
+            # The handler uses the queue drawn here if the lane refuses.
             queue_id = broker.random.randrange(max(topic.write_queue_nums, 1))
             fields["e"] = str(queue_id)
         placed = broker.fast.lane.put_send(
@@ -169,7 +170,8 @@ class BrokerGround:
         return response(request, ResponseCode.SUCCESS, fields=found)
 
     def take(self, take: Take) -> Given | None:
-        """Of the fast lane's pops, which a receive that was served by the handler teaches."""
+        """Receive messages through the fast lane's pops; None if the handler has to serve the
+        request, which enables later native pops."""
         fast, subscription = self._broker.fast, take.subscription
         by_tags = subscription.is_tag_type and not subscription.class_filter_mode
         found = self._pops.take(
@@ -190,11 +192,11 @@ class BrokerGround:
         return Given(framed, pop_time_ms, revive_queue_id, rows or ())
 
     def beat(self, data: HeartbeatData, peer: Peer, done: Done) -> None:
-        """The client is in the broker's tables, as those of remoting are."""
+        """Register the client in the broker's tables, like clients of remoting."""
         self.ask("", new_request(RequestCode.HEART_BEAT, body=data.encode()), peer, done)
 
     def leave(self, client_id: str, group: str, peer: Peer) -> None:
-        """A producer is forgotten with its Peer."""
+        """Unregister a consumer; a producer is removed together with its Peer."""
         if group:
             header = UnregisterClientRequest(client_id, consumer_group=group)
             request = new_request(RequestCode.UNREGISTER_CLIENT, header)

@@ -1,8 +1,7 @@
-"""Which calls of gRPC the fast lane may serve without a look of Python's at what they carry.
+"""Decision about gRPC calls that the fast lane may serve without Python code reading their content.
 
-Owns that decision: what it lets pass ends as if net/messaging had served it. It must never store
-anything. Called by GrpcLane (pyx/grpc_lane.pyx), for each call that is a plain one by its bytes;
-made by front.py.
+Owns that decision: an accepted call has the same result as through net/messaging. It must never
+store anything. GrpcLane (pyx/grpc_lane.pyx) asks for each call that is plain by its bytes.
 """
 
 from typing import Final
@@ -17,11 +16,11 @@ from turbopump.pyx.lane import Lane
 
 _TYPES: Final = (MessageType.NORMAL.name, MIXED)
 NAMES_MAX: Final = 1_000
-"""Names that were found to be legal, 600 bytes each; then they are looked at again."""
+"""Maximum checked names that are remembered, 600 bytes each; then they are checked again."""
 
 
 class PlainCalls:
-    """`place` and `may_ack` of GrpcLane. Loop thread only."""
+    """Implements `place` and `may_ack` of GrpcLane. Loop thread only."""
 
     def __init__(self, broker: BrokerContext, service: Messaging) -> None:
         self._broker = broker
@@ -31,8 +30,8 @@ class PlainCalls:
         self._pairs: set[tuple[bytes, bytes]] = set()
 
     def may_ack(self, group: bytes, topic: bytes, client_id: bytes) -> Lane | None:
-        """The lane; None where the service has to look, as at all that a client says whose
-        receipts are renewed. The client has been heard of now."""
+        """The lane; None if the service has to handle the call, as for every client whose receipts
+        are renewed. Counts as a sign of life of the client."""
         name = client_id.decode("ascii")
         if self._renewals.has(name):
             return None
@@ -52,8 +51,8 @@ class PlainCalls:
         return True
 
     def place(self, topic: bytes, client_id: bytes) -> tuple[Lane, int, bytes | None] | None:
-        """The lane, a queue, and the host of a client that has settings, which has been heard of
-        now; None where the service has to look."""
+        """The lane, a queue, and the host of a client that has settings; None if the service has to
+        handle the call. Counts as a sign of life of the client."""
         broker = self._broker
         role, name = broker.role, self._names.get(topic) or self._look_at(topic)
         config = broker.topics.get(name)
@@ -66,7 +65,7 @@ class PlainCalls:
         return broker.fast.lane, queue_id, None if client is None else client.peer.host
 
     def _look_at(self, topic: bytes) -> str:
-        """Its name, empty where producers may not send to it."""
+        """The topic's name as text, empty where producers may not send to it."""
         name = topic.decode("ascii")
         if self._broker.topics.is_system(name) or validate_topic_name(name) is not None:
             return ""

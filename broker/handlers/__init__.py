@@ -1,1 +1,1 @@
-"""Request handlers, a file per family, registered in one table."""
+"""Request handlers, one file per family of request codes, all registered in one table."""

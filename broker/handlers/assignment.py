@@ -1,8 +1,8 @@
-"""Who consumes which queues: members ask, operators choose how it is decided.
+"""Handlers of queue assignment: consumers ask for their queues, operators choose how a group shares
+them.
 
 Owns QUERY_ASSIGNMENT (400), SET_MESSAGE_REQUEST_MODE (401) and GET_ALL_MESSAGE_REQUEST_MODE (402)
-(RocketMQ: QueryAssignmentProcessor). It must never decide anything: broker/assignment does. Called
-by the dispatcher.
+(RocketMQ: QueryAssignmentProcessor). It must never decide an assignment: broker/assignment does.
 """
 
 from functools import partial
@@ -33,7 +33,7 @@ from turbopump.net.wire.heartbeat import BROADCASTING, CLUSTERING
 from turbopump.net.wire.names import RETRY_PREFIX, name_member
 
 FORWARDED_BODY: Final = Bounds(2 * KEPT_MAX, 40_000, 200_000)
-"""Of a question that another broker passes on, with what it keeps."""
+"""Limits of a question that another broker forwards together with its last assignments."""
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
@@ -44,8 +44,8 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 def _query(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Answer:
-    """400: the queues of one member. A topic that is not here has no answer, which is a success;
-    what is no question at all is an error."""
+    """Answer 400 with a member's queues. For a topic that does not exist here the answer is
+    a success without queues; a malformed question is an error."""
     forwarded_by = request.fields.get(FORWARDED, "")
     if forwarded_by:
         members = bodies.as_object(bodies.load(request.body, FORWARDED_BODY))
@@ -77,7 +77,7 @@ def _query(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -
         kept,
     )
     later = broker.assignments.answer(query)
-    # What it has changed on the way, if anything, is not promised by the answer.
+    # The answer does not promise that the tables it changed are already saved.
     broker.saver.promise_nothing()
     if later.done:
         return _answered(request, later.value)
@@ -93,8 +93,8 @@ def _answered(request: Command, answer: AssignmentAnswer) -> Command:
 def _set_request_mode(
     broker: BrokerContext, table: Dispatcher, request: Command, _peer: Peer, now_ms: int
 ) -> Command:
-    """401: how a group gets a topic's messages, and who shares out its queues. Its members get
-    a notice, and follow at once."""
+    """Handle 401: set how a group receives a topic's messages (pull or pop) and which side shares
+    out its queues. Its members are notified and follow at once."""
     members = bodies.small_object(request.body)
     topic, group = name_member(members, "topic"), name_member(members, "consumerGroup")
     if topic.startswith(RETRY_PREFIX):
@@ -121,8 +121,8 @@ def _set_request_mode(
 def _all_request_modes(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Steps[Command]:
-    """402: the modes, for a replica; and to one that names another version of it than there is,
-    the last assignments."""
+    """Answer 402 with the modes, for a replica; add the last assignments if the request carries
+    another version of them than the current one."""
     body = broker.request_modes.to_json()
     kept = broker.assignments.kept
     if VERSION in request.fields and request.fields[VERSION] != kept.version:

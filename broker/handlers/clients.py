@@ -1,8 +1,8 @@
-"""Clients of the broker: heartbeats, leaving, who is connected, and change notices.
+"""Clients of the broker: heartbeats, unregistering, connection lists and change notices.
 
 Owns HEART_BEAT (34), UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38), CHECK_CLIENT_CONFIG
-(46), the connection lists (203, 204, 328) and the housekeeping of connections. It must never keep
-state: that is consumers.py and producers.py. Called by the dispatcher, and by node.py every 10 s.
+(46), the connection lists (203, 204, 328) and the housekeeping of connections, which node.py runs
+every 10 s. It must never keep state: consumers.py and producers.py do.
 """
 
 from collections.abc import Mapping
@@ -38,13 +38,14 @@ from turbopump.net.wire.subscription import SubscriptionData
 from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
 
 HOUSEKEEPING_INTERVAL_MS: Final = 10_000
-"""RocketMQ's ClientHousekeepingService looks at this pace."""
+"""Interval of the housekeeping, in ms, as in RocketMQ's ClientHousekeepingService."""
 
 MAX_NAME: Final = 255
-"""Characters of a client id or a producer group; real ones stay below 130."""
+"""Maximum characters of a client id or producer group; real ones stay below 130."""
 
 CONSUMER_WEIGHT: Final = 20
-"""Of a group beside a subscription: its retry topic may have to be made."""
+"""Weight of a consumer group in a heartbeat, where a subscription weighs 1: the group's retry topic
+may have to be created."""
 
 _UNIT_SUBSCRIPTION = 2  # TopicSysFlag.FLAG_UNIT_SUB, on the retry topic of a unit-mode consumer
 _V2 = {"IS_SUPPORT_HEART_BEAT_V2": "true"}
@@ -62,7 +63,8 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 def housekeeping(broker: BrokerContext) -> None:
-    """Close connections without heartbeats, forget what ran out; every HOUSEKEEPING_INTERVAL_MS."""
+    """Close connections without heartbeats and drop expired entries; runs every
+    HOUSEKEEPING_INTERVAL_MS."""
     now_ms = broker.steady_ms()
     limit_ms = broker.config.channel_expired_timeout_ms
     expired = broker.consumers.expired(now_ms, limit_ms)
@@ -76,7 +78,7 @@ def housekeeping(broker: BrokerContext) -> None:
 
 
 def send_notices(broker: BrokerContext) -> None:
-    """Tell the members of every changed group to rebalance (40)."""
+    """Notify the members of every changed group to rebalance (40)."""
     notices = broker.consumers.take_notices()
     if broker.config.notify_consumer_ids_changed_enable:
         for peer, group in notices:
@@ -84,7 +86,7 @@ def send_notices(broker: BrokerContext) -> None:
 
 
 def send_again(broker: BrokerContext, notices: list[tuple[str, set[str]]]) -> None:
-    """Have members of groups ask for their queues again (40)."""
+    """Notify the named members of the groups again, so that they ask for their queues (40)."""
     for name, client_ids in notices:
         group = broker.consumers.group(name)
         if group is None or not group.notifies:
@@ -115,7 +117,7 @@ def _heartbeat(broker: BrokerContext, request: Command, peer: Peer, now_ms: int)
             subscriptions_wanted |= _take_consumer(broker, heartbeat, data, peer, now_ms)
             group = broker.consumers.group(data.group_name)
             if not heartbeat.without_sub and group is not None:
-                # The table of consumers has chosen among the members' subscriptions.
+                # The consumer table has already merged the subscriptions of the members.
                 chosen = list(group.subscriptions.values())
                 yield from broker.filters.register(data.group_name, chosen, now_ms)
             weight += CONSUMER_WEIGHT + len(data.subscription_data_set)
@@ -133,8 +135,8 @@ def _heartbeat(broker: BrokerContext, request: Command, peer: Peer, now_ms: int)
         answer = response(request, ResponseCode.SYSTEM_ERROR, str(error))
     if answer.code == ResponseCode.SUCCESS and not subscriptions_wanted:
         answer.fields["IS_SUB_CHANGE"] = "false"
-    # A group that is lost comes again with the next heartbeat; a client that waits 3 s for a
-    # slow disk closes its connection instead. RocketMQ, too, answers first.
+    # A group that is lost before it is saved returns with the next heartbeat, while a client that
+    # waits 3 s for a slow disk closes its connection. RocketMQ answers first, too.
     broker.saver.promise_nothing()
     peer.after_answers(partial(send_notices, broker))
     return answer
@@ -143,10 +145,11 @@ def _heartbeat(broker: BrokerContext, request: Command, peer: Peer, now_ms: int)
 def _take_consumer(
     broker: BrokerContext, heartbeat: HeartbeatData, data: ConsumerData, peer: Peer, now_ms: int
 ) -> bool:
-    """One consumer entry; True if the client should send its subscriptions with the next one.
+    """Register one consumer entry; True if the client should send its subscriptions with the next
+    heartbeat.
 
-    A group that may not exist is passed over in silence, as in RocketMQ. Unlike there, a broker
-    that does not know a group's subscriptions (it was restarted) asks for them.
+    A group that may not exist is skipped silently, as in RocketMQ. Unlike RocketMQ, a broker that
+    does not know a group's subscriptions (after a restart) asks for them.
     """
     config = broker.groups.find(data.group_name, now_ms)
     if config is None:
@@ -177,7 +180,7 @@ def _take_consumer(
 
 
 def _watch(broker: BrokerContext, peer: Peer) -> None:
-    """Forget a connection as soon as it closes; asked for with its first heartbeat."""
+    """Forget a connection as soon as it closes; called with each heartbeat, registers once."""
     if "clients" not in peer.context:
         peer.context["clients"] = True
         peer.on_close(lambda: _closed(broker, peer))
@@ -218,7 +221,7 @@ def _consumer_list(
 def _check_client_config(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Command:
-    """46: what a consumer with an expression asks when it starts."""
+    """Handle 46: a starting consumer has its filter expression checked."""
     if not request.body:
         return response(request, ResponseCode.SUCCESS)
     members = bodies.small_object(request.body)
@@ -270,7 +273,7 @@ def _connections(members: Mapping[Peer, ConsumerConnection | ProducerConnection]
 
 
 def _connection(one: tuple[Peer, ConsumerConnection | ProducerConnection]) -> dict[str, Any]:
-    """The bean of RocketMQ's Connection."""
+    """The JSON form of RocketMQ's Connection."""
     peer, member = one
     return {
         "clientAddr": peer.address,

@@ -1,9 +1,9 @@
-"""Replication as operators, peers and controllers speak of it.
+"""Replication requests of operators, peers and controllers.
 
 Owns GET_BROKER_HA_STATUS (907), RESET_MASTER_FLUSH_OFFSET (908), GET_BROKER_EPOCH_CACHE (1007),
 NOTIFY_MIN_BROKER_ID_CHANGE (905), EXCHANGE_BROKER_HA_INFO (906) and NOTIFY_BROKER_ROLE_CHANGED
-(1008). It must never decide who replicates what: the membership and broker/ha/acting do. Called by
-the dispatcher.
+(1008). It must never decide which broker replicates from which: the membership and broker/ha/acting
+do.
 """
 
 from functools import partial
@@ -30,7 +30,8 @@ from turbopump.net.wire.headers.admin import ResetMasterFlushOffsetRequest
 from turbopump.net.wire.headers.routes import ExchangeHaInfo
 
 NO_EPOCHS: Final = "this request only for controllerMode"
-"""RocketMQ's remark. Ours keeps epochs without a controller, too, in a group of a fixed set."""
+"""RocketMQ's remark. Turbopump keeps epochs without a controller, too, in a group with a fixed set
+of members."""
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
@@ -44,7 +45,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 def _ha_status(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
-    """907: HARuntimeInfo."""
+    """Answer 907 with RocketMQ's HARuntimeInfo."""
     status = ha_status(broker)
     is_master = status.follower is None
     leader = status.leader or LeaderStatus()
@@ -70,7 +71,7 @@ def _connection(replica: ReplicaStatus, log_end: LogOffset) -> dict[str, Any]:
 
 
 def _client(status: ReplicationStatus) -> dict[str, Any]:
-    """A replica's own side; a master has the same members, all zero."""
+    """The replica's part of the status; a master has the same members, all zero."""
     follower = status.follower or FollowerStatus()
     return {
         "lastReadTimestamp": follower.last_read_ms,
@@ -85,7 +86,7 @@ def _client(status: ReplicationStatus) -> dict[str, Any]:
 def _reset_master_flush_offset(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Command:
-    """908: to a replica; a master says yes and does nothing."""
+    """Handle 908, which is meant for a replica; a master answers success and changes nothing."""
     if broker.ha is not None and broker.ha.status().follower is not None:
         header = read_header(ResetMasterFlushOffsetRequest, request.fields)
         if header.master_flush_offset is not None:
@@ -94,7 +95,8 @@ def _reset_master_flush_offset(
 
 
 def _epoch_cache(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
-    """1007: EpochEntryCache; the last epoch ends at Java's largest number, as it is still open."""
+    """Answer 1007 with RocketMQ's EpochEntryCache; the last epoch is still open, so its end is
+    Java's largest long."""
     status = ha_status(broker)
     epochs = status.epochs
     if epochs is None:
@@ -121,9 +123,12 @@ def _epoch_cache(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: 
 def _exchange_ha_info(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Command:
-    """906: a master says where its log is copied from; a replica believes its own master alone
-    (RocketMQ believes any peer). RocketMQ's masterFlushOffset is where a master's log ended when it
-    started, and is answered here as where it ends: a replica to be has less."""
+    """Handle 906: a master announces the address that its log is copied from. A replica accepts it
+    from its own master only (RocketMQ: from any peer).
+
+    RocketMQ's masterFlushOffset is the end of a master's log at its start; the answer here is the
+    current end, which a future replica does not exceed.
+    """
     header = read_header(ExchangeHaInfo, request.fields)
     told = ExchangeHaInfo()
     if header.master_ha_address is not None:
@@ -147,7 +152,8 @@ def _exchange_ha_info(
 
 
 def _notify_min_id(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
-    """905, of a name server, one-way. What it says is asked for: any peer can send it."""
+    """Handle 905, a one-way notice of a name server. Its content is not used, because any peer can
+    send it: this broker asks the name servers itself."""
     if broker.acting is not None:
         broker.acting.noticed()
     return response(request, ResponseCode.SUCCESS)
@@ -156,7 +162,8 @@ def _notify_min_id(broker: BrokerContext, request: Command, _peer: Peer, _now_ms
 def _notify_role_changed(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Command:
-    """1008: of a controller; RocketMQ's sends it one-way. One that says nothing changes nothing."""
+    """Handle 1008 of a controller (one-way from RocketMQ's). A notice without fields and body
+    changes nothing."""
     if not request.fields and not request.body:
         return response(request, ResponseCode.SUCCESS)
     if broker.membership is None:

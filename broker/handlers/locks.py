@@ -1,8 +1,8 @@
-"""LOCK_BATCH_MQ (41) and UNLOCK_BATCH_MQ (42): queues for ordered consumers.
+"""LOCK_BATCH_MQ (41) and UNLOCK_BATCH_MQ (42): queue locks for ordered consumers.
 
-Owns the two bodies (RocketMQ: LockBatchRequestBody, UnlockBatchRequestBody, LockBatchResponseBody).
-It must never decide who holds a queue: tables/locks.py does, and ha/acting/lock_quorum.py where
-several brokers of the group have to agree. Called by the dispatcher.
+Owns the bodies (RocketMQ: LockBatchRequestBody, UnlockBatchRequestBody, LockBatchResponseBody). It
+must never decide which client holds a queue: tables/locks.py does, and ha/acting/lock_quorum.py
+where several brokers of the group have to agree.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,8 @@ from turbopump.net.wire.names import check_lengths
 from turbopump.net.wire.queues import MessageQueue
 
 STRICT_MAX: Final = 4_096
-"""Queues of a request that other brokers are asked about: its answer is written in one step."""
+"""Maximum queues of a request that other brokers have to agree to: its answer is written in one
+step."""
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
@@ -70,7 +71,8 @@ def _lock(
 def _lock_with_others(
     broker: BrokerContext, request: Command, wish: LockWish
 ) -> Steps[Later[Command]]:
-    """A lock that is this broker's word alone counts for nothing: it is kept once others agree."""
+    """Lock queues only where a majority of the group's brokers agrees; this broker stores a lock
+    after they have agreed."""
     assert broker.acting is not None, "it is in force"
     locks, quorum, parts = broker.locks, broker.acting.quorum, []
 
@@ -119,7 +121,8 @@ def _read_body(request: Command) -> Steps[tuple[LockWish, bool]]:
 
 
 def _wrong_name(wish: LockWish) -> str | None:
-    """RocketMQ takes any; a lock would keep them."""
+    """The error text for a name that is too long, else None. RocketMQ accepts any length, but a
+    lock would keep the name in memory."""
     wrong = check_lengths(consumerGroup=wish.group, clientId=wish.client_id)
     for queue in wish.queues:
         wrong = wrong or check_lengths(topic=queue.topic, brokerName=queue.broker_name)

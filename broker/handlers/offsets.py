@@ -1,7 +1,7 @@
 """Offsets of groups (14, 15) and of queues (29, 30, 31, 32).
 
 Owns the answers of RocketMQ's ConsumerManageProcessor and of the offset part of its
-AdminBrokerProcessor. It must never read records. Called by the dispatch table.
+AdminBrokerProcessor. It must never read records.
 """
 
 from typing import Final
@@ -31,15 +31,18 @@ from turbopump.net.wire.headers.offsets import (
 GO_LANGUAGE: Final = "GO"
 
 GO_ANSWER_DELAY_MS: Final = 100
-"""The Go client (2.1) sends its commits without the one-way mark, waits for no answer and closes
-right after its last ones. Answers that it has not read when it closes make its kernel reset the
-connection and drop the commits still on their way; so they come when it is gone."""
+"""Delay of the answers to commits of Go clients, in ms.
+
+The Go client (2.1) sends its commits not marked one-way, does not wait for answers and closes
+the connection right after the last commit. Unread answers would make its kernel reset the
+connection and drop commits that are still under way; so the answers are sent after it has closed.
+"""
 
 NOT_HERE: Final = "another broker of this group keeps offsets and locks now"
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Serve the offset codes."""
+    """Add the handlers of the offset codes."""
     handlers = _Handlers(broker)
     table.add(RequestCode.QUERY_CONSUMER_OFFSET, handlers.query)
     table.add(RequestCode.UPDATE_CONSUMER_OFFSET, handlers.update)
@@ -54,7 +57,8 @@ class _Handlers:
         self._broker = broker
 
     def query(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
-        """14: the committed offset; 22 lets the client apply its consumeFromWhere."""
+        """Answer 14 with the committed offset; code 22 lets the client apply its
+        consumeFromWhere."""
         header = read_header(QueryConsumerOffsetRequest, request.fields)
         known = self._broker.offsets.query(header.consumer_group, header.topic, header.queue_id)
         if known >= 0:
@@ -66,7 +70,8 @@ class _Handlers:
                 "Not found, do not set to zero, maybe this group boot first",
             )
         if self._is_young(header.topic, header.queue_id):
-            # A new group on a young topic starts at the first message, whatever it asked for.
+            # A new group on a young topic starts at the first message, whatever its
+            # consumeFromWhere is.
             return _found(request, QueueOffset(0))
         return response(
             request,
@@ -75,8 +80,8 @@ class _Handlers:
         )
 
     def update(self, request: Command, peer: Peer, now_ms: int) -> Answer:
-        """15: commit an offset; a lower one is taken where the group does not pop, a pending reset
-        swallows it."""
+        """Handle 15: commit an offset. A lower offset than the last is accepted where the group
+        does not pop; a pending reset discards the commit."""
         answer = self._commit(request, now_ms)
         if peer.language != GO_LANGUAGE or request.is_oneway:
             return answer
@@ -108,7 +113,7 @@ class _Handlers:
         return response(request, ResponseCode.SUCCESS)
 
     def search(self, request: Command, _peer: Peer, now_ms: int) -> Command:
-        """29: the queue offset for a store time; LOWER unless the header says UPPER."""
+        """Answer 29 with the queue offset for a store time; LOWER unless the header has UPPER."""
         header = read_header(SearchOffsetRequest, request.fields)
         upper = (header.boundary_type or "").upper() == Boundary.UPPER.name
         found = self._broker.store.search_time_by_clock(
@@ -121,14 +126,14 @@ class _Handlers:
         return response(request, ResponseCode.SUCCESS, header=SearchOffsetResponse(found))
 
     def maximum(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
-        """30: the queue offset the next message gets."""
+        """Answer 30 with the queue offset that the next message will get."""
         header = read_header(GetMaxOffsetRequest, request.fields)
         found = self._broker.store.max_queue_offset(header.topic, header.queue_id)
         return response(request, ResponseCode.SUCCESS, header=GetMaxOffsetResponse(found))
 
     def minimum(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
-        """31: the queue offset of the oldest message; an empty queue has 0, and -1 where it holds
-        batches (RocketMQ: BatchConsumeQueue.getMinOffsetInQueue)."""
+        """Answer 31 with the queue offset of the oldest message. An empty queue has 0, or -1 if it
+        holds batches (RocketMQ: BatchConsumeQueue.getMinOffsetInQueue)."""
         header = read_header(GetMinOffsetRequest, request.fields)
         store, topics = self._broker.store, self._broker.topics
         found = store.min_queue_offset(header.topic, header.queue_id)
@@ -138,7 +143,7 @@ class _Handlers:
         return response(request, ResponseCode.SUCCESS, header=GetMinOffsetResponse(found))
 
     def earliest_time(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
-        """32: the store time of the oldest message, -1 if there is none."""
+        """Answer 32 with the store time of the oldest message, -1 for an empty queue."""
         header = read_header(GetEarliestMsgStoretimeRequest, request.fields)
         store = self._broker.store
         first = store.min_queue_offset(header.topic, header.queue_id)
@@ -147,7 +152,7 @@ class _Handlers:
         return response(request, ResponseCode.SUCCESS, header=body)
 
     def _is_young(self, topic: str, queue_id: int) -> bool:
-        """Whether message 0 of the queue is still there and not yet cold."""
+        """Whether message 0 of the queue still exists and is in memory."""
         store = self._broker.store
         if store.min_queue_offset(topic, queue_id) > 0:
             return False

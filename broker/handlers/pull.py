@@ -1,8 +1,9 @@
-"""PULL_MESSAGE and LITE_PULL_MESSAGE (11, 361): records as they lie in the log, or a long poll.
+"""PULL_MESSAGE and LITE_PULL_MESSAGE (11, 361): answer with stored records, or hold the pull (long
+poll).
 
 Owns the order of checks and the answers of RocketMQ's PullMessageProcessor. It must never copy a
-record or block: a pull without messages is left with `holds`. Called by the dispatch table, and by
-`holds` when a queue has grown.
+record or block: `holds` keeps a pull without messages and attempts it again when its queue has
+grown.
 """
 
 import logging
@@ -39,12 +40,13 @@ from turbopump.pyx.filter import Filter
 logger = logging.getLogger(__name__)
 
 MAX_SUSPEND_MS = 120_000
-"""The longest hold: an idle connection is closed then anyway. Clients ask for 15 to 20 s."""
+"""Longest hold of a pull, in ms: idle connections are closed after that time anyway. Clients ask
+for 15 to 20 s."""
 
 CHARACTERS_OF_ATTEMPT = 16
-"""Characters of an expression that are read in the time of an ordinary attempt."""
+"""Characters of a filter expression that are parsed in the time of an ordinary attempt."""
 
-_OFFSET_RESET = "OFFSET_RESET"  # the one GetMessageStatus that no store can answer
+_OFFSET_RESET = "OFFSET_RESET"  # the only GetMessageStatus that no read of the store returns
 _NOT_FOUND = {ReadStatus.OFFSET_FOUND_NULL, ReadStatus.OFFSET_OVERFLOW_ONE}
 _RETRY = {ReadStatus.NO_MATCHED_MESSAGE, ReadStatus.MESSAGE_WAS_REMOVING}
 _EMPTY = {ReadStatus.NO_MESSAGE_IN_QUEUE, ReadStatus.NO_MATCHED_LOGIC_QUEUE}
@@ -67,7 +69,7 @@ class PullRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Allowed:
-    """What the checks found out: what to read, and two numbers of the answer."""
+    """Result of the checks: the filter to read with, and numbers for the answer."""
 
     wanted: Wanted
     topic_sys_flag: int
@@ -78,7 +80,7 @@ class _Allowed:
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Serve the pull codes."""
+    """Add the handlers of the pull codes."""
 
     def pull(request: Command, peer: Peer, now_ms: int) -> Command | Later[Command | None]:
         header = read_header(PullMessageRequest, request.fields)
@@ -89,7 +91,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 class _Pull:
-    """One pull, from its request to its answer, through any number of attempts."""
+    """A pull, from its request to its answer, through any number of attempts."""
 
     __slots__ = ("_answer", "_broker", "_header", "_now_ms", "_peer", "_request")
 
@@ -104,7 +106,7 @@ class _Pull:
         self._answer: Later[Command | None] = Later()
 
     def first(self, now_ms: int) -> Command | Later[Command | None]:
-        """Answer at once, or hold the pull until its queue grows or its time is over."""
+        """Answer at once, or hold the pull until its queue grows or its time expires."""
         header = self._header
         self._now_ms = now_ms
         try:
@@ -147,23 +149,24 @@ class _Pull:
         return self._answer
 
     def _shrink(self) -> int:
-        """Keep no more of the request than the next attempts need; gives the bytes of its texts."""
+        """Drop the parts of the request that later attempts do not need; returns the bytes of its
+        remaining texts."""
         broker, header = self._broker, self._header
         header.broker_name = None
         topic, group = broker.topics.get(header.topic), broker.groups.get(header.consumer_group)
         assert topic is not None and group is not None, "a held pull has passed its checks"
-        # The tables' own texts instead of the peer's.
+        # Use the tables' strings, so that the peer's copies can be freed.
         header.topic, header.consumer_group = topic.topic_name, group.group_name
         if not header.sys_flag & SUBSCRIPTION_FLAG:
             header.subscription = header.expression_type = None
         return kept_size(header.subscription or "", header.expression_type or "")
 
     def _weight(self, wanted: Wanted) -> int:
-        """Ordinary attempts that one of this pull is worth; an expression that it carries may have
-        to be read again."""
+        """Cost of an attempt of this pull, in ordinary attempts; an expression in the request may
+        have to be parsed again."""
         if not isinstance(wanted, Filter):
             return 1
-        carried = self._header.subscription or ""  # without the flag it was dropped
+        carried = self._header.subscription or ""  # dropped by `_shrink` without the flag
         return wanted.weight + len(carried) // CHARACTERS_OF_ATTEMPT
 
     def _wait_ms(self) -> int:
@@ -175,13 +178,14 @@ class _Pull:
         return min(self._header.suspend_timeout_millis, MAX_SUSPEND_MS)
 
     def _attempt(self, hold: Hold, final: bool) -> bool:
-        """Read again for a held pull: everything is checked again, nothing is committed."""
+        """Read again for a held pull: all checks are repeated, no offset is committed."""
         try:
             answer = self._read_again(hold, final)
         except PullRefused as refused:
             answer = self._refuse(refused)
         except Exception as error:
-            # No dispatcher is above this one, and the client must not wait for its own time-out.
+            # No dispatcher catches this exception, and without an answer the client would wait for
+            # its own timeout.
             logger.exception("a held pull of %s failed", self._peer.address)
             answer = response(self._request, ResponseCode.SYSTEM_ERROR, one_line(error))
         if answer is None:
@@ -190,7 +194,7 @@ class _Pull:
         return True
 
     def _read_again(self, hold: Hold, final: bool) -> Command | None:
-        """The answer to a held pull, None to go on waiting."""
+        """The answer to a held pull, None to keep holding it."""
         allowed = self._check()
         answer = self._reset(allowed)
         if answer is not None:
@@ -198,14 +202,15 @@ class _Pull:
         result = self._result(hold.queue_offset, allowed)
         filtered = result.status is ReadStatus.NO_MATCHED_MESSAGE
         if filtered and not final and result.next_queue_offset >= result.max_queue_offset:
-            # Nothing for this filter: wait on from here rather than wake the client for it.
+            # No message matched this filter: continue from here instead of answering the client.
             hold.queue_offset = result.next_queue_offset
             return None
         answer = self._compose(result, hold.queue_offset, allowed)
         return None if answer.code == ResponseCode.PULL_NOT_FOUND and not final else answer
 
     def _reset(self, allowed: _Allowed) -> Command | None:
-        """The answer to a pull whose queue was reset by an admin; it is given once."""
+        """The answer to a pull whose queue an administrator has reset; each reset is delivered
+        once."""
         header, broker = self._header, self._broker
         target = broker.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
         if target is None or not broker.config.use_server_side_reset_offset:
@@ -238,7 +243,7 @@ class _Pull:
         return result
 
     def _compose(self, result: ReadResult, queue_offset: QueueOffset, allowed: _Allowed) -> Command:
-        """The answer to what a read found (remoting.md 10.4)."""
+        """The answer for the result of a read (remoting.md 10.4)."""
         status = result.status
         if status is ReadStatus.FOUND:
             code = ResponseCode.SUCCESS
@@ -259,15 +264,15 @@ class _Pull:
         )
         if not self._broker.config.slave_read_enable:
             header.suggest_which_broker_id = MASTER_ID
-        # Without a lease another may be the master, and have what the reader has read.
+        # Without a lease another broker may be master, and have the messages of this offset.
         if not (self._broker.role.is_master and self._broker.role.holds()):
             code = self._for_a_replica(code, header, queue_offset, is_far)
         if status is ReadStatus.NO_MATCHED_LOGIC_QUEUE:
-            status = ReadStatus.NO_MESSAGE_IN_QUEUE  # RocketMQ makes a queue that is asked for
+            status = ReadStatus.NO_MESSAGE_IN_QUEUE  # RocketMQ creates a queue that is pulled
         return self._found(allowed, code, status.value, header, result.slices)
 
     def _is_far(self, result: ReadResult) -> bool:
-        """Whether the reader is so far behind that what it reads is hardly in memory."""
+        """Whether the reader lags far enough that its messages are probably not in memory."""
         broker, header, last = self._broker, self._header, result.next_queue_offset - 1
         if result.status is not ReadStatus.FOUND or not broker.config.slave_read_enable:
             return False
@@ -281,11 +286,12 @@ class _Pull:
         queue_offset: QueueOffset,
         is_far: bool,
     ) -> ResponseCode:
-        """A replica sends readers on to its master while that lives, unless they are far behind,
-        and corrects no offset: its log may be the one that is not whole (offsetCheckInSlave).
+        """Adapt the answer of a replica: redirect readers to the master while it lives, unless they
+        lag far, and correct no offset, because the replica's own log may be incomplete
+        (offsetCheckInSlave).
 
-        Without a master a reader whose offset is not here waits, as at the end of a queue; RocketMQ
-        has it ask again at once, and again.
+        Without a master, a reader whose offset does not exist here waits as at the end of a queue;
+        RocketMQ makes it ask again at once, repeatedly.
         """
         broker, is_master_there = self._broker, self._broker.role.has_master()
         moved = code == ResponseCode.PULL_OFFSET_MOVED and not broker.config.offset_check_in_slave
@@ -317,7 +323,7 @@ class _Pull:
         return response(self._request, refused.code, refused.remark, fields=fields)
 
     def _check(self) -> _Allowed:
-        """The checks of remoting.md 10.3 in their order; raises PullRefused."""
+        """Run the checks of remoting.md 10.3 in their order; raises PullRefused."""
         broker, header = self._broker, self._header
         self._check_broker()
         name, topic_name = header.consumer_group, header.topic
@@ -380,7 +386,7 @@ class _Pull:
             )
 
     def _carried_subscription(self) -> SubscriptionData:
-        """The subscription in the pull itself; admin tools see it for a while."""
+        """The subscription in the pull itself; it stays visible to admin tools for a while."""
         header = self._header
         try:
             subscription = parse_subscription(
@@ -391,18 +397,18 @@ class _Pull:
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED,
                 "parse the consumer's subscription failed",
             ) from None
-        if subscription.is_tag_type:  # what is refused is not kept
+        if subscription.is_tag_type:  # a refused expression is not kept
             self._note(subscription)
         return subscription
 
     def _note(self, subscription: SubscriptionData) -> None:
-        """Administrators may ask for what pulls carry."""
+        """Remember the pull's subscription for administrators who list subscriptions."""
         broker, header = self._broker, self._header
         group, topic = header.consumer_group, header.topic
         broker.consumers.compensate(group, topic, subscription, broker.steady_ms())
 
     def _wanted(self, subscription: SubscriptionData) -> Wanted:
-        """What the subscription chooses: tags, or what a filter of properties matches."""
+        """The filter of the subscription: tag codes, or a property filter."""
         broker, header = self._broker, self._header
         if subscription.is_tag_type:
             return subscription.filter_codes
@@ -429,13 +435,13 @@ class _Pull:
         try:
             compiled = compile_filter(subscription)
         except SqlError as error:
-            # RocketMQ reads without a filter then, and gives what was to be filtered out.
+            # RocketMQ reads without a filter then, and delivers messages that the filter excludes.
             raise PullRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
         self._note(subscription)
         return compiled
 
     def _known_subscription(self, broadcast_enabled: bool) -> SubscriptionData:
-        """The subscription of the group's heartbeats."""
+        """The group's subscription from its heartbeats."""
         broker, header = self._broker, self._header
         name, topic = header.consumer_group, header.topic
         group = broker.consumers.group(name)
@@ -470,7 +476,7 @@ class _Pull:
 
 
 def _watch(broker: BrokerContext, peer: Peer) -> None:
-    """Let the holds forget a connection when it is gone; once for each connection."""
+    """Drop the held pulls of a connection when it closes; registers once per connection."""
     if not peer.context.get(_WATCHED):
         peer.context[_WATCHED] = True
         peer.on_close(partial(broker.holds.drop, peer))

@@ -1,8 +1,8 @@
-"""The one way a message of a client gets into the store: the checks and rewrites before the put.
+"""The checks and rewrites of a client's message before it is stored; every such message passes
+here.
 
 Owns RocketMQ's pre-put hook chain (HookUtils): name length, inner batches, delay levels, timers. It
-must never answer a request: the caller turns `Put` into a reply. Called by handlers/send.py,
-handlers/send_back.py.
+must never answer a request: the caller turns `Put` into a reply.
 """
 
 from dataclasses import dataclass
@@ -37,14 +37,14 @@ _MAX_V1_TOPIC = 127
 
 
 class Refusal(Enum):
-    """Why a message was not given to the store, where PutStatus has no word for it."""
+    """Reason why a message was not stored, for cases without a PutStatus."""
 
     LIGHT_QUEUES_NOT_ENABLED = "LMQ_NOT_ENABLE"
 
 
 @dataclass(slots=True)
 class Draft:
-    """A message before the put, its properties still a mapping. Hosts are packed."""
+    """A message before the put; its properties are still a mapping, its hosts are packed."""
 
     topic: str
     queue_id: int
@@ -56,10 +56,10 @@ class Draft:
     born_host: bytes
     reconsume_times: int = 0
     store_host: bytes = b""
-    """Empty: this broker's."""
+    """Address of the storing broker, packed; empty means this broker."""
     prepared_transaction_offset: int = 0
     is_copy: bool = False
-    """See NewMessage."""
+    """Whether the body is in the log already; see NewMessage.is_copy."""
 
 
 def put(
@@ -71,12 +71,12 @@ def put(
     is_sent: bool = False,
     from_ms: int | None = None,
 ) -> Put | Refusal | TimerRefusal:
-    """Store one message; a delayed message goes to the queue of its level, a timer to the queue of
-    timers (messages.md 0.6, 1.1, 2.2).
+    """Store one message; a delayed message goes to the queue of its level, a timer to the timer
+    queue (messages.md 0.6, 1.1, 2.2).
 
-    `must_wait`: the message is to be as safe as any other, whatever its WAIT property. `is_sent`: a
-    client sends it, so that it needs room for properties that are added later. `from_ms`: a timer
-    that is due by then does not wait (None: by `now_ms`).
+    `must_wait`: wait for the broker's usual durability, whatever the message's WAIT property is.
+    `is_sent`: a client sends the message, so it needs room for properties that are added later.
+    `from_ms`: a timer that is due by then is stored for delivery at once (None: `now_ms`).
     """
     level = delay_level(draft.properties)
     if level is None or not _is_legal(broker, draft):
@@ -103,13 +103,15 @@ def put(
     message = _message(broker, draft, topic, queue_id)
     if is_sent and not leaves_room(draft.properties, len(message.properties)):
         return Put(Appended(PutStatus.PROPERTIES_SIZE_EXCEEDED))
-    # A sender that does not wait learns nothing of replicas, and not kept from writing by them.
+    # A sender that does not wait receives no replication status, and missing replicas do not block
+    # it.
     return append(broker, message, now_ms, waits=must_wait or waits_for_store(draft.properties))
 
 
 def put_half(broker: BrokerContext, draft: Draft, now_ms: int) -> Put | Refusal | TimerRefusal:
-    """Store a message that no consumer gets before its producer commits it. What delays it counts
-    from then on (messages.md 3, TransactionalMessageBridge.parseHalfMessageInner)."""
+    """Store a half message, which no consumer receives before its producer commits it. A delay in
+    its properties takes effect after the commit (messages.md 3,
+    TransactionalMessageBridge.parseHalfMessageInner)."""
     if delay_level(draft.properties) is None or not _is_legal(broker, draft):
         return Put(Appended(PutStatus.MESSAGE_ILLEGAL))
     if is_timer(draft.properties):
@@ -150,8 +152,9 @@ def _remember_target(draft: Draft) -> None:
 def _timer_slot(
     broker: BrokerContext, properties: dict[str, str], now_ms: int
 ) -> int | TimerRefusal | None:
-    """See `slot_of`. A slot that has too many takes fewer and fewer, at twice as many none
-    (TimerMessageStore.isReject; its dice are the wrong way round)."""
+    """The timer's slot; see `slot_of`. A slot with over timerCongestNumEachSlot timers refuses more
+    with a growing probability, and at twice that number all of them (RocketMQ's
+    TimerMessageStore.isReject has its random test inverted)."""
     config = broker.config
     if not config.timer_wheel_enable:
         return TimerRefusal.NOT_ENABLED
@@ -173,7 +176,8 @@ def append(
     waits: bool = True,
     batch: bool = False,
 ) -> Put:
-    """Store.append, or append_batch, where the role allows it; `role.when_safe` is to follow."""
+    """Store.append, or append_batch, if the role allows it; the caller then waits for
+    `role.when_safe`."""
     permit = broker.role.admit(waits)
     if isinstance(permit, PutStatus):
         return Put(Appended(permit))
@@ -183,7 +187,7 @@ def append(
 
 
 def waits_for_store(properties: dict[str, str]) -> bool:
-    """Whether the sender asks for an answer that is as safe as the broker can make it."""
+    """Whether the sender waits until the message is as durable as the broker's settings demand."""
     return properties.get(names.WAIT, "true").lower() == "true"
 
 
@@ -200,9 +204,9 @@ def delay_level(properties: dict[str, str]) -> int | None:
 
 
 def wants_light_queues(topic: str, properties: dict[str, str]) -> bool:
-    """Whether a message is to be found in other queues than its own, too, where it would be missing
-    (RocketMQ without enableLmq and enableMultiDispatch forgets about them). Copies of what was
-    stored before, for another delivery, are not."""
+    """Whether a message should appear in further (light) queues, which this broker does not
+    support. RocketMQ without enableLmq and enableMultiDispatch ignores the wish. False for copies
+    of stored messages (retries, dead letters)."""
     asked = properties.get(names.INNER_MULTI_DISPATCH, "").strip()
     return bool(asked) and not topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 

@@ -1,7 +1,7 @@
-"""Looking for messages: by key, by log offset, and what a consume queue holds.
+"""Message queries: by key, by log offset, and the units of a consume queue.
 
-Owns QUERY_MESSAGE (12), VIEW_MESSAGE_BY_ID (33) and QUERY_CONSUME_QUEUE (321). It must never
-decode a body: records leave as they are stored. Called by the dispatcher.
+Owns QUERY_MESSAGE (12), VIEW_MESSAGE_BY_ID (33) and QUERY_CONSUME_QUEUE (321). It must never decode
+a body: records leave as they are stored.
 """
 
 from functools import partial
@@ -24,13 +24,13 @@ from turbopump.net.wire.headers.admin import (
 from turbopump.net.wire.subscription import SubscriptionData
 
 MAX_FOUND: Final = 64
-"""Messages of one query; mqadmin asks for 64 (queryMsgByKey). RocketMQ takes any number."""
+"""Maximum messages of a query; mqadmin asks for 64 (queryMsgByKey). RocketMQ has no limit."""
 
 UNIQUE_FOUND: Final = 32
-"""Messages of a query by unique key, whatever maxNum says (defaultQueryMaxNum)."""
+"""Messages of a query by unique key, whatever maxNum is (defaultQueryMaxNum)."""
 
 MAX_UNITS: Final = 4_096
-"""Units of one QUERY_CONSUME_QUEUE answer: some 400 KB."""
+"""Maximum units of a QUERY_CONSUME_QUEUE answer: some 400 KB."""
 
 _KINDS = frozenset({"K", "U", "T"})
 
@@ -43,8 +43,8 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 def _query_message(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
-    """12: records with the key, each once. RocketMQ also answers other keys of the same hash, and
-    leaves them to its clients."""
+    """Answer 12 with the records that have the key, each once. RocketMQ also returns other keys
+    with the same hash, which its clients filter out."""
     header = read_header(QueryMessageRequest, request.fields)
     unique = header.unique_key_query == "true"
     kind = (header.index_type or "").upper()
@@ -83,7 +83,8 @@ def _view_message(broker: BrokerContext, request: Command, _peer: Peer, _now_ms:
 def _query_consume_queue(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Command:
-    """321: units of a queue as they lie there, and whether a group's subscription wants them."""
+    """Answer 321 with the stored units of a queue and whether a group's subscription matches
+    them."""
     header = read_header(QueryConsumeQueueRequest, request.fields)
     topic, queue_id = header.topic, header.queue_id
     store = broker.store

@@ -1,9 +1,8 @@
-"""Questions that only a client can answer: the broker passes them on and the answer back.
+"""Requests that only a client can answer: the broker forwards them and returns the answer.
 
 Owns GET_CONSUMER_RUNNING_INFO (307), CONSUME_MESSAGE_DIRECTLY (309),
-INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223, which asks with 221) and the push of a reset to clients
-(220) (RocketMQ: Broker2Client). It must never change an answer of a client. Called by the
-dispatcher and by handlers/admin/offsets.py.
+INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223, forwarded as 221) and the push of an offset reset to
+clients (220) (RocketMQ: Broker2Client). It must never change an answer of a client.
 """
 
 from collections.abc import Mapping
@@ -33,13 +32,13 @@ from turbopump.net.wire.queues import MessageQueue
 
 RELAY_TIMEOUT_MS: Final = 10_000
 STATUS_TIMEOUT_MS: Final = 5_000
-"""RocketMQ's Broker2Client waits as long for 307 and 309, and for 221."""
+"""Timeout of 221, in ms. RocketMQ's Broker2Client has the same timeouts for 307, 309 and 221."""
 
 MAX_STATUS: Final = 128 << 10
-"""Bytes of a client's answer to 221: over 1,000 queues."""
+"""Maximum bytes of a client's answer to 221: over 1,000 queues."""
 
 MEMBERS_OF_STEP: Final = 10
-"""Connections that are notified of a reset in one step; each is sent up to 16 MB."""
+"""Connections that are notified of a reset in one step; each receives up to 16 MB."""
 
 _V3_1_8 = 62  # first client version that answers 307 and 309
 _V3_0_7 = 28  # first client version that understands 220 and 221
@@ -58,7 +57,7 @@ def push_reset(
     header: ResetOffsetRequest,
     targets: Mapping[MessageQueue, QueueOffset],
 ) -> Steps[Command]:
-    """Tell every online client of the group its new offsets (220); the answer to the tool.
+    """Send every online client of the group its new offsets (220); returns the answer to the tool.
 
     Only for useServerSideResetOffset=false (RocketMQ: Broker2Client.resetOffset).
     """
@@ -101,7 +100,8 @@ def _running_info(broker: BrokerContext, request: Command, _peer: Peer, _now_ms:
 
 
 def _consume_directly(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Answer:
-    """309: the record travels with the request, the client consumes it and tells the outcome."""
+    """Handle 309: forward the record with the request; the client consumes it and answers with the
+    result."""
     header = read_header(ConsumeMessageDirectlyResultRequest, request.fields)
     try:
         _host, log_offset = decode_message_id(header.msg_id or "")
@@ -124,7 +124,7 @@ def _relay(
     added_fields: dict[str, str],
     body: bytes,
 ) -> Answer:
-    """Pass a request on to one client and its answer back, unchanged (callConsumer)."""
+    """Forward a request to one client and return its answer unchanged (callConsumer)."""
     group = broker.consumers.group(group_name)
     client = group.find(client_id) if group else None
     if group is None or client is None:
@@ -156,7 +156,8 @@ def _relayed(
 
 
 def _consumer_status(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Answer:
-    """223: ask every client of the group (or one of them) where it stands, and collect."""
+    """Handle 223: ask every client of the group (or a named one) for its offsets, and merge the
+    answers."""
     header = read_header(GetConsumerStatusRequest, request.fields)
     group = broker.consumers.group(header.group)
     if group is None:
@@ -197,7 +198,7 @@ def _consumer_status(broker: BrokerContext, request: Command, _peer: Peer, _now_
 
 
 def _read_status(answer: Command | None) -> RawKeys | None:
-    """The offsets of one client; None if it did not say, or said something else."""
+    """The offsets in one client's answer; None if the answer is missing or malformed."""
     if answer is None or answer.code != ResponseCode.SUCCESS:
         return None
     try:

@@ -1,7 +1,7 @@
-"""SEND_REPLY_MESSAGE and _V2 (324, 325): a consumer's reply on its way to the producer that asked.
+"""SEND_REPLY_MESSAGE and _V2 (324, 325): a consumer's reply to the producer of a request.
 
 Owns the push to the producer (326) and the answer (RocketMQ: ReplyMessageProcessor). It must never
-wait for a producer before storing: the log's times would run backwards. Called by the dispatcher.
+wait for a producer before storing: the log's times would run backwards.
 """
 
 from functools import partial
@@ -24,7 +24,7 @@ from turbopump.net.wire.message_id import encode_message_id
 from turbopump.net.wire.properties import decode_properties, encode_properties
 
 PUSH_TIMEOUT_MS: Final = 10_000
-"""RocketMQ's Broker2Client waits as long for the producer."""
+"""Timeout of the push, in ms, as in RocketMQ's Broker2Client."""
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
@@ -34,9 +34,11 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 def _reply(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> Answer:
-    """Store the reply and push it; whether the push came through decides the code.
+    """Store the reply and push it to the producer; the code of the answer depends on the push
+    alone.
 
-    A reply that could not be stored but was delivered is a success, as in RocketMQ; its id is 0.
+    A reply that could not be stored but was delivered is a success, as in RocketMQ; its message id
+    is 0.
     """
     header = read_send(request.code, request.fields)
     try:
@@ -63,7 +65,8 @@ def _reply(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> 
     safe = broker.role.when_safe(*outcome)
 
     def pushed(answer: Command | None) -> None:
-        # The answer says where the reply is stored: not before it is.
+        # The answer contains the reply's log position, so it waits until the reply is stored
+        # safely.
         reply = _pushed(broker, request, client_id, stored, answer)
         safe.then(lambda _status: answered.resolve(reply))
 

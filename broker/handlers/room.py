@@ -1,8 +1,8 @@
 """Room in a message for the properties that brokers add to it after it was sent.
 
-Owns which properties these are and how much room is left for them. It must never store anything.
-Called by puts.py and send.py. A message without that room could not be delivered at its time,
-retried, checked or made a dead letter; RocketMQ takes it, and drops it then.
+Owns the list of these properties and the bytes reserved for them. It must never store anything. A
+message without that room could not be delivered at its time, retried, checked or made a dead
+letter; RocketMQ accepts it, and drops it later.
 """
 
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ from turbopump.net.wire import properties as names
 from turbopump.pyx.record import MAX_PROPERTIES
 
 LATER_MAX: Final = 1_024
-"""Bytes of all properties of `_LATER` together, with the longest topics and numbers: some 920,
-without ORIGIN_GROUP, which a copy gets where it fits (broker/pop/retries.py).
-The rest is for a region and a cluster with longer names, after an escape (LANE_LATER_MAX of
+"""Bytes reserved for all properties of `_LATER` together: some 920 with the longest topics and
+numbers, without ORIGIN_GROUP, which a copy gets only if it fits (broker/pop/retries.py). The
+remainder is for longer names of region and cluster after an escape (LANE_LATER_MAX of
 csrc/lane.h)."""
 SENT_MAX: Final = MAX_PROPERTIES - LATER_MAX
-"""Bytes of the properties of a message that is sent, without those of `_LATER`."""
+"""Maximum bytes of a sent message's properties, not counting `_LATER`."""
 
 _LATER: Final = (
     names.REAL_TOPIC,
@@ -36,11 +36,13 @@ _LATER: Final = (
     names.WAIT,
     names.CRC32,
 )
-"""A message that escapes from another broker may come with some of them."""
+"""Properties that brokers add later. A message that escapes from another broker may already have
+some of them."""
 
 
 def leaves_room(properties: Mapping[str, str], size: int) -> bool:
-    """Whether a message with these properties, of `size` bytes as text, can get all of `_LATER`."""
+    """Whether a message with these properties, of `size` bytes as text, has room for all of
+    `_LATER`."""
     if size <= SENT_MAX:
         return True
     later = [(name, properties[name]) for name in _LATER if name in properties]

@@ -1,7 +1,7 @@
 """SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE (10, 310, 320): from a request to a record.
 
 Owns the order of checks and the answers of RocketMQ's SendMessageProcessor. It must never write a
-file or know what makes a message safe: it waits for `Role.when_safe`. Called by the dispatch table.
+file or know when a message is safe: it waits for `Role.when_safe`.
 """
 
 import re
@@ -49,7 +49,7 @@ from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.net.wire.topics import MULTI_TAG, PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
 from turbopump.pyx.record import count_batch
 
-_MAX_RECONSUME_SINCE = 121  # MQVersion V3_4_9: from here the header's maxReconsumeTimes counts
+_MAX_RECONSUME_SINCE = 121  # MQVersion V3_4_9: clients since this version send maxReconsumeTimes
 _UNIT, _UNIT_SUB = 1, 2  # bits of topicSysFlag (TopicSysFlag)
 _STORED = {
     PutStatus.PUT_OK: ResponseCode.SUCCESS,
@@ -66,7 +66,8 @@ _SPECIAL = tuple(
     text.encode()
     for text in (names.INNER_MULTI_DISPATCH, f"{names.DELAY}\x01", "TIMER_DEL", "TRAN_MSG\x01")
 )
-"""A batch with none of these texts has no element that waits or asks for light queues."""
+"""Property names of delayed, timer and half messages and of light queues. A batch without these
+texts has no such element."""
 _SLOT_MS = re.compile(r"[0-9]{1,18}", re.ASCII)
 _Sent = Command | Later[Command | None]
 
@@ -83,7 +84,7 @@ class SendRefused(Exception):
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Serve the send codes."""
+    """Add the handlers of the send codes."""
     send = SendHandler(broker)
     for code in (
         RequestCode.SEND_MESSAGE,
@@ -94,7 +95,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 class SendHandler:
-    """One for a broker."""
+    """Handler of the send codes; one instance per broker."""
 
     def __init__(self, broker: BrokerContext, max_waiting: int = MAX_WAITING) -> None:
         self._broker = broker
@@ -103,9 +104,10 @@ class SendHandler:
     def __call__(
         self, request: Command, peer: Peer, now_ms: int, *, elements_checked: bool = False
     ) -> _Sent | Steps[_Sent]:
-        """Answer a send: at once, or when its record is as safe as flushDiskType asks.
+        """Answer a send: at once, or when its record is as safe as flushDiskType demands.
 
-        `elements_checked`: no element of a batch asks for what batches do not get.
+        `elements_checked`: the elements of a batch were already checked for properties that batches
+        do not support.
         """
         role = self._broker.role
         if not role.is_master:
@@ -159,7 +161,7 @@ class SendHandler:
             body=_flat(request),
             properties=properties,
             flag=header.flag,
-            # A client cannot make a committed or half message by bits: that takes END_TRANSACTION.
+            # Bits of a client cannot make a committed or half message: that takes END_TRANSACTION.
             sys_flag=header.sys_flag & ~TRANSACTION_BITS,
             born_timestamp_ms=header.born_timestamp,
             born_host=peer.host,
@@ -176,7 +178,7 @@ class SendHandler:
         self._check_recall(properties)
         if is_half:
             outcome = put_half(broker, draft, now_ms)
-        else:  # a retry has the properties of retries already
+        else:  # a retry already has the properties of retries
             is_first = not draft.topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
             outcome = put(broker, draft, now_ms, is_sent=is_first)
         if isinstance(outcome, TimerRefusal):
@@ -216,7 +218,8 @@ class SendHandler:
         if wants_light_queues(header.topic, properties):
             raise _no_light_queues()
         admitted = self._broker.role.admit()
-        if isinstance(admitted, PutStatus):  # before the elements (CommitLog.asyncPutMessages)
+        # before the elements are counted (CommitLog.asyncPutMessages)
+        if isinstance(admitted, PutStatus):
             return self._reply_failure(request, Appended(admitted))
         count = _count_elements(self._broker, request)
         multi_tags = MULTI_TAGS_FLAG if topic.topic_filter_type == MULTI_TAG else 0
@@ -247,7 +250,8 @@ class SendHandler:
     def _fill_inner_batch(
         self, message: NewMessage, properties: dict[str, str], count: int
     ) -> None:
-        """The whole batch as one record, for a topic with queue.type=BatchCQ (messages.md 8.2)."""
+        """Store the whole batch as one record, for a topic with queue.type=BatchCQ (messages.md
+        8.2)."""
         self._add_own_properties(properties)
         properties[names.INNER_NUM] = str(count)
         message.properties = encode_properties(properties)
@@ -256,8 +260,8 @@ class SendHandler:
     def _check_elements(
         self, request: Command, topic: str, peer: Peer, now_ms: int
     ) -> Steps[_Sent]:
-        """No element of a batch may wait for a time or an end of a transaction, or ask for light
-        queues."""
+        """Refuse a batch with an element that is delayed, a timer or a half message, or that asks
+        for light queues; otherwise send it."""
         for number, (_flag, _body, encoded) in enumerate(decode_batch(_flat(request)), 1):
             properties, refused = decode_properties(encoded), None
             if wants_light_queues(topic, properties):
@@ -268,7 +272,8 @@ class SendHandler:
                 return self._reply(request, refused.code, refused.remark)
             if number % ELEMENTS_OF_STEP == 0:
                 yield
-        # Others were served meanwhile: the role, the lease or the topic may be another.
+        # Other requests were served between the steps: the role, the lease or the topic may have
+        # changed.
         sent = self(request, peer, now_ms, elements_checked=True)
         assert not isinstance(sent, Generator), "nothing is left to be checked"
         return sent
@@ -292,14 +297,15 @@ class SendHandler:
         topic: TopicConfig,
         now_ms: int,
     ) -> TopicConfig:
-        """A message a consumer sends to its own retry topic may be due for the dead letters."""
+        """Send a message that a consumer returns to its retry topic to the dead letters if its
+        retries are used up; returns the topic for it."""
         broker = self._broker
         popped = self._retry_of_pops(draft, now_ms)
         if popped is not None:
             return popped
         name = header.topic.removeprefix(RETRY_PREFIX)
         if _is_of_pops(broker, name):
-            return topic  # it was popped at a master that is gone: its consumers decide
+            return topic  # popped at a master that is gone: its consumers limit the retries
         group = broker.groups.find(name, now_ms)
         if group is None:
             raise SendRefused(
@@ -321,8 +327,9 @@ class SendHandler:
         return dead_letters
 
     def _retry_of_pops(self, draft: Draft, now_ms: int) -> TopicConfig | None:
-        """The retry topic of the group that popped the message, at a master that is gone, where the
-        message names the group: here the name may be another group's."""
+        """The pop retry topic for a message that was popped at a master that is gone and that names
+        its group; None for other messages. The draft's retry topic may have the name of another
+        group's here, so the draft is moved to the right topic."""
         broker, group = self._broker, draft.properties.get(names.ORIGIN_GROUP, "")
         topic = original_topic(group, draft.topic)
         is_one = bool(group) and topic != draft.topic and broker.topics.peek(topic) is not None
@@ -344,10 +351,10 @@ class SendHandler:
             )
 
     def _is_half(self, draft: Draft) -> bool:
-        """Whether this is the first half of a transaction; raises SendRefused."""
+        """Whether this is the half message of a transaction; raises SendRefused."""
         if not is_prepared(draft.properties):
             return False
-        # A retry of a client before 4.6.1 still carries TRAN_MSG of the message it repeats.
+        # A retry of a client before 4.6.1 still has the TRAN_MSG property of the original message.
         delayed = (delay_level(draft.properties) or 0) > 0
         if draft.reconsume_times > 0 and (delayed or draft.topic.startswith(DLQ_PREFIX)):
             return False
@@ -385,7 +392,7 @@ class SendHandler:
             return self._reply(request, _STORED[safe.value], header=header)
         if safe.done:
             return self._reply_failure(request, Appended(safe.value))
-        told = self._own_fields()  # as they are now: that is what the record says, too
+        told = self._own_fields()  # read now, so that the answer agrees with the stored record
 
         def reply(status: PutStatus) -> Command | None:
             if status in _STORED:
@@ -412,14 +419,15 @@ class SendHandler:
         return response(request, code, remark, header, fields=self._own_fields())
 
     def _own_fields(self) -> dict[str, str]:
-        """Every answer carries region and trace switch: clients read them without looking."""
+        """Region and trace switch, which clients read from every answer without checking for
+        them."""
         config = self._broker.config
         return {names.MSG_REGION: config.region_id, names.TRACE_ON: _flag(config.trace_on)}
 
 
 def _is_of_pops(broker: BrokerContext, name: str) -> bool:
-    """Whether a retry topic, named without its prefix, is that of a group's pops: group and topic
-    (KeyBuilder.buildPopRetryTopicV1). A group of that name comes first."""
+    """Whether a retry topic's name without its prefix is that of pops, "<group>_<topic>"
+    (KeyBuilder.buildPopRetryTopicV1). A group with the whole name has precedence."""
     if broker.groups.get(name) is not None:
         return False
     ends = [at for at, letter in enumerate(name) if letter == "_"]
@@ -448,7 +456,8 @@ def check_topic(
             ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."
         )
     if known is not None and known.attributes.get(CLEANUP_POLICY) == COMPACTION:
-        # A topic of another broker's time: its values would go with their log files.
+        # A compacted topic of another broker: its last values would be deleted with their log
+        # files.
         remark = f"{CLEANUP_POLICY}={COMPACTION} of topic[{name}] is not supported"
         raise SendRefused(ResponseCode.NO_PERMISSION, f"{remark}, enableCompaction is false")
     topic = known or _create(broker, header, now_ms)
@@ -480,7 +489,7 @@ def _create(broker: BrokerContext, header: SendMessageRequest, now_ms: int) -> T
 
 
 def _describe(topic: TopicConfig) -> str:
-    """The topic as RocketMQ prints one in its remarks (TopicConfig.toString)."""
+    """The topic as RocketMQ prints it in remarks (TopicConfig.toString)."""
     bits = ((PERM_READ, "R"), (PERM_WRITE, "W"), (PERM_INHERIT, "X"))
     perm = "".join(letter if topic.perm & bit else "-" for bit, letter in bits)
     attributes = ", ".join(f"{key}={value}" for key, value in topic.attributes.items())
@@ -502,7 +511,7 @@ def _illegal(broker: BrokerContext) -> SendRefused:
 
 
 def _check_record(topic: str, properties: dict[str, str], body: Buffer) -> None:
-    """Of the revive topic: it takes RocketMQ's own records alone; raises SendRefused."""
+    """Refuse a message to the revive topic that is no record of RocketMQ's; raises SendRefused."""
     why = why_no_record(properties, body)
     if why is not None:
         raise _no_record(topic, why)
@@ -514,8 +523,8 @@ def _no_record(topic: str, why: str) -> SendRefused:
 
 
 def _count_elements(broker: BrokerContext, request: Command) -> int:
-    """Before an object is made of any of them; raises SendRefused for what is no batch, or for more
-    than a batch may have."""
+    """Count a batch's elements without making objects of them; raises SendRefused for a malformed
+    batch or one with too many elements."""
     try:
         return count_batch(_flat(request))[0]
     except ValueError:
@@ -523,13 +532,14 @@ def _count_elements(broker: BrokerContext, request: Command) -> int:
 
 
 def _may_be_special(batch: Buffer) -> bool:
-    """Whether the elements of a batch have to be read."""
+    """Whether the properties of a batch's elements have to be checked one by one."""
     text = bytes(batch)
     return len(text) > SENT_MAX or any(name in text for name in _SPECIAL)
 
 
 def _waits(properties: dict[str, str]) -> bool:
-    """Whether an element of a batch would have to wait, which the whole batch does not."""
+    """Whether an element of a batch is delayed, a timer or a half message, which batches do not
+    support."""
     return delay_level(properties) != 0 or is_timer(properties) or is_prepared(properties)
 
 
@@ -538,7 +548,7 @@ def _no_light_queues() -> SendRefused:
 
 
 def _refused_timer(broker: BrokerContext, refusal: TimerRefusal) -> SendRefused:
-    """The texts of RocketMQ's SendMessageProcessor."""
+    """The refusal of a timer, with the texts of RocketMQ's SendMessageProcessor."""
     config = broker.config
     if refusal is TimerRefusal.ILLEGAL:
         return SendRefused(
@@ -559,8 +569,8 @@ def _refused_timer(broker: BrokerContext, refusal: TimerRefusal) -> SendRefused:
 
 
 def _recall_handle(broker: BrokerContext, properties: dict[str, str]) -> str | None:
-    """By which the producer may recall a timer (SendMessageProcessor.attachRecallHandle): a time of
-    the timer's slot, which begins a millisecond before."""
+    """The handle for recalling a timer (SendMessageProcessor.attachRecallHandle), None for other
+    messages. Its time is 1 ms after the begin of the timer's slot."""
     out, topic = properties.get(names.TIMER_OUT_MS), properties.get(names.REAL_TOPIC)
     if out is None or topic is None or not _SLOT_MS.fullmatch(out):
         return None

@@ -1,7 +1,8 @@
-"""CONSUMER_SEND_MSG_BACK (36): a message that failed comes again later, or is a dead letter.
+"""CONSUMER_SEND_MSG_BACK (36): a message that a consumer failed to process is redelivered later, or
+becomes a dead letter.
 
 Owns the rules of RocketMQ's AbstractSendMessageProcessor.consumerSendMsgBack. It must never wait
-itself for the delay: delay.py delivers. Called by the dispatch table.
+for the delay itself: delay.py delivers.
 """
 
 from turbopump.broker.context import BrokerContext
@@ -26,12 +27,12 @@ from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
 from turbopump.pyx.record import Record
 
 _FIRST_RETRY_LEVEL = 3  # 10 s; each further retry is one level later
-_MAX_RECONSUME_SINCE = 121  # MQVersion V3_4_9: from here the header's maxReconsumeTimes counts
+_MAX_RECONSUME_SINCE = 121  # MQVersion V3_4_9: clients since this version send maxReconsumeTimes
 _UNIT_SUB = 2  # bit of topicSysFlag
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Serve CONSUMER_SEND_MSG_BACK."""
+    """Add the handler of CONSUMER_SEND_MSG_BACK."""
 
     def send_back(request: Command, _peer: Peer, now_ms: int) -> Command | Later[Command | None]:
         return _send_back(broker, request, now_ms)
@@ -78,7 +79,7 @@ def _send_back(
         return response(
             request, ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
         )
-    # A topic made when the group had fewer retry queues has no readers for the others.
+    # The topic may date from a time with fewer retry queues; then the other queues have no readers.
     queues = max(1, min(group.retry_queue_nums, topic.read_queue_nums))
     return _store_retry(broker, request, header, group, queues, record, now_ms)
 

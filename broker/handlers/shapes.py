@@ -1,7 +1,7 @@
-"""Shapes that several admin answers share: maps by queue, topic lists, bodies that must fit.
+"""JSON forms that several admin answers share: maps by queue, topic lists, size limits.
 
 Owns their RocketMQ forms (maps whose keys are MessageQueue beans are written raw, as every Java
-peer expects them). It must never read a table of the broker. Called by the admin handlers.
+peer expects them). It must never read a table of the broker.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,17 +15,18 @@ from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.topics import DataVersion
 
 MAX_BODY: Final = FRAME_MAX - (64 << 10)
-"""Bytes of an answer's body: a frame less a header, so that a too large answer becomes an error
-that says so instead of a closed connection."""
+"""Maximum bytes of an answer's body: a frame without its header. A larger answer becomes an error
+with a reason instead of a closed connection."""
 
 MAX_PAGE: Final = 2_000
-"""Entries of one page (RocketMQ: splitMetadataSize); some 300 KB of topics."""
+"""Entries of a page (RocketMQ: splitMetadataSize); some 300 KB of topics."""
 
 QUEUES_OF_STEP: Final = 64
-"""Queues that are looked at in one step, some 30 us each."""
+"""Queues that are processed in one step, some 30 us each."""
 
 MAX_LISTED: Final = 10_000
-"""Topics or groups that one request creates: what is done with all of them at once takes 20 ms."""
+"""Maximum topics or groups that one request creates: the work on all of them together takes 20
+ms."""
 
 
 def answer_json(request: Command, value: Any, header: Any = None) -> Command:
@@ -45,7 +46,7 @@ def answer_in_steps(
     kept: bodies.KeptBody | None = None,
     key: object = None,
 ) -> bodies.Steps[Command]:
-    """As `answer_json`, in steps; with `kept` the body is made once for each `key`."""
+    """Same as `answer_json`, in steps; with `kept`, the body is made once for each `key`."""
     body = yield from (kept or bodies.KeptBody()).dump_in_steps(key, value, MAX_BODY)
     if body is None:
         return too_long(request)
@@ -59,15 +60,15 @@ def too_long(request: Command) -> Command:
 
 
 class Pace:
-    """Says when a step has looked at QUEUES_OF_STEP queues, or groups, and when an answer that is
-    gathered before it is written has become too long: a peer may ask for gigabytes."""
+    """Counter that ends a step after QUEUES_OF_STEP queues or groups, and that detects when an
+    answer collected before writing has become too long: a peer may ask for gigabytes."""
 
     def __init__(self) -> None:
         self._count = 0
         self._size = 0
 
     def writes(self, size: int) -> None:
-        """The body has so many bytes more, at least."""
+        """Add a lower bound of the bytes just collected for the body."""
         self._size += size
 
     @property
@@ -76,20 +77,20 @@ class Pace:
         return self._size > MAX_BODY
 
     def is_over(self) -> bool:
-        """One more is looked at; whether the step ends with it."""
+        """Count one more queue or group; True if the step ends with it."""
         self._count += 1
         return self._count % QUEUES_OF_STEP == 0
 
 
 def queue_key(topic: str, broker_name: str, queue_id: int) -> str:
-    """The key of a queue in such a map."""
+    """The key of a queue in a map by MessageQueue."""
     return MessageQueue(topic, broker_name, queue_id).bean_key()
 
 
 def by_queue_in_steps(
     topic: str, broker_name: str, values: Mapping[int, Any]
 ) -> bodies.Steps[RawKeys]:
-    """A map MessageQueue -> value of one topic on this broker, from one by queue id."""
+    """A map MessageQueue -> value of a topic on this broker, made from a map by queue id."""
     found = RawKeys()
     for queue_id, value in values.items():
         found[queue_key(topic, broker_name, queue_id)] = value
@@ -99,7 +100,7 @@ def by_queue_in_steps(
 
 
 def topic_list(topics: Iterable[str], broker_address: str | None = None) -> dict[str, Any]:
-    """The bean of RocketMQ's TopicList."""
+    """The JSON form of RocketMQ's TopicList."""
     return {"brokerAddr": broker_address, "topicList": sorted(topics)}
 
 
@@ -110,10 +111,10 @@ def page(
     asked_version: str | None,
     version: DataVersion,
 ) -> list[str]:
-    """The names of one page of a sorted table; `first` and `limit` None mean the whole table.
+    """The names on one page of a sorted table; `first` and `limit` None mean the whole table.
 
-    An asker that names another DataVersion than the table's begins again at 0: the table changed
-    since its first page (RocketMQ: splitMetadataSize).
+    If the request carries another DataVersion than the table's, the table has changed since the
+    first page, and the pages begin again at 0 (RocketMQ: splitMetadataSize).
     """
     everything = sorted(names)
     if first is None or limit is None:
@@ -125,7 +126,7 @@ def page(
 
 def _is_other(asked: str | None, current: DataVersion) -> bool:
     if not asked:
-        return False  # a first page, which begins at 0 by itself
+        return False  # a first page, which begins at 0 anyway
     try:
         return DataVersion.decode(asked.encode()) != current
     except bodies.BadBody:

@@ -1,7 +1,7 @@
-"""Timers as replicas, operators and producers ask for them.
+"""Timer requests of replicas, operators and producers.
 
 Owns GET_TIMER_CHECK_POINT (60), GET_TIMER_METRICS (61) and RECALL_MESSAGE (370). It must never
-deliver or count a timer: broker/scheduled/timers.py does. Called by the dispatch table.
+deliver or count a timer: broker/scheduled/timers.py does.
 """
 
 import re
@@ -46,7 +46,8 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 def _check_point(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
-    """60: for replicas, what they cannot lack the deliveries of."""
+    """Answer 60, for replicas, with timer progress whose deliveries the replicas are sure to
+    have."""
     if not broker.config.timer_wheel_enable:
         return response(request, ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
     return response(request, ResponseCode.SUCCESS, body=broker.timers.told().encode())
@@ -55,7 +56,7 @@ def _check_point(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: 
 def _metrics(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Command | Steps[Command]:
-    """61: how many timers of each topic wait."""
+    """Answer 61 with the number of waiting timers of each topic."""
     if not broker.config.timer_wheel_enable:
         return response(request, ResponseCode.SYSTEM_ERROR, "The timerMessageStore is null")
     return answer_in_steps(request, broker.timers.metrics_json())
@@ -64,8 +65,8 @@ def _metrics(
 def _recall(
     broker: BrokerContext, request: Command, peer: Peer, now_ms: int
 ) -> Command | Later[Command | None]:
-    """370: a message beside the one that is recalled, in its slot, so that neither is delivered
-    (RecallMessageProcessor)."""
+    """Handle 370: store a recall message in the slot of the timer, so that neither of them is
+    delivered (RecallMessageProcessor)."""
     header = read_header(RecallMessageRequest, request.fields)
     region = {names.MSG_REGION: broker.config.region_id}
     refused = _refusal(broker, header, now_ms)
@@ -88,7 +89,7 @@ def _recall(
 def _refusal(
     broker: BrokerContext, header: RecallMessageRequest, now_ms: int
 ) -> tuple[ResponseCode, str] | RecallHandle:
-    """Code and remark, or what the handle says."""
+    """Code and remark of a refusal, or the decoded handle."""
     config = broker.config
     if not config.recall_message_enable:
         return ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden"
@@ -119,7 +120,7 @@ def _refusal(
 
 
 def _is_printable(handle: RecallHandle, header: RecallMessageRequest) -> bool:
-    """Whether the texts can be values of properties."""
+    """Whether the texts contain no separator and so can be values of properties."""
     texts = f"{handle.message_id}{header.producer_group or ''}"
     return PROPERTY_SEPARATOR not in texts and NAME_VALUE_SEPARATOR not in texts
 

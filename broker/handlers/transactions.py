@@ -1,12 +1,12 @@
-"""END_TRANSACTION (37) and RESUME_CHECK_HALF_MESSAGE (323): a producer's word, an operator's wish.
+"""END_TRANSACTION (37) of producers and RESUME_CHECK_HALF_MESSAGE (323) of operators.
 
 Owns the order of checks and the answers of RocketMQ's EndTransactionProcessor. It must never decide
-what became of a transaction: `Transactions` knows. Called by the dispatch table.
+the outcome of a transaction: `Transactions` does.
 
-A transaction is ended once. RocketMQ stores its message again for each request to commit it; here a
-request that comes again is answered as the first one was, and one that says the opposite is refused
-(F31). A request is believed only if the queue of half messages has its record where the request
-says: the bytes there may be anything, such as the body of another message.
+A transaction ends once. RocketMQ stores its message again for each repeated commit; here a repeated
+request gets the first answer, and a contradicting one is refused (F31). A request is accepted only
+if the queue of half messages has its record at the requested log offset: the bytes there may be
+anything, such as the body of another message.
 """
 
 from dataclasses import replace
@@ -51,7 +51,8 @@ _STORED = {
     PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
     PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
 }
-"""RocketMQ answers 0 to all of them; but that a message is not safe is no success."""
+"""Response codes by store status. RocketMQ answers 0 to all of them, but a message that is not safe
+is no success."""
 
 _Problem = tuple[ResponseCode, str]
 
@@ -70,14 +71,15 @@ def _end(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> A
         remark = "a replica ends no transaction: its master does"
         return response(request, ResponseCode.SLAVE_NOT_AVAILABLE, remark)
     if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
-        return None  # the producer does not know yet, and RocketMQ does not answer
+        return None  # the producer does not know yet; RocketMQ does not answer, either
     return _end_when_readable(broker, request, header, now_ms)
 
 
 def _end_elsewhere(
     broker: BrokerContext, request: Command, header: EndTransactionRequest
 ) -> Answer:
-    """At a replica that acts: the master that has the half message by then ends the transaction."""
+    """End a transaction at a replica that acts as master: forwarded to the master that then has the
+    half message."""
     if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
         return None
     half = _asked_for(broker, header)
@@ -108,7 +110,7 @@ def _end_when_readable(
     later: Later[Command | None] = Later()
 
     def go_on() -> None:
-        # The reign may be over; the clock has hardly moved.
+        # This broker may have lost its role; `now_ms` has hardly aged.
         answer = _end_when_readable(broker, request, header, now_ms)
         if isinstance(answer, Later):
             answer.then(later.resolve)
@@ -127,7 +129,8 @@ def _end_now(
     permit: Permit,
     now_ms: int,
 ) -> Command | Later[Command | None] | None:
-    """None: the newest half message of the transaction has to be readable first."""
+    """End a transaction; None if the transaction's newest half message has to become readable
+    first."""
     transactions = broker.transactions
     half = _asked_for(broker, header)
     if not isinstance(half, Half):
@@ -141,12 +144,13 @@ def _end_now(
     outcome, newest = found
     commits = header.commit_or_rollback == TRANSACTION_COMMIT
     if outcome is HalfOutcome.GIVEN_UP and not commits:
-        # Nothing would remember that, and a commit may come: one that was given up is kept for it.
+        # A rollback would leave no trace, and a commit may follow: the message that was given up is
+        # kept for it.
         return response(request, ResponseCode.SYSTEM_ERROR, "The transaction was given up")
     if outcome not in (HalfOutcome.OPEN, HalfOutcome.GIVEN_UP):
-        # Whatever ended without a message was not committed.
+        # A transaction that ended without a message was not committed.
         if commits == (outcome is HalfOutcome.COMMITTED):
-            # As safe as the first answer, which may still be waited for.
+            # Be as safe as the first answer, which may still be pending.
             transactions.write_ops(now_ms)
             end = broker.store.max_log_offset
             return _when_safe(broker, request, Put(Appended(PutStatus.PUT_OK, end=end), permit))
@@ -166,7 +170,7 @@ def _end_now(
 
 
 def _asked_for(broker: BrokerContext, header: EndTransactionRequest) -> Half | _Problem:
-    """The half message a request speaks of, or what it is answered without one."""
+    """The half message that the request names, or code and remark of the refusal."""
     at = LogOffset(header.commit_log_offset)
     record = broker.store.record(at) if at >= 0 else None
     if record is None or record.topic != HALF_TOPIC.encode():
@@ -185,18 +189,20 @@ def _asked_for(broker: BrokerContext, header: EndTransactionRequest) -> Half | _
 
 
 def _is_meant(header: EndTransactionRequest, half: Half) -> bool:
-    """Whether a request names this transaction. After a loss of the log's end another half message
-    may lie where the one was that it speaks of; RocketMQ commits that one."""
+    """Whether the request's ids belong to this transaction. After a loss of the log's end, another
+    half message may lie at the requested offset; RocketMQ commits that message."""
     key, named = unique_key(half.properties), {header.msg_id, header.transaction_id} - {None, ""}
-    own_id = encode_message_id(half.record.store_host, half.log_offset)  # of clients before 4.0
+    # used by clients before 4.0
+    own_id = encode_message_id(half.record.store_host, half.log_offset)
     return not key or not named or bool(named & {key, own_id})
 
 
 def _too_late(
     broker: BrokerContext, header: EndTransactionRequest, half: Half, now_ms: int
 ) -> _Problem | None:
-    """A message that named for how long it is not checked is checked from then on, and its end is
-    the answer to the check (EndTransactionProcessor.rejectCommitOrRollback)."""
+    """Refuse to end a message whose CHECK_IMMUNITY_TIME_IN_SECONDS has passed, unless the request
+    answers a check: the message will be checked now
+    (EndTransactionProcessor.rejectCommitOrRollback)."""
     limit_ms = immunity_ms(half.properties)
     if limit_ms is None or header.from_transaction_check:
         return None
@@ -252,7 +258,7 @@ def _when_safe(
     if written.appended.status is not PutStatus.PUT_OK:
         return reply(written.appended.status) or response(request, ResponseCode.SYSTEM_ERROR)
     if request.is_oneway:
-        return response(request, ResponseCode.SUCCESS)  # which is not sent
+        return response(request, ResponseCode.SUCCESS)  # one-way: the answer is not sent
     return broker.role.when_safe(*written).map(reply)
 
 
@@ -264,7 +270,7 @@ def _count(broker: BrokerContext, half: Half, now_ms: int, *, is_committed: bool
 
 
 def _resume(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Answer:
-    """323: a message that was given up is checked again, from the first time on
+    """Handle 323: check a given-up message again, with its count of checks reset
     (AdminBrokerProcessor.resumeCheckHalfMessage)."""
     header = read_header(ResumeCheckHalfMessageRequest, request.fields)
     permit = broker.role.admit()
@@ -283,7 +289,7 @@ def _resume(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -
     if half is None or half.log_offset != at or target(half.properties) is None:
         remark = f"no message that was given up is at {at}"
         return response(request, ResponseCode.SYSTEM_ERROR, remark)
-    half = replace(half, queue_offset=QueueOffset(-1))  # its own is one of another queue
+    half = replace(half, queue_offset=QueueOffset(-1))  # its offset belongs to another queue
     found = broker.transactions.outcome(half)
     is_over = found is not None and found[0] not in (HalfOutcome.OPEN, HalfOutcome.GIVEN_UP)
     if found is None or found[0] is not HalfOutcome.GIVEN_UP:

@@ -1,1 +1,1 @@
-"""The broker at its name servers: what it registers, where, under which address."""
+"""Registration of the broker at its name servers."""

@@ -1,6 +1,6 @@
-"""Addresses of this machine: what records and name servers get, and why a port is not had.
+"""Addresses of this machine for records and name servers, and errors for ports that are in use.
 
-Owns the look-ups of names and of the own address. It must never listen. Called by node.py.
+Owns the look-ups of names and of the own address. It must never listen.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ VIP_DISTANCE = 2  # the VIP port is listenPort - 2 (MixAll.brokerVIPChannel)
 
 
 class StartError(TurbopumpError):
-    """The broker cannot start; the message is one sentence for the operator."""
+    """The broker cannot start; the message is a sentence for the operator."""
 
 
 def why_not(host: str, port: int, error: Exception) -> str:
@@ -24,8 +24,8 @@ def why_not(host: str, port: int, error: Exception) -> str:
 
 
 async def ip_of(host: str) -> str:
-    """The ip that records carry for brokerIP1, which may be a name (clients get the name); IPv4
-    first, as Java's InetAddress. Raises StartError."""
+    """The ip of brokerIP1 in records; brokerIP1 may be a name, which clients get as it is. IPv4 is
+    preferred, as in Java's InetAddress. Raises StartError."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -35,7 +35,7 @@ async def ip_of(host: str) -> str:
 
 
 def local_ip() -> str:
-    """The address others reach this machine at; the loopback address if it has no other."""
+    """The address of this machine for others; the loopback address if it has no other."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # chooses a route; nothing is sent

@@ -1,7 +1,7 @@
-"""The broker's talk with its name servers: registrations sent, answers taken, a last word.
+"""Connections to the name servers: sends registrations, handles answers, unregisters at the stop.
 
-Owns the requests that are under way. It must never know when one is due or what is in it: that is
-`registration`. A shell beside node.py, which starts it, ticks it and stops it.
+Owns the requests in progress. It must never know when a registration is due or its content: that is
+`registration`. node.py starts, ticks and stops it.
 """
 
 import asyncio
@@ -27,21 +27,21 @@ from turbopump.net.wire.command import Command
 logger = logging.getLogger(__name__)
 
 FIRST_REGISTRATION_MS = 1_000
-"""How long a start waits for name servers; later they hear of it too, but clients may ask
-before."""
+"""Maximum time that a start waits for name servers, in ms. Slower servers are registered at later,
+but clients may ask them before."""
 UNREGISTER_MS = 1_000
-"""A stop waits no longer than this for name servers."""
+"""Maximum time that a stop waits for name servers, in ms."""
 
 
 class _Elsewhere(Protocol):
-    """Work on a disk thread."""
+    """Runner of work on a disk thread."""
 
     def __call__(self, work: Callable[[], Command]) -> Coroutine[None, None, Command]:
-        """What `work` gives; raises OSError."""
+        """The result of `work`; raises OSError."""
 
 
 class NameServers:
-    """The registration at work, on the running loop."""
+    """Sender of the registrations, on the running loop."""
 
     def __init__(
         self,
@@ -52,8 +52,8 @@ class NameServers:
         timeout_ms: int,
         may: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Registers nothing until `may` returns True: no client is led to a broker that does
-        not know yet what it is (R32)."""
+        """`may` must return True before anything is registered: no client may be sent to a broker
+        that does not know its role yet (R32)."""
         self._registration = registration
         self._client = client
         self._elsewhere = elsewhere
@@ -66,7 +66,7 @@ class NameServers:
         self.on_lost: Callable[[], None] = lambda: None
         """Called when a name server may have forgotten this broker."""
         self.is_old: Callable[[str], bool] = lambda address: False
-        """Whether the one at an address is RocketMQ 4's."""
+        """Whether the name server at an address is RocketMQ 4's."""
         self._soon: asyncio.Handle | None = None
         self._ended = False
         self._complaints: dict[str, str] = {}
@@ -74,19 +74,19 @@ class NameServers:
         self._watch(registration.servers)
 
     def reconfigure(self, timeout_ms: int) -> None:
-        """Another time to wait for an answer, and what Registration reads anew."""
+        """Set a new timeout for answers, and let Registration read its settings again."""
         self._timeout_ms = timeout_ms
         self._watch(self._registration.reconfigure())
         self._tick_soon()
 
     def _watch(self, servers: Sequence[NameServerState]) -> None:
-        """Have a lost connection reported, once for each address."""
+        """Have lost connections reported, once for each address."""
         for address in [one.address for one in servers if one.address not in self._watched]:
             self._watched.add(address)
             self._client.on_lost(address, partial(self._lost, address))
 
     def changed(self, topics: Sequence[str]) -> Later[None]:
-        """Topics have changed (none named: all, or the broker's role)."""
+        """Register changed topics (an empty list: all, or the broker's role)."""
         if not self._may():
             unheard: Later[None] = Later()
             unheard.resolve(None)
@@ -96,7 +96,8 @@ class NameServers:
         return told
 
     def beat(self, timeout_ms: int) -> None:
-        """Send a sign of life to each name server that is not waited for since the last one."""
+        """Send a heartbeat to each name server whose previous heartbeat is no longer in
+        progress."""
         if self._ended or not self._may():
             return
         request = self._registration.heartbeat_request
@@ -109,7 +110,8 @@ class NameServers:
                 task.add_done_callback(self._tasks.discard)
 
     async def _beat(self, address: str, request: Command, timeout_ms: int) -> None:
-        """One that does not arrive is followed by the next; the registration says what is wrong."""
+        """Send a heartbeat. A failure is ignored, because the next heartbeat follows; the
+        registration reports problems."""
         try:
             with suppress(RemotingError):
                 await self._client.notify(address, request, timeout_ms)
@@ -117,7 +119,7 @@ class NameServers:
             self._beating.discard(address)
 
     def tick(self) -> None:
-        """Send what is due."""
+        """Send the registrations that are due."""
         self._soon = None
         if self._ended or not self._may():
             return
@@ -129,15 +131,16 @@ class NameServers:
                 task.add_done_callback(self._tasks.discard)
 
     async def first(self) -> None:
-        """Until each name server was asked once; a slow one is not waited for long."""
+        """Wait until each name server has answered the first registration, at most
+        FIRST_REGISTRATION_MS."""
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=FIRST_REGISTRATION_MS / 1000)
 
     async def leave(self) -> None:
-        """Nothing more is registered, and the name servers hear of it."""
+        """Stop registering, and unregister at the name servers."""
         self._ended = True
         if not self._may():
-            return  # they never heard of it
+            return  # nothing was ever registered
 
         async def leave(address: str) -> None:
             try:
@@ -149,7 +152,7 @@ class NameServers:
         await asyncio.gather(*(leave(server.address) for server in self._registration.servers))
 
     async def stop(self) -> None:
-        """What is under way ends."""
+        """Cancel the requests in progress."""
         self._ended = True
         if self._soon is not None:
             self._soon.cancel()
@@ -166,13 +169,14 @@ class NameServers:
 
     def _tick_soon(self) -> None:
         if self._soon is None:
-            # Soon, not now: a handler's changes of one moment go in one registration.
+            # Not at once: changes by a handler in a single turn go into a single registration.
             self._soon = self._loop.call_soon(self.tick)
 
     async def _register(self, server: NameServerState, work: Work) -> None:
         outcome = RegistrationOutcome.REFUSED
         try:
-            # First of all: a large request would be made for nothing, once a second.
+            # Connect first: without a connection a large request would be made in vain, once a
+            # second.
             await self._client.connect(server.address, self._timeout_ms)
             topics, make = self._registration.request(work)
             request = make() if topics <= MAX_INLINE_TOPICS else await self._elsewhere(make)
@@ -194,7 +198,7 @@ class NameServers:
         self.tick()
 
     def _report(self, address: str, complaint: str) -> None:
-        """A name server that is away is asked each second: it is logged when something changes."""
+        """Log a problem only when it changes: an unreachable name server is tried each second."""
         if complaint == self._complaints.get(address, ""):
             return
         self._complaints[address] = complaint

@@ -1,8 +1,8 @@
-"""What the name servers have to know of this broker, and when.
+"""Content and schedule of the registrations at name servers.
 
-Owns the schedule of REGISTER_BROKER for each name server, and the bodies. It must never send: the
-shell in node.py does, one request at a time for each name server, so that a dead one holds up
-no other. Called by node.py.
+Owns the schedule of REGISTER_BROKER for each name server, and the bodies. It must never send:
+name_servers.py does, with a single request at a time for each name server, so that a dead name
+server delays no other.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,33 +37,35 @@ from turbopump.net.wire.topics import (
     TopicConfigs,
 )
 
-MIN_PERIOD_MS, MAX_PERIOD_MS = 10_000, 60_000  # RocketMQ bounds registerNameServerPeriod so
+MIN_PERIOD_MS, MAX_PERIOD_MS = 10_000, 60_000  # RocketMQ's bounds of registerNameServerPeriod
 RETRY_MS = 1_000
-"""Between two attempts to reach a name server, and between a registration and the next full one if
-the connection was lost meanwhile. One that returns has no routes until we have registered."""
+"""Delay in ms between two attempts to reach a name server, and between a registration and the next
+full registration if the connection was lost meanwhile. A name server that returns has no routes
+until this broker has registered."""
 FIRST_REFUSED_MS = 500
-"""After a registration that was refused; doubled up to the period. It costs the name server and us
-as much as one that is taken, and seldom is taken a second later."""
+"""Delay in ms after a refused registration; doubled up to the period. A refusal costs both sides as
+much as a success, and a retry a second later seldom succeeds."""
 MAX_WAIT_MS = 3_000
-"""A request that changed a topic waits no longer than this for name servers that do not answer."""
+"""Maximum time in ms that a request which changed a topic waits for name servers that do not
+answer."""
 MAX_SINGLE_TOPICS = 500
-"""Changed topics of one registration, some 100 KB; the rest follows with the next one. All topics
-of a large broker take a second of work, which a flood of new ones must not cost each time."""
+"""Maximum changed topics per registration, some 100 KB; the rest follows with the next
+registration. All topics of a large broker take a second of work, which a flood of new topics must
+not cost each time."""
 MAX_INLINE_TOPICS = 50
-"""A request with more topics is made on a disk thread: each takes the loop some 20 us."""
+"""A request with more topics is made on a disk thread: each topic takes the loop some 20 us."""
 
 
 @dataclass(slots=True)
 class Work:
-    """One registration to send: of all topics, or (not full) of those named."""
+    """A registration to send: of all topics (full), or of the named topics."""
 
     full: bool
     topics: list[str]
 
 
 class RegistrationOutcome(Enum):
-    """How a registration ended: taken, refused (also by a closed connection), or nothing was heard
-    of the name server."""
+    """Outcome of a registration: taken, refused (also by a closed connection), or no answer."""
 
     TAKEN = auto()
     REFUSED = auto()
@@ -78,13 +80,13 @@ class _Waiter:
 
 @dataclass(slots=True)
 class NameServerState:
-    """The registration at one name server: periodic, at changes, again after failures, and as soon
-    as its connection is lost.
+    """Schedule of the registrations at a name server: periodic, at changes, again after failures,
+    and after the loss of its connection.
 
     A name server refuses a single topic of a broker it does not know, or (RocketMQ 4) takes it for
     all of the broker's topics: changes are sent alone only after a full registration has succeeded
-    on the same connection. Times are of the monotonic clock: one set back an hour must not
-    keep the broker unregistered for that long.
+    on the same connection. Times are of the monotonic clock: a clock that is set back an hour must
+    not keep the broker unregistered for that long.
     """
 
     address: str
@@ -102,20 +104,20 @@ class NameServerState:
     _sent: list[_Waiter] = field(default_factory=list)
 
     def changed(self, topics: Sequence[str], now_ms: int) -> Later[None]:
-        """Topics have changed (none named: all); resolves when this name server knows, or is not to
-        be waited for."""
+        """Note changed topics (none named: all); resolves when this name server has them, or is not
+        waited for."""
         later: Later[None] = Later()
         if not topics:
             self._next_full_ms = min(self._next_full_ms, now_ms)
         self._changed.update(dict.fromkeys(topics))
         if self._failures:
-            later.resolve(None)  # it is down: its next full registration will tell it
+            later.resolve(None)  # unreachable: its next full registration includes the change
         else:
             self._waiting.append(_Waiter(later, now_ms + MAX_WAIT_MS))
         return later
 
     def take(self, now_ms: int) -> Work | None:
-        """What to send now; None if nothing is due or a request is under way."""
+        """The registration to send now; None if nothing is due or a request is in progress."""
         self._give_up_waiting(now_ms)
         if self._busy:
             return None
@@ -135,7 +137,7 @@ class NameServerState:
         return work
 
     def answered(self, work: Work, outcome: RegistrationOutcome, now_ms: int) -> None:
-        """How a registration that `take` gave has ended."""
+        """Apply the outcome of a registration returned by `take`."""
         self._busy = False
         if outcome is RegistrationOutcome.TAKEN:
             self._failures = self._refusals = 0
@@ -151,17 +153,19 @@ class NameServerState:
             self._waiting, self._sent = [], self._sent + self._waiting
             self._resolve_sent()
         else:
-            # It does not know us (any more): it was restarted.
+            # The name server no longer knows this broker: it was restarted.
             self._registered = False
             self._next_full_ms = now_ms
             self._waiting, self._sent = self._sent + self._waiting, []
 
     def lost(self, now_ms: int) -> None:
-        """The connection to it was lost: it was restarted and knows nothing, or it forgets us.
+        """Register again after the connection was lost: the name server was restarted, or forgets
+        this broker.
 
-        RocketMQ's forgets a broker whose connection it sees closed, in its own time and perhaps
-        behind the new registration (BatchUnregistrationService): one more follows RETRY_MS later.
-        A name server that closes each connection is not registered at more often than that.
+        RocketMQ's name server forgets a broker whose connection it sees closed, with a delay and
+        perhaps after the new registration (BatchUnregistrationService): a further registration
+        follows RETRY_MS later. This is also the minimum interval for a name server that closes each
+        connection.
         """
         self._registered = False
         self._lost = True
@@ -169,7 +173,7 @@ class NameServerState:
         self._next_full_ms = min(self._next_full_ms, again_ms)
 
     def left(self) -> None:
-        """It is not a name server of this broker from now on: nothing waits for it."""
+        """Release all waiters: the name server was removed from the configuration."""
         for waiter in [*self._sent, *self._waiting]:
             if not waiter.later.done:
                 waiter.later.resolve(None)
@@ -199,7 +203,7 @@ class NameServerState:
 class Registration:
     """The broker's registration at every configured name server.
 
-    A broker whose role has changed registers anew under its new id: `changed` without topics.
+    A broker whose role has changed registers again under its new id: `changed` without topics.
     """
 
     def __init__(
@@ -209,16 +213,16 @@ class Registration:
         address: str,
         broker_id: Callable[[], int] = lambda: MASTER_ID,
     ) -> None:
-        """`broker_id` is what this broker is now: 0 while it is the master."""
+        """`broker_id` returns the broker's current id: 0 while it is the master."""
         host, port = split(address)
         replication = config.replication
         self.ha_address = join(
             replication.broker_ip2 or host, replication.ha_listen_port or port + 1
         )
-        """`host:port` at which replicas find this broker while it is the master."""
+        """Address `host:port` at which replicas find this broker while it is the master."""
         self.on_master: Callable[[str, str], None] = lambda address, ha_address: None
-        """Called with the address of the live master and its replication port, by each answer to a
-        replica that names them."""
+        """Called on a replica with the address of the live master and its replication port,
+        whenever an answer contains them."""
         self._config = config
         self._topics = topics
         self._address = address
@@ -226,10 +230,12 @@ class Registration:
         self.servers = [self._new(address) for address in config.namesrv_addr]
 
     def reconfigure(self) -> list[NameServerState]:
-        """registerNameServerPeriod and enableSingleTopicRegister may have changed; they count from
-        the next registration on.
-        namesrvAddr may have changed: returns the new name servers, at which this broker has to
-        register; no request waits any longer for those that are gone."""
+        """Apply changed settings. registerNameServerPeriod and enableSingleTopicRegister take
+        effect at the next registration.
+
+        For a changed namesrvAddr, returns the new name servers, at which this broker has to
+        register; requests stop waiting for removed name servers.
+        """
         before = {server.address: server for server in self.servers}
         addresses = dict.fromkeys(self._config.namesrv_addr)
         added = [self._new(address) for address in addresses if address not in before]
@@ -244,7 +250,7 @@ class Registration:
         return added
 
     def find(self, address: str) -> NameServerState | None:
-        """The name server at an address, None if it is not one of this broker."""
+        """The name server at an address, None if it is not configured."""
         return next((one for one in self.servers if one.address == address), None)
 
     def _new(self, address: str) -> NameServerState:
@@ -256,8 +262,8 @@ class Registration:
         return min(max(self._config.register_name_server_period_ms, MIN_PERIOD_MS), MAX_PERIOD_MS)
 
     def changed(self, topics: Sequence[str], now_ms: int) -> Later[None]:
-        """Topics have changed (none named: all of them, by brokerPermission); resolves when every
-        name server that answers knows."""
+        """Register changed topics (none named: all of them, by brokerPermission); resolves when
+        every reachable name server has them."""
         done: Later[None] = Later()
         missing = len(self.servers)
         if not missing:
@@ -274,9 +280,10 @@ class Registration:
         return done
 
     def request(self, work: Work) -> tuple[int, Callable[[], Command]]:
-        """REGISTER_BROKER for some work; a topic that is gone makes it a full one.
+        """A REGISTER_BROKER request for some work; a deleted topic makes it full.
 
-        How many topics it tells, and what makes the request: any thread may call that.
+        Returns the number of topics in it, and a function that makes the request and that any
+        thread may call.
         """
         found = {name: self._topics.peek(name) for name in work.topics}
         table = {name: one for name, one in found.items() if one is not None}
@@ -305,7 +312,7 @@ class Registration:
 
     def heartbeat_request(self, *, old: bool = False) -> Command:
         """BROKER_HEARTBEAT (904): a sign of life between two registrations. An `old` name server,
-        RocketMQ 4's, takes QUERY_DATA_VERSION (322) for one (BrokerOuterAPI)."""
+        RocketMQ 4's, accepts QUERY_DATA_VERSION (322) instead (BrokerOuterAPI)."""
         if old:
             asked = QueryDataVersionRequest(
                 self._config.broker_name,
@@ -331,7 +338,7 @@ class Registration:
         return new_request(RequestCode.UNREGISTER_BROKER, header)
 
     def take_answer(self, answer: Command, now_ms: int) -> bool:
-        """Whether a name server's answer is a success; adopts the order topics it names.
+        """Apply a name server's answer; True if it is a success. Adopts the order topics in it.
 
         RocketMQ sets the order flag of topics in ORDER_TOPIC_CONFIG and never clears it
         (TopicConfigManager.updateOrderTopicConfig).

@@ -1,1 +1,1 @@
-"""What a broker keeps of topics, groups, clients and their offsets."""
+"""Tables of a broker: topics, groups, clients and their offsets."""

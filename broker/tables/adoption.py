@@ -1,9 +1,9 @@
-"""A master's offsets, taken over by its replica in steps.
+"""Adoption of a master's offsets by its replica, in steps.
 
-Owns one round of it: what the master had before, and what was committed here since the round began.
-It must never touch a version, and must never leave a queue half taken over: after each step a queue
-is as it was before the round or as it is after it, and so is its mark in the table of what this
-broker has otherwise. A round may end after any step. Called by the offset table.
+Owns one round of adoption: the master's earlier offsets, and the offsets committed here since the
+round began. It must never change a version, and must never leave a queue half adopted: after each
+step a queue, and its mark in the table of offsets that only this broker has, is either as before
+the round or as after it. A round may end after any step.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from turbopump.broker.tables.offsets import Offsets
 
 AT_ONCE: Final = 5_000
-"""What the work of one step may be, in looks at a pair that is as before: 1 to 2 ms."""
+"""Maximum work of a step, 1 to 2 ms. The unit is the check of a pair that has not changed."""
 QUEUE: Final = 10
-"""The work for a queue that may be another, in such looks."""
+"""Work for a queue that may have changed, in units of AT_ONCE."""
 EQUAL: Final = 16
-"""Queues that are found to be as before in the time of one such look."""
+"""Unchanged queues that are compared in one unit of AT_ONCE."""
 
 _NONE: Final = QueueOffset(-1)
 
 
 class AdoptingTables(NamedTuple):
-    """Those of the broker that takes over."""
+    """The offset tables of the adopting broker."""
 
     committed: Entries
     pulled: Entries
@@ -37,8 +37,11 @@ class AdoptingTables(NamedTuple):
 
 
 class Adoption:
-    """One round. `before` is what the same master had earlier, None if that answer is not there;
-    `told`: all that is here, and not marked as this broker's own, is what the master had."""
+    """A round of adoption.
+
+    `before`: the same master's earlier offsets, None if that answer is missing. `told`: without
+    `before`, every offset here that is not marked as this broker's own came from the master.
+    """
 
     def __init__(
         self, tables: AdoptingTables, theirs: "Offsets", before: "Offsets | None", told: bool
@@ -51,11 +54,12 @@ class Adoption:
         self._fresh: dict[Pair, set[int]] = {}
 
     def note(self, pair: Pair, queue_id: int) -> None:
-        """An offset was committed here. It is newer than what the master said before that."""
+        """An offset was committed here; it is newer than the master's answer."""
         self._fresh.setdefault(pair, set()).add(queue_id)
 
     def steps(self, at_once: int) -> Iterator[None]:
-        """Take all of it over; a step does `at_once`, or the one queue that is over it."""
+        """Adopt all offsets; a step does `at_once` units of work, or a single queue that exceeds
+        it."""
         work = 0
         for done in chain(
             self._take_theirs(), self._take_pulled(), self._look_at_mine(), self._clear_own()
@@ -66,7 +70,8 @@ class Adoption:
                 yield
 
     def _take_theirs(self) -> Iterator[int]:
-        """These all yield the work that was done since they did last."""
+        """Adopt the committed offsets. This and the next methods yield the work done since their
+        last yield."""
         theirs, own = self._theirs, self._tables.own
         for pair, queues in theirs.committed.items():
             said, known = self._said(pair), self._numbers_said(pair)
@@ -84,7 +89,8 @@ class Adoption:
             yield from self._mark_others(pair, queues)
 
     def _look_at_mine(self) -> Iterator[int]:
-        """Pairs that the master has not: forgotten if it had them, else this broker's own."""
+        """Forget pairs that the master had and no longer has; mark other pairs that it lacks as
+        this broker's own."""
         theirs, committed = self._theirs.committed, self._tables.committed
         for pair in list(committed):
             yield 1
@@ -97,8 +103,8 @@ class Adoption:
                 yield from self._mark_others(pair, {})
 
     def _take_pulled(self) -> Iterator[int]:
-        """Where pulls ended is for admin tools: what the master says is right, also if it is
-        older."""
+        """Adopt the ends of pulls, which serve admin tools only: the master's value is taken even
+        if it is older."""
         pulled = self._tables.pulled
         for pair, queues in self._theirs.pulled.items():
             for queue_id, at in queues.items():
@@ -107,7 +113,7 @@ class Adoption:
                 yield QUEUE
 
     def _clear_own(self) -> Iterator[int]:
-        """A topic or a group that was deleted has no marks."""
+        """Remove the marks of deleted topics and groups."""
         own = self._tables.own
         for pair in list(own):
             if pair not in self._tables.committed and pair in own:
@@ -115,14 +121,14 @@ class Adoption:
             yield 1
 
     def _mark_others(self, pair: Pair, queues: Mapping[int, int]) -> Iterator[int]:
-        """Queues that are here or marked, but not among those that the master has."""
+        """Update the marks of queues that are here or marked, but missing at the master."""
         for entries in (self._tables.committed, self._tables.own):
             for queue_id in [one for one in entries.get(pair, ()) if one not in queues]:
                 self._mark(pair, queue_id, None)
                 yield QUEUE
 
     def _said(self, pair: Pair) -> Mapping[int, int] | None:
-        """What the master had before, of a pair that this round has not taken over yet."""
+        """The master's earlier offsets of a pair that this round has not adopted yet."""
         if self._before is not None:
             return self._before.committed.get(pair)
         queues = self._tables.committed.get(pair) if self._told else None
@@ -137,8 +143,8 @@ class Adoption:
         return self._tables.lowered.get(pair, {})
 
     def _take(self, pair: Pair, queue_id: int, at: QueueOffset, before: int, number: int) -> None:
-        """An offset goes back only if the master counted that it was set back, or had a higher one
-        itself before (a RocketMQ master counts nothing)."""
+        """Adopt an offset. It goes back only if the master counted a set-back, or itself had a
+        higher offset before (a RocketMQ master does not count)."""
         committed, lowered = self._tables.committed, self._tables.lowered
         newer = number > lowered.get(pair, {}).get(queue_id, 0)
         taken = queue_id in self._fresh.get(pair, ())
@@ -151,7 +157,8 @@ class Adoption:
             lowered.restore(pair, queue_id, QueueOffset(number))
 
     def _mark(self, pair: Pair, queue_id: int, theirs: int | None) -> None:
-        """Whether what is here now is not what the master has."""
+        """Mark the queue as this broker's own if its offset differs from the master's, else remove
+        the mark."""
         own = self._tables.own
         mine = self._tables.committed.get(pair, {}).get(queue_id)
         marked = own.get(pair, {}).get(queue_id)
@@ -162,7 +169,8 @@ class Adoption:
             own.restore(pair, queue_id, mine)
 
     def _forget(self, pair: Pair) -> None:
-        """The master has deleted it. What was committed here since the round began stays."""
+        """Forget a pair that the master has deleted; offsets committed here since the round began
+        stay."""
         tables, fresh = self._tables, self._fresh.get(pair, ())
         for entries in tables:
             queues = entries.get(pair)

@@ -1,7 +1,7 @@
-"""Which bits of a bit map stand for a consumer group's filter.
+"""Bits of a bit map for a consumer group's filter.
 
-Owns RocketMQ's BloomFilter: Guava's murmur3_128 and how positions are made of it (store.md 12). It
-must never know a filter. Called by the table of filters.
+Owns RocketMQ's BloomFilter: Guava's murmur3_128 and the bit positions made from it (store.md 12).
+It must never know a filter.
 """
 
 from collections.abc import Iterable
@@ -15,19 +15,20 @@ _FIRST, _SECOND = 0x87C37B91114253D5, 0x4CF5AD432745937F
 
 @dataclass(frozen=True, slots=True)
 class BloomFilter:
-    """`error_rate` in percent, `expected` filters; both decide how many bits there are."""
+    """`error_rate` is in percent, `expected` a number of filters; both decide the number of
+    bits."""
 
     error_rate: int
     expected: int
 
     @property
     def hash_count(self) -> int:
-        """Bits of one filter."""
+        """Number of bits per filter."""
         return ceil(log(self.error_rate / 100) / log(0.5))
 
     @property
     def bit_count(self) -> int:
-        """Bits of a map, a multiple of 8."""
+        """Number of bits in a map, a multiple of 8."""
         wanted = ceil(self.expected * (log(100 / self.error_rate) / log(2)) * (log(e) / log(2)))
         return 8 * ceil(wanted / 8)
 
@@ -43,7 +44,7 @@ class BloomFilter:
         return tuple(found)
 
     def bit_map(self, positions: Iterable[int]) -> bytes:
-        """A map with these bits (RocketMQ: BitsArray)."""
+        """A bit map with these bits set (RocketMQ: BitsArray)."""
         bits = bytearray(self.bit_count // 8)
         for position in positions:
             bits[position // 8] |= 1 << position % 8

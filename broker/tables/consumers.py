@@ -1,8 +1,7 @@
-"""Who consumes: the members, subscriptions and model of every consumer group that is online.
+"""Members, subscriptions and message model of every consumer group that is online.
 
-Owns what heartbeats said of consumers (RocketMQ: ConsumerManager, ConsumerGroupInfo). It must never
-send, close or read a clock: it names the clients to notify and to close. Called by the handlers of
-heartbeats and of admin requests, by the pull path (subscriptions) and by housekeeping.
+Owns the contents of consumers' heartbeats (RocketMQ: ConsumerManager, ConsumerGroupInfo). It must
+never send, close or read a clock: it names the clients to notify and to close.
 """
 
 from collections import Counter
@@ -16,30 +15,30 @@ from turbopump.net.wire.names import kept_size
 from turbopump.net.wire.subscription import SubscriptionData
 
 MAX_GROUPS_OF_PEER: Final = 1_000
-"""Consumer groups of one connection. A client has a handful; each new one makes a group and a topic
-on disk, so one connection must not be able to make them without end."""
+"""Maximum consumer groups per connection. A client has a handful; each new group creates a group
+and a topic on disk, so a connection must not create them without limit."""
 
 MAX_SUBSCRIPTIONS: Final = 10_000
-"""Topics of one group, live or compensated: an answer to 203 stays below a few megabytes."""
+"""Maximum topics of a group, live or compensated: an answer to 203 stays below a few megabytes."""
 
 MAX_COMPENSATED: Final = 32 << 20
-"""Bytes of the subscriptions known from pulls only, of all groups: some 30,000."""
+"""Maximum bytes of all groups' subscriptions that are known from pulls only: some 30,000."""
 
 MAX_COMPENSATED_SIZE: Final = 1_024
-"""Characters of the expression of one; they are only informative."""
+"""Maximum characters of such a subscription's expression; they are only informative."""
 
 MAX_MEMBERS: Final = 96 << 20
-"""Bytes of the connections of all groups: 16,000 connections with a dozen groups each."""
+"""Maximum bytes of the connections of all groups: 16,000 connections with a dozen groups each."""
 
 MAX_SUBSCRIBED: Final = 96 << 20
-"""Bytes of all groups' subscriptions: a heartbeat of one connection may bring megabytes."""
+"""Maximum bytes of all groups' subscriptions: a heartbeat of a connection may bring megabytes."""
 
 _MEMBER_SIZE: Final = 400
-"""Bytes of a member besides its client id; a group's besides its name are twice that."""
+"""Bytes of a member besides its client id; a group takes twice that besides its name."""
 
 
 _NO_VERSION: Final = (1 << 63) - 1
-"""The own subVersion of a member that has not named one: none is higher."""
+"""Own subVersion of a member that has not sent a subVersion yet: no version is higher."""
 
 
 class TooManyGroups(Exception):
@@ -48,20 +47,20 @@ class TooManyGroups(Exception):
 
 @dataclass(slots=True)
 class ConsumerConnection:
-    """One connection that consumes for a group (RocketMQ: ClientChannelInfo)."""
+    """A connection that consumes for a group (RocketMQ: ClientChannelInfo)."""
 
     client_id: str
     language: str
     version: int
     last_update_ms: int
     sub_version: int = 0
-    """The highest subVersion of the subscriptions that its newest heartbeat with them named."""
+    """Highest subVersion in the newest heartbeat that carried subscriptions."""
     top_version: int = 0
-    """The highest that any heartbeat of this client over this connection named."""
+    """Highest subVersion in any heartbeat of this client over this connection."""
 
     @property
     def size(self) -> int:
-        """Bytes it takes in the table."""
+        """Bytes of this member in the table."""
         return _MEMBER_SIZE + kept_size(self.client_id)
 
 
@@ -69,10 +68,9 @@ class ConsumerConnection:
 class ConsumerGroup:
     """A group with at least one connection.
 
-    `notifies` is the group's own switch for change notices; `fingerprint` that of its newest
-    heartbeat of the second version, None before the first one that carried subscriptions; `size`
-    the bytes of its subscriptions. `generation` is another number, never one of before, whenever
-    connections have come or gone.
+    `notifies`: the group's switch for change notices. `fingerprint`: from the newest heartbeat of
+    the second version, None before the first heartbeat with subscriptions. `size`: bytes of the
+    subscriptions. `generation`: a new, never reused number whenever connections have come or gone.
     """
 
     name: str
@@ -87,11 +85,11 @@ class ConsumerGroup:
     size: int = 0
 
     def client_ids(self) -> set[str]:
-        """The members; one over two connections counts once."""
+        """Client ids of the members; a client with two connections counts once."""
         return {member.client_id for member in self.members.values()}
 
     def find(self, client_id: str) -> Peer | None:
-        """The connection of a client; the newest one if it has several."""
+        """The connection of a client; the newest if it has several."""
         found = [peer for peer, member in self.members.items() if member.client_id == client_id]
         return found[-1] if found else None
 
@@ -103,7 +101,7 @@ class _Compensated:
 
 
 class ConsumerTable:
-    """Group name to ConsumerGroup, as long as the group has a connection."""
+    """Table from group name to ConsumerGroup; a group stays while it has a connection."""
 
     def __init__(self) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
@@ -129,13 +127,13 @@ class ConsumerTable:
         with_subscriptions: bool = True,
         fingerprint: int = 0,
     ) -> bool:
-        """Take over one entry of a heartbeat; True if members or subscribed topics changed.
+        """Apply an entry of a heartbeat; True if members or subscribed topics changed.
 
-        The entry's subscriptions become the group's: topics it does not name are dropped, a known
-        topic is replaced by a higher subVersion than the group's (RocketMQ: ConsumerGroupInfo), or
-        than the member's own last one: a member that changes its filter brings the new one also if
-        its clock, which subVersion is, is slower than another member's. A heartbeat without
-        subscriptions only refreshes the connection. Raises TooManyGroups.
+        The entry's subscriptions become the group's: topics that it lacks are dropped. A known
+        topic's subscription is replaced by a higher subVersion than the group's (RocketMQ:
+        ConsumerGroupInfo), or than the member's own last subVersion: subVersion is the client's
+        clock, so a member with a slow clock could otherwise not change its filter. A heartbeat
+        without subscriptions only refreshes the connection. Raises TooManyGroups.
         """
         member = ConsumerConnection(client_id, peer.language, peer.version, now_ms)
         self._check_bounds(peer, member, data)
@@ -177,7 +175,8 @@ class ConsumerTable:
         return changed
 
     def unregister(self, peer: Peer, client_id: str, group_name: str) -> bool:
-        """A client leaves a group; False if that connection was not in it under that id."""
+        """Remove a client from a group; False if that connection was not in the group under that
+        id."""
         group = self._groups.get(group_name)
         if group is None or peer not in group.members:
             return False
@@ -187,14 +186,14 @@ class ConsumerTable:
         return True
 
     def peer_closed(self, peer: Peer) -> list[str]:
-        """A connection is gone; returns the groups it was in."""
+        """Forget a closed connection; returns the groups it was in."""
         left = sorted(self._groups_of.pop(peer, ()))
         for name in left:
             self._leave(self._groups[name], peer)
         return left
 
     def expired(self, now_ms: int, expired_after_ms: int) -> list[Peer]:
-        """Connections whose newest heartbeat for some group is too old: to be closed."""
+        """Connections to close: their newest heartbeat for some group is too old."""
         old = {
             peer: None
             for group in self._groups.values()
@@ -204,7 +203,7 @@ class ConsumerTable:
         return list(old)
 
     def forget_compensated(self, now_ms: int, expired_after_ms: int) -> None:
-        """Drop the compensating subscriptions that no pull renewed (RocketMQ: 10 minutes)."""
+        """Drop subscriptions from pulls that no pull has renewed (RocketMQ: 10 minutes)."""
         for pair, known in list(self._compensated.items()):
             if now_ms - known.updated_ms > expired_after_ms:
                 self._drop_compensated(pair)
@@ -212,9 +211,9 @@ class ConsumerTable:
     def compensate(
         self, group_name: str, topic: str, subscription: SubscriptionData, now_ms: int
     ) -> None:
-        """Remember the subscription a pull carried itself, for admin questions (remoting.md 10.3).
+        """Remember the subscription that a pull carried, for admin requests (remoting.md 10.3).
 
-        A table at its bound takes no new ones: they are only informative.
+        A full table accepts no new subscriptions: they are only informative.
         """
         pair = group_name, topic
         known = self._compensated.get(pair)
@@ -231,7 +230,7 @@ class ConsumerTable:
             self.compensated_size += size
 
     def connections(self) -> dict[tuple[str, str], int]:
-        """How many connections each group has, by (group, client language)."""
+        """Number of connections by (group, client language)."""
         return Counter(
             (name, member.language)
             for name, group in self._groups.items()
@@ -243,7 +242,7 @@ class ConsumerTable:
         return self._groups.get(name)
 
     def find_subscription(self, group_name: str, topic: str) -> SubscriptionData | None:
-        """What the group subscribes of the topic, by heartbeat, else by its own pulls."""
+        """The group's subscription of the topic, from heartbeats or else from its pulls."""
         group = self._groups.get(group_name)
         if group is not None and topic in group.subscriptions:
             return group.subscriptions[topic]
@@ -251,20 +250,22 @@ class ConsumerTable:
         return known.subscription if known else None
 
     def subscription_count(self, group_name: str) -> int:
-        """Topics the group subscribes by heartbeat; 0 when it is offline."""
+        """Number of topics the group subscribes to by heartbeat; 0 when it is offline."""
         group = self._groups.get(group_name)
         return len(group.subscriptions) if group else 0
 
     def online_groups_of(self, topic: str) -> list[str]:
-        """Groups that subscribe the topic by heartbeat, sorted."""
+        """Groups that subscribe to the topic by heartbeat, sorted."""
         return sorted(name for name, group in self._groups.items() if topic in group.subscriptions)
 
     def take_notices(self) -> list[tuple[Peer, str]]:
-        """The clients to send NOTIFY_CONSUMER_IDS_CHANGED (40), and the group, since the last call.
+        """Pairs of client and group to send NOTIFY_CONSUMER_IDS_CHANGED (40) to, since the last
+        call.
 
-        Every member of a changed group, the one that caused it too, unless the group's switch is
-        off or it broadcasts. A member that caused the change must get the answer to its heartbeat
-        first: the Java client skips the rebalance while a heartbeat is in flight (observed).
+        Every member of a changed group is included, even the member that caused the change, unless
+        the group's switch is off or it broadcasts. A member that caused the change must get the
+        answer to its heartbeat first: the Java client skips the rebalance while a heartbeat is in
+        flight (observed).
         """
         changed, self._changed = self._changed, {}
         return [
@@ -277,7 +278,7 @@ class ConsumerTable:
         ]
 
     def mark_changed(self, group_name: str) -> None:
-        """What the members of a group have to do is another than before: they get a notice."""
+        """Have the members of a group notified: their assignment has changed."""
         if group_name in self._groups:
             self._changed[group_name] = None
 
@@ -337,12 +338,13 @@ def _replace_subscriptions(
     own_version: int,
     member: ConsumerConnection,
 ) -> bool:
-    """Make the subscriptions those of the newest heartbeat; whether the set of topics changed.
+    """Replace the group's subscriptions by the newest heartbeat's; returns whether the set of
+    topics changed.
 
-    The group's subVersion never goes back: pulls of other members name theirs, and the broker
-    refuses a pull whose version is higher than the group's. The exception is a version that is
-    higher than each member's: the members that named it have left, and the subscription of the
-    highest remaining member takes its place.
+    The group's subVersion never goes back: pulls of other members carry theirs, and the broker
+    refuses a pull whose version is higher than the group's. The exception is a version higher than
+    each member's: the members that sent it have left, and the subscription of the highest remaining
+    member takes its place.
     """
     highest = max(one.top_version for one in group.members.values())
     before = set(group.subscriptions)

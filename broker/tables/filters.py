@@ -1,9 +1,8 @@
-"""Filters of consumer groups: consumerFilter.json, and what messages are filtered with.
+"""Filters of consumer groups: consumerFilter.json and the compiled filters.
 
-Owns RocketMQ's ConsumerFilterManager: which expression each group has for each topic, since when,
-and until when it was used; its bits in the bit maps of queue extensions. It must never read a
-message. Called by the handlers of heartbeats and pulls, by housekeeping, and where queue
-extensions are written.
+Owns RocketMQ's ConsumerFilterManager: the expression of each group for each topic, the times when
+it was registered and last used, and its bits in the bit maps of queue extensions. It must never
+read a message.
 """
 
 import logging
@@ -30,12 +29,14 @@ logger = logging.getLogger(__name__)
 
 FILE_NAME: Final = "consumerFilter.json"
 MAX_SIZE: Final = 24 << 20
-"""Bytes of all filters, some 20,000 of them: those whose groups are gone make room for new ones."""
+"""Maximum bytes of all filters, some 20,000 filters: filters of groups that are gone make room for
+new ones."""
 LOADED_DEAD_MS: Final = 30_000
-"""What is loaded counts as unused since so long before (ConsumerFilterManager.decode)."""
+"""Loaded filters count as unused since this many ms before the load
+(ConsumerFilterManager.decode)."""
 
 CLEANED_MAX: Final = 1_000
-"""Filters that are forgotten at once."""
+"""Filters that are forgotten in a single call of `clean`."""
 
 _ENTRY_SIZE: Final = 900
 _PIECE: Final = 64
@@ -47,9 +48,10 @@ class TooManyFilters(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerFilter:
-    """One group's filter of one topic (RocketMQ: ConsumerFilterData). It is replaced, not changed.
+    """A group's filter of a topic (RocketMQ: ConsumerFilterData). It is replaced, not changed.
 
-    Unused since `dead_ms`, 0: used. `compiled` is None until it is asked for.
+    `dead_ms`: unused since that time, 0 while in use. `compiled` is None until the filter is
+    needed.
     """
 
     group: str
@@ -65,28 +67,28 @@ class ConsumerFilter:
 
     @property
     def is_dead(self) -> bool:
-        """Whether its group does not use it."""
+        """Whether its group does not use the filter."""
         return self.dead_ms >= self.born_ms
 
     @property
     def filter(self) -> Filter:
-        """The compiled filter, of one that the table gave."""
+        """The compiled filter; only for a filter that `FilterTable.get` returned."""
         assert self.compiled is not None, "FilterTable.get compiles"
         return self.compiled
 
     @property
     def subscription(self) -> SubscriptionData:
-        """What it was made of."""
+        """The subscription that the filter was made from."""
         return SubscriptionData(self.topic, self.expression, expression_type=self.kind)
 
     @property
     def size(self) -> int:
-        """Bytes it takes in the table, once it is compiled."""
+        """Bytes of this filter in the table, once it is compiled."""
         program = 0 if self.compiled is None else self.compiled.size
         return kept_size(self.group, self.topic, self.expression) + program + _ENTRY_SIZE
 
     def row(self) -> bytes:
-        """Its member of `groupFilterData`."""
+        """The filter's member of `groupFilterData`."""
         bean = {
             "bloomFilterData": {"bitNum": self.bit_count, "bitPos": list(self.bits)},
             "bornTime": self.born_ms,
@@ -100,12 +102,12 @@ class ConsumerFilter:
         }
         lead, name, rest = fastjson.row(self.group, bean, 4).partition(b'"bitPos":')
         bits, end, rest = rest.partition(b"]")
-        # An int[] of RocketMQ's is one line.
+        # RocketMQ writes an int[] on a single line.
         return lead + name + fastjson.compact(bits) + end + rest
 
 
 class FilterTable:
-    """Topic and group to filter. Loop thread only."""
+    """Table from topic and group to filter. Loop thread only."""
 
     def __init__(self, config: BrokerConfig, saver: Saver) -> None:
         self._config = config
@@ -118,13 +120,13 @@ class FilterTable:
         self._dead: dict[tuple[str, str], None] = {}  # (topic, group), the longest dead first
         self._has_changed = False
         self.on_change: Callable[[str], None] = lambda group: None
-        """Notified of groups that have another filter than before."""
+        """Called with a group whose filters have changed."""
         self.size = 0
-        """Bytes of all of them."""
+        """Bytes of all filters."""
 
     def load(self, now_ms: int) -> None:
-        """Read the file, RocketMQ's or ours; raises ConfigError. Filters whose bits are of other
-        parameters than this broker's are left out, as RocketMQ does."""
+        """Read the file, RocketMQ's or Turbopump's; raises ConfigError. If bits were made with
+        other parameters than this broker's, the filters are not loaded, as in RocketMQ."""
         saved = self._saver.load(FILE_NAME, self._take)
         if saved is None:
             return
@@ -146,10 +148,10 @@ class FilterTable:
     def register(
         self, group: str, subscriptions: Iterable[SubscriptionData], now_ms: int
     ) -> Iterator[None]:
-        """Have the filters of a group's subscriptions; a topic without one is unused from now on.
-        The version of a filter never goes back, whichever expression replaces it.
+        """Register the filters of a group's subscriptions; a topic without a filter becomes unused.
 
-        An iterator that goes on after each expression that had to be read. Raises TooManyFilters.
+        The version of a filter never goes back, whichever expression replaces it. Returns an
+        iterator that pauses after each expression it had to parse. Raises TooManyFilters.
         """
         named = set()
         for one in subscriptions:
@@ -160,12 +162,12 @@ class FilterTable:
             self._bury(self._by_topic[topic][group], now_ms)
 
     def unregister(self, group: str, now_ms: int) -> None:
-        """A group has no connection any more."""
+        """Mark the filters of a group without connections as unused."""
         for topic in list(self._topics_of.get(group, ())):
             self._bury(self._by_topic[topic][group], now_ms)
 
     def get(self, topic: str, group: str) -> ConsumerFilter | None:
-        """The group's filter, compiled; None without one, or if its expression is none."""
+        """The group's filter, compiled; None without a filter, or if its expression is invalid."""
         found = self._by_topic.get(topic, {}).get(group)
         if found is None or found.compiled is not None:
             return found
@@ -180,7 +182,7 @@ class FilterTable:
 
     def bit_map(self, topic: str, properties: bytes) -> bytes:
         """The bit map of a message: the bits of all filters that match it (RocketMQ:
-        CommitLogDispatcherCalcBitMap); empty without enableCalcFilterBitMap, or filters."""
+        CommitLogDispatcherCalcBitMap); empty without enableCalcFilterBitMap, or without filters."""
         groups = self._by_topic.get(topic)
         if not groups or not self._config.enable_calc_filter_bit_map:
             return b""
@@ -192,7 +194,8 @@ class FilterTable:
         return self._bloom.bit_map(bits)
 
     def clean(self, now_ms: int) -> None:
-        """Forget what was unused for filterDataCleanTimeSpan, and save what has changed."""
+        """Forget filters that were unused for filterDataCleanTimeSpan, and save if anything has
+        changed."""
         limit_ms = self._config.filter_data_clean_time_span_ms
         for topic, group in list(islice(self._dead, CLEANED_MAX)):
             found = self._by_topic[topic][group]
@@ -202,14 +205,15 @@ class FilterTable:
         self.save()
 
     def save(self) -> None:
-        """Have the file written, if anything has changed. Its loss costs nothing but a dead time:
-        each heartbeat brings what is used."""
+        """Write the file if anything has changed. Losing it only costs the dead times: each
+        heartbeat brings the filters in use."""
         if self._has_changed:
             self._has_changed = False
             self._saver.changed(FILE_NAME, self._take)
 
     def _register(self, group: str, one: SubscriptionData, now_ms: int) -> bool:
-        """Whether an expression was read (FilterDataMapByTopic.register)."""
+        """Register a filter; returns whether an expression was parsed
+        (FilterDataMapByTopic.register)."""
         known = self._by_topic.get(one.topic, {}).get(group)
         same = (one.sub_string, one.expression_type)
         if known is not None and (known.expression, known.kind) == same:
@@ -220,7 +224,7 @@ class FilterTable:
         try:
             compiled = compile_filter(one)
         except SqlError as error:
-            # A pull is answered that there is none.
+            # Pulls get the answer that the filter does not exist.
             logger.info("no filter for %s of %s: %s", shown(group), shown(one.topic), error)
             if known is not None:
                 self._remove(known)

@@ -1,8 +1,8 @@
 """The consumer groups of this broker: subscriptionGroup.json, automatic creation, read bans.
 
 Owns the group table, the table of forbidden (group, topic) pairs and their DataVersion; every
-change goes to the saver, which keeps back the answer to the request until it is on disk. It
-must never know who is connected: that is consumers.py. Called by the handlers and node.py.
+change goes to the saver, which holds the answer to the request until the change is on disk. It must
+never know which clients are connected: that is consumers.py.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,19 +26,20 @@ from turbopump.net.wire.topics import DataVersion
 FILE_NAME = "subscriptionGroup.json"
 TABLE, BANS = "subscriptionGroupTable", "forbiddenTable"
 DELETED = "deletedGroupTable"
-"""A member of ours: group to the time in epoch ms when it was last deleted with its offsets. Check
-points and handles of before belong to a former life of the group."""
+"""Turbopump's own member: group to the time in epoch ms when it was last deleted with its offsets.
+Earlier check points and handles belong to a former life of the group."""
 MAX_DELETED = 10_000
-"""Deleted groups that are remembered, the last ones: some 500 KB."""
+"""Maximum deleted groups that are remembered, the latest: some 500 KB."""
 MAX_APPENDED = 1_000
-"""Groups of one change that are appended beside the file; of more it is written anew."""
+"""Maximum groups of a change that is appended beside the file; for more, the whole file is
+written."""
 MAX_GROUPS = 80_000
-"""Creation stops here: with names of any length subscriptionGroup.json stays below the 64 MiB that
-are read at the next start."""
+"""Maximum groups: with names of any length subscriptionGroup.json stays below the 64 MiB that are
+read at the next start."""
 MAX_BEAN = 4_096
-"""Bytes of one group's bean, with the members that are unknown here; RocketMQ's has some 400."""
+"""Maximum bytes of a group in JSON, with members that are unknown here; RocketMQ's has some 400."""
 MAX_BANS = 20_000
-"""(group, topic) pairs that are forbidden: some 12 MB with the longest names."""
+"""Maximum forbidden (group, topic) pairs: some 12 MB with the longest names."""
 FORBIDDEN_READ = 1 << 2  # bit of PermName.INDEX_PERM_READ in the forbidden mask
 _SYSTEM_PREFIX = "CID_RMQ_SYS_"
 SYSTEM_GROUPS = frozenset(
@@ -59,20 +60,20 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class GroupTable:
-    """Group name to configuration, kept in subscriptionGroup.json. Loop thread only.
+    """Table from group name to configuration, kept in subscriptionGroup.json. Loop thread only.
 
-    What is in the tables is never changed, only replaced: the saver writes on another thread.
+    The values in the tables are never changed, only replaced: the saver writes on another thread.
     """
 
     def __init__(self, config: BrokerConfig, saver: Saver) -> None:
         self.on_change: Callable[[list[str]], None] = lambda names: None
-        """Called with the groups that have changed, or are gone, or whose bans have changed."""
+        """Called with groups that were changed or deleted, or whose bans have changed."""
         self._config = config
         self._saver = saver
         self._groups: KeptTable[SubscriptionGroupConfig] = KeptTable()
         self._forbidden: _Forbidden = {}
         self.only_here: frozenset[str] = frozenset()
-        """Groups of a replica that no master is known to have had: where one lacks them it has not
+        """Groups of a replica that no master is known to have had: a master that lacks them has not
         deleted them."""
         self.data_version = DataVersion()
         self.versions = Versions()
@@ -81,10 +82,8 @@ class GroupTable:
         self._deleted_ms: dict[str, int] = {}
 
     def load(self, now_ms: int) -> None:
-        """Read subscriptionGroup.json and add the system groups (store.md 22).
-
-        Raises ConfigError.
-        """
+        """Read subscriptionGroup.json and add the system groups (store.md 22). Raises
+        ConfigError."""
         saved = self._saver.load(FILE_NAME, self._take)
         if saved is not None:
             try:
@@ -94,14 +93,14 @@ class GroupTable:
         missing = [name for name in sorted(SYSTEM_GROUPS) if name not in self._groups]
         if missing:
             made = {name: SubscriptionGroupConfig(group_name=name) for name in missing}
-            # Not counted, as in RocketMQ: a new broker's table is older than one that was used.
+            # Not counted, as in RocketMQ: a new broker's table is older than a table in use.
             self._change(replace(self.data_version, timestamp=now_ms), made)
 
     def find(self, name: str, now_ms: int) -> SubscriptionGroupConfig | None:
         """The group, created on first use where the configuration allows it.
 
         None means the answer is SUBSCRIPTION_GROUP_NOT_EXIST (26): creation is off, the name is
-        illegal, or MAX_GROUPS are there (RocketMQ: findSubscriptionGroupConfig).
+        illegal, or the table holds MAX_GROUPS (RocketMQ: findSubscriptionGroupConfig).
         """
         known = self._groups.get(name)
         if known is not None:
@@ -115,16 +114,16 @@ class GroupTable:
         return created
 
     def find_used(self, name: str, now_ms: int) -> SubscriptionGroupConfig | None:
-        """As `find`, of a group that the log says has consumed: a crash, or another master, may
-        have lost that it was made. One that was deleted stays deleted."""
+        """Same as `find`, for a group that has consumed according to the log: its creation may be
+        lost by a crash or a change of master. A group that was deleted stays deleted."""
         return None if name in self._deleted else self.find(name, now_ms)
 
     def latest_deletion_ms(self) -> int:
-        """When a group was last deleted with its offsets, in epoch ms; 0: never."""
+        """Time of the last deletion of any group with its offsets, in epoch ms; 0: never."""
         return max(self._deleted_ms.values(), default=0)
 
     def deleted_ms(self, name: str) -> int:
-        """When the group was last deleted with its offsets, in epoch ms; 0: never."""
+        """Time of the group's last deletion with its offsets, in epoch ms; 0: never."""
         return self._deleted_ms.get(name, 0)
 
     def deletion_times(self) -> dict[str, int]:
@@ -144,12 +143,12 @@ class GroupTable:
         return self._groups.names()
 
     def body(self, names: list[str]) -> dict[str, Any]:
-        """What subscriptionGroup.json says, with these groups, as the body of 201 has it."""
+        """The content of subscriptionGroup.json with these groups, as in the body of 201."""
         return {**self._members(), TABLE: self._groups.body(names)}
 
     @property
     def state(self) -> object:
-        """Another one whenever a group, a ban or the version has changed."""
+        """A value that changes whenever a group, a ban or the version has changed."""
         return self._groups.changes, self._changes, self.data_version
 
     def __len__(self) -> int:
@@ -160,7 +159,7 @@ class GroupTable:
         self.put_all([config], now_ms)
 
     def put_all(self, configs: list[SubscriptionGroupConfig], now_ms: int) -> None:
-        """As `put` for several, with one new version. No change, no new version."""
+        """Same as `put` for several groups, with a single new version; none if nothing changes."""
         changed = {
             one.group_name: one for one in configs if self._groups.get(one.group_name) != one
         }
@@ -172,7 +171,7 @@ class GroupTable:
                 said = write_only_here(self.only_here)
             self._change(self.versions.next(self.data_version, now_ms), changed, said=said)
         else:
-            self._saver.rely()  # a heartbeat may have made it a moment ago
+            self._saver.rely()  # a heartbeat may have created the group a moment ago
 
     def adopt(
         self,
@@ -182,8 +181,8 @@ class GroupTable:
         only_here: frozenset[str] = frozenset(),
         deleted: Mapping[str, int] = _NOTHING,
     ) -> None:
-        """Have exactly these groups and bans, of this version: those of the master that is
-        followed, and those it was never known to have. `deleted`: when groups were deleted there
+        """Replace the table by these groups and bans with this version: the followed master's, and
+        groups that no master is known to have had. `deleted`: times when groups were deleted there
         with their offsets, in epoch ms."""
         later = {name: at for name, at in deleted.items() if at > self.deleted_ms(name)}
         put = {name: one for name, one in groups.items() if self._groups.get(name) != one}
@@ -202,8 +201,9 @@ class GroupTable:
             self._change(version, put, gone, banned, said, later)
 
     def delete(self, name: str, now_ms: int, *, with_offsets: bool = False) -> bool:
-        """Forget a group and its bans; False if it was not there. `with_offsets`: its offsets go,
-        too, so that messages popped by this group do not count for a later group of its name."""
+        """Forget a group and its bans; False if it was not there. `with_offsets`: its offsets are
+        deleted, too, so messages popped by this group do not count for a later group of its
+        name."""
         deleted = {name: max(now_ms, self.deleted_ms(name))} if with_offsets else {}
         if name not in self._groups and name not in self._forbidden and not deleted:
             return False
@@ -218,14 +218,16 @@ class GroupTable:
         return dict(self._forbidden)
 
     def bump_version(self, now_ms: int) -> None:
-        """A new version of the same groups: from here on they are of another reign."""
+        """Give the same groups a new version, of the reign that begins now."""
         said: dict[str, Any] = {}
         if not self.versions.following and self.only_here:
-            self.only_here, said = frozenset(), {ONLY_HERE: None}  # the master has what there is
+            # as master, no group is the replica's own
+            self.only_here, said = frozenset(), {ONLY_HERE: None}
         self._change(self.versions.next(self.data_version, now_ms), said=said)
 
     def forbidden(self, group: str, topic: str) -> int:
-        """The mask of what the group may not do with the topic; one bit is used: FORBIDDEN_READ."""
+        """The mask of operations that the group may not do with the topic; the only bit in use is
+        FORBIDDEN_READ."""
         return self._forbidden.get(group, {}).get(topic, 0)
 
     def set_forbidden(self, group: str, topic: str, mask: int, now_ms: int) -> None:
@@ -248,7 +250,7 @@ class GroupTable:
         return {**self._members(), TABLE: {name: one.to_json() for name, one in groups.items()}}
 
     def _members(self) -> dict[str, Any]:
-        """What is in the file beside the groups."""
+        """The members of the file besides the groups."""
         return {
             **write_only_here(self.only_here),
             "dataVersion": self.data_version.to_json(),
@@ -275,8 +277,9 @@ class GroupTable:
         said: Mapping[str, Any] = _NOTHING,
         deleted: Mapping[str, int] = _NOTHING,
     ) -> None:
-        """Put groups, forget others, set the bans of some (None: there are none); `said` is what
-        else of the file changes. `deleted`: times of deletions to remember, in epoch ms."""
+        """Put groups, forget others, set bans (None: lift all of the group's); `said` holds the
+        other changed members of the file. `deleted`: times of deletions to remember, in epoch
+        ms."""
         self._changes += 1
         groups = self._groups
         replaced = [name for name in put if name in groups] + [*gone, *banned]
@@ -337,13 +340,13 @@ def read_groups(members: dict[str, Any]) -> tuple[_Groups, _Forbidden]:
 
 
 def read_deleted(members: dict[str, Any]) -> dict[str, int]:
-    """Group to the time of its last deletion, out of the same. Raises BadBody."""
+    """Group to the time of its last deletion, from the same JSON. Raises BadBody."""
     found = table(members, DELETED, partial(as_int, name=DELETED))
     return dict(list(found.items())[-MAX_DELETED:])
 
 
 def read_bans(members: dict[str, Any]) -> _Forbidden:
-    """The bans of the same. Raises BadBody."""
+    """The bans in the same JSON. Raises BadBody."""
     return {
         group: {topic: as_int(mask, topic) for topic, mask in masks.items()}
         for group, masks in table(members, BANS, as_object).items()

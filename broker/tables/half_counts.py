@@ -1,8 +1,8 @@
-"""How many half messages of each topic are open, as RocketMQ counts them: transactionMetrics.
+"""Number of open half messages of each topic, as RocketMQ counts them: transactionMetrics.
 
-Owns the counts and their file (TransactionMetrics): one more at a half message, one less when its
-producer ends it. It must never be what a transaction depends on: counts of the last seconds before
-a crash are lost. Called by handlers/transactions.py, handlers/send.py and node.py.
+Owns the counts and their file (TransactionMetrics): plus 1 at a half message, minus 1 when its
+producer ends it. Transactions must never depend on the counts: a crash loses the counts of its last
+seconds.
 """
 
 from bisect import bisect_left
@@ -18,39 +18,42 @@ from turbopump.net.wire.topics import DataVersion
 
 FILE_NAME: Final = "transactionMetrics"
 MAX_TOPICS: Final = 100_000
-"""As many as there can be; a name has at most 255 characters."""
+"""Maximum topics, as many as can exist; a name has at most 255 characters."""
 LATENCY_BOUNDS_S: Final = (5, 60, 600, 3_600, 43_200, 86_400)
-"""Of `rocketmq_finish_message_latency_milliseconds`, whose values are seconds in RocketMQ."""
+"""Bounds of `rocketmq_finish_message_latency_milliseconds`, whose values are seconds in
+RocketMQ."""
 _INT64_MAX: Final = 2**63 - 1
 
 
 @dataclass(slots=True)
 class TopicEnds:
-    """Ends since the start, as `rocketmq_commit_messages_total` and its sisters count them."""
+    """Ended transactions of a topic since the start, for `rocketmq_commit_messages_total` and the
+    related metrics."""
 
     committed: int = 0
     rolled_back: int = 0
     latencies: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS_S) + 1))
-    """Committed ones by age, one place for each bound and one for older ones."""
+    """Number of committed half messages by age: a place for each bound and a last place for older
+    messages."""
     latency_sum_s: int = 0
 
 
 class HalfCounts:
-    """Topic to open half messages. Loop thread only."""
+    """Table from topic to open half messages. Loop thread only."""
 
     def __init__(self, files: ConfigFiles) -> None:
         self._files = files
         self._counts: dict[str, tuple[int, int]] = {}
-        """(open half messages, when that changed in epoch ms)."""
+        """Topic to (open half messages, time of the last change in epoch ms)."""
         self._changed = False
         self._version = DataVersion()
         self._versions = Versions()
         self._ended: dict[str, TopicEnds] = {}
         self.collect: Callable[[], None] = lambda: None
-        """Calls `took` with what the native path counted; to be replaced."""
+        """Calls `took` with the counts of the native path; replaced by the owner of that path."""
 
     def load(self) -> None:
-        """Read transactionMetrics, ours or RocketMQ's. Raises ConfigError."""
+        """Read transactionMetrics, Turbopump's or RocketMQ's. Raises ConfigError."""
         saved = self._files.load(FILE_NAME)
         if saved is None:
             return
@@ -65,11 +68,11 @@ class HalfCounts:
             raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
 
     def prepared(self, topic: str, now_ms: int) -> None:
-        """One more is open."""
+        """Count a new open half message."""
         self._add(topic, 1, now_ms)
 
     def ended(self, topic: str, is_committed: bool, age_ms: int, now_ms: int) -> None:
-        """Its producer ended one that was born so long ago."""
+        """Count a half message of that age that its producer ended."""
         self.collect()
         self._add(topic, -1, now_ms)
         ends = self._ends_of(topic)
@@ -85,8 +88,8 @@ class HalfCounts:
     def took(
         self, topic: str, prepared: int, committed: int, rolled_back: int, age_s: int, at_ms: int
     ) -> None:
-        """So many half messages came, and so many were ended that were younger than the first of
-        LATENCY_BOUNDS_S, the committed ones so old in all."""
+        """Add counts of the native path: half messages prepared, and ended ones younger than the
+        first of LATENCY_BOUNDS_S. `age_s` is the sum of the committed messages' ages."""
         self._add(topic, prepared - committed - rolled_back, at_ms)
         ends = self._ends_of(topic) if committed or rolled_back else None
         if ends is not None:
@@ -96,7 +99,7 @@ class HalfCounts:
             ends.latency_sum_s += age_s
 
     def ends(self) -> dict[str, "TopicEnds"]:
-        """How half messages of each topic ended since the start; copies."""
+        """Counts of ended half messages by topic since the start; copies."""
         self.collect()
         return {
             topic: replace(ends, latencies=list(ends.latencies))
@@ -109,7 +112,7 @@ class HalfCounts:
         return {topic: count for topic, (count, _) in self._counts.items()}
 
     def take_changes(self, now_ms: int) -> dict[str, Any] | None:
-        """What the file has to say now, None if it says so."""
+        """The new content of the file, None if it has not changed."""
         self.collect()
         if not self._changed:
             return None
@@ -124,7 +127,7 @@ class HalfCounts:
         }
 
     def save_failed(self) -> None:
-        """What `take_changes` gave is not on disk."""
+        """Content from `take_changes` could not be written: return it again at the next call."""
         self._changed = True
 
     def save(self, now_ms: int) -> None:
@@ -134,7 +137,7 @@ class HalfCounts:
             self._files.save(FILE_NAME, content)
 
     def _ends_of(self, topic: str) -> TopicEnds | None:
-        """None if there are too many topics."""
+        """The topic's counts of ends; None if there are too many topics."""
         if topic not in self._ended and len(self._ended) >= MAX_TOPICS:
             return None
         return self._ended.setdefault(topic, TopicEnds())

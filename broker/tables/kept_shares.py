@@ -1,8 +1,8 @@
-"""Who had which queues: the last assignment of each topic of each group, in assignments.json.
+"""The last assignment of queues for each topic of each group, in assignments.json.
 
-Owns that file and the bounds of what is kept. It must never compute an assignment, nor say who
-holds a queue now: it is what a coordinator begins with after a restart, or when another broker
-coordinated before. Called by broker/assignment, the handler of 402 and replicas, which copy it.
+Owns that file and the bounds of its content. It must never compute an assignment, nor decide which
+member holds a queue now: a coordinator begins with these assignments after a restart, or after
+another broker coordinated.
 """
 
 import json
@@ -22,11 +22,13 @@ from turbopump.net.wire.queues import MessageQueue
 FILE_NAME: Final = "assignments.json"
 TABLE: Final = "assignments"
 VERSION: Final = "assignmentsVersion"
-"""With this field in a request 402, and another version than ours, our answer has the table."""
+"""Field of a request 402: if it differs from this broker's version, the answer contains the
+table."""
 MAX_SIZE: Final = 32 << 20
-"""Bytes of all rows: with their text on the disk below what is read at a start. The oldest go."""
+"""Maximum bytes of all rows: as text on disk, less than the limit at a start. The oldest rows are
+dropped."""
 MAX_ROW: Final = 4 << 20
-"""Bytes of a row: 65,536 queues of 20,000 members. A larger one is not kept."""
+"""Maximum bytes of a row: 65,536 queues of 20,000 members. A larger row is not kept."""
 MEMBERS_MAX: Final = 100_000
 GENERATION_MAX: Final = 2**62
 
@@ -54,7 +56,7 @@ class KeptShare:
 
     @classmethod
     def from_json(cls, name: str, value: Any) -> "KeptShare":
-        """From a row; raises BadBody."""
+        """Read a row; raises BadBody."""
         members = as_object(value)
         topic, _, group = name.partition("@")
         wrong = check_lengths(topic=topic, group=group)
@@ -78,7 +80,7 @@ class KeptShare:
         return cls(group, topic, strategy, generation, number(members, "decidedTime"), shares)
 
     def to_json(self) -> dict[str, Any]:
-        """The row's value: of each member and broker the queue ids, as a text."""
+        """The row's value: the queue ids by member and broker, as text."""
         owners: dict[str, dict[str, str]] = {}
         for client_id, queues in self.shares.items():
             ids: dict[str, list[str]] = {}
@@ -93,24 +95,25 @@ class KeptShare:
         }
 
     def row(self) -> bytes:
-        """Its text in the file."""
+        """Text of the row in the file."""
         if not self._row:
-            # On one line: a group of thousands has as many members, and this is on the loop.
+            # A single line without spaces: a large group has thousands of members, and this runs on
+            # the loop.
             value = json.dumps(self.to_json(), ensure_ascii=False, separators=(",", ":"))
             self._row = f"{json.dumps(self.name)}:{value}".encode("utf-8", "replace")
         return self._row
 
 
 class KeptShares:
-    """topic@group to KeptShare. Loop thread only."""
+    """Table from topic@group to KeptShare. Loop thread only."""
 
     def __init__(self, saver: Saver, boot: int) -> None:
-        """`boot` tells this start's versions from those of another."""
+        """`boot` distinguishes this start's versions from versions of other starts."""
         self._saver = saver
         self._boot = boot
         self._rows: KeptTable[KeptShare] = KeptTable()
         self._sizes: dict[str, int] = {}
-        """In the order in which they were put."""
+        """Bytes by row name, in the order of the puts."""
         self.size = 0
 
     def load(self) -> None:
@@ -126,19 +129,19 @@ class KeptShares:
 
     @property
     def version(self) -> str:
-        """Another text whenever the table is another one."""
+        """Text that changes whenever the table changes."""
         return f"{self._boot}.{self._rows.changes}"
 
     def get(self, group: str, topic: str) -> KeptShare | None:
-        """The last assignment, None if none is known."""
+        """The last assignment, None if unknown."""
         return self._rows.get(key_of(group, topic))
 
     def put(self, row: KeptShare) -> None:
-        """Keep a newer one; it is on the disk soon."""
+        """Keep a newer assignment; it is written to disk soon."""
         self._save(self._put(row), row)
 
     def adopt(self, rows: Mapping[str, KeptShare]) -> None:
-        """Have what another broker keeps, as far as it is newer."""
+        """Take over another broker's assignments where they are newer."""
         for name, row in rows.items():
             known = self._rows.get(name)
             if known is None or row.generation > known.generation:
@@ -149,7 +152,7 @@ class KeptShares:
         return {TABLE: self._rows.body(self._rows.names()), VERSION: self.version}
 
     def _put(self, row: KeptShare) -> list[str]:
-        """The names that had to go for it, its own if it is too large."""
+        """Put a row; returns the names of dropped rows, including its own if it is too large."""
         size = len(row.row())
         gone = [row.name] if size > MAX_ROW else []
         if not gone:
@@ -174,7 +177,7 @@ class KeptShares:
 
 
 def key_of(group: str, topic: str) -> str:
-    """The key of a row: as those of consumer offsets."""
+    """The key of a row, in the form of consumer offsets' keys."""
     return f"{topic}@{group}"
 
 

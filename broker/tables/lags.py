@@ -1,13 +1,12 @@
-"""How far each consumer group is behind in each topic, in messages and in time.
+"""Lag of each consumer group in each topic, in messages and in time.
 
-Owns what counts as behind (RocketMQ: ConsumerLagCalculator) and the walk over all groups. It must
-never read the log or a queue's file: ends, offsets and store times are all in memory. Called by the
-metrics, the runtime table, node.py's tick and handlers/admin/offsets.py.
+Owns the definition of lag (RocketMQ: ConsumerLagCalculator) and the walk over all groups. It must
+never read the log or a queue's file: ends, offsets and store times are all in memory.
 
-Where RocketMQ tells of groups with a member only, this tells of all that ever committed an offset:
-a group that is away is the one whose lag matters. What a group without members had pulled is not in
-flight: it comes again. What it has popped is, until the invisible time is over: the offset of a
-group that pops is behind what was handed out, but for queues that are popped in order.
+RocketMQ reports only groups with a member; this reports every group that ever committed an offset,
+because the lag of an absent group matters most. Messages pulled by a group without members are not
+in flight: they are delivered again. Popped messages are in flight until their invisible time ends:
+the offset of a group that pops is already past them, except in queues that are popped in order.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -24,10 +23,10 @@ from turbopump.engine.store import Store
 from turbopump.engine.types import QueueOffset
 
 STEP: Final = 500
-"""Queues looked at in one turn of the loop: each takes some 4 us."""
+"""Queues processed in one turn of the loop: each takes some 4 us."""
 
 INLINE: Final = 2 * STEP
-"""A broker whose groups have fewer queues in all is walked at once."""
+"""A broker whose groups have fewer queues in total is walked at once."""
 
 RETRY_PREFIX: Final = "%RETRY%"
 Since = tuple[int, bool]
@@ -36,9 +35,9 @@ NOTHING: Final[Since] = (0, True)
 
 
 class Held(NamedTuple):
-    """What a group has popped of a topic and not handled: `messages`, of which `ordered` lie behind
-    the group's offset. The one that was stored first lies at one of `oldest`, pairs of queue id and
-    queue offset, or behind it."""
+    """A group's popped and unacknowledged messages of a topic: `messages`, of which `ordered` are
+    at or after the group's offset. The oldest of them is at an entry of `oldest`, pairs of queue id
+    and queue offset, or after it."""
 
     messages: int
     ordered: int
@@ -50,10 +49,10 @@ NOTHING_HELD: Final = Held(0, 0, [])
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """One group in one topic, over its queues.
+    """Lag of a group in a topic, over all queues.
 
-    `messages` are those not acknowledged: `inflight` of them are with members, `ready` with none
-    yet. `since` is the store time of the oldest of them, `ready_since` of the oldest that is ready.
+    `messages` are unacknowledged: `inflight` of them are with members, `ready` are not delivered
+    yet. `since` is the store time of the oldest of them, `ready_since` of the oldest ready message.
     """
 
     group: str
@@ -67,16 +66,16 @@ class Lag:
 
 
 def behind_ms(since: Since, now_ms: int) -> int:
-    """For how long a message has waited: 0 for none, -1 where unknown. At least so long where
-    the time is not known."""
+    """Time for which a message has waited, in ms: 0 without a message, -1 if unknown. It is a lower
+    bound if `since` is not exact."""
     stored_ms, _ = since
     return max(now_ms - stored_ms, 0) if stored_ms > 0 else stored_ms
 
 
 def waiting_since(store: Store, topic: str, queue_id: int, queue_offset: int) -> Since:
-    """When the first message from `queue_offset` on was stored, and whether that is known.
+    """Store time of the first message at or after `queue_offset`, and whether it is exact.
 
-    (0, True): there is none. Else it was stored then or earlier; -1 where unknown.
+    (0, True): no message. Not exact: the message was stored then or earlier; -1: unknown.
     """
     if queue_offset >= store.max_queue_offset(topic, queue_id):
         return NOTHING
@@ -101,13 +100,13 @@ class ConsumerLags:
         self._offsets = offsets
         self._consumers = consumers
         self.held: Callable[[str, str], Held] = lambda _topic, _group: NOTHING_HELD
-        """Takes (topic, group)."""
+        """Returns the popped messages of (topic, group)."""
         self._last: list[Lag] = []
         self._walk: Iterator[None] | None = None
 
     def current(self) -> list[Lag]:
-        """As they are now; of a broker with many offsets as of the last walk, and `tick` begins
-        another one."""
+        """The lags as of now; for a broker with many offsets as of the last walk, and `tick` begins
+        a new walk."""
         if self._is_small():
             for _ in self.steps():
                 pass
@@ -126,17 +125,18 @@ class ConsumerLags:
         return max(config.read_queue_nums, config.write_queue_nums) if config is not None else 0
 
     def worst(self, count: int) -> list[Lag]:
-        """The lags of groups that are behind, the most messages first."""
+        """The greatest lags, the most messages first."""
         behind = [lag for lag in self.current() if lag.messages > 0]
         return nlargest(count, behind, key=lambda lag: (lag.messages, lag.group, lag.topic))
 
     def tick(self) -> None:
-        """One step of a walk with a pending answer; every 100 ms."""
+        """Run one step of a walk in progress; called every 100 ms."""
         if self._walk is not None and next(self._walk, self) is self:
             self._walk = None
 
     def steps(self) -> Iterator[None]:
-        """A walk: others may have the loop between two steps. At its end `current` is new."""
+        """Walk over all groups; other work may run on the loop between two steps. At the end
+        `current` is new."""
         self._offsets.collect()
         found: list[Lag] = []
         seen = 0
@@ -144,7 +144,7 @@ class ConsumerLags:
             lag = yield from self._of(pair)
             if lag is not None:
                 found.append(lag)
-            # Of a pair with many queues `_of` has paused already, but for the last of them.
+            # `_of` has already paused for full steps of queues; only the remainder counts here.
             seen += 1 + self._queues_of(pair[0]) % STEP
             if seen >= STEP:
                 seen = 0
@@ -152,7 +152,8 @@ class ConsumerLags:
         self._last = found
 
     def _of(self, pair: Pair) -> Generator[None, None, Lag | None]:
-        """None for what is no longer there, or no longer subscribed by a group that is online."""
+        """The pair's lag; None if topic or group no longer exists, or if an online group does not
+        subscribe to it."""
         topic, name = pair
         queues = self._queues_of(topic)
         offsets = self._offsets.offsets()
@@ -171,7 +172,7 @@ class ConsumerLags:
                 yield
             end = self._store.max_queue_offset(topic, queue_id)
             done = committed.get(queue_id)
-            if done is None:  # nothing of it was consumed, so all that is left counts
+            if done is None:  # nothing was consumed, so all that is left counts
                 done = self._store.min_queue_offset(topic, queue_id)
             if done >= end:
                 continue
@@ -199,7 +200,8 @@ class ConsumerLags:
 
 
 def _older(one: Since, other: Since) -> Since:
-    """Of two times since when messages wait. One that is not known may be older than any."""
+    """The older of two times since when messages wait. An inexact time may be older than any
+    other."""
     known = one[1] and other[1]
     times = [at_ms for at_ms, _ in (one, other) if at_ms > 0]
     if times:

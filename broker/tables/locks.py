@@ -1,8 +1,8 @@
-"""Queue locks of ordered consumers: who may consume a queue right now.
+"""Queue locks of ordered consumers: which client may consume a queue now.
 
 Owns the table group -> queue -> holder with its lease (RocketMQ: RebalanceLockManager). It must
-never read a clock or write a disk: locks are lost with the process, and clients ask again every
-20 s. Called by handlers/locks.py, by the send path (retries of a locked group) and by housekeeping.
+never read a clock or write to disk: locks are lost with the process, and clients ask again every 20
+s.
 """
 
 from collections.abc import Iterable
@@ -13,11 +13,12 @@ from turbopump.net.wire.names import kept_size
 from turbopump.net.wire.queues import MessageQueue
 
 LEASE_MS: Final = 60_000
-"""RocketMQ's rocketmq.broker.rebalance.lockMaxLiveTime; clients renew every 20 s."""
+"""RocketMQ's rocketmq.broker.rebalance.lockMaxLiveTime, in ms; clients renew every 20 s."""
 
 MAX_SIZE: Final = 128 << 20
-"""Bytes of all locks, some 300,000: far above queues times ordered groups of a broker. Beyond it
-nothing more is granted, so that made-up group and queue names cannot fill the memory."""
+"""Maximum bytes of all locks, some 300,000 locks: far above queues times ordered groups of a
+broker. Beyond it no lock is granted, so that made-up group and queue names cannot fill the
+memory."""
 
 _LOCK_SIZE: Final = 250
 """Bytes of a lock besides its texts: two objects and an entry of a dict."""
@@ -38,10 +39,10 @@ class _Lock:
 
 
 class QueueLocks:
-    """Each (group, queue) has at most one holder, for LEASE_MS after it last asked.
+    """Locks with at most one holder per (group, queue), for LEASE_MS after its last request.
 
     The locks of a group are in the order of their renewal: a group may have hundreds of thousands,
-    and each send to its retry topic asks whether any of them holds.
+    and each send to its retry topic asks whether any of them is held.
     """
 
     def __init__(self) -> None:
@@ -56,7 +57,7 @@ class QueueLocks:
     def lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int
     ) -> list[MessageQueue]:
-        """Ask for queues; returns those that `client_id` holds now, in the order asked for.
+        """Lock queues; returns the queues that `client_id` holds now, in the order asked for.
 
         A queue is granted when it is free, its lease ran out, or the same client holds it (which
         renews the lease) (RocketMQ: RebalanceLockManager.tryLockBatch).
@@ -72,7 +73,7 @@ class QueueLocks:
                 self.size += kept_size(client_id) - kept_size(held.client_id)
                 held.client_id = client_id
                 held.renewed_ms = now_ms
-                # Whichever was renewed last comes last.
+                # The most recently renewed lock comes last.
                 locks[queue] = locks.pop(queue)
             else:
                 continue
@@ -82,7 +83,7 @@ class QueueLocks:
     def would_lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int
     ) -> list[MessageQueue]:
-        """Those that `lock` would grant, but for want of room; nothing changes."""
+        """The queues that `lock` would grant if memory allows; nothing changes."""
         locks = self._groups.get(group, {})
 
         def is_free(queue: MessageQueue) -> bool:
@@ -92,7 +93,7 @@ class QueueLocks:
         return [queue for queue in queues if is_free(queue)]
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Give queues back; those that another client holds, or none, are left alone."""
+        """Release queues; queues that are free or held by another client are ignored."""
         locks = self._groups.get(group, {})
         for queue in queues:
             held = locks.get(queue)
@@ -109,7 +110,7 @@ class QueueLocks:
         return locks is not None and not next(reversed(locks.values())).expired(now_ms)
 
     def sweep(self, now_ms: int) -> None:
-        """Forget every lock whose lease ran out (housekeeping: so that a full table empties)."""
+        """Forget every lock whose lease ran out; housekeeping, so that a full table empties."""
         for group, locks in list(self._groups.items()):
             for queue in [queue for queue, held in locks.items() if held.expired(now_ms)]:
                 self._remove(locks, queue)

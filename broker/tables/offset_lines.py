@@ -1,13 +1,12 @@
-"""The entries of the offset table, and their lines in consumerOffset.json.
+"""Entries of the offset table, and their lines in consumerOffset.json.
 
-Owns the bounds of the entries, the text of the lines, and which lines are out of date: a line is
-written once for each change of its offsets. It must never decide which of two offsets is right.
-Called by the offset table on the loop, a step at a time; the file's text is made of the lines on a
-disk thread.
+Owns the bounds of the entries, the text of the lines, and the set of outdated lines: a line is
+written once for each change of its offsets. It must never decide which of two offsets is right. The
+lines are written on the loop, in steps; a disk thread joins them into the file's text.
 
-A broker with many groups has a hundred thousand lines, of which few change between two saves. To
-copy and write them all each time took the interpreter the better part of a second, and the loop got
-it for a moment each five milliseconds meanwhile.
+A broker with many groups has a hundred thousand lines, of which few change between two saves.
+Copying and writing all of them each time took the interpreter almost a second, during which the
+loop ran only for a moment every five milliseconds.
 """
 
 from bisect import bisect_left, insort
@@ -24,12 +23,13 @@ Pair = tuple[str, str]
 """Topic and group."""
 
 MAX_PAIRS = 200_000
-"""(topic, group) pairs with an offset: twice the topics; a commit for one more is ignored."""
+"""Maximum (topic, group) pairs with an offset, twice the topics; a commit for a further pair is
+ignored."""
 MAX_QUEUES = 600_000
-"""Queues of all pairs: a client may name any queue id. With MAX_NAMES it keeps consumerOffset.json,
-which has two such tables, below the 64 MiB that are read at the next start."""
+"""Maximum queues of all pairs: a client may send any queue id. With MAX_NAMES it keeps
+consumerOffset.json, which has two such tables, below the 64 MiB that are read at the next start."""
 MAX_NAMES = 8_000_000
-"""Characters of all pairs' names; each is written up to three times."""
+"""Maximum characters of all pairs' names; each is written up to three times."""
 
 COPIED: Final = 64
 """Topics of a group that are copied in the time that a line takes to write."""
@@ -38,7 +38,7 @@ _BETWEEN: Final = ",\n\t\t\t"
 
 
 class _Line(bytes):
-    """A row that is written already."""
+    """A row of the file as finished text."""
 
     __slots__ = ()
 
@@ -47,9 +47,10 @@ class _Line(bytes):
 
 
 def _line(name: str, queues: Mapping[int, int]) -> _Line:
-    """As fastjson.row(name, queues, 2), keys sorted as text.
+    """Same text as fastjson.row(name, queues, 2), with the keys sorted as text.
 
-    Integer keys are quoted, unlike a Java peer's: all read both, and strict JSON is read faster.
+    Integer keys are quoted, unlike a Java peer's: every reader accepts both, and strict JSON is
+    read faster.
     """
     members = _BETWEEN.join(sorted([f'"{queue_id}":{at}' for queue_id, at in queues.items()]))
     text = f"{encode_basestring(name)}:{{\n\t\t\t{members}\n\t\t}}"
@@ -57,19 +58,19 @@ def _line(name: str, queues: Mapping[int, int]) -> _Line:
 
 
 class OffsetLines:
-    """The lines of one table (topic, group) to queue id to a number."""
+    """The lines of a table (topic, group) to queue id to a number."""
 
     def __init__(self) -> None:
         self._stale: dict[Pair, None] = {}
         self._lines: dict[str, _Line] = {}
 
     def touch(self, pair: Pair) -> None:
-        """The queues of a pair have changed, or the pair is gone."""
+        """Mark a pair's line as outdated: its queues have changed, or the pair was removed."""
         self._stale[pair] = None
 
     def write(self, table: Mapping[Pair, Mapping[int, int]], step: int) -> Iterator[None]:
-        """Write the lines that are of before, so many pairs and queues in a step. What changes
-        between two steps may be part of it; several may do this at the same time."""
+        """Write the outdated lines; a step writes at most `step` pairs and queues. Changes between
+        two steps may be included; several iterators may run at the same time."""
         stale, lines = self._stale, self._lines
         while stale:
             done = 0
@@ -87,12 +88,12 @@ class OffsetLines:
                 yield
 
     def taken(self) -> Taken | None:
-        """What was written; None if there is nothing."""
+        """The written lines; None if there are no lines."""
         return Taken(list(self._lines), dict(self._lines)) if self._lines else None
 
 
 class _GroupLine:
-    """The topics of a group. Its text is made when it is asked for: it may be long."""
+    """The topics of a group. The text is made on demand, because it may be long."""
 
     __slots__ = ("_group", "_row", "_topics")
 
@@ -107,7 +108,7 @@ class _GroupLine:
 
 
 class GroupLines:
-    """Group to its topics, sorted: groupTopicMap."""
+    """Table from group to its sorted topics: groupTopicMap."""
 
     def __init__(self) -> None:
         self._topics: dict[str, list[str]] = {}
@@ -115,13 +116,13 @@ class GroupLines:
         self._lines: dict[str, _GroupLine] = {}
 
     def add(self, pair: Pair) -> None:
-        """A group has a topic, which it had not."""
+        """Add a new topic of a group."""
         topic, group = pair
         insort(self._topics.setdefault(group, []), topic)
         self._stale[group] = None
 
     def remove(self, pair: Pair) -> None:
-        """A group has a topic no more, which it had."""
+        """Remove a topic of a group."""
         topic, group = pair
         topics = self._topics[group]
         del topics[bisect_left(topics, topic)]
@@ -134,7 +135,7 @@ class GroupLines:
         return list(self._topics.get(group, ()))
 
     def write(self, step: int) -> Iterator[None]:
-        """As OffsetLines.write."""
+        """Update the outdated lines in steps; see OffsetLines.write."""
         stale, lines = self._stale, self._lines
         while stale:
             done = 0
@@ -152,13 +153,13 @@ class GroupLines:
                 yield
 
     def taken(self) -> Taken:
-        """What was noted; a line is a piece of text by itself."""
+        """The noted lines; each line becomes a piece of text of its own."""
         return Taken(list(self._lines), dict(self._lines), together=1)
 
 
 class Entries(dict[Pair, dict[int, QueueOffset]]):
-    """(topic, group) to queue id to queue offset, within the bounds above. A pair has at least one
-    queue."""
+    """Table from (topic, group) to queue id to queue offset, within the bounds above. A pair has at
+    least one queue."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -166,7 +167,7 @@ class Entries(dict[Pair, dict[int, QueueOffset]]):
         self._names = 0
 
     def put(self, pair: Pair, queue_id: int, queue_offset: QueueOffset) -> bool:
-        """Set an entry unless the table is at a bound; whether it was set."""
+        """Set an entry unless the table is at a bound; returns whether it was set."""
         queues = self.get(pair)
         if queues is None or queue_id not in queues:
             names = 0 if queues is not None else len(pair[0]) + len(pair[1])
@@ -177,7 +178,7 @@ class Entries(dict[Pair, dict[int, QueueOffset]]):
         return True
 
     def restore(self, pair: Pair, queue_id: int, queue_offset: QueueOffset) -> None:
-        """Set an entry that was saved, whatever the bounds: progress must not be forgotten."""
+        """Set a saved entry, whatever the bounds: progress must not be forgotten."""
         queues = self.get(pair)
         if queues is None:
             queues = self[pair] = {}
@@ -188,7 +189,7 @@ class Entries(dict[Pair, dict[int, QueueOffset]]):
         self.touched(pair)
 
     def take(self, pair: Pair, queue_id: int) -> QueueOffset | None:
-        """Remove an entry and return it; None if it is not there."""
+        """Remove an entry and return it; None if it is missing."""
         queues = self.get(pair, {})
         found = queues.pop(queue_id, None)
         if found is not None:
@@ -211,13 +212,13 @@ class Entries(dict[Pair, dict[int, QueueOffset]]):
             self.remove(pair)
 
     def added(self, pair: Pair) -> None:
-        """A pair is new."""
+        """Called when a pair is new."""
 
     def removed(self, pair: Pair) -> None:
-        """A pair is gone."""
+        """Called when a pair is removed."""
 
     def touched(self, pair: Pair) -> None:
-        """A queue of a pair has changed, or the pair is gone."""
+        """Called when a queue of a pair has changed, or the pair is removed."""
 
 
 class SavedEntries(Entries):
@@ -228,7 +229,7 @@ class SavedEntries(Entries):
         self.lines = OffsetLines()
 
     def touched(self, pair: Pair) -> None:
-        """Its line is out of date."""
+        """Mark the pair's line as outdated."""
         self.lines.touch(pair)
 
 
@@ -240,9 +241,9 @@ class CommittedEntries(SavedEntries):
         self.groups = GroupLines()
 
     def added(self, pair: Pair) -> None:
-        """A group has begun to read a topic."""
+        """Add the topic to the group's topics."""
         self.groups.add(pair)
 
     def removed(self, pair: Pair) -> None:
-        """A group no longer reads a topic."""
+        """Remove the topic from the group's topics."""
         self.groups.remove(pair)

@@ -1,15 +1,14 @@
-"""How far each group has consumed: consumerOffset.json, and pending server-side resets.
+"""Consumed offsets of each group: consumerOffset.json, and pending server-side resets.
 
-Owns the committed and the pulled queue offset of every (topic, group, queue), how often one was set
-back, and the resets that wait for the next pull. It must never check that a topic or group exists:
-the handlers do. Called by the handlers and broker/ha/metadata/pulling.py; node.py saves it every
-few seconds and at stop.
+Owns the committed and the pulled queue offset of every (topic, group, queue), the number of its
+set-backs, and the resets that wait for the next pull. It must never check that a topic or group
+exists: the handlers do. node.py saves it every few seconds and at stop.
 
-A replica has to tell an offset that was set back on purpose from one that is old. So each queue
-whose offset ever went back has a number that grows with this (`_lowered`, `loweredTable` in the
-file and in the answer to 43, which RocketMQ passes over): of two tables the one with the higher
-number is right, whatever the offsets; at equal numbers the higher offset is. Its lower bits are the
-time at which the offset was set back on purpose, so that what was handed out before counts no more.
+A replica has to distinguish an offset that was set back on purpose from an outdated offset. So each
+queue whose offset ever went back has a number that grows with each set-back (`_lowered`,
+`loweredTable` in the file and in the answer to 43, which RocketMQ ignores). Of two tables, the
+entry with the higher number is right, whatever the offsets; at equal numbers the higher offset is
+right. Its lower bits are the time of the set-back, so that earlier deliveries no longer count.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -42,30 +41,31 @@ from turbopump.net.wire.topics import DataVersion
 FILE_NAME = "consumerOffset.json"
 NONE = QueueOffset(-1)
 OWN = "ownOffsetTable"
-"""Of a replica: what its master has otherwise, or not at all. Where the master is asked anew it has
-not set these back, nor deleted them. RocketMQ passes over the member."""
+"""Member of a replica's file: offsets that differ from its master's, or that its master lacks. When
+the master is asked again, it has neither set these back nor deleted them. RocketMQ ignores the
+member."""
 
 STEP = 1_000
-"""Pairs and queues whose lines are written at once: a ms of the loop. What the table holds at its
-bounds would take it a second as a whole."""
+"""Pairs and queues whose lines are written in a step of 1 ms. A full table would take the loop a
+second as a whole."""
 
 PAIRS_OF_STEP = 10_000
-"""Pairs that are looked through at once, in a ms."""
+"""Pairs that are examined in a step of 1 ms."""
 
 MAX_NAME = 1_000
-"""Characters of a topic's and a group's name together, of offsets that come from a master: a retry
-topic has 255, a group 120, and RocketMQ's light topics are longer."""
+"""Maximum characters of topic and group name together, for offsets from a master: a retry topic has
+255, a group 120, and RocketMQ's light topics are longer."""
 _INT32_MAX = 2**31 - 1
 _EPOCH_SHIFT = 42
 _TIME_MASK = (1 << _EPOCH_SHIFT) - 1
-"""Of a number: the time in ms, until the year 2109."""
+"""Bits of a set-back number that are the time in ms, until the year 2109."""
 
 _Copy = dict[Pair, dict[int, QueueOffset]]
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """What consumerOffset.json or the answer to 43 says. It must not be changed."""
+    """The content of consumerOffset.json or of the answer to 43. It must not be changed."""
 
     version: DataVersion
     committed: _Copy
@@ -74,7 +74,7 @@ class Offsets:
 
     @classmethod
     def from_json(cls, value: Any) -> "Offsets":
-        """From the bean; what no queue can have is passed over. Raises BadBody."""
+        """Read the JSON form, skipping impossible queue ids and offsets. Raises BadBody."""
         members = as_object(value)
         return cls(
             DataVersion.from_json(members.get("dataVersion")),
@@ -84,7 +84,7 @@ class Offsets:
         )
 
     def without(self, topics: frozenset[str], groups: frozenset[str]) -> "Offsets":
-        """The same without offsets of some topics and groups."""
+        """The same offsets without some topics and groups."""
         if not (topics or groups):
             return self
         committed, pulled = (
@@ -99,9 +99,10 @@ class Offsets:
 
 
 class OffsetTable:
-    """(topic, group) to queue id to the next queue offset to consume. Loop thread only.
+    """Table from (topic, group) to queue id to the next queue offset to consume. Loop thread only.
 
-    `on_reset` is called with topic and queue of a new reset, so that a waiting pull learns it.
+    `on_reset` is called with topic and queue of a new reset, so that a held pull is answered with
+    it.
     """
 
     def __init__(self, files: ConfigFiles, version_step: int = 500) -> None:
@@ -109,10 +110,10 @@ class OffsetTable:
         self.is_popped: Callable[[str, str], bool] = lambda topic, group: False
         """Whether a group pops a topic."""
         self.collect: Callable[[], None] = lambda: None
-        """Asks for the pull offsets that were noted elsewhere meanwhile; and as the next one."""
+        """Requests pull offsets that the native path has noted; calls `collect_popped`, too."""
         self.collect_popped: Callable[[], None] = lambda: None
-        """Asks for the offsets of groups that pop natively: they are committed here before anything
-        looks at one, and from then on they are known here alone."""
+        """Requests offsets of groups that pop natively: they are committed here before any offset
+        is read, and the native path gives them up."""
         self._files = files
         self._version_step = version_step
         self._committed = CommittedEntries()
@@ -120,28 +121,29 @@ class OffsetTable:
         self._resets = Entries()
         self._lowered = SavedEntries()
         self._own = SavedEntries()
-        """What a replica has otherwise than its master said last, or has alone."""
+        """Offsets of a replica that differ from its master's last answer, or that the master
+        lacks."""
         self._tables: dict[str, SavedEntries] = {
             "loweredTable": self._lowered,
             OWN: self._own,
             "offsetTable": self._committed,
             "pullOffsetTable": self._pulled,
         }
-        """By their names in the file, in the order in which they are gathered."""
+        """Tables by their names in the file, in the order in which they are gathered."""
         self.adopted_at_once = AT_ONCE
         self._adoption: Adoption | None = None
-        """A round of `adopt` that is under way."""
+        """The round of `adopt` that is in progress."""
         self._commits = 0
         self._changes = 0
         self._saved_changes = 0
         self.data_version = DataVersion()
         self.versions = Versions()
         self.acting = False
-        """Whether a replica commits for its master, which is gone: what it counts is news to that
-        one. Says broker/ha/acting."""
+        """Whether this replica commits for its dead master, so that its counts are news to that
+        master. Set by broker/ha/acting."""
 
     def load(self) -> None:
-        """Read consumerOffset.json, ours or RocketMQ's; raises ConfigError."""
+        """Read consumerOffset.json, Turbopump's or RocketMQ's; raises ConfigError."""
         saved = self._files.load(FILE_NAME)
         if saved is None:
             return
@@ -154,19 +156,21 @@ class OffsetTable:
                         mine.restore(pair, queue_id, queue_offset)
         except BadBody as error:
             raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
-        self.take()  # all lines are written: from here on those that change
+        self.take()  # write all lines now; later only changed lines
 
     def commit(
         self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int
     ) -> None:
-        """Set the next queue offset to consume; a lower one is taken too (remoting.md 11)."""
+        """Set the next queue offset to consume; a lower offset is accepted, too (remoting.md
+        11)."""
         self._set((topic, group), queue_id, queue_offset, now_ms, set_back_ms=now_ms)
 
     def commit_consumed(
         self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int
     ) -> None:
-        """As `commit`, of a member that pulls. Where the group pops by now, the member is late: a
-        lower offset would have messages popped once more, and is not taken."""
+        """Same as `commit`, for a member that pulls. If the group now pops the topic, the member's
+        commit is late: a lower offset is ignored, because it would cause messages to be popped
+        again."""
         known = self.query(group, topic, queue_id)
         if queue_offset >= known or not self.is_popped(topic, group):
             self.commit(group, topic, queue_id, queue_offset, now_ms)
@@ -174,8 +178,8 @@ class OffsetTable:
     def correct(
         self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int
     ) -> None:
-        """As `commit`, of an offset that the log does not have: a lower one was not set back by
-        someone, so what was handed out of this log counts on (recovered.py)."""
+        """Same as `commit`, for an offset beyond the log's end: the lower offset is no set-back by
+        a user, so messages delivered from this log still count as delivered (recovered.py)."""
         self._set((topic, group), queue_id, queue_offset, now_ms, set_back_ms=None)
 
     def commit_popped(
@@ -187,7 +191,7 @@ class OffsetTable:
         now_ms: int,
         times: int,
     ) -> None:
-        """As `commit`, of an offset that moved so often meanwhile."""
+        """Same as `commit`, for an offset that has moved `times` times since the last call."""
         self._set((topic, group), queue_id, queue_offset, now_ms, set_back_ms=now_ms, times=times)
 
     def _set(
@@ -214,15 +218,15 @@ class OffsetTable:
                 self.data_version = self._next_version(now_ms)
 
     def adopt(self, theirs: Offsets, before: Offsets | None, told: bool = False) -> Iterator[None]:
-        """Follow a master's table, in steps. What is left is dropped with the iterator.
+        """Adopt a master's table, in steps. The rest is skipped if the iterator is dropped.
 
-        `before` is what the same master had earlier; `told`: without that, all that is here and not
-        this broker's own is what it had (see Adoption). An offset goes back only if it was set back
-        there; what the master had before and has no more is forgotten. What is committed here
-        between two steps stays.
+        `before` and `told`: see Adoption. An offset goes back only if it was set back there;
+        offsets that the master had before and has no longer are forgotten. Offsets committed here
+        between two steps stay.
 
-        All that is here and not own is of the version's reign, and no newer than the version: so
-        within a reign the version comes before the offsets, and a new reign's behind the last one.
+        All offsets here that are not marked as own belong to the version's reign, and are no newer
+        than the version. So within a reign the version is adopted before the offsets, and a new
+        reign's version after them.
         """
         self.collect()
         tables = AdoptingTables(
@@ -233,7 +237,7 @@ class OffsetTable:
             self._take_version(theirs.version)
         try:
             for _ in adoption.steps(self.adopted_at_once):
-                self._changes += 1  # what is saved between two steps is saved again
+                self._changes += 1  # a save between two steps is repeated later
                 yield
             self._changes += 1
             self._take_version(theirs.version)
@@ -242,16 +246,16 @@ class OffsetTable:
                 self._adoption = None
 
     def offsets(self) -> Offsets:
-        """What the table has; a view, good until it changes."""
+        """The offsets of the table; a view, valid until the table changes."""
         self.collect_popped()
         return Offsets(self.data_version, self._committed, self._pulled, self._lowered)
 
     def clamp(self, queue_end: Callable[[str, int], int], now_ms: int) -> int:
-        """Set back each offset that is behind the end of its queue; gives how many.
+        """Set back each offset beyond the end of its queue; returns the number of offsets changed.
 
-        `queue_end` counts all records of the log, also those readers may not see yet. What such an
-        offset had consumed is not in this log: the messages that will be there are others, and a
-        consumer must not skip them (R14).
+        `queue_end` counts all records of the log, including records that readers may not see yet.
+        The messages that such an offset had consumed are missing in this log: other messages will
+        take their places, and a consumer must not skip those (R14).
         """
         self.collect()
         ends: dict[tuple[str, int], int] = {}
@@ -273,15 +277,15 @@ class OffsetTable:
         return found
 
     def bump_version(self, now_ms: int) -> None:
-        """A new version of the same offsets: from here on they are of another reign."""
+        """Give the same offsets a new version, of the reign that begins now."""
         self.collect_popped()
         if not self.versions.following:
-            self._own.remove_all()  # the master has what there is
+            self._own.remove_all()  # as master, no offset is the replica's own
         self._changes += 1
         self.data_version = self.versions.next(self.data_version, now_ms)
 
     def query(self, group: str, topic: str, queue_id: int) -> QueueOffset:
-        """The pending reset if there is one, else the committed offset, else -1."""
+        """The pending reset if there is any, else the committed offset, else -1."""
         self.collect_popped()
         reset = self._resets.get((topic, group), {}).get(queue_id)
         if reset is not None:
@@ -289,13 +293,14 @@ class OffsetTable:
         return self._committed.get((topic, group), {}).get(queue_id, NONE)
 
     def commit_pull(self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset) -> None:
-        """Remember where the last pull ended (for admin tools)."""
+        """Remember the end of the last pull, for admin tools."""
         if self._pulled.put((topic, group), queue_id, queue_offset):
             self._changes += 1
 
     def query_pull(self, group: str, topic: str, queue_id: int) -> QueueOffset:
-        """Where the last pull ended; of a group that has not pulled the queue, as one that pops,
-        its offset (ConsumerOffsetManager.queryPullOffset); -1 without one."""
+        """The end of the group's last pull; for a group that has not pulled the queue, such as a
+        popping group, its committed offset (ConsumerOffsetManager.queryPullOffset); -1 without an
+        offset."""
         self.collect()
         pulled = self._pulled.get((topic, group), {}).get(queue_id, NONE)
         return pulled if pulled != NONE else self.query(group, topic, queue_id)
@@ -308,41 +313,41 @@ class OffsetTable:
     def set_reset(
         self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int
     ) -> None:
-        """Record a reset that the next pull of the queue gets, and commit it."""
+        """Record a reset for the next pull of the queue, and commit it."""
         self.commit(group, topic, queue_id, queue_offset, now_ms)
         self._resets.put((topic, group), queue_id, queue_offset)
         self.on_reset(topic, queue_id)
 
     def begin_again(self, group: str, topic: str, queue_count: int) -> None:
-        """The topic was deleted under an online group. Its first pull of each queue of the next
-        life is sent to the first message; until then no commit counts."""
+        """Reset an online group whose topic was deleted: its first pull of each queue of the
+        topic's next life starts at the first message, and commits before that pull are ignored."""
         for queue_id in range(queue_count):
             self._resets.put((topic, group), queue_id, QueueOffset(0))
 
     def forget_resets(self, topics: Container[str]) -> None:
-        """Undo `begin_again`: what groups consumed of the topics' next lives is known."""
+        """Undo `begin_again`: the offsets of the topics' next lives are known."""
         for pair in [pair for pair in self._resets if pair[0] in topics]:
             self._resets.remove(pair)
 
     def set_back_ms(self, group: str, topic: str, queue_id: int) -> int:
-        """When the queue's offset was set back on purpose the last time, in ms; some ms after the
-        epoch of 1970 if it never was."""
+        """Time of the queue's last set-back on purpose, in ms; close to 0 (1970) if it was never
+        set back."""
         return self._lowered.get((topic, group), {}).get(queue_id, 0) & _TIME_MASK
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether a reset still waits for the queue's next pull."""
+        """Whether a reset waits for the queue's next pull."""
         return queue_id in self._resets.get((topic, group), {})
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> QueueOffset | None:
-        """The pending reset, which is then no longer pending; None if there is none."""
+        """Remove and return the pending reset; None without a reset."""
         return self._resets.take((topic, group), queue_id)
 
     def has_resets(self, group: str, topic: str) -> bool:
-        """Whether a reset still waits for the next pull of some queue."""
+        """Whether a reset waits for the next pull of some queue."""
         return bool(self._resets.get((topic, group)))
 
     def topics_of(self, group: str) -> list[str]:
-        """Topics the group has committed offsets of, sorted."""
+        """Topics that the group has committed offsets of, sorted."""
         return self._committed.groups.of(group)
 
     def groups_of(self, topic: str) -> list[str]:
@@ -350,7 +355,7 @@ class OffsetTable:
         return sorted(group for other, group in self._committed if other == topic)
 
     def topics_in_steps(self, group: str) -> Steps[list[str]]:
-        """As `topics_of`, in steps."""
+        """Same as `topics_of`, in steps."""
         found: list[str] = []
         for pairs in self._pieces():
             if pairs is None:
@@ -360,7 +365,7 @@ class OffsetTable:
         return (yield from sort_in_steps(found))
 
     def groups_in_steps(self, topic: str) -> Steps[list[str]]:
-        """As `groups_of`, in steps."""
+        """Same as `groups_of`, in steps."""
         found: list[str] = []
         for pairs in self._pieces():
             if pairs is None:
@@ -370,7 +375,7 @@ class OffsetTable:
         return (yield from sort_in_steps(found))
 
     def topics_by_group(self) -> Steps[dict[str, list[str]]]:
-        """What `topics_of` says of every group that has offsets, in steps and not sorted."""
+        """The unsorted topics of every group that has offsets, in steps."""
         found: dict[str, list[str]] = {}
         for pairs in self._pieces():
             if pairs is None:
@@ -389,7 +394,7 @@ class OffsetTable:
             yield pairs[at : at + PAIRS_OF_STEP]
 
     def forget_former(self, ended_ms: Callable[[str, str], int]) -> None:
-        """Forget offsets from before a deletion (Lives.ended_ms), which makes a new version."""
+        """Forget offsets from before a deletion (Lives.ended_ms); increments the version."""
         saved = self.data_version.timestamp
         self._remove(lambda pairs: [pair for pair in pairs if ended_ms(*pair) > saved])
 
@@ -406,7 +411,7 @@ class OffsetTable:
     def clone(
         self, source_group: str, target_group: str, topic: str, now_ms: int
     ) -> Iterator[None]:
-        """Give a group the committed offsets another group has for a topic, in steps."""
+        """Copy the committed offsets of a topic from another group, in steps."""
         queues = self.queues_of(source_group, topic)
         for number, (queue_id, queue_offset) in enumerate(queues.items(), 1):
             self.commit(target_group, topic, queue_id, queue_offset, now_ms)
@@ -415,17 +420,17 @@ class OffsetTable:
 
     @property
     def queue_count(self) -> int:
-        """Queues with an offset; so many the file has."""
+        """Number of queues with an offset in the file."""
         return self._committed.queues + self._pulled.queues
 
     def take(self) -> Content:
-        """The text of the file as it has to be now, for another thread."""
+        """The current text of the file, to be made by another thread."""
         *_, content = self.gather()
         assert content is not None
         return content
 
     def take_in_steps(self) -> Steps[Content]:
-        """As `take`, in steps."""
+        """Same as `take`, in steps."""
         for content in self.gather():
             if content is not None:
                 return content
@@ -433,9 +438,10 @@ class OffsetTable:
         raise AssertionError("the last step gives the content")
 
     def take_changes(self) -> Iterator[Content | None] | None:
-        """What is to be saved, gathered in steps; None if nothing changed since the last call.
+        """Gather the content to save, in steps; None if nothing changed since the last call.
 
-        Each step but the last gives None; the last one gives the text, for another thread.
+        Each step but the last yields None; the last step yields the content, whose text another
+        thread makes.
         """
         self.collect()
         if self._changes == self._saved_changes:
@@ -444,10 +450,10 @@ class OffsetTable:
         return self.gather()
 
     def gather(self) -> Iterator[Content | None]:
-        """As `take`, in steps: each but the last gives None.
+        """Same as `take`, in steps: each but the last yields None.
 
-        What is set back meanwhile may be sent with the number of before, never with a number of
-        later: it is sent again with its own, and until then the higher offset counts.
+        An offset set back between two steps may be sent with its previous number, never with a
+        later number: it is sent again with its own, and until then the higher offset counts.
         """
         self.collect()
         version = self.data_version
@@ -466,7 +472,7 @@ class OffsetTable:
         yield partial(text_of, members)
 
     def save_failed(self) -> None:
-        """What `take_changes` gave is not on disk: give it again."""
+        """Content from `take_changes` could not be written: return it again at the next call."""
         self._saved_changes = -1
 
     def save(self) -> None:
@@ -475,7 +481,8 @@ class OffsetTable:
         self._files.replace(FILE_NAME, self.take())
 
     def forget_marks(self) -> None:
-        """Of a master: what it has and others have not is no less true for that."""
+        """Remove the own-offset marks of a master: its offsets are right whether or not others have
+        them."""
         assert not self.versions.following, "a replica's marks say what its master has not"
         self._own.remove_all()
 
@@ -491,7 +498,8 @@ class OffsetTable:
         return self.versions.next(version, now_ms)
 
     def _count_lowered(self, pair: Pair, queue_id: int, set_back_ms: int | None) -> None:
-        """A later reign's number is higher than all of an earlier one."""
+        """Increase the set-back number of a queue; a later reign's number is higher than all of an
+        earlier reign."""
         if self.versions.following and not self.acting:
             return
         epoch = max(self.versions.epoch, self.data_version.state_version, 0)
@@ -502,8 +510,8 @@ class OffsetTable:
         self._lowered.restore(pair, queue_id, QueueOffset(number))
 
     def _remove(self, chosen: Callable[[Iterable[Pair]], list[Pair]], deleted_ms: int = 0) -> None:
-        """A call for each table, not for each of up to MAX_PAIRS pairs, which takes three times as
-        long."""
+        """Remove the chosen pairs. `chosen` is called for each table instead of each of up to
+        MAX_PAIRS pairs, which would take three times as long."""
         for entries in (self._committed, self._pulled, self._resets, self._lowered):
             for pair in chosen(entries):
                 entries.remove(pair)
@@ -515,7 +523,7 @@ class OffsetTable:
 def _read_all(members: dict[str, Any], name: str) -> Iterator[tuple[Pair, dict[int, QueueOffset]]]:
     for pair, queues in table(members, name, as_object).items():
         topic, separator, group = pair.partition("@")
-        if separator:  # RocketMQ passes over a key without one too
+        if separator:  # RocketMQ skips a key without a separator, too
             yield (
                 (topic, group),
                 {as_int(key, pair): QueueOffset(as_int(at, pair)) for key, at in queues.items()},
@@ -523,7 +531,7 @@ def _read_all(members: dict[str, Any], name: str) -> Iterator[tuple[Pair, dict[i
 
 
 def _read_table(members: dict[str, Any], name: str) -> _Copy:
-    """A table of another program, without what no queue can have."""
+    """Read another broker's table, skipping impossible entries."""
     return {
         (topic, group): {
             queue_id: at

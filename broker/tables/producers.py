@@ -1,8 +1,7 @@
-"""Who produces: the connections of every producer group, by heartbeat.
+"""Connections of every producer group, by heartbeat.
 
 Owns the table group -> connections and the connection of each client id (RocketMQ:
-ProducerManager). It must never send, close or read a clock. Called by handlers/clients.py, by the
-admin handlers, by replies to requests and by housekeeping.
+ProducerManager). It must never send, close or read a clock.
 """
 
 from dataclasses import dataclass
@@ -12,23 +11,23 @@ from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.names import kept_size
 
 MAX_GROUPS_OF_PEER: Final = 1_000
-"""Producer groups of one connection; a client has a handful."""
+"""Maximum producer groups per connection; a client has a handful."""
 
 
 MAX_SIZE: Final = 96 << 20
-"""Bytes of the connections of all groups: 16,000 connections with a dozen groups each."""
+"""Maximum bytes of the connections of all groups: 16,000 connections with a dozen groups each."""
 
 _MEMBER_SIZE: Final = 400
-"""Bytes of a member besides its client id; a group's besides its name are as many."""
+"""Bytes of a member besides its client id; a group takes as many besides its name."""
 
 
 class TooManyProducerGroups(Exception):
-    """A connection names more producer groups than this table holds for one, or for all."""
+    """A connection exceeds the maximum of producer groups per connection or of bytes in all."""
 
 
 @dataclass(slots=True)
 class ProducerConnection:
-    """One connection that produces for a group (RocketMQ: ClientChannelInfo)."""
+    """A connection that produces for a group (RocketMQ: ClientChannelInfo)."""
 
     client_id: str
     language: str
@@ -37,12 +36,12 @@ class ProducerConnection:
 
     @property
     def size(self) -> int:
-        """Bytes it takes in the table."""
+        """Bytes of this connection in the table."""
         return _MEMBER_SIZE + kept_size(self.client_id)
 
 
 class ProducerTable:
-    """Group name to its connections, as long as it has one."""
+    """Table from group name to its connections; a group stays while it has a connection."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[Peer, ProducerConnection]] = {}
@@ -54,7 +53,7 @@ class ProducerTable:
         """Bytes of groups and their members."""
 
     def register(self, peer: Peer, client_id: str, group: str, now_ms: int) -> None:
-        """Take over one entry of a heartbeat. Raises TooManyProducerGroups."""
+        """Apply an entry of a heartbeat. Raises TooManyProducerGroups."""
         mine = self._groups_of.get(peer, set())
         producer = ProducerConnection(client_id, peer.language, peer.version, now_ms)
         members = self._groups.get(group, {})
@@ -78,7 +77,7 @@ class ProducerTable:
         self._clients[client_id] = self._by_host[peer.host] = peer
 
     def unregister(self, peer: Peer, group: str) -> None:
-        """A connection leaves a group."""
+        """Remove a connection from a group."""
         self._leave(group, peer)
         mine = self._groups_of.get(peer)
         if mine is not None:
@@ -87,13 +86,13 @@ class ProducerTable:
                 self._forget(peer)
 
     def peer_closed(self, peer: Peer) -> None:
-        """A connection is gone."""
+        """Forget a closed connection."""
         for group in self._groups_of.get(peer, ()):
             self._leave(group, peer)
         self._forget(peer)
 
     def expired(self, now_ms: int, expired_after_ms: int) -> list[Peer]:
-        """Connections whose newest heartbeat for some group is too old: to be closed."""
+        """Connections to close: their newest heartbeat for some group is too old."""
         old = {
             peer: None
             for members in self._groups.values()
@@ -111,9 +110,8 @@ class ProducerTable:
         return dict(self._groups)
 
     def next_of(self, group: str, host: bytes = b"") -> Peer | None:
-        """A connection of the group: the one of this packed host if it is connected, else another
-        one each time; None if the group is offline (RocketMQ: getAvailableChannel, which does not
-        prefer one)."""
+        """A connection of the group: from this packed host if it has any, else the next in turn;
+        None if the group is offline (RocketMQ: getAvailableChannel, which has no preference)."""
         members = self._groups.get(group, {})
         own = self._by_host.get(host)
         if own is not None and own in members and not own.closed:

@@ -1,8 +1,7 @@
-"""Pulls that wait for a message: long polling without a thread and without polling.
+"""Held pulls: long polling without threads and without repeated reads.
 
-Owns the waiting pulls, by queue, by deadline and by connection. It must never read the store or
-build an answer: the pull handler's `attempt` does. Called by handlers/pull.py (add), the store
-(arrived), and node.py (sweep, tick, drop).
+Owns the held pulls, by queue, by deadline and by connection. It must never read the store or build
+an answer: the pull handler's `attempt` does.
 """
 
 import heapq
@@ -13,14 +12,15 @@ from dataclasses import dataclass, field
 from turbopump.engine.types import QueueOffset
 
 MAX_HOLDS = 200_000
-"""All waiting pulls; one more is answered at once."""
+"""Maximum held pulls; a further pull is answered at once."""
 MAX_SIZE = 192 << 20
-"""Bytes of all waiting pulls; one more is answered at once."""
+"""Maximum bytes of all held pulls; a further pull is answered at once."""
 HOLD_SIZE = 900
-"""Bytes of one besides its texts: the pull, its request and header, and where they are held."""
+"""Bytes of a held pull besides its texts: the pull, its request and header, and its table
+entries."""
 SWEEP_MAX = 1_000
-"""Attempts of one sweep, some 20 ms; the rest follow when other requests have had their turn. Pulls
-whose filters refuse everything are attempted at every arrival, and a peer may hold thousands."""
+"""Attempts of a sweep, some 20 ms; the rest follow after other requests. Pulls whose filters refuse
+everything are attempted at every arrival, and a peer may hold thousands."""
 _SLACK = 1_024  # deadlines of answered pulls that may stay in the heap before it is rebuilt
 
 _ANY_OFFSET = QueueOffset(2**63 - 1)  # above every queue offset
@@ -30,11 +30,10 @@ _Key = tuple[str, int]
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """One waiting pull; `deadline_ms` is of the clock that `PullHolds.tick` is given.
+    """A held pull; `deadline_ms` is of the clock that `PullHolds.tick` is called with.
 
-    `attempt(hold, final)` reads again and answers, or returns False to go on waiting (it may then
-    have moved `queue_offset` on over messages that its filter refused); with `final` it must
-    answer.
+    `attempt(hold, final)` reads again and answers, or returns False to stay held (it may then have
+    moved `queue_offset` past messages that its filter refused); with `final` it must answer.
     """
 
     topic: str
@@ -46,12 +45,12 @@ class Hold:
     size: int = 0
     """Bytes of the texts that the pull keeps."""
     weight: int = 1
-    """Ordinary attempts that one of this pull is worth."""
+    """Cost of an attempt of this pull, in ordinary attempts."""
     waiting: bool = field(default=False, init=False)
 
 
 class PullHolds:
-    """The waiting pulls of a broker. Loop thread only.
+    """The held pulls of a broker. Loop thread only.
 
     `wake` asks the shell for a `sweep` soon; it is called once for any number of arrivals.
     """
@@ -74,12 +73,12 @@ class PullHolds:
         self._behind: deque[tuple[Hold, QueueOffset]] = deque()
         self.count = 0
         self.size = 0
-        """Bytes of all waiting pulls."""
+        """Bytes of all held pulls."""
         self.watch: Callable[[bool], None] = lambda watched: None
-        """Called when the first pull begins to wait, and when none does any more."""
+        """Called with True when the first pull is held, with False when none is left."""
 
     def add(self, hold: Hold) -> bool:
-        """Let a pull wait; False if there are too many already."""
+        """Hold a pull; False if too many are held already."""
         if self.count >= self._max_holds or self.size + HOLD_SIZE + hold.size > MAX_SIZE:
             return False
         hold.waiting = True
@@ -97,20 +96,21 @@ class PullHolds:
         return True
 
     def arrived(self, topic: str, queue_id: int, max_queue_offset: QueueOffset) -> None:
-        """A queue has grown. Nothing is answered here: this runs inside an append."""
+        """Note that a queue has grown. No pull is answered here: this runs inside an append."""
         key = (topic, queue_id)
         if key in self._by_queue:
             self._arrived[key] = max_queue_offset
             self._ask_for_sweep()
 
     def touch(self, topic: str, queue_id: int) -> None:
-        """Attempt the queue's pulls soon, whatever they wait for (an offset was reset)."""
+        """Attempt the queue's pulls soon, whatever their offsets (an offset was reset)."""
         self.arrived(topic, queue_id, _ANY_OFFSET)
 
     def sweep(self) -> None:
-        """Attempt the pulls whose queue has grown beyond them; `wake` is called if some are left.
+        """Attempt the pulls whose queue has grown beyond their offset; `wake` is called if some are
+        left.
 
-        What arrives meanwhile waits until all of them had their turn.
+        Later arrivals wait until all of these pulls have been attempted.
         """
         self._woken = False
         if not self._behind:
@@ -129,19 +129,19 @@ class PullHolds:
             self._ask_for_sweep()
 
     def tick(self, now_ms: int) -> None:
-        """Answer the pulls whose time is over."""
+        """Answer the pulls whose deadline has passed."""
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             hold = heapq.heappop(self._deadlines)[2]
             if hold.waiting:
                 self._finish(hold)
 
     def drop(self, owner: Hashable) -> None:
-        """Forget the pulls of a connection that is gone."""
+        """Forget the pulls of a closed connection."""
         for hold in list(self._by_owner.get(owner, ())):
             self._remove(hold)
 
     def release_all(self) -> None:
-        """Answer every waiting pull now (the broker stops)."""
+        """Answer every held pull now, because the broker stops."""
         for holds in list(self._by_owner.values()):
             for hold in list(holds):
                 self._finish(hold)
@@ -158,7 +158,7 @@ class PullHolds:
 
     def _remove(self, hold: Hold) -> None:
         if not hold.waiting:
-            return  # the attempt closed its own connection, which dropped it
+            return  # the attempt closed its own connection, which dropped the pull
         hold.waiting = False
         self.count -= 1
         self.size -= HOLD_SIZE + hold.size

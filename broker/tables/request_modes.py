@@ -1,8 +1,8 @@
-"""How groups get their messages and their queues, by topic: messageRequestMode.json.
+"""Delivery mode (pull or pop) and queue sharing of groups, by topic: messageRequestMode.json.
 
-Owns RocketMQ's table of modes, and our members beside RocketMQ's: whether brokers or members share
-the queues, by which strategy, and the queues of CONFIG. A RocketMQ broker passes over these. It
-must never decide anything. Called by the handlers of 400 to 402 and broker/ha/metadata/pulling.py.
+Owns RocketMQ's table of modes, and Turbopump's own members, which a RocketMQ broker ignores:
+whether brokers or members share the queues, the strategy, and the queues of CONFIG. It must never
+decide an assignment.
 """
 
 from collections.abc import Mapping
@@ -23,13 +23,13 @@ from turbopump.net.wire.queues import MessageQueue
 FILE_NAME: Final = "messageRequestMode.json"
 MAP: Final = "messageRequestModeMap"
 MAX_SIZE: Final = 4 << 20
-"""Bytes of the table, some 40,000 groups; a larger one is not taken over."""
+"""Maximum bytes of the table, some 40,000 groups; a larger table of a master is refused."""
 
 PULL, POP = "PULL", "POP"
 BY_BROKER, BY_CLIENT = "BROKER", "CLIENT"
-"""Who shares the queues: the group's coordinator, or each member as if it were alone to decide."""
+"""Which side shares out the queues: the group's coordinator, or each member by itself."""
 ALL_TOPICS: Final = "*"
-"""Holds for every topic of the group that has no entry of its own. Ours alone."""
+"""Entry for every topic of the group without its own entry. Turbopump's own."""
 
 _MEMBERS: Final[tuple[str, ...]] = ("topic", "consumerGroup", "mode", "popShareQueueNum")
 _OURS: Final[tuple[str, ...]] = ("rebalance", "strategyName", "queues")
@@ -41,7 +41,7 @@ class FullTable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class GroupMode:
-    """What holds for a topic of a group; "" and None: nothing was said of it."""
+    """Settings of a group for a topic; "" and None mean not set."""
 
     mode: str = ""
     pop_share_queue_num: int | None = None
@@ -51,7 +51,7 @@ class GroupMode:
 
 
 class RequestModes:
-    """Topic to group to mode. Loop thread only."""
+    """Table from topic to group to mode. Loop thread only."""
 
     def __init__(self, saver: Saver) -> None:
         self._saver = saver
@@ -59,7 +59,7 @@ class RequestModes:
         self._read: dict[tuple[str, str], GroupMode] = {}
 
     def load(self) -> None:
-        """Read the file, RocketMQ's or ours; raises ConfigError."""
+        """Read the file, RocketMQ's or Turbopump's; raises ConfigError."""
         saved = self._saver.load(FILE_NAME, self._take)
         if saved is not None:
             try:
@@ -68,7 +68,7 @@ class RequestModes:
                 raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
 
     def adopt(self, members: dict[str, Any]) -> None:
-        """Have what a master answered to 402. Raises BadBody."""
+        """Adopt a master's answer to 402. Raises BadBody."""
         modes = table(members, MAP, as_object)
         if modes == self._modes:
             return
@@ -77,7 +77,7 @@ class RequestModes:
         self._replace(modes)
 
     def get(self, topic: str, group: str) -> GroupMode:
-        """What holds for the topic: of its own entry, else of the one for all topics."""
+        """The settings for the topic: from its own entry, else from the entry for all topics."""
         key = topic, group
         found = self._read.get(key)
         if found is None:
@@ -89,12 +89,12 @@ class RequestModes:
         return found
 
     def is_set_to_pull(self, topic: str, group: str) -> bool:
-        """Whether a request has set the group to pull the topic; no default counts."""
+        """Whether a request has set the group to pull the topic; defaults do not count."""
         return self.get(topic, group).mode == "PULL"
 
     def put(self, members: Mapping[str, Any]) -> None:
-        """Have what a request 401 says; what it does not name of our members stays. Raises BadBody
-        for members that cannot be, FullTable."""
+        """Apply a request 401; Turbopump's members that it omits stay. Raises BadBody for
+        impossible values, FullTable."""
         entry = {name: members[name] for name in (*_MEMBERS, *_OURS) if name in members}
         topic, group = text(entry, "topic"), text(entry, "consumerGroup")
         _check(topic, entry)
@@ -127,7 +127,8 @@ class RequestModes:
 
 
 def _mode_of(topic: str, entry: dict[str, Any]) -> GroupMode:
-    """An entry as far as it can be read: a RocketMQ broker may have written anything."""
+    """The settings in an entry; empty if it is malformed, since a RocketMQ broker may have written
+    anything."""
     try:
         share = int32(entry, "popShareQueueNum") if "popShareQueueNum" in entry else None
         _check(topic, entry)

@@ -1,11 +1,11 @@
-"""Config files written behind the broker's back, and answers that wait for them.
+"""Config files that are written in the background, and answers that wait for them.
 
-Owns which of topics.json and subscriptionGroup.json is not on disk yet and what waits for it: a
-change is made in memory, the answer to the request leaves once the file is durable (persist,
-then speak). Writing a table of thousands takes long, so a change that says what it changes is
-appended beside the file (engine/disk/config_changes.py), together with those that came while the
-disk was busy; now and then, and at a clean stop, the file is written whole. It must never know what
-a file says. Called by the tables (changed), the dispatch table (review) and node.py.
+Owns the list of configuration files (topics.json, subscriptionGroup.json and others) that are not
+durable yet, and the answers that wait. A change is made in memory; the answer to the request leaves
+once the file is durable (persist, then speak). Writing a table of thousands takes long, so a change
+that is passed as text is appended beside the file (engine/disk/config_changes.py), together with
+other changes that came while the disk was busy; sometimes, and at a clean stop, the file is written
+whole. It must never know the content of a file.
 """
 
 import logging
@@ -27,20 +27,21 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 WHOLE_AFTER: Final = 10
-"""Rounds of `tick`, seconds, after which a file with appended changes is written whole although
-there are still more of them: a RocketMQ broker that is started after a kill does not read them."""
+"""Rounds of `tick`, seconds, after which a file with appended changes is written whole even if more
+changes keep coming: a RocketMQ broker that is started after a kill does not read appended
+changes."""
 
 Source = Callable[[], Content]
-"""Takes what a file shall hold, on the loop."""
+"""Returns the content that a file shall have; called on the loop."""
 
 
 @dataclass(slots=True)
 class _File:
-    """A file of which something has changed since the start.
+    """A file that has changed since the start.
 
-    `since` is the first change that is not durable, 0 for none; `later` the first one that the
-    write under way does not have, 0 for none; `error` why the last write failed. `changes` are to
-    be appended; with `whole` the file is to be written instead.
+    `since`: first change that is not durable, 0 if all are; `later`: first change that the write in
+    progress does not include, 0 if it has all; `error`: reason of the last failed write. `changes`
+    are to be appended; with `whole` the file is to be written instead.
     """
 
     source: Source
@@ -56,7 +57,7 @@ class _File:
 
 
 def not_saved(request: Command, error: OSError) -> Command:
-    """The answer to a request whose change the disk did not take. Clients try another broker on
+    """The answer to a request whose change could not be written. Clients try another broker on
     SERVICE_NOT_AVAILABLE; the path of the file is in the log only."""
     reason = error.strerror or "the disk failed"
     remark = f"the change is not saved: {reason}"
@@ -64,7 +65,7 @@ def not_saved(request: Command, error: OSError) -> Command:
 
 
 class Saver:
-    """Loop thread only; the disk's threads write."""
+    """Saver of a broker's configuration files. Loop thread only; the disk's threads write."""
 
     def __init__(self, files: ConfigFiles, disk: Disk) -> None:
         self._files = files
@@ -77,22 +78,22 @@ class Saver:
         self._waiting: list[tuple[int, Later[OSError | None]]] = []
 
     def load(self, name: str, source: Source) -> Any | None:
-        """The content of a file, None if there is none. Raises StoreError. `source` takes it where
-        it is to be written whole although nothing changed: it was loaded with changes beside it."""
+        """The content of a file, None if it does not exist. Raises StoreError. `source` is used to
+        write the file whole, even without a new change, if it was loaded with changes beside it."""
         value = self._files.load(name)
         if self._files.has_changes(name):
             self._files_by_name[name] = _File(source)
         return value
 
     def is_latest(self, name: str) -> bool:
-        """Whether what was loaded is the last that was saved, not an older copy or nothing."""
+        """Whether the loaded content is the last saved, not an older copy or nothing."""
         return self._files.is_latest(name)
 
     def changed(self, name: str, source: Source, change: bytes | None = None) -> int:
-        """A file has to hold what `source` takes from now on; it is durable as soon as can be.
+        """Save a file with the content of `source` as soon as possible; returns the number of the
+        change.
 
-        `change` says what is another than before; without it the file is written whole. Gives the
-        number of the change.
+        `change` is the text of the change, to be appended; without it the file is written whole.
         """
         self._numbered += 1
         number = self._numbered
@@ -113,28 +114,29 @@ class Saver:
 
     @property
     def durable(self) -> int:
-        """Every change up to this one is on disk."""
+        """Number of the last change up to which every change is on disk."""
         behind = [one for file in self._files_by_name.values() if (one := file.since or file.later)]
         return min(behind, default=self._numbered + 1) - 1
 
     def rely(self) -> None:
-        """What is answered next relies on changes of others, so it waits for them as they do."""
+        """Make the next answer wait for the changes of other requests, because it relies on
+        them."""
         self._relied = True
 
     def promise_nothing(self) -> None:
-        """What the request at hand has changed or found so far, is not promised: its answer
-        leaves at once, the files are written behind it."""
+        """Let the current request's answer leave at once: its changes up to now are not
+        promised and are written after it."""
         self._reviewed, self._relied, self._promised = self._numbered, False, False
 
     def elsewhere(self, work: Callable[[], T]) -> Later[T | OSError]:
-        """What `work` gives, done by the thread that writes: long work that only makes or reads
+        """The result of `work`, run by the thread that writes: long work that only makes or reads
         the text of a table, and does not fail."""
         later: Later[T | OSError] = Later()
         self._disk.submit(work, later.resolve)
         return later
 
     def saved(self) -> Later[OSError | None]:
-        """Resolves when every change so far is durable, or with what went wrong."""
+        """Resolves when every earlier change is durable, or with the error."""
         later: Later[OSError | None] = Later()
         behind = [file for file in self._files_by_name.values() if file.since or file.later]
         failed = [file.error for file in behind if not file.writing]
@@ -145,9 +147,10 @@ class Saver:
         return later
 
     def review(self, request: Command, answer: Answer, stepped: bool = False) -> Answer:
-        """The answer to a request: if it changed something, only once that is durable.
+        """Hold a request's answer until its changes are durable.
 
-        One that took several steps waits for all changes so far: others were reviewed meanwhile.
+        A request that took several steps waits for all earlier changes: other requests were
+        reviewed between its steps.
         """
         promised, self._promised = self._promised, True
         if stepped and promised:
@@ -172,8 +175,8 @@ class Saver:
         return reviewed
 
     def tick(self) -> None:
-        """About a second has passed: write again what could not be written, and write files whole
-        that have changes beside them and got none for a while."""
+        """Retry failed writes, and write files whole that have appended changes and got no further
+        change for a while; called about once a second."""
         for name, file in list(self._files_by_name.items()):
             if self._files.has_changes(name):
                 file.rounds += 1
@@ -184,8 +187,8 @@ class Saver:
                 self._write(name, file)
 
     def finish(self) -> None:
-        """Every file as RocketMQ has it, with nothing beside it, as far as the disk allows: for a
-        clean stop, when no change comes any more."""
+        """Write every file whole, as RocketMQ has it, without changes beside it, as far as the disk
+        allows; for a clean stop, after the last change."""
         for name, file in list(self._files_by_name.items()):
             file.whole = file.whole or file.writing or self._files.has_changes(name)
             if not file.writing and (file.since or file.whole):
@@ -210,7 +213,7 @@ class Saver:
                     file.whole, file.later = True, 0
                     self._fail(file.since, result)
                 elif file.later:
-                    # What is beside the file is whole, and takes these changes, too.
+                    # The appended changes are intact, so these can be appended, too.
                     file.since, file.later = file.later, 0
                     self._write(name, file)
             else:
@@ -227,7 +230,8 @@ class Saver:
             logger.info("%s is saved again", name)
 
     def _fail(self, since: int, error: OSError) -> None:
-        """Those whose changes were to be written get the error; the file stays behind."""
+        """Pass the error to the answers whose changes were to be written; the file stays
+        unsaved."""
         waiting, self._waiting = self._waiting, []
         for upto, later in waiting:
             if upto < since:

@@ -1,9 +1,8 @@
-"""How much each topic was sent and each group was given: sums over minutes, hours, days.
+"""Counts of messages per topic and group: sums over minutes, hours, days.
 
-Owns the meters behind VIEW_BROKER_STATS_DATA and the rates that topic and group statistics show
+Owns the meters for VIEW_BROKER_STATS_DATA and the rates that topic and group statistics show
 (RocketMQ: BrokerStatsManager, StatsItem). It must never read a clock or cost the hot path more than
-an addition. Fed by pulls and with the store's own counts of puts, sampled by housekeeping every
-10 s, asked by the admin handlers.
+an addition. Pulls and the store's own counts of puts feed it; housekeeping samples it every 10 s.
 """
 
 from collections import deque
@@ -13,7 +12,7 @@ from datetime import datetime
 from typing import Final
 
 SAMPLE_INTERVAL_MS: Final = 10_000
-"""RocketMQ's StatsItemSet samples at this pace."""
+"""Interval of the samples, in ms, as in RocketMQ's StatsItemSet."""
 
 HOUR_STEP_MS: Final = 600_000
 DAY_STEP_MS: Final = 3_600_000
@@ -22,11 +21,12 @@ HOUR_SAMPLES: Final = 7
 DAY_SAMPLES: Final = 25
 
 MAX_METERS: Final = 20_000
-"""Meters of one broker: at most some 100 MB with every sample taken; keys beyond it are not
-measured, which costs a figure on an operator's screen and nothing else."""
+"""Maximum meters of a broker: some 100 MB with every sample taken. Further keys are not measured,
+which only costs figures on an operator's screen."""
 
 IDLE_LIMIT_MS: Final = 25 * 3_600_000
-"""A group's meter that nothing moved for longer than the longest window is forgotten."""
+"""Time in ms after which a group's meter without counts is forgotten: longer than the longest
+window."""
 
 TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
@@ -34,13 +34,13 @@ SNDBCK_PUT_NUMS: Final = "SNDBCK_PUT_NUMS"
 GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"
 GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
 GROUP_POP_NUMS: Final = "GROUP_POP_NUMS"
-"""Ours: messages that were popped. GROUP_ACK_NUMS is RocketMQ's."""
+"""Turbopump's own: popped messages. GROUP_ACK_NUMS is RocketMQ's."""
 GROUP_ACK_NUMS: Final = "GROUP_ACK_NUMS"
 BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
 BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
 
 ALL: Final = ""
-"""The key of the two meters of the whole broker (RocketMQ: the cluster's name)."""
+"""Key of the two meters of the whole broker (RocketMQ: the cluster's name)."""
 
 _OF_GROUPS = frozenset(
     {GROUP_GET_NUMS, GROUP_GET_SIZE, GROUP_POP_NUMS, GROUP_ACK_NUMS, SNDBCK_PUT_NUMS}
@@ -49,14 +49,14 @@ _OF_GROUPS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What one window saw: the sum, the rate a second, and the average of one event."""
+    """Figures of a window: the sum, the rate per second, and the average per event."""
 
     sum: int = 0
     tps: float = 0.0
     average: float = 0.0
 
     def to_json(self) -> dict[str, float | int]:
-        """The bean (RocketMQ: BrokerStatsItem)."""
+        """The JSON form of RocketMQ's BrokerStatsItem."""
         return {"avgpt": self.average, "sum": self.sum, "tps": self.tps}
 
 
@@ -69,7 +69,7 @@ class _Sample:
 
 @dataclass(slots=True)
 class Meter:
-    """A growing value, how often it grew, and its samples over three windows."""
+    """A growing value, the number of its events, and its samples over three windows."""
 
     value: int = 0
     times: int = 0
@@ -79,12 +79,12 @@ class Meter:
     day: deque[_Sample] = field(default_factory=lambda: deque(maxlen=DAY_SAMPLES))
 
     def add(self, value: int, times: int = 1) -> None:
-        """Count one event of the given value, or several of that sum."""
+        """Count an event of the given value, or several events of that sum."""
         self.value += value
         self.times += times
 
     def sample(self, now_ms: int) -> None:
-        """Remember where the meter stands, in each window whose step has passed."""
+        """Record the current value in each window whose step has passed."""
         now = _Sample(now_ms, self.value, self.times)
         if not self.minute or self.minute[-1].value != now.value:
             self.moved_ms = now_ms
@@ -94,8 +94,8 @@ class Meter:
             (self.day, DAY_STEP_MS),
         ):
             if not window:
-                # A new meter stood at zero one step ago (RocketMQ: StatsItem), so that its first
-                # sample already counts what made it.
+                # A new meter was at zero one step ago (RocketMQ: StatsItem), so that its first
+                # sample already counts the events that created it.
                 window.append(_Sample(now_ms - (step_ms or SAMPLE_INTERVAL_MS), 0, 0))
             if now_ms - window[-1].at_ms >= step_ms:
                 window.append(now)
@@ -111,11 +111,11 @@ class Meter:
 
 
 class BrokerStatistics:
-    """The meters of one broker, by statistics name and key."""
+    """The meters of a broker, by statistics name and key."""
 
     def __init__(self) -> None:
         self.collect: Callable[[], None] = lambda: None
-        """Asks for what was counted elsewhere meanwhile."""
+        """Requests counts that the native path has collected."""
         self._meters: dict[tuple[str, str], Meter] = {}
         self._put = self._meters[BROKER_PUT_NUMS, ALL] = Meter()
         self._got = self._meters[BROKER_GET_NUMS, ALL] = Meter()
@@ -123,7 +123,7 @@ class BrokerStatistics:
         self._mornings = [(0, 0), (0, 0)]
 
     def puts(self, counts: Mapping[str, int], sizes: Mapping[str, int] | None = None) -> None:
-        """Take over how many messages each topic was sent since the store was opened, and the bytes
+        """Set the number of messages sent to each topic since the store was opened, and the bytes
         of their records."""
         for topic, size in (sizes or {}).items():
             meter = self._meter(TOPIC_PUT_SIZE, topic)
@@ -132,30 +132,31 @@ class BrokerStatistics:
         for topic, count in counts.items():
             meter = self._meter(TOPIC_PUT_NUMS, topic)
             if meter is not None and count != meter.value:
-                # A lower count is that of a topic that was deleted and made again.
+                # A lower count is from a topic that was deleted and created again.
                 grown = count - meter.value if count > meter.value else count
                 meter.value = meter.times = count
                 self._put.value += grown
                 self._put.times += grown
 
     def got(self, group: str, topic: str, messages: int, size: int, pulls: int = 1) -> None:
-        """Pulls gave messages (size in bytes) of a topic to a group."""
+        """Count messages of a topic that pulls delivered to a group; `size` in bytes."""
         self._got.add(messages, pulls)
         key = f"{topic}@{group}"
         self._add(GROUP_GET_NUMS, key, messages, pulls)
         self._add(GROUP_GET_SIZE, key, size, pulls)
 
     def popped(self, group: str, topic: str, messages: int, size: int, pops: int = 1) -> None:
-        """Pops gave messages (size in bytes) of a topic to a group; each queue counts as one."""
+        """Count messages of a topic that pops delivered to a group; `size` in bytes. Each queue
+        counts as a pop."""
         self.got(group, topic, messages, size, pops)
         self._add(GROUP_POP_NUMS, f"{topic}@{group}", messages, pops)
 
     def acked(self, group: str, topic: str, messages: int, times: int = 1) -> None:
-        """A group acknowledged messages that it had popped, by so many requests."""
+        """Count messages of a group's pops that were acknowledged by `times` requests."""
         self._add(GROUP_ACK_NUMS, f"{topic}@{group}", messages, times)
 
     def sent_back(self, group: str, topic: str) -> None:
-        """A group gave a message of a topic back, to have it again."""
+        """Count a message of a topic that a group sent back for redelivery."""
         self._add(SNDBCK_PUT_NUMS, f"{topic}@{group}", 1, 1)
 
     def forget_topic(self, topic: str) -> None:
@@ -169,7 +170,7 @@ class BrokerStatistics:
         self._drop([one for one in self._meters if one[1].partition("@")[2] == group])
 
     def sample(self, now_ms: int) -> None:
-        """Let every meter remember where it stands, forget idle ones; every SAMPLE_INTERVAL_MS."""
+        """Sample every meter and forget idle meters; called every SAMPLE_INTERVAL_MS."""
         self.collect()
         for meter in self._meters.values():
             meter.sample(now_ms)
@@ -192,21 +193,21 @@ class BrokerStatistics:
         return meter.windows() if meter else None
 
     def sums(self, name: str) -> dict[str, int]:
-        """What each key of a statistics name came to since the start."""
+        """The sum of each key of a statistics name since the start."""
         self.collect()
         return {key: meter.value for (of, key), meter in self._meters.items() if of == name}
 
     def put_tps(self, topic: str) -> float:
-        """Messages a second put to the topic, over the last minute."""
+        """Messages per second put to the topic, over the last minute."""
         return self._tps(TOPIC_PUT_NUMS, topic)
 
     def got_tps(self, group: str, topic: str) -> float:
-        """Messages a second given to the group of the topic, over the last minute."""
+        """Messages per second delivered to the group from the topic, over the last minute."""
         return self._tps(GROUP_GET_NUMS, f"{topic}@{group}")
 
     def pop_rates(self) -> dict[str, tuple[float, float]]:
-        """Of each group that pops, messages a second over the last minute: popped, and
-        acknowledged."""
+        """Messages per second, popped and acknowledged, of each group that pops; over the last
+        minute."""
         rates: dict[str, tuple[float, float]] = {}
         for (name, key), meter in self._meters.items():
             if name in (GROUP_POP_NUMS, GROUP_ACK_NUMS):
@@ -217,9 +218,10 @@ class BrokerStatistics:
         return rates
 
     def totals(self) -> dict[str, int]:
-        """Messages put and got until yesterday morning, this morning and now.
+        """Messages put and got until yesterday morning, this morning and now, under RocketMQ's
+        names.
 
-        Under RocketMQ's names; mornings are the first sample after local midnight (BrokerStats).
+        A morning is the first sample after local midnight (BrokerStats).
         """
         self.collect()
         (put_before, got_before), (put_morning, got_morning) = self._mornings
@@ -243,7 +245,7 @@ class BrokerStatistics:
             meter.add(value, times)
 
     def _meter(self, name: str, key: str) -> Meter | None:
-        """The meter, made if missing; None when there are too many."""
+        """The meter, created if missing; None when there are too many."""
         meter = self._meters.get((name, key))
         if meter is None and len(self._meters) < MAX_METERS:
             meter = self._meters[name, key] = Meter()
@@ -255,7 +257,7 @@ class BrokerStatistics:
 
 
 def _window(samples: deque[_Sample], newest: deque[_Sample]) -> Window:
-    """The window that the samples begin and the newest of all ends."""
+    """The window from the first of the samples to the newest sample of all."""
     if not samples:
         return Window()
     first, last = samples[0], newest[-1]

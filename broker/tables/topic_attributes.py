@@ -1,8 +1,7 @@
-"""Attributes of topics and groups: reading `+key=value,-key`, and what may become what.
+"""Attributes of topics and groups: parsing `+key=value,-key`, and the rules for changes.
 
 Owns RocketMQ's attribute names and rules (TopicAttributes, SubscriptionGroupAttributes,
-AttributeParser, AttributeUtil). It must never touch a table. Called by handlers/admin/topics.py and
-handlers/admin/groups.py.
+AttributeParser, AttributeUtil). It must never touch a table.
 """
 
 import re
@@ -16,11 +15,11 @@ CLEANUP_POLICY: Final = "cleanup.policy"
 COMPACTION: Final = "COMPACTION"
 
 MAX_ATTRIBUTES_TEXT: Final = 4_096
-"""Characters of an attributes text: four attributes are known, none takes more than 100."""
+"""Maximum characters of an attributes text: four attributes are known, none takes more than 100."""
 
 
 class BadAttributes(ValueError):
-    """An attributes text that cannot be read or is not allowed; the message is for the operator."""
+    """An attributes text that is malformed or not allowed; the message is for the operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +68,13 @@ _OF_GROUPS: Mapping[str, _Attribute] = {
     "lite.sub.client.max.event.cnt": _Attribute(_int64(10), changeable=True),
     "lite.sub.wildcard": _Attribute(_text, changeable=True),
 }
-"""Kept as RocketMQ keeps them; priority and light topics themselves are not here yet."""
+"""Attributes that are stored as in RocketMQ; priority and light topics themselves are not supported
+yet."""
 
 
 def parse_attributes(text: str | None) -> dict[str, str]:
-    """`+a=1,-b` as {"+a": "1", "-b": ""}; nothing as {}. Raises BadAttributes.
-
-    (RocketMQ: AttributeParser.parseToMap)
-    """
+    """Parse `+a=1,-b` to {"+a": "1", "-b": ""}, an empty text to {} (RocketMQ:
+    AttributeParser.parseToMap). Raises BadAttributes."""
     changes: dict[str, str] = {}
     if text is None or not text.strip():
         return changes
@@ -100,8 +98,8 @@ def parse_attributes(text: str | None) -> dict[str, str]:
 def apply_group_attributes(
     current: Mapping[str, str] | None, changes: Mapping[str, str]
 ) -> dict[str, str]:
-    """As `apply_attributes`, for a consumer group. What is there may be sent back as it is, by
-    a client that read the group and changed something else of it."""
+    """Same as `apply_attributes`, for a consumer group. The current attributes may be sent back
+    unchanged, by a client that read the group and changed something else of it."""
     if sum(len(key) + len(value) for key, value in changes.items()) > MAX_ATTRIBUTES_TEXT:
         raise BadAttributes(f"attributes are over {MAX_ATTRIBUTES_TEXT} characters")
     if current is not None and changes == current:
@@ -116,8 +114,8 @@ def apply_attributes(
 ) -> dict[str, str]:
     """The attributes after `changes`; `current` is None for a new topic. Raises BadAttributes.
 
-    On a new topic only `+` is allowed; an immutable attribute cannot change or go; keys are stored
-    without their sign (RocketMQ: AttributeUtil.alterCurrentAttributes).
+    On a new topic only `+` is allowed; an immutable attribute cannot be changed or deleted; keys
+    are stored without their sign (RocketMQ: AttributeUtil.alterCurrentAttributes).
     """
     result = dict(current or {})
     if len({key[1:] for key in changes}) < len(changes):

@@ -1,8 +1,8 @@
-"""The topics of this broker: topics.json, the topics made at start, automatic creation.
+"""The topics of this broker: topics.json, the topics created at start, automatic creation.
 
-Owns the topic table and its DataVersion; every change goes to the saver, which keeps back the
-answer to the request until it is on disk. It must never talk to a name server: it names the
-changed topics to `on_change`. Called by the handlers and node.py.
+Owns the topic table and its DataVersion; every change goes to the saver, which holds the answer to
+the request until the change is on disk. It must never talk to a name server: it passes the changed
+topics to `on_change`.
 """
 
 import logging
@@ -42,13 +42,14 @@ logger = logging.getLogger(__name__)
 FILE_NAME = "topics.json"
 TABLE = "topicConfigTable"
 MAX_APPENDED = 1_000
-"""Topics of one change that are appended beside the file; of more it is written anew."""
+"""Maximum topics of a change that is appended beside the file; for more, the whole file is
+written."""
 LIGHT_PREFIX = "%LMQ%"
 _PERM_RW = PERM_READ | PERM_WRITE
 
 MAX_TOPICS = 80_000
-"""Creation stops here: with the longest names topics.json stays below the 64 MiB that are read at
-the next start."""
+"""Maximum topics: with the longest names topics.json stays below the 64 MiB that are read at the
+next start."""
 
 NOT_ALLOWED_SEND_TOPICS = frozenset(
     {
@@ -62,30 +63,30 @@ NOT_ALLOWED_SEND_TOPICS = frozenset(
     }
 )
 """Topics no client may send to (RocketMQ: TopicValidator.isNotAllowedSendTopic). RocketMQ lets
-clients send to TIMER_TOPIC, and so to any topic, past all checks of that."""
+clients send to TIMER_TOPIC, and through it to any topic without that topic's checks."""
 
 DELETED_TOPICS = "deletedTopics"
-"""With this field in a request 21 our answer has this member: topic to the end of the log when it
-was deleted. A replica that only misses a topic cannot tell whether the master lost it, nor where
-the topic's next life begins. RocketMQ passes over the field."""
+"""Field of a request 21, and the member it adds to this broker's answer: topic to the end of the
+log at its deletion. Without it a replica that misses a topic cannot distinguish a deletion from a
+loss, nor know where the topic's next life begins. RocketMQ ignores the field."""
 DELETED_TIMES = "deletedTimes"
-"""A member of the same answer: topic to the time of its last deletion in epoch ms. Check points and
-handles of before belong to a former life of the topic."""
+"""Member of the same answer: topic to the time of its last deletion, in epoch ms. Earlier check
+points and handles belong to a former life of the topic."""
 MAX_DELETED_TOPICS = 10_000
-"""The last ones, some 500 KB."""
+"""Maximum deleted topics that are reported, the latest; some 500 KB."""
 
 QUEUE_COUNTS = "queueCounts"
-"""With this field our answer to 21 has this member: topic to queue id to the next queue offset, of
-queues without a message in the log. A copy that began behind the log's first byte asks for it
-until it has the answer (engine/queues/queue_counts.py)."""
+"""Field of a request 21, and the member it adds to the answer: topic to queue id to the next queue
+offset, of queues without a message in the log. A replica whose copy began after the log's first
+byte asks for it until it has the answer (engine/queues/queue_counts.py)."""
 
 
 class TopicTable:
-    """Topic name to configuration, kept in topics.json. Loop thread only.
+    """Table from topic name to configuration, kept in topics.json. Loop thread only.
 
-    `on_change` gets the names of changed topics, `on_replace` before it those of them that were
-    there before, `on_made` behind it those of all others. A configuration in the table is never
-    changed, only replaced: the saver writes on another thread.
+    First `on_replace` gets the names of changed and deleted topics, then `on_made` the new
+    topics, last `on_change` all of them. A configuration in the table is never changed, only
+    replaced: the saver writes on another thread.
     """
 
     def __init__(self, config: BrokerConfig, saver: Saver) -> None:
@@ -97,20 +98,18 @@ class TopicTable:
         self._revive_topic = f"rmq_sys_REVIVE_LOG_{config.broker_cluster_name}"
         self._topics: KeptTable[TopicConfig] = KeptTable()
         self._unsaved: OrderedDict[str, int] = OrderedDict()
-        """Topics made, or marked, by changes that may not be durable: those the saver numbered so,
-        in order."""
+        """Topics created or marked by changes that may not be durable, with the saver's numbers of
+        the changes, in order."""
         self._made_at_start: set[str] = set()
         self.only_here: frozenset[str] = frozenset()
-        """Topics of a replica that no master is known to have had: where one lacks them it has not
+        """Topics of a replica that no master is known to have had: a master that lacks them has not
         deleted them."""
         self.data_version = DataVersion()
         self.versions = Versions()
 
     def load(self) -> None:
-        """Read topics.json; writes nothing, another broker may still hold the store.
-
-        Raises ConfigError.
-        """
+        """Read topics.json; writes nothing, because another broker may still hold the store. Raises
+        ConfigError."""
         saved = self._saver.load(FILE_NAME, self._take)
         if saved is not None:
             try:
@@ -122,22 +121,22 @@ class TopicTable:
             self.only_here = read_only_here(saved)
 
     def add_boot_topics(self, now_ms: int) -> None:
-        """Make the topics a broker has at start (store.md 22), where they are missing."""
+        """Create the topics of every broker (store.md 22), where they are missing."""
         before = self._topics.changes
         self._add_boot_topics()
         if self._topics.changes != before:
-            # Not counted, as in RocketMQ: a new broker's table is older than one that was used.
+            # Not counted, as in RocketMQ: a new broker's table is older than a table in use.
             self.data_version = replace(self.data_version, timestamp=now_ms)
             self._saver.changed(FILE_NAME, self._take)
 
     def add_stored(
         self, stored: Callable[[], dict[str, int]], now_ms: int, *, always: bool = False
     ) -> None:
-        """Where topics.json is gone, or was restored from an older copy: make the topics that the
-        store has queues of (`stored`: so many) but the table lacks. No client could read them.
+        """Create topics that have queues in the store (`stored`: their number) but are missing in
+        the table, since no client could read them; only if topics.json is missing or an older copy.
 
-        `always`: whatever became of the file. A replica's log may know of a topic that its master
-        had made since it was last asked for all (R20).
+        `always`: even if the file is the latest. A replica's log may have a topic that its master
+        created after this replica's last full copy of the table (R20).
         """
         if not always and self._saver.is_latest(FILE_NAME):
             return
@@ -159,14 +158,14 @@ class TopicTable:
         return len(self._topics)
 
     def peek(self, name: str) -> TopicConfig | None:
-        """As `get`, for what is not answered."""
+        """Same as `get`, for reads that no answer depends on."""
         return self._topics.get(name)
 
     def get(self, name: str) -> TopicConfig | None:
         """The configuration, or None.
 
-        An answer that relies on a topic waits until that is durable, even by another request: a
-        message must not be safe in a topic that a crash takes away.
+        An answer that relies on a topic waits until the topic is durable, even if another request
+        created it: a message must not be safe in a topic that a crash deletes.
         """
         if self._unsaved and name in self._unsaved:
             if self._unsaved[name] > self._saver.durable:
@@ -176,9 +175,10 @@ class TopicTable:
         return self._topics.get(name)
 
     def queue_of(self, name: str, queue_id: int) -> int:
-        """Return the queue for a message that waited for `queue_id`: a queue that the topic still
-        has, since no consumer reads the others. Messages of one queue stay in one queue. Each queue
-        of the revive topic is read, and holds its check points with their acknowledgements."""
+        """The queue for a message that waited for `queue_id`: a queue that the topic still has,
+        since no consumer reads the others. Messages of a queue stay together. Queues of the revive
+        topic are never changed: each is read, and holds its check points with their
+        acknowledgements."""
         topic = None if name == self._revive_topic else self._topics.get(name)
         counts = (0, 0) if topic is None else (topic.read_queue_nums, topic.write_queue_nums)
         if queue_id < max(counts) or not max(counts):
@@ -186,7 +186,7 @@ class TopicTable:
         return queue_id % (min(counts) or max(counts))
 
     def is_saved(self, name: str) -> bool:
-        """Whether a topic that is there would still be after a crash now."""
+        """Whether an existing topic would survive a crash now."""
         return self._unsaved.get(name, 0) <= self._saver.durable
 
     def all(self) -> dict[str, TopicConfig]:
@@ -198,20 +198,20 @@ class TopicTable:
         return self._topics.names()
 
     def body(self, names: list[str]) -> json_steps.Rows:
-        """The table of these topics as it is now, as the body of 21 has it."""
+        """The current table of these topics, as in the body of 21."""
         return self._topics.body(names)
 
     @property
     def state(self) -> object:
-        """Another one whenever a topic or the version has changed."""
+        """A value that changes whenever a topic or the version has changed."""
         return self._topics.changes, self.data_version
 
     def put(self, config: TopicConfig, now_ms: int) -> None:
-        """Create or replace one topic: version bumped, saved, announced."""
+        """Create or replace a topic: version bumped, saved, announced."""
         self.put_all([config], now_ms)
 
     def put_all(self, configs: Iterable[TopicConfig], now_ms: int) -> None:
-        """As `put` for several, with one new version. No change, no new version."""
+        """Same as `put` for several topics, with a single new version; none if nothing changes."""
         changed = {
             one.topic_name: one for one in configs if self._topics.get(one.topic_name) != one
         }
@@ -230,8 +230,8 @@ class TopicTable:
         version: DataVersion,
         only_here: frozenset[str] = frozenset(),
     ) -> None:
-        """Have exactly these topics, of this version: those of the master that is followed, and
-        those it was never known to have."""
+        """Replace the table by these topics with this version: the followed master's, and topics
+        that no master is known to have had."""
         changed = {name: one for name, one in topics.items() if self._topics.get(name) != one}
         gone = [name for name in self._topics.rows() if name not in topics]
         if changed or gone or version != self.data_version or only_here != self.only_here:
@@ -246,8 +246,8 @@ class TopicTable:
         version: DataVersion,
         said: dict[str, Any],
     ) -> int:
-        """Put topics, forget others; `said` is what else of the file changes. Gives the number of
-        the change."""
+        """Put topics and forget others; `said` holds the other changed members of the file. Returns
+        the number of the change."""
         topics = self._topics
         made = [name for name in put if name not in topics]
         replaced = [name for name in put if name in topics] + gone
@@ -286,9 +286,9 @@ class TopicTable:
     def create_from_default(
         self, topic: str, default_topic: str, queue_nums: int, sys_flag: int, now_ms: int
     ) -> TopicConfig | None:
-        """Automatic creation at a send (RocketMQ: createTopicInSendMessageMethod).
+        """Create a topic automatically at a send (RocketMQ: createTopicInSendMessageMethod).
 
-        None where the default topic is missing or does not let others inherit from it.
+        None where the default topic is missing or does not allow inheritance.
         """
         known = self._topics.get(topic)
         if known is not None:
@@ -321,8 +321,8 @@ class TopicTable:
         sys_flag: int = 0,
         attributes: Mapping[str, str] | None = None,
     ) -> TopicConfig | None:
-        """The topic, made if missing (retry, dead letter); None when the table is full. One that
-        is there gets the attributes that it lacks."""
+        """The topic, created if missing (retry, dead letter); None when the table is full. An
+        existing topic gets the attributes that it lacks."""
         attributes = dict(attributes or {})
         known = self._topics.get(topic)
         if known is not None:
@@ -345,7 +345,7 @@ class TopicTable:
     def _with_attributes(
         self, known: TopicConfig, attributes: dict[str, str], now_ms: int
     ) -> TopicConfig:
-        """The topic is not saved (`is_saved`) until its attributes are."""
+        """Add attributes to a topic. It does not count as saved (`is_saved`) until they are."""
         if attributes.items() <= known.attributes.items():
             return known
         name, version = known.topic_name, self.versions.next(self.data_version, now_ms)
@@ -361,13 +361,15 @@ class TopicTable:
         return True
 
     def bump_version(self, now_ms: int) -> None:
-        """A new version without another topic: what brokerPermission makes of each has changed.
+        """Give the same topics a new version: brokerPermission, which applies to each topic, has
+        changed.
 
-        Name servers read the topics of a registration only if its version is another one.
+        Name servers read the topics of a registration only if its version has changed.
         """
         said: dict[str, Any] = {}
         if not self.versions.following and self.only_here:
-            self.only_here, said = frozenset(), {ONLY_HERE: None}  # the master has what there is
+            # as master, no topic is the replica's own
+            self.only_here, said = frozenset(), {ONLY_HERE: None}
         self._change({}, [], self.versions.next(self.data_version, now_ms), said)
 
     def is_batch(self, name: str) -> bool:
@@ -391,7 +393,7 @@ class TopicTable:
 
     def _add_boot_topics(self) -> None:
         def add(name: str, queues: int, perm: int = _PERM_RW) -> None:
-            # What topics.json says of it wins, as in RocketMQ.
+            # A topic's configuration in topics.json has precedence, as in RocketMQ.
             self._made_at_start.add(name)
             if name not in self._topics:
                 self._topics.put(name, TopicConfig(name, queues, queues, perm))

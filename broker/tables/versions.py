@@ -1,8 +1,7 @@
-"""Whose changes a table of this broker counts: a master's own, or none while it follows one.
+"""DataVersion rules: a master increments versions, a replica copies its master's.
 
-Owns the rule by which the DataVersion of topics, groups, offsets and delay progress goes on. It
-must never know a table. Changed by broker/ha/metadata/pulling.py at every change of role, asked by
-the tables.
+Owns the rule by which the DataVersion of topics, groups, offsets and delay progress increases. It
+must never know a table. broker/ha/metadata/pulling.py changes it at every change of role.
 """
 
 from collections.abc import Collection
@@ -12,20 +11,20 @@ from typing import Any, Final
 from turbopump.net.wire.topics import DataVersion
 
 ONLY_HERE = "onlyHere"
-"""In topics.json and subscriptionGroup.json of a replica: the names that no master it followed is
-known to have had. RocketMQ passes over the member."""
+"""Member of a replica's topics.json and subscriptionGroup.json: names that no master it followed is
+known to have had. RocketMQ ignores the member."""
 ACTING_STEP: Final = 1 << 16
-"""What a replica that acts counts for its first change: more than its master, which died, can have
-counted that this replica has not heard of."""
+"""Increment for the first change of an acting replica: more than its dead master can have counted
+without this replica's knowledge."""
 
 
 @dataclass(slots=True)
 class Versions:
-    """The reign that changes belong to; one object for all tables of a broker.
+    """The reign that changes belong to; a single object for all tables of a broker.
 
-    `epoch` is the master's epoch (RocketMQ: the state machine version), 0 without epochs.
-    `following`: the tables are a copy of the master's. What this broker adds meanwhile (a topic of
-    its start, a group on first use) does not count: a replica that counts for itself never has its
+    `epoch`: the master's epoch (RocketMQ: the state machine version), 0 without epochs.
+    `following`: the tables are a copy of the master's. Additions of a replica (a topic of its
+    start, a group on first use) do not count: a replica that counts by itself never has its
     master's version again, and would seem to have the newer tables (R22).
     """
 
@@ -33,22 +32,23 @@ class Versions:
     following: bool = False
 
     def next(self, version: DataVersion, now_ms: int) -> DataVersion:
-        """The version after a change. Of an epoch that was reached nothing goes back."""
+        """The version after a change. Its epoch never goes back."""
         if self.following:
             return replace(version, timestamp=now_ms)
         return version.next(now_ms, max(version.state_version, self.epoch))
 
 
 def is_older(version: DataVersion, other: DataVersion) -> bool:
-    """Whether `version` is of an earlier reign, or of fewer changes in the same one.
+    """Whether `version` is of an earlier reign, or of fewer changes in the same reign.
 
-    RocketMQ's order (DataVersion.compare) without its last member: times are of two clocks.
+    RocketMQ's order (DataVersion.compare) without its last member: the times come from different
+    clocks.
     """
     return (version.state_version, version.counter) < (other.state_version, other.counter)
 
 
 def read_only_here(members: dict[str, Any]) -> frozenset[str]:
-    """The names of such a member; what is none is passed over."""
+    """The names in the `onlyHere` member; other values are skipped."""
     names = members.get(ONLY_HERE)
     if not isinstance(names, list):
         return frozenset()
@@ -56,5 +56,5 @@ def read_only_here(members: dict[str, Any]) -> frozenset[str]:
 
 
 def write_only_here(names: Collection[str]) -> dict[str, Any]:
-    """The member, if there are any."""
+    """The `onlyHere` member, or {} without names."""
     return {ONLY_HERE: sorted(names)} if names else {}

@@ -1,11 +1,11 @@
-"""Which sends, pulls, pops and acknowledgements are plain: they are served natively instead of by
-their handlers.
+"""Selection of plain sends, pulls, pops and acknowledgements, which native code serves instead of
+the handlers.
 
-Owns the policy behind the tables of Lane, Pulls, Pops and Acks, and keeps them up to date. It must
-never serve a request or know a connection. Fed by handlers/send.py, pull.py and pop, which have
-just served a request and say so: what is looked up there once is not looked up again, until
-something it depends on changes. Notified of changes by parts.py (topics, groups, consumers,
-resets), node.py (configuration) and the role.
+Owns the policy for the tables of Lane, Pulls, Pops and Acks, and keeps them up to date. It must
+never serve a request or know a connection. After handlers/send.py, pull.py and pop have served a
+request, they register it here: its checks are not repeated until something they depend on changes.
+parts.py (topics, groups, consumers, resets), node.py (configuration) and the role report such
+changes.
 """
 
 from collections.abc import Iterable
@@ -33,17 +33,17 @@ from turbopump.pyx.pops import Pops
 from turbopump.pyx.pulls import Pulls
 
 CARRIED_MS: Final = 60_000
-"""For so long a subscription that pulls carry is known to be noted; the table of such
-subscriptions forgets after 10 minutes."""
+"""Time in ms for which a pull's own subscription counts as noted; the table of such subscriptions
+forgets after 10 minutes."""
 
 MAX_WAITING: Final = 10_000
-"""Sends that wait for the disk or for replicas (RocketMQ: sendThreadPoolQueueCapacity); one more
-has to come back later. Their bodies are in the log already: what waits is an answer of some 500
-bytes."""
+"""Maximum sends that wait for the disk or for replicas (RocketMQ: sendThreadPoolQueueCapacity); a
+further send is refused and has to be repeated. Their bodies are in the log already: each waiting
+answer takes some 500 bytes."""
 
 _FOREVER_MS: Final = 1 << 62
 _NO_CONGESTION: Final = (1 << 31) - 1
-"""timerCongestNumEachSlot with which no slot can have too many timers."""
+"""Value of timerCongestNumEachSlot with which no slot can have too many timers."""
 
 
 class FastLane:
@@ -73,7 +73,7 @@ class FastLane:
         role.on_change.append(self._role_changed)
 
     def start(self, store_host: bytes) -> None:
-        """Let plain sends be served from now on; records carry this packed host."""
+        """Enable native sends; records carry this packed host."""
         self._store_host = store_host
         self.reconfigure()
         self.lane.pending.limit = MAX_WAITING
@@ -86,7 +86,7 @@ class FastLane:
         self.lane.open = False
 
     def reconfigure(self) -> None:
-        """The configuration has changed: everything is looked up again."""
+        """Apply a changed configuration: all requests are checked by the handlers again."""
         config = self._config
         trace_on = "true" if config.trace_on else "false"
         own = {
@@ -116,13 +116,14 @@ class FastLane:
         )
 
     def learn(self, topic: TopicConfig) -> None:
-        """A send to the topic was found legal: the next ones may be served natively."""
+        """A send to the topic was legal: the next sends may be served natively."""
         name = topic.topic_name
         if self._is_plain(topic) and self._topics.is_saved(name):
             self.lane.serve(name.encode(), max(topic.write_queue_nums, topic.read_queue_nums))
 
     def _role_changed(self) -> None:
-        """What was plain for a master is not for a replica, and the other way round."""
+        """Forget everything after a change of role: other requests are plain for a master than for
+        a replica."""
         self.collect_popped()
         self._forget_all()
 
@@ -133,7 +134,7 @@ class FastLane:
         self.pops.forget_all()
 
     def forget(self, changed: Iterable[str]) -> None:
-        """These topics have changed."""
+        """Forget topics that have changed."""
         for name in changed:
             self.lane.forget(name.encode())
             self.acks.forget(name.encode())
@@ -148,10 +149,10 @@ class FastLane:
         readers: tuple[int, int],
         now_ms: int,
     ) -> None:
-        """A pull was found legal and served: the next ones of the group may be natively.
+        """A pull was legal and served: the group's next pulls may be served natively.
 
-        `flags` are those of topic and group, `sub_version` that of the subscription it was served
-        by, `readers` the brokers that the group reads from near the end of the log and far from it.
+        `flags` are of topic and group, `sub_version` is of the subscription it was served by,
+        `readers` are the brokers that the group reads from near the end of the log and far from it.
         """
         if not self._role.is_master:
             return
@@ -177,7 +178,7 @@ class FastLane:
         )
 
     def learn_ack(self, group: str, topic: str, ended_ms: int) -> None:
-        """An acknowledgement was found legal: the next ones may be served natively, of pops after
+        """An acknowledgement was legal: the next ones may be served natively, for pops after
         `ended_ms` (Lives.ended_ms)."""
         found = self._topics.get(topic)
         if self._role.is_master and self._role.is_known and self._topics.is_saved(topic):
@@ -195,8 +196,8 @@ class FastLane:
         now_ms: int,
         ended_ms: int,
     ) -> None:
-        """A pop was found legal and found messages: the next ones of the group by this expression
-        may be served natively, as long as its retry topics, which are there, have nothing."""
+        """A pop was legal and found messages: the group's next pops with this expression may be
+        served natively, as long as its existing retry topics are empty."""
         topic = self._topics.get(topic_name)
         found = {name: self._topics.get(name) for name in retries}
         is_plain = (
@@ -223,31 +224,32 @@ class FastLane:
         )
 
     def pulled(self, group: str, topic: str, queue_id: int) -> None:
-        """A handler served a pull: where an earlier native one ended does not count any more."""
+        """A handler served a pull: discard the end of an earlier native pull."""
         self.pulls.drop_pulled(group.encode(), topic.encode(), queue_id)
 
     def forget_group(self, group: str) -> None:
-        """The group's members or subscriptions have changed."""
+        """Forget a group whose members or subscriptions have changed."""
         self.pulls.forget(group.encode())
         self.pops.forget(group.encode())
 
     def forget_groups(self, changed: Iterable[str]) -> None:
-        """These groups are others than before, or may read something else."""
+        """Forget groups whose configuration or read bans have changed."""
         for name in changed:
             self.forget_group(name)
 
     def forget_readers(self) -> None:
-        """Something has changed that any pull or pop may depend on."""
+        """Forget all pulls and pops after a change that any of them may depend on."""
         self.pulls.forget_all()
         self.pops.forget_all()
 
     def made(self, names: Iterable[str]) -> None:
-        """These topics are new: pops read their group's retry topics, too."""
+        """Forget pops after new retry topics were created, because pops read their group's retry
+        topics."""
         if any(name.startswith(RETRY_PREFIX) for name in names):
             self.pops.forget_all()
 
     def collect_popped(self) -> None:
-        """Commit where groups pop next that popped natively."""
+        """Commit the next offsets of groups that popped natively."""
         if self.pops.is_known:
             for group, topic, queue_id, offset, times, now_ms in self.pops.take_popped():
                 self._offsets.commit_popped(
@@ -255,13 +257,13 @@ class FastLane:
                 )
 
     def collect_offsets(self) -> None:
-        """Note where native pulls ended, and where groups pop next."""
+        """Note the ends of native pulls, and the next offsets of native pops."""
         self.collect_popped()
         for group, topic, queue_id, offset in self.pulls.take_pulled():
             self._offsets.commit_pull(group.decode(), topic.decode(), queue_id, QueueOffset(offset))
 
     def collect_got(self) -> None:
-        """Count what native pulls and pops got, and what was acknowledged natively."""
+        """Count messages of native pulls and pops, and native acknowledgements."""
         self.acks.tell()
         for group, topic, pops, messages, size in self.pops.readers.take_got():
             self._statistics.popped(group.decode(), topic.decode(), messages, size, pops)
@@ -286,7 +288,8 @@ class FastLane:
 
 
 def _refusals() -> dict[PutStatus, tuple[int, bytes | None]]:
-    """What a send that waited in vain is answered; a message that is stored has its place named."""
+    """Answers for sends that waited in vain; the answer for a stored message contains its
+    position."""
     code, remark = why_not(PutStatus.SERVICE_NOT_AVAILABLE)
     return {
         PutStatus.FLUSH_DISK_TIMEOUT: (ResponseCode.FLUSH_DISK_TIMEOUT, None),

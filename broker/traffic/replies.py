@@ -1,7 +1,6 @@
 """Texts that RocketMQ's answers share.
 
-Owns remarks that operators know by heart and search for. It must never decide anything. Called by
-the handlers.
+Owns remarks that operators know by heart and search for. It must never decide anything.
 """
 
 from turbopump.engine.types import PutStatus
@@ -11,7 +10,7 @@ from turbopump.net.wire.subscription import SubscriptionData
 
 SEE_FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 REJECTED = "[REJECTREQUEST]system busy, start flow control for a while"
-"""What a replica answers to sends; clients try another broker."""
+"""The answer of a replica to sends; clients try another broker."""
 SHUT_DOWN_OR_FULL = (
     "service not available now. It may be caused by one of the following reasons: the broker's disk"
     " is full, messages are put to the slave, message store has been shut down, etc."
@@ -19,14 +18,14 @@ SHUT_DOWN_OR_FULL = (
 
 
 def no_filters(subscription: SubscriptionData) -> str:
-    """What a broker says that filters by tags alone (enablePropertyFilter)."""
+    """The answer of a broker that filters by tags alone (enablePropertyFilter)."""
     kind = shown(subscription.expression_type)
     return f"The broker does not support consumer to filter message by {kind}"
 
 
 def why_not(status: PutStatus, reason: str = "") -> tuple[ResponseCode, str]:
-    """Code and remark for a message that was not stored, or of which it is unknown whether it
-    stays; the remark for an illegal one says more."""
+    """Code and remark for a message that was not stored, or whose storage is uncertain; `reason` is
+    appended for an unavailable service."""
     if status is PutStatus.SERVICE_NOT_AVAILABLE:
         return ResponseCode.SERVICE_NOT_AVAILABLE, f"{SHUT_DOWN_OR_FULL} {reason}".rstrip()
     if status is PutStatus.OS_PAGE_CACHE_BUSY:

@@ -1,14 +1,13 @@
-"""What this broker is to its group now, and what that means for a message that is to be written.
+"""The broker's current role, and the copies that a send must wait for in it.
 
-Owns the role in force and the question each send asks twice: may it be written, and may its sender
-be answered. It must never lead or follow: `broker/ha` does, and says here whose reign
-it is. Called by everything that appends (puts.py, delay.py), by the registration and by the pulls.
+Owns the current role and the two questions of each send: may it be written, and may its sender be
+answered. It must never lead or follow: `broker/ha` does, and sets the reign here.
 
-    before the append   admit()      a permit: how many copies the message needs; or
+    before the append   admit()      a permit: number of copies the message needs; or
                                      SERVICE_NOT_AVAILABLE of a replica, IN_SYNC_REPLICAS_NOT_ENOUGH
-    after it            when_safe()  durable as flushDiskType says, and with so many copies
+    after it            when_safe()  durable by flushDiskType, and with that number of copies
 
-The native lane asks nothing: what the reign says of copies is pushed to the list that it fills.
+The native lane does not ask: the reign's number of copies is set in the list that the lane fills.
 """
 
 from collections.abc import Callable
@@ -23,40 +22,40 @@ from turbopump.engine.types import Appended, LogOffset, PutStatus
 MASTER_ID: Final = 0
 """The broker id of a master (MixAll.MASTER_ID)."""
 ALONE: Final = 1
-"""Copies of a message where no send waits for a replica: the master's own."""
+"""Copies of a message if no send waits for a replica: the master's own."""
 
 
 class ReignOfSends(Protocol):
-    """A master's reign as its sends see it (broker/ha/leader.py)."""
+    """A master's reign, as sends use it (broker/ha/leader.py)."""
 
     over: bool
-    """Whether it has ended: another one may have begun."""
+    """Whether the reign has ended; another may have begun."""
 
     def need(self) -> int | None:
-        """How many copies a message needs that is about to be written, the master's included, or
-        net.ha.acks.ALL; 0 and 1: no wait. None: not enough replicas are in sync."""
+        """Number of copies that the next message needs, the master's included, or net.ha.acks.ALL;
+        0 and 1: no wait. None: not enough replicas are in sync."""
 
 
 @dataclass(slots=True, frozen=True)
 class Permit:
-    """That a message may be written now, and what its sender has to wait for."""
+    """Permission to write a message now, with the conditions that its sender waits for."""
 
     copies: int = ALONE
-    """Of the message, as `ReignOfSends.need` counts them."""
+    """Copies of the message, as `ReignOfSends.need` counts them."""
     reign: ReignOfSends | None = None
-    """In which it is written; None of a broker that does not replicate."""
+    """Reign in which the message is written; None for a broker without replication."""
 
 
 class Put(NamedTuple):
-    """What became of a message that was to be appended; `Role.when_safe` takes both."""
+    """Result of an append; pass both fields to `Role.when_safe`."""
 
     appended: Appended
     permit: Permit = Permit()
 
 
 class Role:
-    """The role of a broker. A master is one from the start; what its sends may have to wait for is
-    known once its reign began. Loop thread only."""
+    """The role of a broker. A configured master is master from the start; the waits of its sends
+    are known once its reign began. Loop thread only."""
 
     def __init__(
         self,
@@ -65,19 +64,20 @@ class Role:
         store: Store,
     ) -> None:
         self.broker_id = broker_id
-        """What name servers show: 0 while this is the master."""
+        """Broker id that name servers show: 0 while this is the master."""
         self.on_change: list[Callable[[], None]] = []
         """Called after the role has changed: registration, native path, delayed messages."""
         self.holds: Callable[[], bool] = lambda: True
-        """Whether a master's lease does; without a controller there is none to lose."""
+        """Whether the master's lease is valid; without controllers there are no leases, and it is
+        always True."""
         self.has_master: Callable[[], bool] = lambda: False
-        """Whether a replica is connected with its master."""
+        """Whether a replica is connected to its master."""
         self.is_known = not (config.is_elected or config.waits_to_lead)
-        """Whether the role was ever said, in this life. Before that nothing is written nor read
-        (R29), and no name server hears of this broker (R32)."""
+        """Whether the role has been determined since the start. Before that nothing is written or
+        read (R29), and nothing is registered at name servers (R32)."""
         self.is_acting = False
-        """Whether this replica does for consumers what its master did, which is gone (RIP-32); or
-        this master, which controllers grant no lease. Only broker/ha/acting changes it."""
+        """Whether this replica serves consumers for its dead master (RIP-32), or this master does
+        so without a lease of the controllers. Only broker/ha/acting changes it."""
         self._config = config
         self._store = store
         self._is_slave = config.is_slave or not self.is_known
@@ -85,50 +85,51 @@ class Role:
 
     @property
     def is_master(self) -> bool:
-        """Whether this broker takes messages."""
+        """Whether this broker is a master and so accepts messages."""
         return not self._is_slave
 
     @property
     def reign(self) -> ReignOfSends | None:
-        """The one in force; None of a replica, between two reigns, and without replication."""
+        """The current reign; None for a replica, between two reigns, and without replication."""
         return None if self._reign is None or self._reign.over else self._reign
 
     @property
     def leads(self) -> bool:
-        """Whether this is the master, and under a lease where controllers elect."""
+        """Whether this is the master, with a valid lease where controllers elect."""
         return self.is_master and self.is_known and self.holds()
 
     @property
     def keeps_progress(self) -> bool:
-        """Whether consumers' offsets and locks are this broker's to change now: in a group whose
-        replicas act, those of the master or of the one replica that acts (I13)."""
+        """Whether this broker may change consumers' offsets and locks now: in a group with acting
+        replicas only the master or the acting replica may (I13)."""
         if not self._config.enable_slave_acting_master:
             return True
         return self.is_acting or self.leads
 
     def reconfigure(self, config: ReplicationConfig) -> None:
-        """What may change while a broker runs: neither its role nor whether it replicates."""
+        """Apply settings that may change at run time; the role and replication itself do not."""
         self._config = config
 
-    # What broker/ha says.
+    # Changes by broker/ha.
 
     def begin(self, reign: ReignOfSends) -> None:
-        """This broker is the master; the reign before, if there was one, has ended."""
+        """Make this broker the master; a previous reign has ended."""
         self._reign = reign
         self.is_known = True
         self._is_slave, self.broker_id = False, MASTER_ID
         self._changed()
 
     def end(self, broker_id: int) -> None:
-        """This broker is a replica under that id: nothing is written, pending sends fail."""
+        """Make this broker a replica with that id: nothing is written, pending sends fail."""
         self._reign, self._is_slave, self.broker_id = None, True, broker_id
         self.is_known = True
         self._changed()
 
-    # What a message has to ask.
+    # Questions of sends.
 
     def admit(self, waits: bool = True) -> Permit | PutStatus:
-        """A permit for one append that follows at once, or why nothing may be written now.
+        """A permit for an append that follows at once, or the status why nothing may be written
+        now.
 
         A message whose sender does not wait (WAIT=false) may be written however few replicas are in
         sync, as in RocketMQ.
@@ -142,19 +143,18 @@ class Role:
         return PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH if copies is None else Permit(copies, reign)
 
     def when_safe(self, appended: Appended, permit: Permit) -> Later[PutStatus]:
-        """The status to answer the sender with whose message was just appended, under that
-        permit."""
+        """The final status for the sender of a message that was just appended under that permit."""
         reign = permit.reign
         if appended.status is PutStatus.PUT_OK and reign is not None and reign.over:
-            # It ended within the append: the outcome of the message is unknown.
+            # The reign ended within the append: the outcome of the message is unknown.
             told: Later[PutStatus] = Later()
             told.resolve(PutStatus.SERVICE_NOT_AVAILABLE)
             return told
         return self._store.when_safe(appended, permit.copies)
 
     def safe_end(self) -> LogOffset:
-        """Up to where the log has as many copies as a message needs that is written now; nowhere if
-        there cannot be as many."""
+        """End of the part of the log that has as many copies as a new message needs; -1 if there
+        cannot be as many."""
         reign = self.reign
         if self._config.replicates and (reign is None or not self.holds()):
             return LogOffset(-1)

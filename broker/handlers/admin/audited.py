@@ -1,7 +1,6 @@
 """Requests that change a broker and are logged, each with the state before and after it.
 
-Owns which codes those are and how their states read. It must never change anything. Called by
-broker/parts.py.
+Owns the list of these codes and the text form of their states. It must never change anything.
 """
 
 from collections.abc import Mapping
@@ -16,12 +15,12 @@ from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command
 
 NAMES_MAX: Final = 10
-"""Topics or groups of a list that are shown."""
+"""Maximum topics or groups of a list that are logged."""
 QUEUES_MAX: Final = 32
 
 
 def states_of(broker: BrokerContext) -> Mapping[RequestCode, State]:
-    """The codes, each with the state that it changes."""
+    """The audited codes, each with a function that describes the state it changes."""
     topic, group = partial(_topic, broker), partial(_group, broker)
     offsets = partial(_offsets, broker)
     return {
@@ -81,7 +80,7 @@ def _groups(broker: BrokerContext, request: Command) -> str:
 
 
 def _names(request: Command, table: str, key: str) -> list[str]:
-    """The first names in a body that is small; a longer one is not read twice."""
+    """The first names in a small body; a larger body is not parsed a second time."""
     if not isinstance(request.body, bytes | bytearray | memoryview):
         return []
     if not request.body or len(request.body) > bodies.SMALL_MAX:
@@ -103,8 +102,8 @@ def _offsets(broker: BrokerContext, request: Command) -> str:
 
 
 def _cloned(broker: BrokerContext, request: Command) -> str:
-    """The offsets, in one topic, of the group that gets another group's. A request for all topics
-    of a group has none: its topics are found by a look through all offsets, which takes steps."""
+    """The target group's offsets in the named topic. Empty for a request without a topic: finding a
+    group's topics takes a pass over all offsets, which is done in steps."""
     group, topic = request.fields.get("destGroup", ""), request.fields.get("topic", "")
     return f"{topic}: {_offsets_text(broker, group, topic)}" if topic else ""
 

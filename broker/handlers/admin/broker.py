@@ -1,8 +1,8 @@
-"""The broker itself as an operator sees it: its figures and its configuration.
+"""Requests of operators for the broker's figures and its configuration.
 
 Owns GET_BROKER_RUNTIME_INFO (28), UPDATE_BROKER_CONFIG (25), GET_BROKER_CONFIG (26) and
-VIEW_BROKER_STATS_DATA (315). It must never let a running broker take a value that parts of it
-would not notice. Called by the dispatcher.
+VIEW_BROKER_STATS_DATA (315). It must never give a running broker a value that parts of it would not
+notice.
 """
 
 from functools import partial
@@ -29,23 +29,22 @@ from turbopump.net.wire.topics import PERM_INHERIT, PERM_READ, PERM_WRITE, DataV
 
 
 class ConfigRequests:
-    """The two configuration requests of one broker, with the version they count."""
+    """The two configuration requests of a broker, and the version that counts its updates."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
         self._version = DataVersion(timestamp=broker.started_ms)
 
     def get(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
-        """26: `key=value` lines; the version of the configuration is in the header."""
+        """Answer 26 with `key=value` lines; the version of the configuration is in the header."""
         header = GetBrokerConfigResponse(bodies.dump(self._version.to_json()).decode())
         body = format_properties(self._broker.config.values()).encode()
         return response(request, ResponseCode.SUCCESS, header=header, body=body)
 
     def update(self, request: Command, _peer: Peer, now_ms: int) -> Answer:
-        """25: all keys hold from now on and are saved, or none does and the answer names the bad
-        ones. What is taken over but does nothing is said in the remark. RocketMQ answers 0 to a
-        request without a body.
-        """
+        """Handle 25: either all keys take effect and are saved, or none, and the answer names the
+        invalid ones. Keys that are accepted but have no effect are listed in the remark. RocketMQ
+        answers 0 to a request without a body."""
         broker = self._broker
         assert not isinstance(request.body, list), "a decoded body is bytes"
         if not request.body:
@@ -61,7 +60,7 @@ class ConfigRequests:
         if not properties:
             return response(request, ResponseCode.SYSTEM_ERROR, "no key=value was sent")
         shown = config.values()
-        # What is in force anyway changes nothing: tools may send all that 26 gave them.
+        # Unchanged values are dropped: tools may send back everything that 26 returned.
         properties = [
             item
             for item in properties
@@ -98,7 +97,8 @@ class ConfigRequests:
         return answered
 
     def _add_default_topic(self, now_ms: int) -> None:
-        """Automatic creation that was off at start lacks the topic others are made from."""
+        """Create the template topic of automatic creation, which is missing if that was off at the
+        start."""
         config = self._broker.config
         if config.auto_create_topic_enable:
             perm = PERM_READ | PERM_WRITE | PERM_INHERIT
@@ -121,7 +121,7 @@ def _runtime_info(broker: BrokerContext, request: Command, _peer: Peer, now_ms: 
 
 
 def _stats_data(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
-    """315: sums and rates of the last minute, hour and day."""
+    """Answer 315 with sums and rates of the last minute, hour and day."""
     header = read_header(ViewBrokerStatsDataRequest, request.fields)
     name, key = header.stats_name, header.stats_key
     of_broker = name in (BROKER_PUT_NUMS, BROKER_GET_NUMS)

@@ -1,9 +1,9 @@
-"""Consumer groups as an operator sees them: create, delete, describe, forbid, what they subscribe.
+"""Requests of operators for consumer groups: create, delete, describe, forbid, list subscriptions.
 
 Owns UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200) and its list form (225), DELETE_SUBSCRIPTIONGROUP
 (207), the group configurations (201, 352), UPDATE_AND_GET_GROUP_FORBIDDEN (353) and the topics and
 subscriptions of a group (343, 345). It must never know a group's progress: that is
-admin/offsets.py. Called by the dispatcher.
+admin/offsets.py.
 """
 
 from dataclasses import replace
@@ -63,7 +63,7 @@ def _put_group(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
 def _put_groups(
     broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
 ) -> Steps[Command]:
-    """225: all or none."""
+    """Handle 225: create or change all groups of a list, or none of them."""
     members = yield from bodies.object_in_steps(request.body)
     wanted = yield from bodies.items_in_steps(
         members, "groupConfigList", SubscriptionGroupConfig.from_json
@@ -112,14 +112,16 @@ def _delete_group(broker: BrokerContext, request: Command, _peer: Peer, now_ms: 
     if header.clean_offset:
         broker.offsets.remove_group(header.group_name, now_ms)
         broker.pop.forget_group(header.group_name)
-        broker.fast.acks.forget_all()  # the handler compares handles with the deletion
+        # the next acknowledgements go through the handler, which compares handles with the deletion
+        # time
+        broker.fast.acks.forget_all()
     return response(request, ResponseCode.SUCCESS)
 
 
 def _all_groups(
     broker: BrokerContext, kept: bodies.KeptBody, request: Command, _peer: Peer, _now_ms: int
 ) -> Steps[Command]:
-    """201: the whole of subscriptionGroup.json, or a page of its groups."""
+    """Answer 201 with the whole of subscriptionGroup.json, or a page of its groups."""
     header = read_header(GetAllSubscriptionGroupRequest, request.fields)
     everything = broker.groups.names()
     version = broker.groups.data_version
@@ -128,12 +130,12 @@ def _all_groups(
     total = GetAllSubscriptionGroupResponse(len(everything))
     body = broker.groups.body(names)
     answer = yield from answer_in_steps(request, body, total, kept=kept, key=key)
-    broker.saver.promise_nothing()  # as in one step: the answer is what there is
+    broker.saver.promise_nothing()  # the answer does not promise that the table is saved
     return answer
 
 
 def _group_config(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Command:
-    """352: asking creates the group where automatic creation is on (observed of 5.5.0)."""
+    """Answer 352; the query creates the group if automatic creation is on (observed with 5.5.0)."""
     name = read_header(GetSubscriptionGroupConfigRequest, request.fields).group
     group = broker.groups.find(name, now_ms)
     if group is None:
@@ -143,7 +145,7 @@ def _group_config(broker: BrokerContext, request: Command, _peer: Peer, now_ms: 
 
 
 def _forbidden(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Command:
-    """353: forbid or allow a group to read a topic, and say how it stands."""
+    """Handle 353: forbid or allow a group to read a topic, and return the resulting state."""
     header = read_header(UpdateGroupForbiddenRequest, request.fields)
     mask = broker.groups.forbidden(header.group, header.topic)
     if header.readable is not None:

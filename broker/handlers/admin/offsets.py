@@ -1,9 +1,8 @@
-"""How far groups are, as an operator sees it: progress, time spans, resets, copies.
+"""Requests of operators for the progress of groups: lags, time spans, resets, copies.
 
 Owns GET_CONSUME_STATS (208), GET_BROKER_CONSUME_STATS (317), QUERY_CONSUME_TIME_SPAN (303),
 QUERY_CORRECTION_OFFSET (308), CLONE_GROUP_OFFSET (314), INVOKE_BROKER_TO_RESET_OFFSET (222) and the
-tables a replica copies (43, 45). It must never move a group but on request. Called by the
-dispatcher.
+tables a replica copies (43, 45). It must never move a group's offsets without a request.
 """
 
 from collections.abc import Iterable
@@ -48,7 +47,7 @@ from turbopump.net.wire.names import validate_group_name
 from turbopump.net.wire.queues import MessageQueue
 
 MAX_INLINE_QUEUES: Final = 2_000
-"""More offsets than these are written by another thread: each takes some 3 us."""
+"""A table with more offsets is written by another thread: each takes some 3 us."""
 QUEUES_OF_STEP: Final = 100
 """Queues that are looked up in the store in one step: each takes 10 to 100 us."""
 OFFSETS_OF_STEP: Final = 1_000
@@ -73,9 +72,12 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 def _consume_stats(
     broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
 ) -> Steps[Command]:
-    """208: an unknown group has an empty table, which mqadmin reports as such. `popInflight` is
-    ours, and passed over by RocketMQ's tools: messages of each topic that are popped and not
-    handled. RocketMQ tells of none: the offset of a group that pops is behind them."""
+    """Answer 208; an unknown group gets an empty table, which mqadmin reports as an error.
+
+    `popInflight` is Turbopump's own member, ignored by RocketMQ's tools: the number of messages of
+    each topic that are popped and not yet acknowledged. RocketMQ's answer omits them, because the
+    offset of a group that pops is already past them.
+    """
     header = read_header(GetConsumeStatsRequest, request.fields)
     group = header.consumer_group
     topics: Iterable[str]
@@ -109,7 +111,7 @@ def _consume_stats(
 def _broker_consume_stats(
     broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
 ) -> Steps[Command]:
-    """317: every group of the broker with the progress in each of its topics."""
+    """Answer 317 with every group of the broker and its progress in each of its topics."""
     only_ordered = read_header(GetBrokerConsumeStatsRequest, request.fields).is_order
     listed: list[dict[str, Any]] = []
     behind = in_flight = 0
@@ -152,7 +154,8 @@ def _broker_consume_stats(
 
 
 def _concerns(broker: BrokerContext, group: str, topic: str) -> bool:
-    """Whether the topic is the group's: while it is online, only what it subscribes is."""
+    """Whether the topic belongs to the group's progress: an online group shows only topics it
+    subscribes to."""
     if broker.consumers.subscription_count(group) == 0:
         return True
     return broker.consumers.find_subscription(group, topic) is not None
@@ -167,11 +170,11 @@ def _progress(
     queues: int,
     now_ms: int,
 ) -> Steps[None]:
-    """Add the topic's queues to a table of the beans of RocketMQ's OffsetWrapper, in steps, as far
-    as they fit into an answer; what is not known shows as 0.
+    """Add the topic's queues to a table in the JSON form of RocketMQ's OffsetWrapper, in steps,
+    until they no longer fit into an answer; unknown values are 0.
 
-    `delayTime` and `delayTimeKnown` are ours, and passed over by RocketMQ's tools: for how long the
-    next message has waited, in ms, and whether it is not longer.
+    `delayTime` and `delayTimeKnown` are Turbopump's own members, ignored by RocketMQ's tools: how
+    long the next message has waited, in ms, and whether that is its exact wait.
     """
     store, offsets = broker.store, broker.offsets
     for queue_id in range(queues):
@@ -198,7 +201,7 @@ def _progress(
 
 
 def _time_span(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Steps[Command]:
-    """303: for each queue, when its first, last and consumed message were stored."""
+    """Answer 303: for each queue, the store times of its first, last and consumed message."""
     header = read_header(QueryConsumeTimeSpanRequest, request.fields)
     topic = broker.topics.get(header.topic)
     if topic is None:
@@ -238,7 +241,7 @@ def _span(
 
 
 def _clock_text(at_ms: int) -> str:
-    """Local time as RocketMQ's QueueTimeSpan shows it."""
+    """Local time in the format of RocketMQ's QueueTimeSpan."""
     clock = datetime.fromtimestamp(at_ms // 1000)
     return f"{clock:%Y-%m-%d#%H:%M:%S}:{at_ms % 1000:03d}"
 
@@ -246,9 +249,10 @@ def _clock_text(at_ms: int) -> str:
 def _correction_offset(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Steps[Command]:
-    """308: the lowest progress of all groups by queue, for queues where it is not the compared one.
+    """Answer 308 with the lowest progress of all groups by queue, without queues where the compared
+    group has the lowest.
 
-    RocketMQ forgets the progress of the filtered groups on the way; here they are only left out.
+    RocketMQ also deletes the progress of the filtered groups; here they are only left out.
     """
     header = read_header(QueryCorrectionOffsetRequest, request.fields)
     filtered = {name for name in (header.filter_groups or "").split(",") if name}
@@ -269,20 +273,22 @@ def _correction_offset(
             lowest[queue_id] = _INT64_MAX
         if number % OFFSETS_OF_STEP == 0:
             yield
-    # Quoted keys: the fastjson2 of mqadmin 5.5.0 refuses bare numbers, every version reads text.
+    # Keys are quoted: the fastjson2 of mqadmin 5.5.0 refuses bare numbers, and every version reads
+    # text.
     return (yield from answer_in_steps(request, {"correctionOffsets": lowest}))
 
 
 def _clone_offsets(
     broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
 ) -> Steps[Command]:
-    """314: a group starts where another one is; of one topic, or of all that one has."""
+    """Handle 314: copy a group's offsets to another group, in one topic or in all topics of the
+    source."""
     header = read_header(CloneGroupOffsetRequest, request.fields)
     source = header.src_group
     if not source and not header.dest_group:
         return response(request, ResponseCode.SUCCESS)  # as RocketMQ without names
     wrong = validate_group_name(header.dest_group)
-    if wrong is not None:  # RocketMQ takes any
+    if wrong is not None:  # RocketMQ accepts any name
         return response(request, ResponseCode.INVALID_PARAMETER, wrong)
     if header.topic:
         topics = [header.topic]
@@ -302,10 +308,8 @@ def _clone_offsets(
 def _reset_offset(
     broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
 ) -> Steps[Command]:
-    """222: each queue's next pull gets the new offset; older pulls that wait learn it at once.
-
-    With useServerSideResetOffset=false the online clients are notified instead (220).
-    """
+    """Handle 222: each queue's next pull gets the new offset, and held pulls are answered with it
+    at once. With useServerSideResetOffset=false the online clients are notified instead (220)."""
     header = read_header(ResetOffsetRequest, request.fields)
     topic = broker.topics.get(header.topic)
     if topic is None:
@@ -369,7 +373,8 @@ def _reset_by_clients(
 def _offset_at(
     broker: BrokerContext, topic: str, queue_id: int, timestamp_ms: int, now_ms: int
 ) -> QueueOffset:
-    """The first queue offset stored at or after a time; below 0 means the end of the queue."""
+    """The queue offset of the first message stored at or after a time; a negative time means the
+    end of the queue."""
     if timestamp_ms < 0:
         return broker.store.max_queue_offset(topic, queue_id)
     return broker.store.search_time_by_clock(topic, queue_id, timestamp_ms, Boundary.LOWER, now_ms)
@@ -378,9 +383,12 @@ def _offset_at(
 def _all_offsets(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Steps[Answer]:
-    """43: the content of consumerOffset.json for a replica. A broker of ours may ask for notes of
-    what a replica gave out while it acted, instead, beyond one number (`popNotes`), or for the
-    times of deletions (`deletionTimes`), and whether this master takes such notes over."""
+    """Answer 43 with the content of consumerOffset.json, for a replica.
+
+    A Turbopump broker may instead ask for the notes of pops that were served by an acting replica,
+    after a given number (`popNotes`), or for the times of deletions (`deletionTimes`). It may also
+    ask whether this master accepts such notes.
+    """
     if LIVES in request.fields:
         return answer_json(request, {LIVES: known_deletions(broker)})
     after = request.fields.get(POP_NOTES)
@@ -409,10 +417,11 @@ def _with_text(request: Command, content: Content, fields: dict[str, str] | None
 
 
 def _delay_offsets(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
-    """45: the content of delayOffset.json for a replica, its integer keys quoted.
+    """Answer 45 with the content of delayOffset.json for a replica, its integer keys quoted.
 
-    RocketMQ tells how far it is; a replica that believes it and lacks the last deliveries never
-    makes them. Here it gets what it can have.
+    RocketMQ sends its current progress; a replica that adopts it without having the last deliveries
+    in its log never makes them. Turbopump sends only progress whose deliveries the replica can
+    have.
     """
     body = {
         "dataVersion": broker.delay.data_version.to_json(),

@@ -1,9 +1,9 @@
-"""Topics as an operator sees them: create, delete, describe, list, clean up.
+"""Requests of operators for topics: create, delete, describe, list, clean up.
 
 Owns UPDATE_AND_CREATE_TOPIC (17) and its list form (18), DELETE_TOPIC_IN_BROKER (215),
 GET_TOPIC_STATS_INFO (202), GET_TOPIC_CONFIG (351), GET_ALL_TOPIC_CONFIG (21), the system topic list
-(305), who consumes a topic (300) and the three clean-ups (306, 316, 329). It must never change the
-topic table behind its back. Called by the dispatcher.
+(305), the groups of a topic (300) and the three clean-ups (306, 316, 329). It must never change a
+topic except through the topic table.
 """
 
 from collections import deque
@@ -82,7 +82,7 @@ _ALL_PERMS = PERM_INHERIT | PERM_WRITE | PERM_READ | PERM_PRIORITY
 
 
 class _Refused(Exception):
-    """A topic that cannot be as it was asked for."""
+    """A topic configuration that is not allowed."""
 
     def __init__(self, code: ResponseCode, remark: str) -> None:
         super().__init__(remark)
@@ -128,7 +128,7 @@ def _create_topic(broker: BrokerContext, request: Command, _peer: Peer, now_ms: 
 def _create_topics(
     broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
 ) -> Steps[Answer]:
-    """18: all or none."""
+    """Handle 18: create or change all topics of a list, or none of them."""
     members = yield from bodies.object_in_steps(request.body)
     listed = yield from bodies.items_in_steps(members, "topicConfigList", TopicConfig.from_json)
     if len(listed) > MAX_LISTED:
@@ -150,7 +150,8 @@ def _create_topics(
 def _put_topics(
     broker: BrokerContext, request: Command, topics: list[TopicConfig], now_ms: int
 ) -> Answer:
-    """Answered once the name servers know, so that the next route request sees the change."""
+    """Store the topics; answered once the name servers have them, so that the next route request
+    sees the change."""
     known = broker.topics
     changed = [topic for topic in topics if known.peek(topic.topic_name) != topic]
     if not changed:
@@ -187,13 +188,13 @@ def _checked(
         remark = "MIXED message type is not supported."
         raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
     if attributes.get(f"+{CLEANUP_POLICY}") == COMPACTION:
-        # Without compaction the newest value of a key would go with its log file.
+        # Without compaction the newest value of a key would be deleted with its log file.
         remark = f"{CLEANUP_POLICY}={COMPACTION} is not supported, enableCompaction is false."
         raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
     known = broker.topics.get(name)
     had_priorities = known is not None and known.attributes.get(MESSAGE_TYPE) == _PRIORITY
     if attributes.get(f"+{MESSAGE_TYPE}") == _PRIORITY and not had_priorities:
-        # Its messages would be delivered in the order of arrival.
+        # Its messages would be delivered in order of arrival, not by priority.
         remark = f"{MESSAGE_TYPE}={_PRIORITY} is not supported: priorities are not served"
         raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
     wanted.attributes = apply_attributes(known.attributes if known else None, attributes)
@@ -209,19 +210,22 @@ def _check_not_system(broker: BrokerContext, name: str) -> None:
 def _delete_topic(
     broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
 ) -> Steps[Answer]:
-    """215: configuration, offsets, queues, and the pop retry topics of the topic's groups."""
+    """Handle 215: delete a topic's configuration, offsets and queues, and the pop retry topics of
+    its groups."""
     name = read_header(DeleteTopicRequest, request.fields).topic
     wrong = validate_topic_name(name)
     if wrong is not None and (broker.topics.get(name) is None or not is_folder_name(name)):
-        # RocketMQ answers 0 and does nothing. A topic of a time with other rules may go.
+        # RocketMQ answers 0 and does nothing. A topic created under older name rules may still be
+        # deleted.
         return response(request, ResponseCode.INVALID_PARAMETER, wrong)
     try:
         _check_not_system(broker, name)
     except _Refused as refused:
         return response(request, refused.code, refused.remark)
     if not broker.role.is_master:
-        # mqadmin tells all brokers of a group. Here the topic goes when the master's has gone, at
-        # the place of the log where that was: its next life may have begun behind it.
+        # mqadmin sends 215 to all brokers of a group. A replica deletes the topic when it reaches
+        # the place in the log where the master's was deleted: a later life of the topic may have
+        # begun after it.
         return response(request, ResponseCode.SUCCESS)
     doomed = [name]
     groups = yield from broker.offsets.groups_in_steps(name)
@@ -239,7 +243,8 @@ def _delete_topic(
 def _delete_all(
     broker: BrokerContext, request: Command, doomed: list[str], now_ms: int
 ) -> Later[Command]:
-    """Answered once the queues are gone, and the table without the topics is durable."""
+    """Delete the topics' queues one by one; answered once all are gone and the table without them
+    is durable."""
     answered: Later[Command] = Later()
     left = deque(doomed)
 
@@ -266,7 +271,8 @@ def _delete_all(
 
     def go_on() -> None:
         if left:
-            # Retry topics are popped until their turn comes: a pop is older than the deletion.
+            # Retry topics are popped until they are deleted, so each deletion needs its own, later
+            # time.
             time_ms = ending_ms(broker, now_ms)
             topic = left.popleft()
             _delete_queues(broker, topic, time_ms).then(partial(deleted, topic, time_ms))
@@ -280,7 +286,7 @@ def _delete_all(
 def _delete_queues(broker: BrokerContext, topic: str, now_ms: int) -> Later[StoreError | None]:
     gone = broker.store.deletions.delete(topic, now_ms)
     broker.store.statistics.forget_topic(topic)
-    # What was plain before goes through the handlers, and is refused.
+    # Sends and pulls of the topic now take the handlers, which refuse them.
     broker.topics.on_replace([topic])
     return gone
 
@@ -328,12 +334,12 @@ def _topic_config(broker: BrokerContext, request: Command, _peer: Peer, _now_ms:
 def _all_topics(
     broker: BrokerContext, kept: bodies.KeptBody, request: Command, _peer: Peer, _now_ms: int
 ) -> Steps[Command]:
-    """21: the whole table, or a page of it; static topics do not exist here."""
+    """Answer 21 with the whole table, or a page of it; static topics do not exist here."""
     header = read_header(GetAllTopicConfigRequest, request.fields)
     everything = broker.topics.names()
     version = broker.topics.data_version
     names = page(everything, header.topic_seq, header.max_topic_num, header.data_version, version)
-    # What most ask for is made once; an answer to a replica has more in it.
+    # The common answer is cached; a replica's request has fields and gets a longer answer.
     is_common = len(names) == len(everything) and not request.fields
     key = broker.topics.state if is_common else None
     body: dict[str, Any] = {
@@ -357,7 +363,7 @@ def _all_topics(
         )
     total = GetAllTopicConfigResponse(len(everything))
     answer = yield from answer_in_steps(request, body, total, kept=kept, key=key)
-    broker.saver.promise_nothing()  # as in one step: the answer is what there is
+    broker.saver.promise_nothing()  # the answer does not promise that the table is saved
     return answer
 
 
@@ -379,9 +385,9 @@ def _who_consumes(
 def _clean_unused_topics(
     broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
 ) -> Steps[Answer]:
-    """316: drop the queues of topics that have no configuration any more."""
+    """Handle 316: delete the queues of topics that have no configuration."""
     unused: deque[str] = deque()
-    # A replica's log may know of topics that its table will only have with the next answer.
+    # On a replica, the log may have topics that its table receives later.
     for number, topic in enumerate(broker.store.topics() if broker.role.is_master else [], 1):
         if broker.topics.get(topic) is None and not broker.topics.is_system(topic):
             unused.append(topic)
@@ -401,7 +407,7 @@ def _clean(
             return
         while unused:
             topic = unused.popleft()
-            # It may have been made meanwhile, or another one leads.
+            # Meanwhile the topic may have been created, or this broker may have become a replica.
             if broker.topics.get(topic) is None and broker.role.is_master:
                 _delete_queues(broker, topic, ending_ms(broker, now_ms)).then(cleaned)
                 return
@@ -414,7 +420,7 @@ def _clean(
 def _delete_expired(
     broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
 ) -> Later[Command]:
-    """306 and 329: expired log files go, and with them the queue files that point into them."""
+    """Handle 306 and 329: delete expired log files, and the queue files that point into them."""
 
     def reply(found: int | OSError) -> Command:
         if isinstance(found, OSError):

@@ -1,1 +1,1 @@
-"""Pop consumption: requests of consumers that the broker hands messages to."""
+"""Pop consumption: requests of consumers that let the broker choose the queue of their messages."""

@@ -1,8 +1,8 @@
-"""ACK_MESSAGE, BATCH_ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME: what became of popped messages.
+"""ACK_MESSAGE, BATCH_ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME: outcomes of popped messages.
 
 Owns the answers of RocketMQ's AckMessageProcessor and ChangeInvisibleTimeProcessor. It must never
-answer before what it says is safe: RocketMQ answers an acknowledgement with success whatever became
-of its record. Called by the dispatch table.
+answer before the outcome is stored safely: RocketMQ answers an acknowledgement with success even if
+its record was not stored.
 """
 
 import base64
@@ -50,11 +50,13 @@ OTHER_POP: Final = "the messages of that pop were popped again, or no pop gave t
 LATE: Final = "the invisible time of the message is over: it comes again"
 REPLACED: Final = "the handle was replaced: a change of the message's time gave another one"
 SOON_MS: Final = 1_000
-"""A message's time may be changed so often in the millisecond of its pop."""
+"""Bound of `_unlike`, in ms: how far after the change a handle's pop time may lie and still be
+increased by 1 ms. It limits how often a message's time can be changed in the millisecond of its
+pop."""
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Serve the codes of acknowledgements."""
+    """Add the handlers of acknowledgements."""
 
     def ack(request: Command, peer: Peer, now_ms: int) -> Answer:
         header = read_header(AckMessageRequest, request.fields)
@@ -114,7 +116,7 @@ def _checked(
     peer: Peer,
     now_ms: int,
 ) -> PopHandle:
-    """The handle of a message that is there, and hidden; raises PopRefused."""
+    """The handle of a message that exists and is still hidden; raises PopRefused."""
     check_pops(broker)
     check_group_name(header.consumer_group)
     handle = handle_of(header.extra_info, broker)
@@ -140,8 +142,8 @@ def _checked(
 
 
 def _is_late(handle: PopHandle, now_ms: int) -> bool:
-    """Whether the message's time ended: it comes again, whatever becomes of this handle. A message
-    that is popped in order does not come again before the next pop."""
+    """Whether the message's invisible time has ended, so that it is redelivered whatever the handle
+    is used for. A message of an ordered pop is redelivered only by the next pop."""
     return not handle.is_ordered and handle.pop_time_ms + handle.invisible_ms <= now_ms
 
 
@@ -154,7 +156,7 @@ def _change_of(
 
 
 def _count(broker: BrokerContext, group: str, topic: str, handle: PopHandle, messages: int) -> None:
-    """Acknowledged, for operators."""
+    """Count messages as acknowledged, in the figures for operators."""
     broker.statistics.acked(group, topic, messages)
     broker.pop.in_flight.handled(group, topic, handle.pop_time_ms + handle.invisible_ms, messages)
 
@@ -162,7 +164,8 @@ def _count(broker: BrokerContext, group: str, topic: str, handle: PopHandle, mes
 def _count_changed(
     broker: BrokerContext, header: ChangeInvisibleTimeRequest, handle: PopHandle, now_ms: int
 ) -> None:
-    """Hidden for another time, for operators; a group that is not there has no figures."""
+    """Count a message as hidden until its new time, in the figures for operators; an unknown group
+    has no figures."""
     group, topic = header.consumer_group, header.topic
     if broker.groups.get(group) is None:
         return
@@ -206,7 +209,8 @@ def _ack_ordered(
 def _done_in_order(
     broker: BrokerContext, queue: PoppedQueue, offset: QueueOffset, pop_time_ms: int, now_ms: int
 ) -> AckOutcome | None:
-    """A message of an ordered pop is handled; None: once a record says so, it is safe."""
+    """Acknowledge a message of an ordered pop in the tables; None if the acknowledgement is valid.
+    It is safe once it is recorded in the log."""
     topic, group, queue_id = queue
     committed = broker.offsets.query(group, topic, queue_id)
     if offset < committed:
@@ -251,7 +255,7 @@ def _change(
     handle: PopHandle,
     now_ms: int,
 ) -> Later[Command | None]:
-    """A check point of its own for the message, then an acknowledgement of the old one."""
+    """Store a new check point for the message, then acknowledge its old check point."""
     offset = QueueOffset(header.offset)
     log, queue_id = broker.pop.log, handle.revive_queue_id
     old = Acknowledgement(_key(header, handle), (offset,))
@@ -262,7 +266,8 @@ def _change(
     stored = log.add_check_point(new, queue_id, now_ms)
     if stored.done and stored.value is not PutStatus.PUT_OK:
         return stored.map(lambda status: _stored(request, status))
-    # Behind it in the log, at once: no crash comes between the two, so that the message comes once.
+    # The acknowledgement follows the check point in the log at once: a crash cannot separate them,
+    # so the message is delivered once.
     acked, written = log.add_ack(old, handle.invisible_ms, queue_id, now_ms), Later[PutStatus]()
     stored.then(
         lambda status: (
@@ -276,7 +281,7 @@ def _change(
 
 
 def _changed(request: Command, change: TimeChange, revive_queue_id: int) -> Later[Command | None]:
-    """The answer, once the change is safe."""
+    """The answer, sent once the change is safe."""
 
     def answer(status: PutStatus) -> Command:
         if status is not PutStatus.PUT_OK:
@@ -290,8 +295,9 @@ def _changed(request: Command, change: TimeChange, revive_queue_id: int) -> Late
 
 
 def _unlike(handle: PopHandle, offset: QueueOffset, now_ms: int) -> int:
-    """The pop time of the new check point in ms: not that of an old one which begins with the same
-    message, whose acknowledgement would be one of the new, too. RocketMQ takes the time of now."""
+    """The pop time of the new check point, in ms. It differs from that of an old check point that
+    begins with the same message, whose acknowledgement would otherwise count for the new one, too.
+    RocketMQ uses the current time."""
     is_soon = now_ms <= handle.pop_time_ms < now_ms + SOON_MS
     return handle.pop_time_ms + 1 if is_soon and handle.start == offset else now_ms
 
@@ -319,8 +325,8 @@ def _ack_batch(broker: BrokerContext, request: Command, peer: Peer, now_ms: int)
 def _ack_entry(
     broker: BrokerContext, entry: dict[str, Any], broker_name: str, peer: Peer, now_ms: int
 ) -> Later[PutStatus] | None:
-    """One check point's acknowledgements; None for a queue that is not there, as in RocketMQ, or a
-    name that no group has. Raises BadBody."""
+    """Store a check point's acknowledgements; None for a queue that does not exist, as in
+    RocketMQ, or for an invalid group name. Raises BadBody."""
     try:
         kind = RetryKind(text(entry, "r", RetryKind.NORMAL.value))
     except ValueError:
@@ -337,7 +343,7 @@ def _ack_entry(
     except PopRefused:
         return None
     if broker.pop.lives.is_former(topic, group, given.pop_time_ms):
-        return None  # its messages are gone
+        return None  # the former life's messages are deleted
     if given.is_ordered and broker.pop.acts:
         return _refused(PutStatus.SERVICE_NOT_AVAILABLE)
     if _is_late(given, now_ms):

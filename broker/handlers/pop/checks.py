@@ -1,7 +1,7 @@
-"""What pop requests of all kinds are checked for, in RocketMQ's order and words.
+"""The checks that pop requests share, in RocketMQ's order and with its texts.
 
 Owns the refusals of PopMessageProcessor, NotificationProcessor and AckMessageProcessor. It must
-never pop. Called by the other modules of this folder.
+never pop.
 """
 
 from turbopump.broker.context import BrokerContext
@@ -13,11 +13,12 @@ from turbopump.net.wire.pop_handles import BadHandle, PopHandle
 from turbopump.net.wire.topics import TopicConfig
 
 POLL_LATE_MS = 500
-"""A poll that arrives so long after its time is over is not begun (PopMessageRequestHeader)."""
+"""Tolerance in ms: a poll that arrives later than this after its end is refused
+(PopMessageRequestHeader)."""
 
 
 class PopRefused(Exception):
-    """A request that is answered with an error before anything is looked at."""
+    """A request that is answered with an error before anything is read."""
 
     def __init__(self, code: ResponseCode, remark: str) -> None:
         super().__init__(remark)
@@ -26,15 +27,16 @@ class PopRefused(Exception):
 
 
 def check_pops(broker: BrokerContext, *, in_order: bool = False) -> None:
-    """A replica hands nothing out: its offsets and check points are its master's. One that acts
-    does, but not in order: what is out of an ordered queue is known by records of the log alone."""
+    """Refuse pops on a replica: its offsets and check points are its master's. A replica that acts
+    as master serves pops, but not ordered ones: only records of the log show which messages of an
+    ordered queue are out."""
     role = broker.role
     if not (role.is_master and role.is_known) and (in_order or not broker.pop.acts):
         raise PopRefused(ResponseCode.SYSTEM_BUSY, REJECTED)
 
 
 def check_readable(broker: BrokerContext) -> None:
-    """brokerPermission allows reading."""
+    """Refuse if brokerPermission does not allow reading."""
     if not broker.config.readable:
         raise PopRefused(
             ResponseCode.NO_PERMISSION,
@@ -63,7 +65,8 @@ def check_topic(broker: BrokerContext, name: str, queue_id: int, peer: Peer) -> 
 
 
 def check_group(broker: BrokerContext, name: str, now_ms: int) -> None:
-    """The group, made where groups make themselves, may consume."""
+    """Refuse if the group does not exist and cannot be created automatically, or may not
+    consume."""
     group = broker.groups.find(name, now_ms)
     if group is None:
         raise PopRefused(
@@ -75,16 +78,16 @@ def check_group(broker: BrokerContext, name: str, now_ms: int) -> None:
 
 
 def check_group_name(name: str) -> None:
-    """An acknowledgement's group, which need not be there (any more): a name that no group has
-    would go into records all the same."""
+    """Refuse an acknowledgement with an invalid group name, which would go into records. The group
+    itself may be deleted already."""
     wrong = validate_group_name(name)
     if wrong is not None:
         raise PopRefused(ResponseCode.MESSAGE_ILLEGAL, wrong)
 
 
 def check_poll(born_ms: int, poll_ms: int, now_ms: int) -> int:
-    """Until when the client waits, in epoch ms. A request without a birth is born now, and so is a
-    request of a client whose clock is ahead: without a poll time it waits for nothing."""
+    """The time until which the client waits, in epoch ms. A birth time that is missing or in the
+    future counts as now: such a request without a poll time does not wait."""
     born_ms = min(born_ms or now_ms, now_ms)
     if now_ms - born_ms - poll_ms > POLL_LATE_MS:
         raise PopRefused(ResponseCode.POLLING_TIMEOUT, "the broker pop message is timeout.")
@@ -92,7 +95,7 @@ def check_poll(born_ms: int, poll_ms: int, now_ms: int) -> int:
 
 
 def check_queue(broker: BrokerContext, name: str, queue_id: int, peer: Peer) -> None:
-    """The queue that an acknowledged message lies in."""
+    """Refuse if the queue of an acknowledged message does not exist."""
     topic = broker.topics.get(name)
     if topic is None:
         raise PopRefused(
@@ -107,7 +110,7 @@ def check_queue(broker: BrokerContext, name: str, queue_id: int, peer: Peer) -> 
 
 
 def handle_of(text: str, broker: BrokerContext) -> PopHandle:
-    """The handle, if this broker can have given it."""
+    """The decoded handle, if this broker can have issued it."""
     try:
         handle = PopHandle.parse(text)
     except BadHandle as error:

@@ -1,7 +1,8 @@
-"""NOTIFICATION, POLLING_INFO, PEEK_MESSAGE: what there is to pop, without popping it.
+"""NOTIFICATION, POLLING_INFO, PEEK_MESSAGE: queries for messages that can be popped, without
+popping.
 
 Owns the answers of RocketMQ's NotificationProcessor, PollingInfoProcessor and PeekMessageProcessor.
-It must never move an offset. Called by the dispatch table.
+It must never move an offset.
 """
 
 from functools import partial
@@ -40,7 +41,7 @@ _QUEUES_OF_STEP = 128
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Serve the codes that look without popping."""
+    """Add the handlers of the codes that look without popping."""
 
     def notify(request: Command, peer: Peer, now_ms: int) -> Steps[Answer]:
         header = read_header(NotificationRequest, request.fields)
@@ -82,7 +83,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 def _has_any(broker: BrokerContext, header: NotificationRequest, now_ms: int) -> Steps[bool]:
-    """Whether a pop would find something."""
+    """Whether a pop would find a message."""
     places = broker.pop.popping.queues_of(header.topic, header.consumer_group, header.queue_id)
     for number, queue in enumerate(places):
         if number % _QUEUES_OF_STEP == _QUEUES_OF_STEP - 1:
@@ -98,8 +99,8 @@ def _has_any(broker: BrokerContext, header: NotificationRequest, now_ms: int) ->
 def _blocked_ms(
     broker: BrokerContext, header: NotificationRequest, place: Arrived, now_ms: int | None = None
 ) -> int:
-    """Until when a batch blocks the queue for the attempt, in epoch ms, 0: it does not. A request
-    that waits is attempted again then."""
+    """The epoch ms until which an unacknowledged batch blocks the queue for this attempt, 0 if it
+    is not blocked. A held request is attempted again at that time."""
     topic, queue_id = place
     until_ms = broker.pop.orders.blocked_until(
         topic,

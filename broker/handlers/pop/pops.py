@@ -1,8 +1,7 @@
 """POP_MESSAGE (200050): messages of any queue, hidden from the rest of the group for a while.
 
-Owns the checks, the answers and the long poll of RocketMQ's PopMessageProcessor. It must never hand
-out what no check point hides: broker/pop does that. Called by the dispatch table, and by the
-waiters when something arrives.
+Owns the checks, the answers and the long poll of RocketMQ's PopMessageProcessor. It must never
+return a message without a check point that hides it: broker/pop stores those.
 """
 
 import logging
@@ -40,18 +39,19 @@ from turbopump.net.wire.subscription import parse_subscription
 logger = logging.getLogger(__name__)
 
 POLL_MAX_MS: Final = 120_000
-"""The longest poll: an idle connection is closed then anyway. Clients ask for 15 to 30 s."""
+"""Longest poll, in ms: idle connections are closed after that time anyway. Clients ask for 15 to 30
+s."""
 INVISIBLE_MAX_MS: Final = 12 * 3_600_000 + 60_000
-"""The longest time that messages are hidden; the clients' limit is 12 hours."""
+"""Longest time that messages are hidden, in ms; the clients' limit is 12 hours."""
 EARLY_MS: Final = 50
-"""A poll ends so much before its client gives it up (PopLongPollingService)."""
+"""Margin in ms by which a poll ends before its client gives up (PopLongPollingService)."""
 
-_FROM_END = 1  # initMode
+_FROM_END = 1  # initMode: consume from the end of the queue
 _WATCHED = "pop waiters"  # key of Peer.context
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
-    """Serve POP_MESSAGE."""
+    """Add the handler of POP_MESSAGE."""
 
     def pop(request: Command, peer: Peer, now_ms: int) -> Steps[Answer]:
         header = read_header(PopMessageRequest, request.fields)
@@ -69,7 +69,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 def _learn(broker: BrokerContext, header: PopMessageRequest, wish: PopWish, popped: Popped) -> None:
-    """The next ones may be served natively."""
+    """Let the fast lane serve later pops of this group and topic natively."""
     if popped.taken and not wish.is_ordered and broker.pop.is_ready and broker.role.is_master:
         kinds = broker.pop.popping.retry_kinds(wish.topic, wish.group)
         names = [kind.topic_of(wish.topic, wish.group) for kind in kinds]
@@ -88,7 +88,7 @@ def _learn(broker: BrokerContext, header: PopMessageRequest, wish: PopWish, popp
 def _wish(
     broker: BrokerContext, header: PopMessageRequest, peer: Peer, now_ms: int
 ) -> tuple[PopWish, int]:
-    """What is asked for, and until when; raises PopRefused."""
+    """The pop that the request asks for, and the end of its wait in epoch ms; raises PopRefused."""
     until_ms = check_poll(header.born_time, header.poll_time, now_ms)
     check_pops(broker, in_order=header.order is True)
     check_readable(broker)
@@ -129,7 +129,7 @@ def _wish(
 
 
 class _Pop:
-    """One pop, from its request to its answer, through any number of attempts."""
+    """A pop, from its request to its answer, through any number of attempts."""
 
     __slots__ = ("_answer", "_broker", "_peer", "_request", "_rests", "_wish")
 
@@ -142,7 +142,7 @@ class _Pop:
         self._rests: dict[Arrived, int] = {}
 
     def first(self, popped: Popped, until_ms: int, now_ms: int) -> Answer:
-        """The answer to what was found at once, or a wait."""
+        """Answer with the messages found at once, or hold the pop."""
         self._rests = popped.rests
         if popped.taken or popped.refused is not None:
             popped.when_safe().then(self._found)
@@ -168,10 +168,11 @@ class _Pop:
         return self._answer
 
     def _attempt(self, arrived: Arrived | None) -> bool:
-        """Pop again from the queue that has grown; with None the time is over."""
+        """Pop again from the queue that has grown; None means that the wait has ended."""
         broker, wish = self._broker, self._wish
         try:
-            check_pops(broker, in_order=wish.is_ordered)  # the consumer looks for another one
+            # a refused consumer looks for another broker
+            check_pops(broker, in_order=wish.is_ordered)
             if arrived is None:
                 self._answer.resolve(self._empty(ResponseCode.POLLING_TIMEOUT))
                 return True
@@ -184,7 +185,7 @@ class _Pop:
             self._answer.resolve(response(self._request, refused.code, refused.remark))
             return True
         except Exception as error:
-            # No dispatcher is above this one, and pops behind it wait for the same arrival.
+            # No dispatcher catches this exception, and other held pops wait for the same arrival.
             logger.exception("a waiting pop of %s failed", self._peer.address)
             failed = response(self._request, ResponseCode.SYSTEM_ERROR, one_line(error))
             self._answer.resolve(failed)
@@ -197,8 +198,8 @@ class _Pop:
         return False
 
     def _go_on(self, popped: Popped) -> None:
-        """Nothing was found: a queue that was not examined to its end is read on at once, as if it
-        had grown, in the next sweep; a blocked one once the batch that is out of it ends."""
+        """Schedule the next attempt after an empty pop: in the next sweep if a queue was not
+        examined to its end, as if it had grown; for a blocked queue, when its batch ends."""
         pop, topic = self._broker.pop, self._wish.topic
         for place in popped.unread:
             pop.waiters.arrived(*place)
@@ -206,11 +207,13 @@ class _Pop:
             pop.wake_at(topic, queue_id, until_ms)
 
     def _found(self, popped: Popped) -> None:
-        """The check points are safe: the messages are the consumer's."""
+        """Answer with the messages after their check points are safe, or with the reason why these
+        were not stored."""
         wish, broker = self._wish, self._broker
         if not popped.taken:
             status = popped.refused or PutStatus.UNKNOWN_ERROR
-            if status is not PutStatus.MESSAGE_ILLEGAL:  # a group that no record can name
+            # MESSAGE_ILLEGAL: no record can hold the group's name
+            if status is not PutStatus.MESSAGE_ILLEGAL:
                 broker.pop.store_refused(status)
             code, remark = why_not(status)
             remark = f"messages cannot be handed out, their check points are not stored: {remark}"
@@ -253,7 +256,7 @@ class _Pop:
 
 
 def _finish(steps: Steps[Popped]) -> Popped:
-    """Of one queue: one read at most."""
+    """Run the steps of a pop from one queue, which reads at most once."""
     while True:
         try:
             next(steps)
@@ -264,7 +267,7 @@ def _finish(steps: Steps[Popped]) -> Popped:
 
 
 def _watch(broker: BrokerContext, peer: Peer) -> None:
-    """Let the waiters forget a connection when it is gone; once for each connection."""
+    """Drop the waiting pops of a connection when it closes; registers once per connection."""
     if not peer.context.get(_WATCHED):
         peer.context[_WATCHED] = True
         peer.on_close(partial(broker.pop.waiters.drop, peer))

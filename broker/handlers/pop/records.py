@@ -1,8 +1,8 @@
 """Records of the revive topic that other brokers send: check points and acknowledgements.
 
-Owns which messages a client may write to the revive topic: RocketMQ's own records alone, which a
-broker of a group without a master sends to another group (EscapeBridge). It must never write.
-Called by handlers/send.py.
+Owns the check of messages that a client may write to the revive topic: only records in RocketMQ's
+form, which a broker of a group without a master sends to another group (EscapeBridge). It must
+never write.
 """
 
 import re
@@ -29,11 +29,11 @@ _STRANGE: Final = (
     names.TRAN_MSG,
     names.INNER_NUM,
 )
-"""Properties that no record of RocketMQ has there."""
+"""Properties that no record of RocketMQ's in the revive topic has."""
 
 
 def why_no_record(properties: Mapping[str, str], body: Buffer) -> str | None:
-    """Why a message is no record of the revive topic; None if it is one."""
+    """The reason why a message is not a record of the revive topic; None if it is a record."""
     for name in _STRANGE:
         if name in properties:
             return f"it has the property {name}"

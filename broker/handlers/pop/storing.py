@@ -1,7 +1,7 @@
-"""How pop's records and revived messages get into the store.
+"""Storage of pop's records and revived messages.
 
-Owns the outcome of both: resolved once they are as safe as a send. It must never decide what is
-written. Called by the parts of broker/pop, through broker/parts.py.
+Owns the outcome of both: resolved once they are as safe as a send. It must never decide the
+content.
 """
 
 from typing import Final
@@ -24,8 +24,8 @@ def put_record(
     now_ms: int,
     from_ms: int,
 ) -> Later[PutStatus]:
-    """Store a check point or an acknowledgement. One whose time is beyond `from_ms` goes
-    through the timers, behind those that are due before it."""
+    """Store a check point or an acknowledgement. A record that is due after `from_ms` goes through
+    the timers, after the earlier timers."""
     draft = Draft(
         topic=topic,
         queue_id=queue_id,
@@ -37,12 +37,12 @@ def put_record(
         born_host=broker.store_host,
     )
     outcome = put(broker, draft, now_ms, must_wait=True, from_ms=from_ms)
-    # A wheel without room refuses: the consumer tries again.
+    # A full slot of the timer wheel refuses the record: the consumer tries again.
     return _when_safe(broker, outcome) if isinstance(outcome, Put) else _resolved(_REFUSED)
 
 
 def put_message(broker: BrokerContext, message: NewMessage, now_ms: int) -> Later[PutStatus]:
-    """Store a message as it is."""
+    """Store a message unchanged."""
     return _when_safe(broker, append(broker, message, now_ms))
 
 

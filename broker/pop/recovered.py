@@ -47,8 +47,8 @@ Interval = tuple[int, int]
 class PoppedOffsets:
     """The groups' offsets. `get` returns -1 for no offset; `set_back_ms` returns when the offset
     was last set back, because earlier hand-outs do not count then; `lives` decides which life
-    of the topic or group a pop belongs to; `exists` returns whether the queue's topic and group exist; `restore`
-    marks an ordered batch as outstanding again."""
+    of the topic or group a pop belongs to; `exists` returns whether the queue's topic and group
+    exist; `restore` marks an ordered batch as outstanding again."""
 
     get: Callable[[PoppedQueue], int]
     set: Callable[[PoppedQueue, QueueOffset], None]

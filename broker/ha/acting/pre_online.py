@@ -281,7 +281,7 @@ class PreOnline:
         return answer
 
     def _former(self, name: str) -> answers.Steps[FormerLives]:
-        """Ask for its deletions, before its notes and offsets: it may learn of a deletion meanwhile."""
+        """Ask for its deletions before its notes and offsets: it may learn of more meanwhile."""
         former = FormerLives(self._broker)
         if former.is_needed:
             request = new_request(RequestCode.GET_ALL_CONSUMER_OFFSET, fields={LIVES: "true"})

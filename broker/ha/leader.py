@@ -44,7 +44,8 @@ QUOTA_MS = 1000
 """Period in ms of a replica's quota of bytes (RocketMQ: FlowMonitor)."""
 CONNECTIONS_MAX = 64
 """Maximum of connections of replicas, including dead ones not yet detected. For one more, the
-oldest connection without an acknowledgement is closed; without such a connection, the new one is refused."""
+oldest connection without an acknowledgement is closed; if all have acknowledged, the new one is
+refused."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -55,7 +55,7 @@ class AssignmentHistory:
         self._weight = 0
 
     def add(self, change: AssignmentChange) -> None:
-        """Add a change."""
+        """Add a change; drop the oldest ones above WAITING_MAX."""
         self._changes.append(change)
         self._weight += change.weight
         while self._weight > WAITING_MAX and len(self._changes) > 1:

@@ -119,7 +119,7 @@ class Escape:
         """Receives timers that are not sent as they are; None: there are no such timers. To be
         set."""
         self.waits = ""
-        """Why the last message could not be sent; "" if it was."""
+        """Reason why the last message could not be sent; "" if it was."""
 
     @property
     def is_on(self) -> bool:

@@ -60,7 +60,7 @@ class Neighbour(Protocol):
 
     @property
     def address(self) -> str:
-        """Its `host:port` for clients."""
+        """Address for clients, `host:port`."""
 
     def queues(self, topic: str) -> int:
         """Return the number of the topic's queues that take messages now; 0 if it is no longer a

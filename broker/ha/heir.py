@@ -21,7 +21,7 @@ from turbopump.engine.types import LONG_AGO_MS
 logger = logging.getLogger(__name__)
 
 HAND_OVER_MS: Final = 3_000
-"""How long a shutdown waits for another broker to become master, in ms: long enough for an entry of
+"""Time in ms that a shutdown waits for another broker to become master: long enough for an entry of
 slow controllers. This broker takes messages meanwhile."""
 
 

@@ -58,17 +58,17 @@ class LeaderOptions:
     counts_durable: bool = False
     """SYNC_FLUSH: bytes count once they are durable."""
     slave_timeout_ms: int = 3000
-    """How long a send waits for replicas, in ms."""
+    """Maximum time that a send waits for replicas, in ms."""
 
 
 @dataclass(slots=True)
 class ReplicaLink:
-    """A replica's connection."""
+    """A replica's connection and its machine."""
 
     connection: int
     machine: MasterSide
     broker_id: int | None = None
-    """None until the handshake (AutoSwitch HA)."""
+    """Id of the replica; None until the handshake (AutoSwitch HA)."""
     joined: bool = False
     rate: ByteRate = field(default_factory=lambda: ByteRate(0))
 

@@ -120,7 +120,7 @@ class StaticSet:
     """A set from a file, which stays: no set should be proposed (SyncOptions.fixed)."""
 
     def propose(self, proposal: Proposal) -> Later[Answer]:
-        """Refuse the proposal."""
+        """Refuse the proposal: the set is fixed."""
         later: Later[Answer] = Later()
         later.resolve(ProposalRefused(f"the set is fixed, {sorted(proposal.members)} cannot be it"))
         return later

@@ -212,7 +212,7 @@ class Sockets:
 
 
 class _Connection(asyncio.BufferedProtocol):
-    """One connection; `own`: made by this side."""
+    """A connection; `own`: made by this side."""
 
     def __init__(self, sockets: Sockets, number: int, *, own: bool = False) -> None:
         self.number = number

@@ -66,7 +66,7 @@ class ChangedHandles:
         )
 
     def drop(self, key: CheckPointKey, offset: QueueOffset) -> None:
-        """Forget the handle."""
+        """Forget the handle: its time has ended, or the change failed."""
         if self._changes.pop((key, offset), None) is not None:
             self.size -= _size(key)
             self.mark(key, offset, -1)

@@ -4,7 +4,7 @@ Owns the hand-outs whose check points are not safe yet (RocketMQ: the commit que
 PopBufferMergeService). An offset must never be committed past a check point that a crash or another
 master could remove: no consumer would get the messages after it.
 
-   committed <= hand-out, hand-out, ...  in the order of the queue; the next pop starts at the last
+    committed <= hand-out, hand-out, ...  in the order of the queue; the next pop starts at the last
 """
 
 from collections import deque

@@ -6,7 +6,7 @@ master has them in its log (RIP-32; RocketMQ's replica writes them to other mast
 points and acknowledgements miss each other). A note is forgotten only after the master confirmed
 it.
 
-   pop, ack -> popNotes.json of the acting replica -> that of the returned master -> its log
+    pop, ack -> popNotes.json of the acting replica -> that of the returned master -> its log
 """
 
 import re
@@ -61,7 +61,7 @@ _ROW_SIZE: Final = 300
 
 @dataclass(slots=True, frozen=True)
 class PopNote:
-    """One check point and its acknowledgements. `check_point` is None if the check point is in the
+    """A check point and its acknowledgements. `check_point` is None if the check point is in the
     log and only acknowledgements are noted. `acked` contains the queue offsets of handled messages;
     `number` grows with each change of any note."""
 

@@ -4,8 +4,8 @@ Notes go from popNotes.json (notes.py) to the revive topic. A note must never be
 its records are as safe as a send. This runs on the master, which revives nothing until all notes
 are written and read.
 
-   idle --notes--> writing --all answered--> all safe: notes forgotten, idle
-                      ^                      some failed: pause of AGAIN_MS --'
+    idle --notes--> writing --all answered--> all safe: notes forgotten, idle
+                       ^                      some failed: pause of AGAIN_MS --'
 
 An acknowledgement of a check point that waits among the timers is stored there, too, after it, even
 if its own time has passed: in the revive queue it would be read before its check point.

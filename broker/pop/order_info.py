@@ -2,8 +2,8 @@
 
 Owns RocketMQ's table of outstanding batches (ConsumerOrderInfoManager).
 
-   free --give--> outstanding --each message acknowledged--> free
-                       '--invisible time passed--> the same messages may be popped again
+    free --give--> outstanding --each message acknowledged--> free
+                        '--invisible time passed--> the same messages may be popped again
 
 This table neither reads a queue nor commits an offset: it returns the offset to commit.
 """
@@ -118,7 +118,7 @@ class OrderedBatch:
 
 
 class OrderedBatches:
-    """At most one batch for each queue of a topic and group. Loop thread only.
+    """The outstanding batches: at most one for each queue of a topic and group. Loop thread only.
 
     The file is written now and then. After a crash the records in the log count (ordered_log.py).
     For a broker that wrote no records, the committed offset is still at the first unacknowledged
@@ -273,7 +273,7 @@ class OrderedBatches:
             batch.invisible_ms = 0
 
     def clear_all(self) -> None:
-        """Forget all batches."""
+        """Forget all batches: another broker is the master."""
         self._changed = self._changed or bool(self._table)
         self._table.clear()
         self.size = 0

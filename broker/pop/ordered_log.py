@@ -5,9 +5,9 @@ file consumerOrderInfo.json is local to a broker: without these records, a new m
 messages again, in parallel with their consumer, which were acknowledged since offsets were last
 copied. The batches themselves are in order_info.py.
 
-   pop, acknowledgement, changed time -> a record, and only then the answer
-   a batch outstanding for long       -> a record every REFRESH_MS, within the recovery window
-   a term begins                      -> the last record of each queue counts
+    pop, acknowledgement, changed time -> a record, and only then the answer
+    a batch outstanding for long       -> a record every REFRESH_MS, within the recovery window
+    a term begins                      -> the last record of each queue counts
 """
 
 from collections import OrderedDict

@@ -4,7 +4,7 @@ Owns the order in which queues are read, the first offset of a group, and the re
 (RocketMQ: PopMessageProcessor.popMsgFromQueue). A pop is answered elsewhere: a hand-out counts once
 its check point is safe.
 
-   queues of a request -> read -> check point -> hand-out    ordered: batch of order_info instead
+    queues of a request -> read -> check point -> hand-out    ordered: batch of order_info instead
 """
 
 from collections.abc import Generator, Iterator

@@ -9,7 +9,7 @@ Records in the log of a new master that are not confirmed yet count, too: nothin
 until they can be read.
 
     saved offset -> [check point)[check point)[check point)  gap  [check point)
-                                                           ^ the group goes on here
+                                                            ^ the group goes on here
     popped in order: after the messages that the last record of the queue has as acknowledged
 """
 
@@ -30,8 +30,8 @@ from turbopump.pyx.index import java_hash
 from turbopump.pyx.record import Record
 
 WINDOW_MS: Final = 60_000
-"""How far back records are read, in ms before the last one: offsets are saved every 5 s, and copied
-by replicas every 10 s."""
+"""Window of records that are read, in ms before the last one: offsets are saved every 5 s,
+and copied by replicas every 10 s."""
 READ_MAX: Final = 64
 """Records that are read in a step, of all queues together; some 5 ms."""
 INTERVALS_MAX: Final = 200_000

@@ -6,12 +6,12 @@ retry topic. The progress must never pass a check point before each of its messa
 or safe in the retry topic (I16). Nothing is revived before all acknowledgements of that time were
 read. Runs on the master alone.
 
-   revive queue  | done | done | open | open |  ...  acks  | end
-                        ^ progress (the last one done)     ^ next to read
+    revive queue  | done | done | open | open |  ...  acks  | end
+                         ^ progress (the last one done)     ^ next to read
 
-   open --due--> being copied --all acknowledged or safe--> done
-     ^                |  failed, refused, or retry topic not saved
-     '----------------'
+    open --due--> being copied --all acknowledged or safe--> done
+      ^                |  failed, refused, or retry topic not saved
+      '----------------'
 """
 
 import heapq
@@ -77,7 +77,7 @@ PUT_OFF_S: Final = (10, 20, 30, *(60 * minutes for minutes in _MINUTES))
 REVIVED_MAX: Final = 64
 """Messages of a revive queue that are on their way to retry topics."""
 UNREAD_SLACK_MS: Final = 2_000
-"""Where a revive queue is not read to its end, check points are due only up to this many ms before
+"""While a revive queue is not read to its end, check points are due only up to this many ms before
 the last record read: acknowledgements come up to two seconds after them (PopReviveService)."""
 
 
@@ -109,7 +109,7 @@ class RetryTopic(Enum):
 
 
 class RetryWriter(Protocol):
-    """Stores revived messages."""
+    """Stores revived messages in retry topics (retries.py)."""
 
     def prepare(self, check_point: CheckPoint, now_ms: int) -> RetryTopic:
         """Make the retry topic of a check point's group, if it is missing."""
@@ -149,7 +149,7 @@ class _Open:
 
 
 class ReviveQueue:
-    """One queue of the revive topic. Loop thread only.
+    """A queue of the revive topic. Loop thread only.
 
     `progress` reads and sets the last check point done; `settled_ms` is the time up to which each
     record that waited for its time is in the revive queue.

@@ -5,10 +5,10 @@ Owns the open check points of the dead master and the messages on their way. It 
 this broker's log (I11), never send a message whose acknowledgement is in that log, and never count
 a check point as done before each of its messages is acknowledged or has arrived (I16).
 
-   revive queues of the log ------.
-   check points and acks, due -----+-> open check points --due--> copies of unacknowledged messages
-   among the timers                |       ^ acks                      | all arrived
-   notes of this replica (notes.py)'       '---- some failed ----------+-> done
+    revive queues of the log ------.
+    check points and acks, due -----+-> open check points --due--> copies of unacknowledged messages
+    among the timers                |       ^ acks                      | all arrived
+    notes of this replica (notes.py)'       '---- some failed ----------+-> done
 
 A check point and its acknowledgements meet here, because this broker's log has all that the dead
 master stored and this broker copied: neither is sent elsewhere alone. (RocketMQ sends both to other

@@ -4,9 +4,9 @@ Owns the timing of pop: revival on a master or on a replica that acts for it, po
 ordered queue to become free, and the saving of ordered batches. The work itself is done by the
 parts.
 
-   not serving --master, or acting replica--> recovering --done--> serving
-        ^                                         |                    |
-        '---------- role lost, or acting replica becomes master ------'
+    not serving --master, or acting replica--> recovering --done--> serving
+         ^                                         |                   |
+         '---------- role lost, or acting replica becomes master ------'
 """
 
 import heapq
@@ -106,8 +106,8 @@ class PopService:
         self._led = self._acted = False
         self._first = 0
         self._held_ms: int | None = None
-        """Time of the last step at which notes still had to be read from the log; None: all are
-        read."""
+        """Time of the last step with notes on their way into the log; None once the revive queues
+        contain them, so that they are read first."""
 
     def retry_topics(self, topic: str, group: str) -> tuple[str, ...]:
         """Return the retry topics that a pop of the topic also reads, whether they exist or not."""

@@ -42,7 +42,7 @@ class Waits(Enum):
 
 @dataclass(slots=True, eq=False)
 class PopWaiter:
-    """One waiting pop. `topics` are the topics that it reads, including the retry topics;
+    """A waiting pop. `topics` are the topics that it reads, including the retry topics;
     `queue_id` is -1 for any queue.
 
     `attempt(arrived)` pops again and returns whether the waiter was answered; with None the

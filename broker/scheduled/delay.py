@@ -4,9 +4,9 @@ Owns the progress of each level (delayOffset.json). It must never deliver before
 queue's tags code. progress.py decides which progress may be published; level_escape.py sends due
 messages to other masters while a replica acts.
 
-   replica --acts--> escaping (level_escape.py)
-      ^  '--master--> delivering into this log
-      '---- role lost, or no longer acting
+    replica --acts--> escaping (level_escape.py)
+       ^  '--master--> delivering into this log
+       '---- role lost, or no longer acting
 """
 
 import logging

@@ -3,8 +3,8 @@
 Owns the cursor over the wheel, the units that were taken out of slots and wait for their
 millisecond, and the effect of clock changes on both. It neither delivers nor reads the clock.
 
-   slots     ... delivered | cursor ... scanned | in the wheel alone ...
-                             ^ units of these are in the heap (of a very full slot a part)
+    slots     ... delivered | cursor ... scanned | in the wheel alone ...
+                              ^ units of these are in the heap (of a very full slot a part)
 
 A slot contains units due from its time to the next slot's: RocketMQ delivers them when the next
 slot begins, this broker at each unit's own millisecond. A slot is taken out half a second before it

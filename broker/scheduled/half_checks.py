@@ -4,8 +4,8 @@ back.
 Owns when a half message is checked, renewed and given up (TransactionalMessageServiceImpl), and the
 request to its producer (39). A check never ends a transaction: the answer is a separate request.
 
-   open --immunity or timeout passed--> renewed (checks + 1), producer asked --> open
-     '--check limit or age reached--> given up
+    open --immunity or timeout passed--> renewed (checks + 1), producer asked --> open
+      '--check limit or age reached--> given up
 
 A checked half message is stored again with its number of checks increased, and the request names
 the new record: so the old part of the queue can be forgotten. A message in its immunity stays where

@@ -4,8 +4,8 @@ end them.
 Owns the half messages on their way, the place of each moved one, and the progress. It must never
 write to this broker's log (I11), nor count a half message as moved that no other master has (I15).
 
-   open here -> on its way -> moved: its end is forwarded to the master that has it
-            '-> rolled back by its producer: not moved
+    open here -> on its way -> moved: its end is forwarded to the master that has it
+             '-> rolled back by its producer: not moved
 
 It moves as a half message, not in its committed form: so it is ended in one place, and never
 visible unless its producer commits it there. The progress is the offset of CID_RMQ_SYS_TRANS, as on

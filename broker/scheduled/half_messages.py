@@ -1,6 +1,6 @@
 """Records of a transaction and how each is made from the previous one (TransactionalMessageBridge).
 
-   send -> half message -> (renewed half message ->)* committed message, rolled back, or given up
+    send -> half message -> (renewed half message ->)* committed message, rolled back, or given up
 
 An op message lists the queue offsets of half messages that are finished. The functions here build
 and read these records; they never access a store.

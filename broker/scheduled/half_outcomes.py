@@ -3,10 +3,10 @@
 Extends the marks of pyx/halves.pyx by the progress in both queues of transactions. No store is
 read.
 
-   half queue   | done with      | x  open  x  open  open ...        x: an outcome is known
-                                 ^ base
-   op queue     | done with      | o  o  o                           each names half messages
-                                 ^ op_base
+    half queue   | done with      | x  open  x  open  open ...        x: an outcome is known
+                                  ^ base
+    op queue     | done with      | o  o  o                           each names half messages
+                                  ^ op_base
 
 A half message takes hundreds of bytes of the log and one byte here, while an earlier one is open.
 """
@@ -29,7 +29,7 @@ class HalfOutcome(IntEnum):
     """An op message marks it as finished, without the outcome; or the transaction has a newer half
     message."""
     GIVEN_UP = 4
-    """Its producer was asked the maximum number of times."""
+    """The producer was asked the maximum number of times."""
 
 
 class HalfOutcomes(HalfMarks):

@@ -3,7 +3,7 @@
 Owns the messages on their way, level by level. It must never deliver into this broker's log (I11),
 nor report a message as delivered that no other master has (I14).
 
-   queue of a level ... progress | on their way, done after a gap, waiting for a retry ...
+    queue of a level ... progress | on their way, done after a gap, waiting for a retry ...
 
 A message that no master takes holds up the progress of its level but not the messages after it, up
 to WINDOW messages: these are sent once more after a restart of this replica or its master.

@@ -4,14 +4,14 @@ The rule for delay levels and timers: no progress is ahead of the deliveries tha
 replicas, have. So after any crash and any change of role a message is delivered once or more (I13,
 I14). This module does not know the deliveries themselves and writes no file.
 
-   current   the deliveries of this broker
-   candidate a progress on its way to become safe, and the log's end at that time
-   safe      the newest progress whose deliveries survive any crash and any change of master
-   coming    a master's progress, until this log has its deliveries
-   adopted   a replica's progress, until its deliveries are on this disk
+    current   the deliveries of this broker
+    candidate a progress on its way to become safe, and the log's end at that time
+    safe      the newest progress whose deliveries survive any crash and any change of master
+    coming    a master's progress, until this log has its deliveries
+    adopted   a replica's progress, until its deliveries are on this disk
 
-   current --begin--> candidate --flushed and copied--> safe --> saved
-   coming --log confirmed--> current, adopted --flushed--> safe
+    current --begin--> candidate --flushed and copied--> safe --> saved
+    coming --log confirmed--> current, adopted --flushed--> safe
 """
 
 from dataclasses import dataclass

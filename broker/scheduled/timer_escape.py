@@ -3,8 +3,8 @@
 Owns the timers on their way or waiting for another try. It must never deliver into this broker's
 log (I11), nor count a timer as delivered that no other master has (I14).
 
-   due --> on its way --> delivered
-              ^   '--no master took it--> waiting --pause--'
+    due --> on its way --> delivered
+               ^   '--no master took it--> waiting --pause--'
 
 A timer stays counted in its slot until it is delivered, so that no progress passes it. Check points
 and acknowledgements of popped messages are handed to broker/pop/revive_escape.py and stay counted,

@@ -22,7 +22,7 @@ class TimerStatus(NamedTuple):
     read_behind_ms: int
     offset_behind: int
     offset_behind_ms: int
-    """How long the first message that is not in the wheel yet has waited, in ms."""
+    """Time in ms that the first message that is not in the wheel yet has waited."""
     in_wheel: int
     """Each recall in the wheel subtracts one."""
     enqueued: int
@@ -50,7 +50,7 @@ class TimerCounts(NamedTuple):
 
 
 def read_status(ground: TimerStatusGround, counts: TimerCounts, now_ms: int) -> TimerStatus:
-    """Compute the status."""
+    """Compute the figures; `now_ms` is of the wall clock."""
     store, files, precision_ms = ground.store, ground.files, ground.precision_ms
     now_tick = now_ms // precision_ms
     since = max(ground.cursor, now_tick - ground.ring // 2)

@@ -4,11 +4,11 @@ Owns the timer work of a broker in each role, and the progress that it may publi
 deliver before a message's time, nor have a progress ahead of the deliveries that the disk, or the
 replicas, have (progress.py).
 
-   queue of TIMER_TOPIC -> _enqueue -> wheel and log (engine/timer) -> DueSlots -> _deliver -> log
+    queue of TIMER_TOPIC -> _enqueue -> wheel and log (engine/timer) -> DueSlots -> _deliver -> log
 
-   following --master--> leading (_leads)           both: _held while slots are read again
-      ^ '--replica acts--> escaping (_escaping)     and _rolls while passed slots are searched
-      '---- role lost, or no longer acting
+    following --master--> leading (_leads)           both: _held while slots are read again
+       ^ '--replica acts--> escaping (_escaping)     and _rolls while passed slots are searched
+       '---- role lost, or no longer acting
 
 A progress is a pair: messages before `queue_offset` in slots before `read_ms` were delivered. A
 replica fills its wheel up to that queue offset, and no further (RocketMQ: masterTimerQueueOffset):
@@ -176,7 +176,7 @@ class Timers:
         self._kept.leave()
 
     def lead(self) -> None:
-        """Start to deliver."""
+        """Start to deliver as the master; see SafeProgress."""
         self._kept.lead()
 
     def forget_coming(self) -> None:
@@ -483,7 +483,7 @@ class Timers:
         return recall_key(record)
 
     def _left(self, due: Due, facts: TimerFacts | None) -> None:
-        """Count a unit that was sent to another master, or is dropped (without facts)."""
+        """Finish a unit that was sent to another master, or is dropped (without facts)."""
         self._slots.done(due)
         self._late.pop(due.position, None)
         if facts is not None:

@@ -4,9 +4,9 @@ Owns the outcomes of half messages, the op messages that record them for the nex
 progress in both topics (offsets of CID_RMQ_SYS_TRANS). It must never show a half message, nor write
 without the role, nor publish a progress ahead of the records that the disk and the replicas have.
 
-   not master --> reading op messages --all read--> ready
-        ^                 |                           |
-        '---------- role changed --------------------'
+    not master --> reading op messages --all read--> ready
+         ^                 |                           |
+         '---------- role changed --------------------'
 
 The log alone defines a transaction: half messages, committed messages, op messages. A new master
 reads the op messages, and looks in the index for ends that a crash left without one (`known_from`):
@@ -95,7 +95,7 @@ class Transactions:
         """End of the log when this term began: half messages before it may have been ended by a
         broker whose op message is lost."""
         self.outcomes: HalfOutcomes | None = None
-        """None until a term has begun."""
+        """The outcomes of this term; None until it has begun."""
         self.is_ready = False
         """Whether all op messages of earlier terms are read."""
         self._read_to = QueueOffset(0)

@@ -3,7 +3,7 @@
 Owns the report to the store's retention (keepWaitingMessages), the age of the oldest message of
 each kind, and the log line about losses. Files are removed by engine/upkeep/retention.py only.
 
-   timers, delay levels, half messages, pop check points -> the least log offset -> Store.keep_from
+    timers, delay levels, half messages, pop check points -> the least log offset -> Store.keep_from
 
 Each broker reports from its own log and its own copy of each progress. A replica is never ahead of
 its master, so it keeps at least the files that the master keeps.

@@ -43,7 +43,7 @@ Call = Callable[[str, Command, int], Later[Command | str]]
 TIMEOUT_MS: Final = 3_000
 """Time-out of a request in ms (RocketMQ: 3 s)."""
 FRESH_MS: Final = 5_000
-"""How long a name server's answer is merged with the others', in ms."""
+"""Age in ms up to which a name server's answer is merged with the others'."""
 SETTLED_MS: Final = 3_000
 """Age in ms at which reported replicas count. A name server that has just started knows no broker
 before it has registered there again, which takes a second or two."""
@@ -65,7 +65,7 @@ old."""
 @dataclass(slots=True)
 class _Server:
     members: dict[int, str] | None = None
-    """None until it answers."""
+    """Address by id; None until it answers."""
     answered_ms: int = LONG_AGO_MS
     due_ms: int = LONG_AGO_MS
     busy: bool = False

@@ -84,7 +84,7 @@ class _Seen:
 
 
 class PreOnline:
-    """One return of a master, or a later check of its replicas (see `replicating.py`). Loop thread
+    """The return of a master, or a later check of its replicas (see `replicating.py`). Loop thread
     only; times are of the monotonic clock."""
 
     timeout_ms = TIMEOUT_MS
@@ -107,7 +107,7 @@ class PreOnline:
         """`done` is called once. `serves`: this broker is the master, and was unreachable for a
         while; its own progress of deliveries is the newest."""
         self.reason = "no name server has said yet who is in the group"
-        """Why it has not finished."""
+        """Reason why it has not finished."""
         self.is_over = False
         self.heard: set[tuple[int, str]] = set()
         """The replicas whose offsets were taken over: ids and addresses."""

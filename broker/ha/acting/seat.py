@@ -31,10 +31,10 @@ COMING_MS: Final = 10_000
 """Time in ms after a 906 in which this replica does not act, unless its master reports earlier that
 it serves."""
 NO_MASTER_MS: Final = 3_000
-"""With controllers, time in ms without a master after which a broker acts: another master is
+"""Time in ms without a master after which a broker acts, with controllers: another master is
 usually elected within a second or two."""
 NAMED_MS: Final = 10_000
-"""How long the controllers' report that there is a master counts, in ms: they may be gone since."""
+"""Age in ms up to which the controllers' report of a master counts: they may be gone since."""
 STALE_ROUTES_MS: Final = 60_000
 """Age in ms of stale routes: clients refresh routes every 30 s, and some take this replica for the
 master until then."""

@@ -54,7 +54,7 @@ class ControllerAlterations:
         self._wall_ms = wall_ms
 
     def propose(self, proposal: Proposal) -> Later[Answer]:
-        """Propose a set."""
+        """Propose a set to the controller; resolves to its decision, or Lost."""
         own_id, epoch = self._reign()
         request = words.alter(self._name, own_id, epoch, proposal, self._wall_ms())
         told: Later[Answer] = Later()

@@ -34,7 +34,7 @@ class Attempts:
     ) -> None:
         """`stage` returns the present stage for the log."""
         self.reason = "not registered yet"
-        """Why the last script failed; "" if it succeeded."""
+        """Reason why the last script failed; "" if it succeeded."""
         self._stage = stage
         self._steady_ms = steady_ms
         self._period_ms = period_ms

@@ -157,7 +157,7 @@ class Membership:
 
     @property
     def reason(self) -> str:
-        """Why there is no role, or the last one could not be taken; "" if all is well."""
+        """Reason why there is no role, or the last one was not taken; "" if all is well."""
         return self._role_reason or self._attempts.reason
 
     def holds(self) -> bool:

@@ -61,7 +61,7 @@ class Word:
 
     epoch: int
     master: int | None = None
-    """None: the epoch has no master."""
+    """Id of the master; None: the epoch has no master."""
     address: str = ""
     members: frozenset[int] = frozenset()
     set_epoch: int = 0

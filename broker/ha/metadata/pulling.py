@@ -86,7 +86,7 @@ class CountedLog(Protocol):
 
 @dataclass(slots=True)
 class Following:
-    """One master in one term, and its last answers: the fence against late answers."""
+    """The master of a term, and its last answers: the fence against late answers."""
 
     address: str
     epoch: int
@@ -122,7 +122,7 @@ class MetadataFollower:
         that it has no records of. `pause` returns a value that resolves after the loop has served
         others; by default there is no pause between two steps."""
         self.error = ""
-        """Why the last round was incomplete; "" if it was complete."""
+        """Reason why the last round was incomplete; "" if it was complete."""
         self.synced_ms = LONG_AGO_MS
         """When all tables were last taken over and durable."""
         self._broker = broker

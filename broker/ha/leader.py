@@ -7,11 +7,11 @@ how many copies one needs, and the offset up to which the log has that many.
     withheld --first lease--> confirming --lease lost--> withheld (pending sends fail)
     any state --end--> over (connections are cut, pending sends fail)
 
-At the end of the reign or its lease pending sends fail, and are not released: a single-member set
-is not the promised safety (RocketMQ releases them, and loses them). The next reign has a new
-`Leader`, so acknowledgements of old connections do not count in it. It knows no socket and no
-clock: `service` or the simulator drives it. Times are of the monotonic clock; stored times come
-from `wall_ms`.
+At the end of the reign or its lease pending sends fail, and are not released: a copy on
+the master alone is not the promised safety (RocketMQ releases them, and loses them). The next reign
+has a new `Leader`, so acknowledgements of old connections do not count in it. No socket and no
+clock is used: `service` or the simulator drives a reign. Times are of the monotonic clock; stored
+times come from `wall_ms`.
 
 Under SYNC_FLUSH a byte of the master's counts once it is durable, as a replica's does.
 """

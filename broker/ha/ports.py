@@ -1,5 +1,4 @@
-"""Interfaces that the drivers of replication need: a log, connections, and the decision on a new
-SyncStateSet.
+"""Interfaces of the drivers of replication: log, connections, decisions on the SyncStateSet.
 
 Also has the answers of `Alterations`, and the implementation for a fixed set. `engine.replicated`
 is the log; `sockets` and the simulator are transports.

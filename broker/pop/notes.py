@@ -1,5 +1,4 @@
-"""Notes of an acting replica: messages it gave out and acknowledgements it received
-(popNotes.json).
+"""Notes of an acting replica on its hand-outs and their acknowledgements (popNotes.json).
 
 A pop or an acknowledgement is answered once its note is on disk. The notes are kept until the
 master has them in its log (RIP-32; RocketMQ's replica writes them to other masters, where check

@@ -1,14 +1,17 @@
-"""Revival on a replica that acts for its master: unacknowledged messages are sent to masters of
-other groups, into the retry topics there.
+"""Revival on an acting replica: unacknowledged messages go to retry topics at other masters.
 
 Owns the open check points of the dead master and the messages on their way. It must never write to
 this broker's log (I11), never send a message whose acknowledgement is in that log, and never count
 a check point as done before each of its messages is acknowledged or has arrived (I16).
 
     revive queues of the log ------.
-    check points and acks, due -----+-> open check points --due--> copies of unacknowledged messages
-    among the timers                |       ^ acks                      | all arrived
-    notes of this replica (notes.py)'       '---- some failed ----------+-> done
+    check points and acks, due -----+-> open check points
+    among the timers                |
+    notes of this replica (notes.py)'
+
+    open --due--> copies on their way --all acknowledged or arrived--> done
+      ^                  | some failed: tried again after a pause
+      '------------------'
 
 A check point and its acknowledgements meet here, because this broker's log has all that the dead
 master stored and this broker copied: neither is sent elsewhere alone. (RocketMQ sends both to other

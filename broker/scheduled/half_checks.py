@@ -1,5 +1,4 @@
-"""The check pass: producers are asked about half messages that were neither committed nor rolled
-back.
+"""The check pass: producers are asked about half messages that are still open.
 
 Owns when a half message is checked, renewed and given up (TransactionalMessageServiceImpl), and the
 request to its producer (39). A check never ends a transaction: the answer is a separate request.

@@ -1,5 +1,4 @@
-"""Half messages on a replica that acts for its master: they move to other masters, which check and
-end them.
+"""Half messages on an acting replica: they move to other masters, which check and end them.
 
 Owns the half messages on their way, the place of each moved one, and the progress. It must never
 write to this broker's log (I11), nor count a half message as moved that no other master has (I15).

@@ -5,7 +5,7 @@ Owns the counting of votes; each voter keeps its own locks in broker/tables/lock
 A client asks one broker, which asks the others (41 with onlyThisBroker). It gets a queue that
 
     a majority of totalReplicas gave, this broker included, and
-    so many brokers gave that did not start recently that every majority has one
+    brokers gave that did not start recently, enough for every majority to have one
 
 The second condition is needed because a starting broker has lost its table. A client relies on its
 lock for 30 s (RocketMQ: ProcessQueue.isLockExpired); in any majority that gave it, one vote is of a

@@ -1,5 +1,6 @@
-"""Search for the address of a master's log: the controller names the master's address for clients,
-the master itself the port for replicas.
+"""Search for the HA address of the master that a controller has named.
+
+The controller names the master's address for clients, the master itself the port for replicas.
 
     idle --look_for--> asking --answered--> found --its log arrives--> waiting
                           ^---- not followed after ASK_AGAIN_MS --'

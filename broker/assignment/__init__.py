@@ -1,1 +1,1 @@
-"""Which consumer has which queues: routes, who decides, the way from one owner to the next."""
+"""Assignment of queues to consumers: routes, the deciding broker, the handover between owners."""

@@ -1,15 +1,14 @@
-"""What a member of a group that asks for its queues is answered, and which broker decides it.
+"""Answers to members of a group that ask for their queues, and the broker that decides them.
 
-Owns the way of a question: the topic's route, the broker that coordinates the group, the question
-passed on to that, and the answer of this broker where it is the one. It must never open a
-connection or read a clock: it is given both. Called by the handlers of 400 and 401, by consumers.py
-when members come and go, and ticked by node.py (RocketMQ: QueryAssignmentProcessor).
+Owns the path of a query: the topic's route, the broker that coordinates the group, forwarding to
+that broker, and the answer if it is this one (RocketMQ: QueryAssignmentProcessor). It opens no
+connection and reads no clock: it is given functions for both.
 
     one view     the coordinator is the broker with the smallest name and id on the topic's route;
-                 each other one passes questions on, with what it keeps of the last assignment
-    one owner    settling.py: a queue goes to another member when its former one knows of it
-    two modes    BROKER: as above. CLIENT: what each member would find by itself, from the members
-                 that this broker knows; a coordinator's mode is that of all brokers
+                 other brokers forward queries, with their copy of the last assignment
+    one owner    settling.py: a queue goes to another member when its former one was notified
+    two modes    BROKER: as above. CLIENT: the result that each member would compute itself, from
+                 the members known here; a coordinator's mode is that of all brokers
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -44,27 +43,27 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 FORWARD_TIMEOUT_MS: Final = 800
-"""Of a question that is passed on: a Java client waits 1 s for its first answer."""
+"""Time-out in ms of a forwarded query: a Java client waits 1 s for its first answer."""
 UNUSED_MS: Final = 600_000
-"""An assignment that no member asked for so long is forgotten, but for what is kept on the disk."""
+"""Time in ms without a query after which an assignment is forgotten, except its copy on disk."""
 ALIKE_MAX: Final = 1_000
-"""Answers of mode CLIENT that are kept, each for a topic of a group."""
+"""Maximum of kept answers in mode CLIENT, each for a topic of a group."""
 KEPT_MAX: Final = 64 << 10
-"""Bytes of a kept assignment that goes from one broker to another with a question."""
+"""Maximum of bytes of a kept assignment that is sent to another broker with a query."""
 TRUSTED_GENERATION: Final = 2**53
-"""A generation that another broker names may be no higher: it only counts assignments."""
+"""Maximum of a generation that another broker may name: it only counts assignments."""
 
 FORWARDED, GENERATION = "forwardedBy", "keptGeneration"
-"""Fields of a question that was passed on: by which broker, and what it keeps."""
+"""Fields of a forwarded query: the forwarding broker, and the generation of its copy."""
 WANTS_KEPT, HAS_KEPT = "wantsKept", "hasKept"
-"""Fields of its answer: the coordinator has something older, or something newer, in its body."""
+"""Fields of its answer: the coordinator wants the copy, or its body contains a newer one."""
 KEPT: Final = "kept"
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentQuery:
-    """A member's question. `body` is that of its request; `kept` and `generation` what another
-    broker keeps that passes it on, which is `forwarded_by`."""
+    """A member's query. `body` is that of its request; `kept` and `generation` describe the copy
+    of the broker that forwarded it, `forwarded_by`."""
 
     group: str
     topic: str
@@ -79,8 +78,8 @@ class AssignmentQuery:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentAnswer:
-    """`code` is another than SUCCESS only for a broker that passed the question on to one which is
-    not the coordinator."""
+    """The answer to a query. `code` differs from SUCCESS only for a broker that forwarded the query
+    to a broker that is not the coordinator."""
 
     body: bytes
     fields: dict[str, str] = field(default_factory=dict)
@@ -89,7 +88,7 @@ class AssignmentAnswer:
 
 
 def encode_assignment(queues: Sequence[MessageQueue] | None, mode: str) -> bytes:
-    """The body of an answer to 400; None: the member keeps what it has
+    """Encode the body of an answer to 400; None: the member keeps its queues
     (protocol/body/QueryAssignmentResponseBody)."""
     if queues is None:
         return b"{}"
@@ -99,8 +98,9 @@ def encode_assignment(queues: Sequence[MessageQueue] | None, mode: str) -> bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentParts:
-    """What assignments stand on. `call` asks other nodes, `me` is this broker as a coordinator,
-    `elsewhere` has a disk's thread work, `soon` the loop when its turn is over."""
+    """The dependencies of assignments. `call` sends requests to other nodes, `me` returns this
+    broker as a coordinator, `elsewhere` runs work on a disk thread, `soon` on the loop after its
+    turn."""
 
     config: BrokerConfig
     consumers: ConsumerTable
@@ -120,7 +120,7 @@ class Assignments:
 
     def __init__(self, parts: AssignmentParts) -> None:
         self.on_notices: Callable[[list[tuple[str, set[str]]]], None] = lambda notices: None
-        """Notified of groups and their members that are to ask again."""
+        """Called with groups and their members that must ask again."""
         self.history = AssignmentHistory()
         self.kept = parts.kept
         self._config = parts.config
@@ -142,7 +142,7 @@ class Assignments:
         self.reconfigure()
 
     def reconfigure(self) -> None:
-        """The configuration has changed: members ask again, for all may be another."""
+        """Apply a changed configuration: members ask again, because all assignments may change."""
         config, topics = self._config, self._topics
         topics.handover_ms = config.rebalance_handover_ms
         topics.writes_history = config.rebalance_history_bytes > 0
@@ -150,11 +150,11 @@ class Assignments:
             self._consumers.mark_changed(group)
 
     def answer(self, query: AssignmentQuery) -> Later[AssignmentAnswer]:
-        """The queues of a member; comes within a second or so."""
+        """Return the queues of a member; resolves within about a second."""
         return _chain(self._routes.get(query.topic), partial(self._routed, query))
 
     def group_changed(self, name: str) -> None:
-        """Members of a group may have come or gone."""
+        """Note that members of a group may have come or gone."""
         if name not in self._generations:
             return
         group = self._consumers.group(name)
@@ -162,16 +162,16 @@ class Assignments:
         if generation == self._generations[name]:
             return
         self._generations[name] = generation
-        # Who it was is looked up with the next tick, once for all that reconnect in the meantime.
+        # The members are compared at the next tick, once for all that reconnect in the meantime.
         self._changed[name] = None
         self._topics.group_changed(name)
 
     def topics_changed(self, names: Sequence[str]) -> None:
-        """Topics of this broker have other queues, or none any more."""
+        """Note that topics of this broker have other queues, or were deleted."""
         self._routes.changed(names)
 
     def tick(self) -> None:
-        """Time passed; every 100 ms or so."""
+        """Do periodic work; called about every 100 ms."""
         changed, self._changed = self._changed, {}
         for name in changed:
             group = self._consumers.group(name)
@@ -184,12 +184,12 @@ class Assignments:
         self._send_notices()
 
     def forget_unused(self) -> None:
-        """Drop what no member asked for in a long time; every minute or so."""
+        """Drop assignments not queried for a long time; called about every minute."""
         self._topics.forget_unused(UNUSED_MS)
         for name in [name for name in self._generations if self._consumers.group(name) is None]:
             del self._generations[name]
 
-    # The way of a question
+    # The path of a query
 
     def _routed(self, query: AssignmentQuery, route: KnownRoute | None) -> Later[AssignmentAnswer]:
         mode = self._modes.get(query.topic, query.group)
@@ -323,7 +323,7 @@ class Assignments:
     def _with_kept(
         self, entry: CoordinatedTopic, query: AssignmentQuery, body: bytes
     ) -> AssignmentAnswer:
-        """For a broker that passed the question on and does not have the assignment yet."""
+        """Add the assignment for a broker that forwarded the query and has no copy of it yet."""
         kept = self.kept.get(query.group, query.topic)
         is_news = bool(query.forwarded_by) and query.generation < entry.generation
         if not is_news or kept is None or len(kept.row()) + len(body) > KEPT_MAX:
@@ -334,7 +334,7 @@ class Assignments:
     def _alone(
         self, query: AssignmentQuery, route: KnownRoute, group: ConsumerGroup, kind: str
     ) -> Later[AssignmentAnswer]:
-        """CLIENT: what the member would compute from this broker's list of members."""
+        """Compute in mode CLIENT, as the member would with this broker's list of members."""
         key = query.group, query.topic
         self._topics.drop(*key)
         self._generations[query.group] = group.generation
@@ -385,8 +385,8 @@ class Assignments:
 
 
 def _named_by_members(entry: CoordinatedTopic, client_id: str, strategy: str) -> str:
-    """The strategy of the member with the smallest id: while members are restarted with another
-    one, two of them must not set each other off again and again."""
+    """Return the strategy of the member with the smallest id: while members are restarted with
+    another strategy, two of them must not cause changes in turn."""
     shares, named = entry.settling.shares, entry.named
     if client_id in shares and named.get(client_id) != strategy:
         named[client_id] = strategy
@@ -396,7 +396,7 @@ def _named_by_members(entry: CoordinatedTopic, client_id: str, strategy: str) ->
 
 
 def _chain(later: Later[A], go_on: Callable[[A], Later[B]]) -> Later[B]:
-    """What `go_on` makes of a later value, which comes later, too."""
+    """Continue with `go_on` once a value is there; resolves to its result."""
     if later.done:
         return go_on(later.value)
     result: Later[B] = Later()
@@ -411,8 +411,8 @@ def _now(value: A) -> Later[A]:
 
 
 def _nothing(why: str, who: GroupCoordinator | None = None) -> AssignmentAnswer:
-    """A success that says nothing: the member keeps what it has, and asks again in a second. An
-    error would make a Java member that starts compute its share itself for ever."""
+    """A success without queues: the member keeps its queues, and asks again in a second. An error
+    would make a starting Java member compute its share itself for ever."""
     return AssignmentAnswer(b"{}", _named(who), remark=why)
 
 

@@ -1,8 +1,10 @@
-"""The topics of groups that this broker coordinates: their assignments, computed when members or
-queues have changed, and otherwise looked up.
+"""Topics of groups that this broker coordinates: assignments, computed after changes and cached.
 
-Owns the entries, when one is computed anew, what is kept of it, and the lines of the histories. It
-must never know a route's source or another broker. Called by assignments.py.
+Owns the entries, the decision when one is computed again, the kept assignments, and the lines of
+the histories. Routes and other brokers are handled elsewhere.
+
+    inherited --first query--> busy (computed) --> settling --all members hold--> settled
+                                 ^ members, queues or configuration changed -'-------'
 """
 
 import time
@@ -31,27 +33,27 @@ from turbopump.net.wire.queues import MessageQueue
 T = TypeVar("T")
 
 INLINE: Final = 500
-"""Members and queues together that are shared out at once, some 2 ms; more on another thread."""
+"""Maximum of members plus queues that are computed on the loop, some 2 ms; more on another
+thread."""
 RETURN_MS: Final = 35_000
-"""After a start, members of the last assignment that are not connected yet are counted as such for
-so long: clients send a heartbeat every 30 s, and the first ones to come back get their own queues,
-not those of the others too."""
+"""Time in ms after a start in which unconnected members of the last assignment count as members:
+clients send a heartbeat every 30 s, and the first ones to return get only their own queues."""
 TRIES: Final = 3
-"""An answer is computed anew so often if members keep coming and going meanwhile."""
+"""Maximum number of computations for a query if members keep coming and going meanwhile."""
 
 Computed = tuple[Shares, float] | AllocationError
 
 
 class Elsewhere(Protocol):
-    """Work on another thread."""
+    """Runs work on another thread."""
 
     def __call__(self, work: Callable[[], T]) -> Later[T | OSError]:
-        """What it gives."""
+        """Run `work`; resolves to its result."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Basis:
-    """What an assignment is computed from: of the same there is the same assignment."""
+    """The input of an assignment: equal inputs give equal assignments."""
 
     group_generation: int
     route_version: int
@@ -64,7 +66,7 @@ class _Basis:
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
-    """What was computed of a basis; `is_same`: nothing is another than before."""
+    """The result for a basis; `is_same`: equal to the previous assignment."""
 
     sharing: Sharing
     kept: KeptShare
@@ -76,10 +78,10 @@ class _Decision:
 
 @dataclass(slots=True)
 class CoordinatedTopic:
-    """The assignment of a topic's queues to a group. `inherited` is what was in force before this
-    broker knew of it; `named` are the strategies that members ask for, `departed` when members
-    left that may be there again; `absent` those that were members before a restart and may come
-    back until `absent_ms`. While it is `busy`, `settling` is another thread's."""
+    """The assignment of a topic's queues to a group. `inherited` was in force before this broker
+    coordinated it; `named` are the strategies that members ask for; `departed` is when members left
+    that may be back; `absent` are members from before a restart that may return until `absent_ms`.
+    While it is `busy`, another thread uses `settling`."""
 
     group: str
     topic: str
@@ -98,13 +100,13 @@ class CoordinatedTopic:
     changed_ms: int | None = None
     used_ms: int = 0
     change: AssignmentChange | None = None
-    """The last one, until all members have what is theirs."""
+    """The last change, until all members hold their shares."""
     bodies: dict[str, bytes] = field(default_factory=dict)
     """Answers to members that hold their share."""
 
 
 class CoordinatedTopics:
-    """See the module. Loop thread only, but for the work on an entry that is busy."""
+    """See the module. Loop thread only, except for the work on a busy entry."""
 
     def __init__(
         self,
@@ -115,7 +117,7 @@ class CoordinatedTopics:
         elsewhere: Elsewhere,
     ) -> None:
         self.on_awaited: Callable[[str, Collection[str] | None], None] = lambda group, members: None
-        """Notified of members of a group that are to ask again; None: of all."""
+        """Called with members of a group that must ask again; None: all of them."""
         self.handover_ms = 0
         self.writes_history = False
         self._kept = kept
@@ -128,7 +130,7 @@ class CoordinatedTopics:
         self._open: dict[tuple[str, str], CoordinatedTopic] = {}
 
     def run(self, work: Callable[[], T], weight: int) -> Later[T]:
-        """Do it now if it is small, else on another thread. It must not fail."""
+        """Run small work now, other work on another thread. It must not fail."""
         done: Later[T] = Later()
         if weight <= INLINE:
             done.resolve(work())
@@ -142,12 +144,12 @@ class CoordinatedTopics:
         return done
 
     def of_group(self, group: str) -> list[CoordinatedTopic]:
-        """The topics of a group that this broker coordinates."""
+        """Return the topics of a group that this broker coordinates."""
         return list(self._groups.get(group, {}).values())
 
     def get(self, group: ConsumerGroup, topic: str, held: Shares | None) -> CoordinatedTopic:
-        """The entry, made if there is none: `held` is what the members have as far as is known, by
-        default what was kept."""
+        """Return the entry, made if missing. `held` are the members' queues as far as known, by
+        default from the kept assignment."""
         topics = self._groups.setdefault(group.name, {})
         entry = topics.get(topic)
         if entry is None:
@@ -157,7 +159,7 @@ class CoordinatedTopics:
         return entry
 
     def drop(self, group: str, topic: str) -> None:
-        """Another broker coordinates it from now on, or none."""
+        """Drop an entry: this broker no longer coordinates it."""
         topics = self._groups.get(group, {})
         entry = topics.pop(topic, None)
         if entry is None:
@@ -177,8 +179,8 @@ class CoordinatedTopics:
         pops: bool,
         tries: int = TRIES,
     ) -> Later[None]:
-        """Resolves when the assignment is that of these members and queues, and not busy. Members
-        that keep coming and going let it resolve all the same, `is_ready` says how."""
+        """Resolves when the assignment is that of these members and queues, and not busy; also
+        after TRIES if members keep coming and going: then check `is_ready`."""
         done: Later[None] = Later()
         absent = len(entry.absent)
         basis = _Basis(group.generation, route.version, entry.strategy, mode, rooms, absent, pops)
@@ -194,7 +196,7 @@ class CoordinatedTopics:
         return done
 
     def is_ready(self, entry: CoordinatedTopic) -> bool:
-        """Whether there is an assignment, at rest, and it is this broker's."""
+        """Whether there is an assignment, not busy, and coordinated by this broker."""
         return entry.basis is not None and entry.busy is None and self._is_mine(entry)
 
     def ask(
@@ -203,7 +205,8 @@ class CoordinatedTopics:
         member: str,
         encode: Callable[[Sequence[MessageQueue]], bytes],
     ) -> Later[bytes]:
-        """The answer to a member, of what it may have now, as `encode` writes it."""
+        """Return the answer to a member, of the queues that it may have now, encoded by
+        `encode`."""
         body = entry.bodies.get(member)
         if body is not None:
             known: Later[bytes] = Later()
@@ -227,13 +230,13 @@ class CoordinatedTopics:
         return self._exclusively(entry, work, 2 * len(share)).map(take)
 
     def group_changed(self, name: str) -> None:
-        """Connections of the group have come or gone; all members get a notice of that."""
+        """Note that connections of the group have come or gone; all members get a notice."""
         for entry in self._groups.get(name, {}).values():
             if entry.changed_ms is None:
                 entry.changed_ms = self._steady_ms()
 
     def members_changed(self, entry: CoordinatedTopic, group: ConsumerGroup | None) -> None:
-        """Look up who of a group is gone; a member that came back at once is not."""
+        """Find the members that left; a member that returned at once did not."""
         now_ms = self._steady_ms()
         present = group.client_ids() if group is not None else set()
         entry.absent -= present
@@ -243,7 +246,7 @@ class CoordinatedTopics:
             entry.named.pop(member, None)
 
     def tick(self) -> None:
-        """Time passed."""
+        """Do periodic work on open entries."""
         now_ms = self._steady_ms()
         for entry in list(self._open.values()):
             if entry.busy is not None:
@@ -258,7 +261,7 @@ class CoordinatedTopics:
                 self._open.pop((entry.group, entry.topic), None)
 
     def forget_unused(self, unused_ms: int) -> None:
-        """Drop entries of which no member asked for so long; what they said is kept."""
+        """Drop entries without a query for that long; their assignments are kept."""
         now_ms = self._steady_ms()
         for entry in [one for topics in self._groups.values() for one in topics.values()]:
             if now_ms - entry.used_ms >= unused_ms and entry.busy is None:
@@ -268,7 +271,7 @@ class CoordinatedTopics:
         return self._groups.get(entry.group, {}).get(entry.topic) is entry
 
     def _exclusively(self, entry: CoordinatedTopic, work: Callable[[], T], weight: int) -> Later[T]:
-        """Work on `settling`, which nothing else touches meanwhile."""
+        """Run work on `settling`; other work on it waits."""
         assert entry.busy is None, "the entry is another thread's"
         entry.busy = busy = Later[None]()
         result: Later[T] = Later()
@@ -323,7 +326,7 @@ class CoordinatedTopics:
                 return result
             shares, compute_ms = result
             kept = KeptShare(entry.group, entry.topic, basis.strategy, generation, wall_ms, shares)
-            kept.row()  # written here, not on the loop
+            kept.row()  # encoded here, not on the loop
             trigger = _trigger(held, former, basis, sharing)
             is_same = shares == held and former is not None
             if basis.pops:
@@ -393,7 +396,7 @@ class CoordinatedTopics:
 
 
 def compute(strategy: str, sharing: Sharing) -> Computed:
-    """The shares and how long they took, in ms; or why there are none."""
+    """Return the shares and how long they took, in ms; or the error."""
     began = time.perf_counter_ns()
     try:
         shares = allocate(strategy, sharing)
@@ -403,7 +406,7 @@ def compute(strategy: str, sharing: Sharing) -> Computed:
 
 
 def _trigger(before: Shares, former: _Basis | None, basis: _Basis, sharing: Sharing) -> str:
-    """Why an assignment is another than before, in the words of the histories."""
+    """Return why an assignment changed, in the words of the histories."""
     had = {queue for share in before.values() for queue in share}
     found = {
         "join": set(sharing.members) - before.keys(),

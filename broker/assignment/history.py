@@ -1,8 +1,7 @@
-"""Histories of assignments: who got which queues, why, and how long it took, one line each.
+"""Histories of assignments, one line each: the queues of each member, the cause, and the duration.
 
-Owns the lines (docs/FORMATS.md) and what waits to be written. It must never
-write: node.py does, on a disk thread, where the lines are made, too. Called by coordinated.py;
-`turbopump analyze rebalance` reads the files.
+Owns the lines (docs/FORMATS.md) and the changes that wait to be written. node.py makes and writes
+the lines on a disk thread; `turbopump analyze rebalance` reads the files.
 """
 
 import json
@@ -15,15 +14,15 @@ from turbopump.engine.disk.flush import give_way
 from turbopump.net.allocation.shares import Shares
 
 WAITING_MAX: Final = 100_000
-"""Members and queues of the changes that wait for the disk; the oldest ones go where it does not
-keep up. They hold no more memory than the assignments themselves."""
+"""Maximum of members and queues in waiting changes; the oldest changes are dropped if the disk is
+too slow. They use at most as much memory as the assignments themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentChange:
-    """One assignment that replaced another. Times are the wall clock's, in ms: of what set it off,
-    of the decision, and when all members held what is theirs; `end_ms` 0: that did not happen
-    before the next one. For `overlap_ms` and `unowned_ms` see settling.py."""
+    """An assignment that replaced another. Times are the wall clock's, in ms: of the cause, of the
+    decision, and when all members held their shares; `end_ms` is 0 if that did not happen before
+    the next change. For `overlap_ms` and `unowned_ms` see settling.py."""
 
     group: str
     topic: str
@@ -40,11 +39,11 @@ class AssignmentChange:
 
     @property
     def weight(self) -> int:
-        """Members and queues."""
+        """Number of members and queues."""
         return len(self.after) + sum(map(len, self.after.values()))
 
     def ended(self, end_ms: int, overlap_ms: int, unowned_ms: int) -> "AssignmentChange":
-        """The same once it is over."""
+        """Return a copy with the results of the handover."""
         return replace(self, end_ms=end_ms, overlap_ms=overlap_ms, unowned_ms=unowned_ms)
 
 
@@ -56,14 +55,14 @@ class AssignmentHistory:
         self._weight = 0
 
     def add(self, change: AssignmentChange) -> None:
-        """One more."""
+        """Add a change; drop the oldest ones above WAITING_MAX."""
         self._changes.append(change)
         self._weight += change.weight
         while self._weight > WAITING_MAX and len(self._changes) > 1:
             self._weight -= self._changes.popleft().weight
 
     def take(self) -> list[AssignmentChange]:
-        """The changes since the last call, to be written."""
+        """Return the changes since the last call, to be written."""
         changes = list(self._changes)
         self._changes.clear()
         self._weight = 0
@@ -71,7 +70,7 @@ class AssignmentHistory:
 
 
 def lines_of(changes: Sequence[AssignmentChange]) -> Iterator[bytes]:
-    """The lines; on a disk thread, which gives way between two."""
+    """Yield the lines; on a disk thread, which gives way between two."""
     for change in changes:
         give_way()
         yield _line(change)

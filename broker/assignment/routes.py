@@ -1,8 +1,11 @@
-"""The routes of topics, as the coordinator of a group takes them for all its members.
+"""Routes of topics, used by the coordinator of a group for all its members.
 
-Owns what name servers said of topics that members ask for, how old it may be, and who coordinates.
-It must never open a connection: it is given a function that asks. Called by assignments.py, ticked
-by node.py (RocketMQ: TopicRouteInfoManager).
+Owns the routes reported by name servers for requested topics, their maximum age, and the choice of
+the coordinator (RocketMQ: TopicRouteInfoManager). It opens no connection: a function sends the
+requests.
+
+    unknown --get--> requested --answered--> known --older than REFRESH_MS--> requested
+                                               '--unused for UNUSED_MS--> forgotten
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,18 +24,18 @@ from turbopump.net.wire.route import TopicRouteData
 from turbopump.net.wire.topics import PERM_READ, TopicConfig
 
 Call = Callable[[str, Command, int], Later[Command | str]]
-"""(address, request, time-out in ms): the answer, or why there is none; one of them comes."""
+"""(address, request, time-out in ms): resolves to the answer, or the reason why it is missing."""
 
 REFRESH_MS: Final = 10_000
-"""Age from which on a route is asked for again; RocketMQ's brokers do so every 30 s."""
+"""Age in ms from which a route is requested again; RocketMQ's brokers do so every 30 s."""
 AGAIN_MS: Final = 500
-"""A route is not asked for sooner than that after the last time."""
+"""Minimum interval in ms between two requests for a route."""
 UNUSED_MS: Final = 120_000
-"""A route that no member asked for so long is forgotten."""
+"""Time in ms without use after which a route is forgotten."""
 TIMEOUT_MS: Final = 1_000
-"""Of one name server; a Java client waits 1 s for its first answer."""
+"""Time-out in ms of a name server; a Java client waits 1 s for its first answer."""
 QUEUES_MAX: Final = 500_000
-"""Queues of all routes that are kept, some 60 MB; the least recently used go first."""
+"""Maximum of queues of all kept routes, some 60 MB; the least recently used are dropped first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,8 @@ class GroupCoordinator:
 
 @dataclass(slots=True)
 class KnownRoute:
-    """How many queues of a topic can be read on which broker, and the brokers that serve it.
-    `version` is another one when the queues are. It is not changed."""
+    """Number of readable queues of a topic on each broker, and the brokers that serve it. `version`
+    changes with the queues. Immutable, except for the cached queues."""
 
     topic: str
     version: int
@@ -57,18 +60,20 @@ class KnownRoute:
 
     @property
     def size(self) -> int:
-        """How many queues there are."""
+        """Total number of queues."""
         return sum(count for _, count in self.counts)
 
     @property
     def queues(self) -> tuple[MessageQueue, ...]:
-        """The queues, sorted; made by the thread that wants them first: they may be thousands."""
+        """The queues, sorted; made by the thread that uses them first, because they may be
+        thousands."""
         if self._queues is None:
             self._queues = queues_of(self.topic, self.counts)
         return self._queues
 
     def coordinator(self) -> GroupCoordinator | None:
-        """Of the brokers with the smallest name the one with the smallest id; None without any."""
+        """Return the broker with the smallest name and, in it, the smallest id; None without
+        brokers."""
         names = [name for name, addresses in self.brokers.items() if addresses]
         if not names:
             return None
@@ -79,11 +84,11 @@ class KnownRoute:
 
 @dataclass(slots=True)
 class _Asked:
-    """A topic that members ask for. `found` is what resolves with the first answer."""
+    """A requested topic. `waiting` are the results to resolve with the first answer."""
 
     route: KnownRoute | None = None
     own: tuple[TopicConfig | None, GroupCoordinator] | None = None
-    """What the route was made of where there are no name servers."""
+    """Source of the route where there are no name servers."""
     asked_ms: int = LONG_AGO_MS
     used_ms: int = LONG_AGO_MS
     is_asking: bool = False
@@ -100,10 +105,10 @@ class TopicRoutes:
         own: Callable[[str], tuple[TopicConfig | None, GroupCoordinator]],
         steady_ms: Callable[[], int],
     ) -> None:
-        """`servers` are the name servers; without any the route of a topic is what this broker,
-        of which `own` speaks, has of it."""
+        """`servers` returns the name servers; without any, a topic's route is made from this
+        broker's own configuration, returned by `own`."""
         self.on_change: Callable[[str], None] = lambda topic: None
-        """Notified of topics whose queues are others than before."""
+        """Called with topics whose queues have changed."""
         self._call = call
         self._servers = servers
         self._own = own
@@ -113,7 +118,7 @@ class TopicRoutes:
         self._first = 0
 
     def get(self, topic: str) -> Later[KnownRoute | None]:
-        """The route; None for a topic that does not exist, or if no name server answers."""
+        """Return the route; None for a topic that does not exist, or if no name server answers."""
         found: Later[KnownRoute | None] = Later()
         now_ms = self._steady_ms()
         known = self._topics.setdefault(topic, _Asked())
@@ -131,20 +136,21 @@ class TopicRoutes:
         return found
 
     def hasten(self, topic: str) -> None:
-        """The route may be another one by now: a broker did not answer, or a topic was changed."""
+        """Request the route soon: a broker did not answer, or the topic was changed."""
         known = self._topics.get(topic)
         if known is not None and self._steady_ms() - known.asked_ms >= AGAIN_MS:
             self._ask(topic, known)
 
     def changed(self, topics: Sequence[str]) -> None:
-        """Topics of this broker are others than before; name servers hear of it now, too."""
+        """Request the routes of this broker's changed topics soon; name servers are notified now,
+        too."""
         for topic in topics:
             known = self._topics.get(topic)
             if known is not None:
                 known.asked_ms = min(known.asked_ms, self._steady_ms() - REFRESH_MS + AGAIN_MS)
 
     def tick(self) -> None:
-        """Ask for what is due, forget what is not used."""
+        """Request the routes that are due, forget unused ones."""
         now_ms = self._steady_ms()
         for topic, known in list(self._topics.items()):
             if known.is_asking:
@@ -189,7 +195,7 @@ class TopicRoutes:
         self._call(servers[0], request, TIMEOUT_MS).then(take)
 
     def _read(self, topic: str, known: _Asked, answer: Command) -> bool:
-        """Whether the answer of a name server says something of the topic."""
+        """Read a name server's answer; return whether it has a result for the topic."""
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             known.route = None
             return True
@@ -223,7 +229,7 @@ class TopicRoutes:
     def _answered(self, topic: str, known: _Asked) -> None:
         known.is_asking = False
         if known.route is None:
-            known.asked_ms += AGAIN_MS - REFRESH_MS  # it may be there in a moment
+            known.asked_ms += AGAIN_MS - REFRESH_MS  # the topic may exist in a moment
         waiting, known.waiting = known.waiting, []
         for later in waiting:
             later.resolve(known.route)

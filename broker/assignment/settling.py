@@ -1,14 +1,15 @@
-"""One topic of one group on its way from an assignment to the next: who holds what, and who may
-take what already.
+"""Handover of a topic's queues in a group, from an assignment to the next.
 
-Owns the rule that a queue goes to its new owner only once the former one was answered without it,
-has left, or has had its time (I18). It must never compute a share, read a clock or know a request.
-Called by coordinated.py, on one thread at a time.
+Owns the rule that a queue goes to its new owner only once the former owner was answered without it,
+has left, or had its time (I18). Shares are computed elsewhere; the caller passes the time. Used by
+one thread at a time.
 
-    begin(shares)    another assignment is to be in force
-    ask(member)      what that member may have now; what it loses is free once it was answered
-    leave(member)    its connection is gone, and so is all that it held
+    begin(shares)    another assignment comes into force
+    ask(member)      the member's queues for now; queues that it loses are free after the answer
+    leave(member)    its connection is closed, and its queues are free
     tick()           members that did not ask in time do not hold up the others
+
+    held by the former owner --answered, left, or time passed--> free --new owner asks--> held
 
 The assignment is settled when each member was answered with exactly its share.
 """
@@ -20,15 +21,16 @@ from turbopump.net.allocation.shares import Shares
 from turbopump.net.wire.queues import MessageQueue
 
 ROUNDS: Final = 5
-"""Of notices to members that do not ask: some that share out queues by themselves never do."""
+"""Rounds of notices to members that do not ask: members that compute shares by themselves
+never do."""
 AGAIN_MS: Final = 1_000
 _NOTHING: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(slots=True)
 class _Forced:
-    """A queue that was taken from a member that had not asked; `since_ms` is when another got it,
-    -1 if that is still to come."""
+    """A queue that was taken from a member that had not asked; `since_ms` is when another member
+    got it, -1 before that."""
 
     member: str
     since_ms: int = -1
@@ -39,7 +41,7 @@ class Settling:
     """See the module. Times are of the monotonic clock, in milliseconds.
 
     `overlap_ms` is the longest time for which a queue may have had two owners since `begin`,
-    `unowned_ms` the longest without one, `moved` the queues that went from one to another.
+    `unowned_ms` the longest time without an owner.
     """
 
     shares: Shares = field(default_factory=dict)
@@ -58,15 +60,15 @@ class Settling:
 
     @property
     def is_settled(self) -> bool:
-        """Whether every member holds its share, and nothing else."""
+        """Whether every member holds exactly its share."""
         return len(self._told) == len(self.shares)
 
     def holds_all(self, member: str) -> bool:
-        """Whether a member was answered with all that is its."""
+        """Whether a member was answered with its whole share."""
         return member in self._told
 
     def assume(self, shares: Shares) -> None:
-        """Members hold this as far as is known: what was decided elsewhere, or before a restart."""
+        """Assume that members hold these shares, decided elsewhere or before a restart."""
         self.shares = shares
         self._told.clear()
         self._deadline_ms = None
@@ -74,8 +76,8 @@ class Settling:
         self._holder = {queue: member for member, queues in shares.items() for queue in queues}
 
     def begin(self, shares: Shares, now_ms: int, handover_ms: int) -> None:
-        """Another assignment; its queues are given out from now on, the last after `handover_ms`.
-        Members that are not in it must have left."""
+        """Begin another assignment; its queues are given out from now, the last after
+        `handover_ms`. Members that are not in it must have left."""
         self.shares = shares
         self.overlap_ms = self.unowned_ms = 0
         self._owner = {queue: member for member, queues in shares.items() for queue in queues}
@@ -96,7 +98,7 @@ class Settling:
         self._deadline_ms = None if self.is_settled else now_ms + handover_ms
 
     def ask(self, member: str, now_ms: int) -> tuple[list[MessageQueue], frozenset[str] | set[str]]:
-        """(what that member may have now, members that are to ask again)."""
+        """Return (queues that the member may have now, members that must ask again)."""
         share = self.shares.get(member)
         if share is None:
             return [], self.leave(member, now_ms)
@@ -118,7 +120,7 @@ class Settling:
         return granted, awaited & self._asked
 
     def leave(self, member: str, now_ms: int) -> set[str]:
-        """A member is gone: nothing is its any more. Gives those that are to ask again."""
+        """Remove a member and free its queues; return the members that must ask again."""
         self._overlap_ends(member, now_ms)
         self._told.discard(member)
         self._asked.discard(member)
@@ -131,9 +133,9 @@ class Settling:
         return self._deadline_ms is not None and now_ms >= self._deadline_ms
 
     def tick(self, now_ms: int) -> set[str]:
-        """The time is over; gives those that are to ask again. What members hold that did not ask
-        in time counts as free: they may go on with it until they ask, which is the overlap. Those
-        get another notice, for theirs may be lost: some more times, each later than the last."""
+        """End the handover time; return the members that must ask again. Queues of members that did
+        not ask in time count as free; they may use them until they ask, which is the overlap. These
+        members get further notices, at growing intervals, because one may be lost."""
         self._rounds += 1
         self._deadline_ms = None
         if not self.is_settled and self._rounds < ROUNDS:
@@ -156,7 +158,7 @@ class Settling:
             forced.since_ms = now_ms
 
     def _release(self, queue: MessageQueue, member: str, now_ms: int) -> str:
-        """The member that the queue goes to, "" if none."""
+        """Free a queue; return the member to which it goes, "" if none."""
         self._held.get(member, set()).discard(queue)
         owner = self._owner.get(queue, "")
         if self._holder.get(queue) == member:

@@ -1,15 +1,16 @@
-"""The bridge over which messages leave a replica that acts for its master (RIP-32: escape bridge).
+"""The bridge that sends messages of a replica acting for its master (RIP-32: escape bridge).
 
-Owns which master gets a message, in which form, and how much is on its way at once. It must never
-write to this broker's log (I11), nor say that a message arrived before the other master has said
-so. Called by what is due at a replica that acts: delay levels, timers, half messages.
+Owns the choice of the master for a message, the form of the message, and the limit of pending ones.
+It must never write to this broker's log (I11), nor report an arrival before the other master has
+confirmed it. Its users are delay levels, timers, half messages and popped messages of an acting
+replica.
 
     message -> a master of another group that has the topic -> SEND_MESSAGE_V2 -> its answer
 
-One of the same process comes first, and hears the same request without a connection (RIP-31).
+A master in the same process comes first, and gets the same request without a connection (RIP-31).
 
-A message that no master took is the caller's to send again, so it comes once or more (I14). Where
-nothing can be sent, `waits` says why.
+If no master took a message, the caller sends it again, so it arrives once or more (I14). `waits`
+has the reason while sending fails.
 """
 
 import logging
@@ -33,17 +34,17 @@ from turbopump.net.wire.properties import decode_properties, encode_properties
 logger = logging.getLogger(__name__)
 
 MESSAGES_MAX: Final = 512
-"""On their way at once, of all kinds; and as many questions."""
+"""Maximum of pending messages of all kinds, and of pending other requests."""
 BYTES_MAX: Final = 16 << 20
 TIMEOUT_MS: Final = 3_000
-"""Of one message (RocketMQ: 3 s)."""
+"""Time-out in ms of a message (RocketMQ: 3 s)."""
 STORED_ENOUGH: Final = 3
-"""A message that is stored at this try or a later one, though not as safe as its master was to make
-it, has arrived: what is sent for ever is delivered for ever."""
+"""Number of the try from which a stored message counts as arrived, although less safe than its
+master requires: otherwise it would be sent, and delivered, for ever."""
 AVOID_MS: Final = 2_000
-"""A master that did not take a message gets none for so long while there are others."""
+"""Time in ms in which a master that refused a message gets none while there are others."""
 TOLD_MAX: Final = 16
-"""Masters that operators are shown, and the refusals that are counted, for each."""
+"""Maximum of masters shown to operators with their counts."""
 REASON_MAX: Final = 200
 
 _NOT_AGAIN: Final = (
@@ -55,9 +56,9 @@ _NOT_AGAIN: Final = (
     names.TRAN_MSG,
     names.CRC32,
 )
-"""Properties that would have the other master hold the message back again, or answer early."""
+"""Properties that would make the other master hold the message back again, or answer early."""
 _OWN_FLAGS: Final = 0x1 | 0x2
-"""Of the system flag: compression and tags. The rest says what the other broker finds out."""
+"""Bits of the system flag that are sent: compression and tags. The other broker sets the rest."""
 _STORED: Final = frozenset(
     {
         ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -68,7 +69,7 @@ _STORED: Final = frozenset(
 
 
 class Arrival(NamedTuple):
-    """That a master has a message: the one at that address, for a producer of that group."""
+    """Arrival of a message: the address of the master that has it, and the producer group used."""
 
     address: str
     group: str
@@ -76,7 +77,7 @@ class Arrival(NamedTuple):
 
 
 class Apart(Protocol):
-    """What is due among the timers and does not go as it is (broker/pop/revive_escape.py)."""
+    """Receiver of due timers that are not sent as they are (broker/pop/revive_escape.py)."""
 
     @property
     def has_room(self) -> bool: ...
@@ -86,7 +87,7 @@ class Apart(Protocol):
 
 @dataclass(slots=True)
 class Escaped:
-    """What one master was given."""
+    """Messages taken by one master."""
 
     messages: int = 0
     last_ms: int = 0
@@ -103,7 +104,7 @@ class Escape:
         wall_ms: Callable[[], int],
         neighbours: Callable[[], Sequence[Neighbour]] = tuple,
     ) -> None:
-        """`neighbours`: the masters of the same process."""
+        """`neighbours` returns the masters of the same process."""
         self._config = config
         self._remote, self._neighbours = call, neighbours
         self.steady_ms = steady_ms
@@ -113,20 +114,21 @@ class Escape:
         self._avoided: dict[str, int] = {}
         self._messages = self._bytes = self._questions = 0
         self.to: dict[str, Escaped] = {}
-        """What went where in this life, by the name of the group."""
+        """Messages sent since the start, by the name of the master's group."""
         self.apart: Apart | None = None
-        """To be set; None: nothing is due that does not go as it is."""
+        """Receives timers that are not sent as they are; None: there are no such timers. To be
+        set."""
         self.waits = ""
-        """Why the last message could not be sent; "" if it was."""
+        """Reason why the last message could not be sent; "" if it was."""
 
     @property
     def is_on(self) -> bool:
-        """Whether a replica that acts is to send what is due (enableRemoteEscape)."""
+        """Whether an acting replica sends due messages (enableRemoteEscape)."""
         return self._config.replication.enable_remote_escape
 
     @property
     def has_room(self) -> bool:
-        """Whether another message may go out now."""
+        """Whether another message may be sent now."""
         return self._messages < MESSAGES_MAX and self._bytes < BYTES_MAX
 
     def send(
@@ -139,10 +141,10 @@ class Escape:
         is_half: bool = False,
         home: str = "",
     ) -> Later[Arrival | None]:
-        """The master that has the message, which failed so often before; None: no one has. Those of
-        one `key` go to the same master; `due_ms`: its consumers get it at that time, None: at once;
-        `is_half`: not before its producer ends the transaction; `home`: the topic that the master
-        is to have, if not the message's own."""
+        """Send a message that has failed `failures` times before. Resolves to its arrival, None if
+        no master took it. Messages with the same `key` go to the same master; `due_ms`: when
+        consumers get it, None: at once; `is_half`: not before its producer ends the transaction;
+        `home`: the topic that the master must have, if not the message's own."""
         sent: Later[Arrival | None] = Later()
         home = home or message.topic
         master = self._master(home, key)
@@ -159,7 +161,8 @@ class Escape:
         return sent
 
     def ask(self, address: str, request: Command) -> Later[Command | str]:
-        """Something of a message that is there; the answer, or why there is none."""
+        """Send another request about a sent message; resolves to the answer, or the reason why it
+        is missing."""
         asked: Later[Command | str] = Later()
         if self._questions >= MESSAGES_MAX:
             asked.resolve("too many questions are on their way to other masters")
@@ -185,9 +188,9 @@ class Escape:
         return f"InnerProducerGroup_{self._config.broker_name}_{self._config.broker_id}"
 
     def _master(self, topic: str, key: str) -> Master | None:
-        """One after the other of those that have the topic; of a key the one that it belongs to,
-        which is another one only if that goes. One of this process is before all others; messages
-        without a key go to those, too, while it takes none."""
+        """Choose a master: without a key in rotation, with a key always the same one while it
+        exists. A master of this process is preferred; messages without a key go to others while it
+        is avoided."""
         now_ms = self.steady_ms()
         beside = near(self._neighbours(), topic, self._config.broker_name)
         if beside is not None and (key or self._avoided.get(beside.address, now_ms) <= now_ms):
@@ -254,7 +257,7 @@ class Escape:
 
 
 def _freed(message: NewMessage, due_ms: int | None) -> dict[str, str]:
-    """Its properties without those that hold it back, or with the one that does until then."""
+    """Return the properties, without delays of the message, or with its time `due_ms`."""
     properties = decode_properties(message.properties)
     for name in _NOT_AGAIN:
         properties.pop(name, None)
@@ -265,7 +268,7 @@ def _freed(message: NewMessage, due_ms: int | None) -> dict[str, str]:
 
 
 def _half(message: NewMessage) -> dict[str, str]:
-    """Those of a half message: what delays it counts once it is committed."""
+    """Return the properties of a half message: its delay counts once it is committed."""
     properties = decode_properties(message.properties)
     for name in (names.WAIT, names.CRC32):
         properties.pop(name, None)
@@ -275,8 +278,8 @@ def _half(message: NewMessage) -> dict[str, str]:
 def _request(
     message: NewMessage, properties: dict[str, str], master: Master, group: str
 ) -> Command:
-    """The message as a producer sends it. Its queue is the one that it was for, where the other
-    master has as many."""
+    """Build the request as a producer does. The message keeps its queue id, modulo the other
+    master's number of queues."""
     is_retry = message.topic.startswith(RETRY_PREFIX)
     header = SendMessageRequestV2(
         producer_group=properties.get(names.PGROUP) or group,
@@ -289,7 +292,7 @@ def _request(
         flag=message.flag,
         properties=encode_properties(properties).decode(errors="replace"),
         reconsume_times=message.reconsume_times,
-        # Of a retry topic: it is no dead letter there that is none here.
+        # For a retry topic: the message must not become a dead letter at the other master.
         max_reconsume_times=message.reconsume_times if is_retry else None,
     )
     return new_request(RequestCode.SEND_MESSAGE_V2, header, bytes(message.body))

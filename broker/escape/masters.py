@@ -1,7 +1,9 @@
-"""Which masters of other groups can take a message of a topic, as the name servers say.
+"""Masters of other groups that can take messages of a topic, as reported by the name servers.
 
-Owns what they said of each topic and how old it may be. It must never send a message, nor wait: who
-asks for a topic that is not known yet asks again later. Called by bridge.py.
+Owns the last report for each topic and its maximum age. It neither sends messages nor waits: a
+caller whose topic is unknown asks again later.
+
+    unknown --asked--> known --older than REFRESH_MS, or a master failed--> asked again
 """
 
 from collections.abc import Callable, Sequence
@@ -21,28 +23,28 @@ from turbopump.net.wire.route import TopicRouteData
 from turbopump.net.wire.topics import PERM_WRITE
 
 Call = Callable[[str, Command, int], Later[Command | str]]
-"""(address, request, time-out in ms): the answer, or why there is none; one of them comes."""
+"""(address, request, time-out in ms): resolves to the answer, or the reason why it is missing."""
 
 REFRESH_MS: Final = 5_000
-"""Age from which on a route is asked for again; RocketMQ's bridge does so every 30 s."""
+"""Age in ms from which a route is requested again; RocketMQ's bridge does so every 30 s."""
 AGAIN_MS: Final = 500
-"""A route is not asked for sooner than that after the last time."""
+"""Minimum interval in ms between two requests for a route."""
 TIMEOUT_MS: Final = 3_000
 TOPICS_MAX: Final = 4_096
-"""Topics whose masters are remembered; those that were asked for longest ago go first."""
+"""Maximum number of remembered topics; the topics requested longest ago are dropped first."""
 KEPT_MAX: Final = 200_000
-"""Masters of all topics, some 60 MB with addresses of the usual length; as above."""
+"""Maximum number of masters of all topics, some 60 MB with usual addresses; dropped as above."""
 ROUTE_MAX: Final = 1 << 20
-"""Bytes of an answer: the loop reads one of that size in some 20 ms. Ten thousand groups have
+"""Bytes of an answer at most: the loop reads that much in some 20 ms. Ten thousand groups have
 less."""
 MASTERS_MAX: Final = 1_024
-"""Of one topic; the first by name."""
+"""Masters of a topic at most; the first by name."""
 _MASTER_ID: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Master:
-    """A master that takes messages of a topic, and how many queues it has for them."""
+    """A master that takes messages of a topic, and its number of queues for them."""
 
     name: str
     address: str
@@ -50,26 +52,28 @@ class Master:
 
 
 class Neighbour(Protocol):
-    """A master of the same process (broker/container)."""
+    """A master in the same process (broker/container)."""
 
     @property
     def name(self) -> str:
-        """Of its group."""
+        """Name of its group."""
 
     @property
     def address(self) -> str:
-        """`host:port`, as clients know it."""
+        """Address for clients, `host:port`."""
 
     def queues(self, topic: str) -> int:
-        """How many queues of the topic take messages now; 0: none, or it is no master any more."""
+        """Return the number of the topic's queues that take messages now; 0 if it is no longer a
+        master."""
 
     def ask(self, request: Command, timeout_ms: int) -> Later[Command | str]:
-        """The answer to a request, or why there is none; without a connection between them."""
+        """Answer a request without a connection; resolves to the answer, or the reason why it is
+        missing."""
 
 
 def near(neighbours: Sequence[Neighbour], topic: str, own_name: str) -> Master | None:
-    """The first master of another group in this process that takes messages of the topic
-    (RocketMQ: BrokerContainer.peekMasterBroker, which does not ask for the topic)."""
+    """Return the first master of another group in this process that takes messages of the topic
+    (RocketMQ: BrokerContainer.peekMasterBroker, which ignores the topic)."""
     for one in neighbours:
         if one.name != own_name and (count := one.queues(topic)) > 0:
             return Master(one.name, one.address, count)
@@ -97,11 +101,11 @@ class Masters:
         self._own_name, self._steady_ms = own_name, steady_ms
         self._topics: dict[str, _Known] = {}
         self._kept = 0
-        """Masters of all of them."""
+        """Number of masters of all topics."""
         self._first = 0
 
     def of(self, topic: str) -> tuple[Master, ...] | None:
-        """Those that are known, sorted by name; None while no name server has said anything."""
+        """Return the known masters, sorted by name; None before any name server has answered."""
         known = self._topics.get(topic)
         if known is None:
             self._bound(KEPT_MAX, TOPICS_MAX - 1)
@@ -112,7 +116,8 @@ class Masters:
         return known.masters
 
     def hasten(self, topic: str) -> None:
-        """One of them did not take a message: there may be others by now."""
+        """Request the route again, because a master did not take a message: there may be others by
+        now."""
         known = self._topics.get(topic)
         if known is not None and self._steady_ms() - known.asked_ms >= AGAIN_MS:
             self._ask(topic, known)
@@ -148,7 +153,7 @@ class Masters:
             self._bound(KEPT_MAX, TOPICS_MAX)
 
     def _read(self, answer: Command) -> tuple[Master, ...] | None:
-        """None if the answer says nothing of the topic."""
+        """Read a route; None if the answer contains none of the topic."""
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return ()
         if answer.code != ResponseCode.SUCCESS or len(answer.body) > ROUTE_MAX:
@@ -160,15 +165,15 @@ class Masters:
         return masters_of(route, self._own_name)
 
     def _bound(self, masters: int, topics: int) -> None:
-        """Keep at most so many."""
+        """Drop the oldest topics above the limits."""
         while len(self._topics) > topics or (self._kept > masters and len(self._topics) > 1):
             oldest = min(self._topics, key=lambda name: self._topics[name].asked_ms)
             self._kept -= len(self._topics.pop(oldest).masters or ())
 
 
 def masters_of(route: TopicRouteData, own_name: str) -> tuple[Master, ...]:
-    """The masters of other groups that take messages. A replica that acts is shown as a master,
-    but without the permission to write."""
+    """Return the masters of other groups that take messages. A route shows an acting replica as a
+    master, but without the permission to write."""
     addresses = {one.broker_name: one.broker_addrs.get(_MASTER_ID) for one in route.broker_datas}
     found = []
     for queues in route.queue_datas:

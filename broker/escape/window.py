@@ -1,17 +1,18 @@
-"""Numbers of one sequence that are on their way somewhere: which are done, which are due again.
+"""A window of numbers in a sequence whose messages are sent in parallel and may fail.
 
-Owns how far the sequence is done without a gap, and when what failed is tried again. It must never
-know what is sent. Called by what escapes in order (broker/scheduled/level_escape.py).
+Owns the end of the finished part without a gap, and when failed numbers are tried again.
 
     first ... done_to | some of these are done, others are not ... next | not begun yet
                       '----------- at most `most` of them -----------'
+    not begun --begin--> out --done--> done
+                          ^ '--failed--> waiting --pause, again--'
 """
 
 from dataclasses import dataclass
 from typing import Final
 
 FIRST_PAUSE_MS: Final = 200
-"""After a failure; doubled with each one up to LAST_PAUSE_MS."""
+"""Pause in ms after a failure; doubled with each further one up to LAST_PAUSE_MS."""
 LAST_PAUSE_MS: Final = 5_000
 _DOUBLINGS_MAX: Final = 5
 
@@ -34,7 +35,7 @@ class EscapeWindow:
 
     @property
     def done_to(self) -> int:
-        """All numbers before it are done."""
+        """The number before which all numbers are done."""
         return next(iter(self._open), self.next)
 
     @property
@@ -43,39 +44,39 @@ class EscapeWindow:
         return self.next - self.done_to < self._most
 
     def begin(self) -> None:
-        """The next number is out."""
+        """Mark the next number as out."""
         self._open[self.next] = _Open()
         self.next += 1
 
     def skip_to(self, number: int) -> None:
-        """What is before it, and was not begun, is not there any more."""
+        """Skip numbers before `number` that were not begun: their messages were removed."""
         self.next = max(self.next, number)
 
     def again(self, number: int) -> None:
-        """It is out once more."""
+        """Mark a failed number as out again."""
         self._open[number].is_out = True
 
     def is_out(self, number: int) -> bool:
-        """Whether it is on its way; also of one that is done, that it is not."""
+        """Whether a number is out; False for a done one."""
         one = self._open.get(number)
         return one is not None and one.is_out
 
     def failures(self, number: int) -> int:
-        """How often it has failed."""
+        """Return the number of failures of a number."""
         return self._open[number].failures
 
     def failed(self, number: int, now_ms: int) -> None:
-        """It is to be tried again, after a while."""
+        """Note a failure: the number is tried again after a pause."""
         one = self._open[number]
         one.due_ms = now_ms + pause_ms(one.failures)
         one.failures, one.is_out = one.failures + 1, False
 
     def done(self, number: int) -> None:
-        """It is where it belongs."""
+        """Mark a number as done."""
         del self._open[number]
 
     def due(self, now_ms: int, most: int) -> list[int]:
-        """Numbers to be tried again now, the first of them."""
+        """Return the first `most` failed numbers whose pause has ended."""
         found: list[int] = []
         for number, one in self._open.items():
             if len(found) >= most:
@@ -86,5 +87,5 @@ class EscapeWindow:
 
 
 def pause_ms(failures: int) -> int:
-    """How long to wait after so many failures and one more."""
+    """Return the pause in ms after one more than `failures` failures."""
     return min(FIRST_PAUSE_MS << min(failures, _DOUBLINGS_MAX), LAST_PAUSE_MS)

@@ -1,19 +1,23 @@
-"""A replica at work: what its machine asks for is done to the log and to the connection.
+"""A replica at work: executes its machine's actions on the log and on the connection.
 
-Owns the order: actions one after the other, none behind one that failed, so that what must be
-durable before a word is said is. It must never know a socket, nor a clock. Driven by `service` and
-by the simulator: times are of the monotonic clock; what is written down has its time from
-`wall_ms`.
+Owns the order: actions run one after the other, none after a failed one, so that data is durable
+before it is acknowledged. It knows no socket and no clock: `service` or the simulator drives it.
+Times are of the monotonic clock; stored times come from `wall_ms`.
 
-A store that failed follows no master: it would wait for this one, as a member of the SyncStateSet.
+    no connection --Connect--> waiting (log made ready, synced) --> attached
+         ^                                                            |  ^
+         '---- closed, or an action failed ---------------------------'  |
+    attached --disk work, or no file for bytes--> recording, blocked ----'  (actions are kept)
 
-What is written down beside the log is synced by a disk's thread: epochs before the bytes that they
-label, the log's marks before the handshake, a cut of the log or its beginning anew. Meanwhile the
-loop goes on, with heartbeats to controllers: what the machine asks for is kept, in order, and the
-connection is not read.
+A broker with a failed store follows no master: as a member of the SyncStateSet it would make the
+master wait.
 
-Under SYNC_FLUSH (`ack_durable`) nothing is acknowledged that a power cut could take: the
-handshake waits until all that is there is durable, an acknowledgement until its bytes are.
+Data beside the log is synced by a disk thread: epochs before the bytes that they label, the log's
+marks before the handshake, a cut or a new begin of the log. Meanwhile the loop goes on, with
+heartbeats to controllers: actions are kept, in order, and the connection is not read.
+
+Under SYNC_FLUSH (`ack_durable`) no byte is acknowledged that a power cut could take: the handshake
+waits until the whole log is durable, an acknowledgement until its bytes are.
 """
 
 import logging
@@ -56,7 +60,7 @@ class Follower:
         transport: Transport,
         wall_ms: Callable[[], int],
     ) -> None:
-        """The machine's option `ack_durable` is to be set under SYNC_FLUSH."""
+        """The machine's option `ack_durable` must be set under SYNC_FLUSH."""
         self.machine = machine
         self.connection: int | None = None
         """The connection's number, also while it is being made."""
@@ -71,13 +75,14 @@ class Follower:
         self._waiting = self._syncing = self._paused = False
         self._recording = self._blocked = self._grew = False
         self._kept: deque[Action] = deque()
-        """What is to be done once a disk's thread is ready, or the bytes before it have a file."""
+        """Actions kept until a disk thread has finished, or the bytes before them have a file."""
         self._now_ms = 0
         if self._waits_for_disk:
             log.on_flushed.append(self._on_flushed)
 
     def follow(self, address: str, epoch: int, now_ms: int) -> None:
-        """Follow the master at that address, of that epoch (default HA knows none); "" none."""
+        """Follow the master at that address, of that epoch (unused in default HA); "" stops
+        following."""
         machine = self.machine
         is_new = address != machine.address
         if isinstance(machine, Replica):
@@ -87,17 +92,17 @@ class Follower:
         self._lost = self._lost and not is_new
 
     def shutdown(self, now_ms: int) -> None:
-        """The last word: the log is left alone from now on."""
+        """Shut down: the log is not changed after this."""
         self._recording = False
         self._kept.clear()
         self._do(self.machine.shutdown(), now_ms)
         if self._on_flushed in self._log.on_flushed:
             self._log.on_flushed.remove(self._on_flushed)
 
-    # What the transport tells; of a connection that was left it may tell anything.
+    # Events of the transport; events of an earlier connection are ignored
 
     def on_connected(self, connection: int, now_ms: int) -> None:
-        """The connection stands."""
+        """Start the handshake once the log is ready."""
         if connection != self.connection:
             self._transport.close(connection)
             return
@@ -108,7 +113,7 @@ class Follower:
         self._log.get_ready().then(lambda error: self._ready(connection, error))
 
     def on_bytes(self, connection: int, data: Buffer, now_ms: int) -> None:
-        """Bytes of the master. They may be of a buffer that is used again afterwards."""
+        """Handle bytes of the master. Their buffer may be reused afterwards."""
         if connection != self.connection:
             return
         if self._waiting:
@@ -119,13 +124,13 @@ class Follower:
         self._do(self.machine.on_bytes(data, now_ms), now_ms)
 
     def on_closed(self, connection: int, reason: str, now_ms: int) -> None:
-        """The connection is gone, or could not be made."""
+        """Handle a closed connection, or a failed attempt to make one."""
         if connection == self.connection:
             self._gone()
             self._do(self.machine.on_closed(reason, now_ms), now_ms)
 
     def on_tick(self, now_ms: int) -> None:
-        """Time passes; to be called several times a second."""
+        """Do periodic work; to be called several times a second."""
         if self.connection is not None and self._log.failed is not None:
             logger.error("the master is left: %s", self._log.failed)
             self._cut()
@@ -139,10 +144,10 @@ class Follower:
             self._do(machine.on_counted(now_ms), now_ms)
         self._do(machine.on_tick(now_ms), now_ms)
 
-    # Inside
+    # Internals
 
     def _ready(self, connection: int, error: Ended) -> None:
-        """What a handshake relies on is durable but, under SYNC_FLUSH, the log itself."""
+        """Attach once the data for a handshake is durable; under SYNC_FLUSH sync the log first."""
         if connection != self.connection or self.machine.state is State.SHUTDOWN:
             return
         if error is not None:
@@ -167,10 +172,10 @@ class Follower:
         if self._waits_for_disk:
             self._log.sync(self._wall_ms())
         if isinstance(self.machine, PlainReplica):
-            # Default HA knows no confirmOffset: what is here may be read.
+            # Default HA has no confirmOffset: all appended bytes may be read.
             self._log.confirm_to(self._log.end, self._wall_ms())
         if self._log.is_slow:
-            # More would only have the kernel stop the one thread at a page fault.
+            # More bytes would make the kernel stop the only thread at a page fault.
             self._pause()
 
     def _pause(self) -> None:
@@ -200,14 +205,15 @@ class Follower:
     def _do(self, actions: list[Action], now_ms: int) -> None:
         self._now_ms = now_ms
         if self._blocked and any(isinstance(one, Close | Connect) for one in actions):
-            self._blocked, self._kept = False, deque()  # that was of a connection that is left
+            # the kept actions belong to an earlier connection
+            self._blocked, self._kept = False, deque()
         if self._recording or self._blocked:
             self._kept.extend(_copied(_told_once(actions)))
             return
         self._go_on(deque(_told_once(actions)))
 
     def _go_on(self, waiting: deque[Action]) -> None:
-        """Do what waits, up to what a disk has to do first."""
+        """Execute actions, up to the first that needs a disk thread."""
         now_ms = self._now_ms
         while waiting:
             action = waiting.popleft()
@@ -215,7 +221,7 @@ class Follower:
                 told = self._by_disk(action)
                 if told is not None:
                     if isinstance(action, Append):
-                        waiting.appendleft(action)  # once there is a log that begins there
+                        waiting.appendleft(action)  # again once the log begins there
                     if not told.done:
                         self._recording = True
                         self._kept = deque(_copied(waiting))
@@ -242,7 +248,7 @@ class Follower:
             self._appended(now_ms)
 
     def _by_disk(self, action: Action) -> Later[Ended] | None:
-        """Have a disk's thread do it, or what has to come before it; None of any other."""
+        """Start a disk thread's work for an action, or before it; None if there is no such work."""
         log = self._log
         match action:
             case RecordEpochs(epochs):
@@ -258,7 +264,7 @@ class Follower:
         return None
 
     def _behind(self, action: Action) -> list[Action]:
-        """What is to be done next, once that is durable."""
+        """Return the next actions after a durable cut or restart."""
         if not isinstance(action, Truncate | Restart):
             return []
         assert isinstance(self.machine, Replica), "default HA cuts nothing"
@@ -266,7 +272,7 @@ class Follower:
 
     def _recorded(self, action: Action, error: Ended) -> None:
         if not self._recording:
-            return  # that was another role
+            return  # for an earlier role
         self._recording = False
         waiting, self._kept = self._kept, deque()
         if error is not None:
@@ -277,7 +283,7 @@ class Follower:
         self._read_on()
 
     def _unblock(self) -> None:
-        """Go on with what was to be done, if there is a log file for the bytes before it."""
+        """Execute the kept actions once there is a log file for the bytes before them."""
         before = self._log.end
         try:
             self._log.go_on(self._wall_ms())
@@ -291,15 +297,15 @@ class Follower:
         self._go_on(waiting)
 
     def _failed(self, what: str, error: StoreError | OSError) -> deque[Action]:
-        """What is to be done instead of all that was to follow."""
+        """Return the actions that replace all others after a failure."""
         logger.error("replication stops, %s failed: %s", what, error)
         self._cut()
         machine, now_ms = self.machine, self._now_ms
-        # A connection that was to be made meanwhile is none.
+        # A connection that was to be made meanwhile is dropped.
         return deque(machine.on_failed(str(error), now_ms) or machine.on_closed(str(error), now_ms))
 
     def _append(self, action: Append, waiting: deque[Action]) -> None:
-        """With those that follow on: all that a read brought at once."""
+        """Append the bytes of this action and of directly following ones: all of a read."""
         end, more = action.log_offset + len(action.data), []
         while waiting and isinstance(after := waiting[0], Append) and after.log_offset == end:
             waiting.popleft()
@@ -348,12 +354,12 @@ class Follower:
         return LogState(log.min, log.end, log.confirm, log.epochs, log.believed_end, log.is_counted)
 
     def _is_counted(self) -> bool:
-        """Of the log as the machine knows it: nothing waits to be done to it."""
+        """Whether the log has queue counts, and no action on it is pending."""
         return self._log.is_counted and not (self._recording or self._blocked)
 
 
 def _told_once(actions: list[Action]) -> list[Action]:
-    """Readers are woken once for all that a read brought, with the last word on it."""
+    """Keep only the last Confirm of a read, so that readers are woken once."""
     places = [place for place, action in enumerate(actions) if isinstance(action, Confirm)]
     if len(places) < 2:
         return actions
@@ -362,7 +368,7 @@ def _told_once(actions: list[Action]) -> list[Action]:
 
 
 def _copied(actions: Iterable[Action]) -> list[Action]:
-    """As they can be kept: what was read is of a buffer that is used again."""
+    """Copy the bytes of actions to be kept: their buffer is reused."""
     return [
         replace(one, data=bytes(one.data)) if isinstance(one, Append) else one for one in actions
     ]

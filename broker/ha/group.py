@@ -1,15 +1,15 @@
 """A group that switches without a controller: its master and members are written in a file.
 
-Owns the file's form. It must never read it: `service` does. All brokers of the group have the same
-one (haGroupFile), and look at it each second; each change of it raises the epoch:
+Owns the file's format; `service` reads it. All brokers of the group have the same file
+(haGroupFile), and look at it each second; each change of it raises the epoch:
 
     {"epoch": 2, "master": 1, "brokers": {"1": "10.0.0.1:10912", "2": "10.0.0.2:10912"}}
 
-`brokers` are the HA addresses by brokerId of the group; `members` may name those of them that are
-the SyncStateSet (without it all are). A message counts as replicated when every member has it, so a
-group file names as the next master a member of the one before, and no other. A broker that was not
-a member before counts only once the master of that file has confirmed a byte of its own reign: up
-to then it may lack what was acknowledged earlier.
+`brokers` are the HA addresses by brokerId of the group; `members` may name the brokers in the
+SyncStateSet (without it, all). A message counts as replicated when every member has it, so the next
+master in the file must be a member of the previous version. A broker that was no member before
+counts only once the master of that file has confirmed a byte of its own reign: until then it may
+lack messages acknowledged earlier.
 """
 
 import json
@@ -19,12 +19,12 @@ BROKERS_MAX = 64
 
 
 class GroupFileError(ValueError):
-    """A text that is no group."""
+    """A text that does not describe a group."""
 
 
 @dataclass(slots=True, frozen=True)
 class GroupFile:
-    """What a group file says."""
+    """Content of a group file."""
 
     epoch: int
     master: int
@@ -33,12 +33,12 @@ class GroupFile:
 
     @property
     def master_address(self) -> str:
-        """Where replicas connect."""
+        """The master's address for replicas."""
         return self.brokers[self.master]
 
 
 def parse_group(text: bytes) -> GroupFile:
-    """The group of a file's text; raises GroupFileError with one clear sentence."""
+    """Parse a file's text; raises GroupFileError with one clear sentence."""
     try:
         found = json.loads(text)
         brokers = {int(number): address for number, address in found["brokers"].items()}

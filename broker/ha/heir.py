@@ -1,11 +1,12 @@
-"""The lead given to another broker before a stop.
+"""Handover of leadership to another broker before a stop.
 
-Owns how long a stop waits for another master. It must never stop anything nor elect: the
-controllers hear that this broker is about to stop (membership.py), and name another one. Made and
-ticked by replicating.py, and by the simulator, so that both wait alike.
+Owns how long a stop waits for another master. The controllers receive this broker's intention to
+stop (membership.py), and name another master. The process and the simulator use it alike.
 
-This broker serves meanwhile, so that senders miss a master for as long as an election takes, not a
-stop.
+    idle --hand_over--> waiting --another master, no candidate, or HAND_OVER_MS--> resolved
+
+This broker serves meanwhile, so that senders are without a master only for an election, not for a
+whole stop.
 """
 
 import logging
@@ -20,12 +21,12 @@ from turbopump.engine.types import LONG_AGO_MS
 logger = logging.getLogger(__name__)
 
 HAND_OVER_MS: Final = 3_000
-"""So long a stop waits for another master: for an entry of the controllers, also of slow ones. This
-broker takes messages meanwhile."""
+"""Time in ms that a shutdown waits for another broker to become master: long enough for an entry of
+slow controllers. This broker takes messages meanwhile."""
 
 
 class Heir:
-    """One broker's; loop thread only. Times are of the monotonic clock."""
+    """The handover of a broker; loop thread only. Times are of the monotonic clock."""
 
     def __init__(
         self, membership: Membership, service: HaService, steady_ms: Callable[[], int]
@@ -36,8 +37,8 @@ class Heir:
         self._until_ms = LONG_AGO_MS
 
     def hand_over(self) -> Later[None]:
-        """Have another broker lead. Resolves when there is another one, none could be it, or after
-        HAND_OVER_MS."""
+        """Have another broker lead. Resolves when another broker is the master, no other can be, or
+        after HAND_OVER_MS."""
         done: Later[None] = Later()
         if not self._membership.has_heir:
             done.resolve(None)
@@ -47,7 +48,7 @@ class Heir:
         return done
 
     def look(self) -> None:
-        """Every 100 ms, and when the role has changed."""
+        """Check the handover; called every 100 ms, and after a change of role."""
         done, is_late = self._waiting, self._steady_ms() >= self._until_ms
         if done is not None and (is_late or not self._membership.has_heir):
             self._waiting = None

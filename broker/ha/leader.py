@@ -1,13 +1,17 @@
-"""A master at work for one reign: its replicas' connections, the set in sync, what is safe.
+"""A master at work for one reign: its replicas' connections, the set in sync, safe offsets.
 
 Owns the machines of the connections and the order in which an acknowledgement takes effect: the
-SyncStateSet, confirmOffset, readers, senders. To the sends that wait (engine: PendingSends) it
-pushes how many copies one needs and up to where the log has so many; when the reign or its lease
-ends they fail, and are not released: what a set of one member has is not what was promised
-(RocketMQ releases them, and loses them). It must never know a socket, nor a clock, and never live
-longer than its reign: the next one has a new `Leader`, so no acknowledgement of a connection
-of before counts in it. Driven by `service` and by the simulator: times are of the monotonic
-clock; what is written down has its time from `wall_ms`.
+SyncStateSet, confirmOffset, readers, senders. It passes to the pending sends (engine: PendingSends)
+how many copies one needs, and the offset up to which the log has that many.
+
+    withheld --first lease--> confirming --lease lost--> withheld (pending sends fail)
+    any state --end--> over (connections are cut, pending sends fail)
+
+At the end of the reign or its lease pending sends fail, and are not released: a copy on
+the master alone is not the promised safety (RocketMQ releases them, and loses them). The next reign
+has a new `Leader`, so acknowledgements of old connections do not count in it. No socket and no
+clock is used: `service` or the simulator drives a reign. Times are of the monotonic clock; stored
+times come from `wall_ms`.
 
 Under SYNC_FLUSH a byte of the master's counts once it is durable, as a replica's does.
 """
@@ -37,55 +41,56 @@ from turbopump.net.ha.sync_state import Proposal, SyncOptions, SyncState
 logger = logging.getLogger(__name__)
 
 QUOTA_MS = 1000
-"""The time a replica's quota of bytes is for (RocketMQ: FlowMonitor)."""
+"""Period in ms of a replica's quota of bytes (RocketMQ: FlowMonitor)."""
 CONNECTIONS_MAX = 64
-"""Replicas of one master and their connections that were not yet found dead. For one more the
-oldest goes that has not said what it has; where all have, the new one is refused."""
+"""Maximum of connections of replicas, including dead ones not yet detected. For one more, the
+oldest connection without an acknowledgement is closed; if all have acknowledged, the new one is
+refused."""
 
 
 @dataclass(slots=True, frozen=True)
 class LeaderOptions:
-    """Names are RocketMQ's keys where it has one."""
+    """Options of a master; names are RocketMQ's keys where it has one."""
 
     primary: PrimaryOptions = field(default_factory=PrimaryOptions)
     max_ha_transfer_byte_in_second: int | None = None
-    """For each replica; None without haFlowControlEnable."""
+    """Bytes per second for each replica; None without haFlowControlEnable."""
     counts_durable: bool = False
-    """SYNC_FLUSH."""
+    """SYNC_FLUSH: bytes count once they are durable."""
     slave_timeout_ms: int = 3000
-    """For so long a send waits for replicas."""
+    """Maximum time that a send waits for replicas, in ms."""
 
 
 @dataclass(slots=True)
 class ReplicaLink:
-    """A replica's connection."""
+    """A replica's connection and its machine."""
 
     connection: int
     machine: MasterSide
     broker_id: int | None = None
-    """None until it was said (AutoSwitch HA)."""
+    """Id of the replica; None until the handshake (AutoSwitch HA)."""
     joined: bool = False
     rate: ByteRate = field(default_factory=lambda: ByteRate(0))
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class ReignParts:
-    """What a reign works with, and when it begins."""
+    """The dependencies of a reign, and its begin."""
 
     log: ReplicatedLog
-    """Open for writes since before the reign is made."""
+    """Open for writes before the reign is made."""
     rules: AckRules
     options: LeaderOptions
     transport: Transport
     wall_ms: Callable[[], int]
     now_ms: int
-    """Of the monotonic clock, now."""
+    """Begin of the reign, of the monotonic clock."""
     holds: Callable[[], bool] = lambda: True
-    """Whether a lease does: without one nothing is acknowledged, however many have it."""
+    """Whether a lease holds: without it no send is acknowledged, whatever its copies."""
 
 
 class Reign(ABC):
-    """What both protocols share."""
+    """The part of a reign that both protocols share."""
 
     def __init__(self, parts: ReignParts, copies: Copies) -> None:
         log, options, now_ms = parts.log, parts.options, parts.now_ms
@@ -99,7 +104,7 @@ class Reign(ABC):
         self._wall_ms = parts.wall_ms
         self._holds = parts.holds
         self._needs: list[int] = []
-        """The numbers of copies that sends of this reign were asked for."""
+        """The different numbers of copies that sends of this reign needed."""
         self._now_ms = now_ms
         self._quota_at_ms = now_ms
         self._withhold()
@@ -112,21 +117,21 @@ class Reign(ABC):
 
     @abstractmethod
     def need(self) -> int | None:
-        """How many copies a message needs that is to be written now, None: not enough replicas
+        """Return how many copies a message written now needs; None: there are not enough replicas
         (IN_SYNC_REPLICAS_NOT_ENOUGH)."""
 
     def lapse(self) -> None:
-        """The lease is over: pending sends are answered SERVICE_NOT_AVAILABLE, because their
-        outcome is unknown; the reign goes on."""
+        """Handle the end of the lease: pending sends are answered SERVICE_NOT_AVAILABLE, because
+        their outcome is unknown; the reign goes on."""
         if not self.over:
             self._withhold()
 
     def renew(self) -> None:
-        """The lease holds again, or for the first time."""
+        """Handle a new lease, or the first one."""
         self._settle()
 
     def reconfigure(self, rules: AckRules, options: LeaderOptions) -> None:
-        """Other rules and limits from now on; sends that wait keep their number of copies."""
+        """Apply other rules and limits; pending sends keep their number of copies."""
         self.rules, self.options = rules, options
         self._log.pending.replica_wait_ms = options.slave_timeout_ms
         for link in self.links.values():
@@ -134,16 +139,16 @@ class Reign(ABC):
         self._push()
 
     def pump(self, now_ms: int) -> None:
-        """The log grew: once for all that was appended in one turn of the loop."""
+        """Send the log's growth to replicas: once for all appends of a turn of the loop."""
         self._now_ms = now_ms
         if not self.over:
             self._settle()
             self._pump_all(now_ms)
 
-    # What the transport tells; of a connection that was left it may tell anything.
+    # Events of the transport; events of an earlier connection are ignored
 
     def on_connected(self, connection: int, now_ms: int) -> None:
-        """A replica connected."""
+        """Accept a replica's connection."""
         if self.over or self._log.damage is not None:
             # No replica may copy from a damaged log.
             self._transport.close(connection)
@@ -160,7 +165,7 @@ class Reign(ABC):
         self.links[connection] = link
 
     def on_bytes(self, connection: int, data: Buffer, now_ms: int) -> None:
-        """Bytes of a replica. They may be of a buffer that is used again afterwards."""
+        """Handle bytes of a replica. Their buffer may be reused afterwards."""
         link = self.links.get(connection)
         if link is not None:
             self._do(link, link.machine.on_bytes(data, now_ms), now_ms)
@@ -168,13 +173,13 @@ class Reign(ABC):
                 self._pump_all(now_ms)  # readers of replicas are woken, too
 
     def on_writable(self, connection: int, now_ms: int) -> None:
-        """The connection takes more again."""
+        """Resume sending: the connection takes more bytes."""
         link = self.links.get(connection)
         if link is not None:
             self._do(link, link.machine.on_writable(True, now_ms), now_ms)
 
     def on_closed(self, connection: int, reason: str, now_ms: int) -> None:
-        """The connection is gone."""
+        """Handle a closed connection."""
         link = self.links.get(connection)
         if link is not None:
             link.machine.close(reason)
@@ -182,7 +187,7 @@ class Reign(ABC):
             self._settle()
 
     def on_tick(self, now_ms: int) -> None:
-        """Time passes; to be called several times a second."""
+        """Do periodic work; to be called several times a second."""
         self._now_ms = now_ms
         if self.over:
             return
@@ -199,7 +204,7 @@ class Reign(ABC):
         self._settle()
 
     def end(self, status: PutStatus = PutStatus.SERVICE_NOT_AVAILABLE) -> None:
-        """The reign is over: connections are cut before the log is touched, sends fail."""
+        """End the reign: connections are cut before the log is changed, pending sends fail."""
         if self.over:
             return
         self.over = True
@@ -214,9 +219,9 @@ class Reign(ABC):
 
     @abstractmethod
     def status(self, address_of: Callable[[int], str], now_ms: int) -> LeaderStatus:
-        """How it stands; `address_of` a connection."""
+        """Return the status; `address_of` returns a connection's address."""
 
-    # What a protocol does its own way
+    # Methods of a protocol
 
     @abstractmethod
     def _machine(self, connection: int, now_ms: int) -> MasterSide: ...
@@ -232,9 +237,9 @@ class Reign(ABC):
 
     @abstractmethod
     def _confirmed(self, log_end: LogOffset) -> LogOffset:
-        """confirmOffset, while the log ends there as far as it counts."""
+        """Return confirmOffset for a log whose counting part ends at `log_end`."""
 
-    # Inside
+    # Internals
 
     def _on_flushed(self, _log_end: LogOffset) -> None:
         self.pump(self._now_ms)
@@ -244,8 +249,8 @@ class Reign(ABC):
             self._do(link, link.machine.pump(now_ms), now_ms)
 
     def _settle(self) -> bool:
-        """Visible first, acknowledged second: a sender that reads back its message finds it.
-        Whether confirmOffset moved."""
+        """Move confirmOffset, then acknowledge: a sender that reads back its message finds it.
+        Return whether confirmOffset moved."""
         if self.over:
             return False
         log = self._log
@@ -255,9 +260,8 @@ class Reign(ABC):
         return moved and not self.over
 
     def _push(self) -> None:
-        """To the sends that wait: how many copies one needs from now on, and up to where the log
-        has as many as one was ever asked for in this reign. An answer may lead to anything, also to
-        the end of the reign."""
+        """Pass to the pending sends how many copies new sends need, and the safe offset for each
+        number needed in this reign. A callback may do anything, even end the reign."""
         pending, need, holds = self._log.pending, self.need(), self._holds()
         if need is not None and need not in (0, 1) and need not in self._needs:
             self._needs.append(need)
@@ -270,11 +274,11 @@ class Reign(ABC):
             pending.replicated_to(each, safe_end(self._copies, each, least) if holds else -1)
 
     def _withhold(self, status: PutStatus = PutStatus.SERVICE_NOT_AVAILABLE) -> None:
-        """What replicas have counts no more, and pending sends fail."""
+        """Fail pending sends, and ignore acknowledgements."""
         self._log.pending.withhold(status)
 
     def _do(self, link: ReplicaLink, actions: list[Action], now_ms: int) -> None:
-        """The last acknowledgement of a read says what all of them say."""
+        """Execute actions; of several acknowledgements in a read only the last one counts."""
         self._now_ms = now_ms
         if refusal := self._note_handshake(link, now_ms):
             actions = link.machine.close(refusal)
@@ -306,7 +310,7 @@ class Reign(ABC):
             self._do(link, link.machine.on_writable(False, now_ms), now_ms)
 
     def _note_handshake(self, link: ReplicaLink, now_ms: int) -> str:
-        """If the replica has just said who it is, take note; why it may not be here, or ""."""
+        """Handle a replica's handshake, if it just came; return why it is refused, or ""."""
         return ""
 
     def _cut(self, link: ReplicaLink, reason: str, now_ms: int) -> None:
@@ -334,7 +338,7 @@ class Leader(Reign):
         set_epoch: int,
         epoch_start: LogOffset,
     ) -> None:
-        """`members` and `set_epoch` are of the SyncStateSet it begins with."""
+        """`members` and `set_epoch` describe the first SyncStateSet."""
         log = parts.log
         self.sync = SyncState(sync, members, set_epoch, epoch_start, log.confirm, parts.now_ms)
         self.set_changes = 0
@@ -347,7 +351,7 @@ class Leader(Reign):
         return needed(self.rules, self.sync.in_sync_count)
 
     def on_set(self, members: frozenset[int], set_epoch: int, now_ms: int) -> None:
-        """The set as the controller says it, in a notice or an answer to a look."""
+        """Apply the controller's set, from a notice or the answer to a look."""
         self._now_ms = now_ms
         if not self.over:
             self._agree(members, set_epoch, now_ms)
@@ -384,7 +388,7 @@ class Leader(Reign):
         link.broker_id, link.joined = replica.broker_id, True
         for other in list(self.links.values()):
             if other is not link and other.broker_id == replica.broker_id:
-                # Its replica left it, and what it had acknowledged there counts no more.
+                # Its replica left it; acknowledgements there no longer count.
                 self._do(other, other.machine.close("its replica connected anew"), now_ms)
         self.sync.on_connected(replica.broker_id, link.connection, replica.async_learner, now_ms)
         return ""
@@ -402,7 +406,7 @@ class Leader(Reign):
 
     def _confirmed(self, log_end: LogOffset) -> LogOffset:
         self.sync.on_log(log_end)
-        # Before its first lease another may be elected who lacks what only this one has.
+        # Before its first lease another master may be elected that lacks messages of this one.
         self._begun = self._begun or self._holds()
         return self.sync.confirm_offset if self._begun else self._log.confirm
 

@@ -1,8 +1,4 @@
-"""What the machines and drivers of replication get of the configuration.
-
-Owns `HaOptions`. It must never read a file. Made by replicating.py of the broker's
-configuration.
-"""
+"""Options of the machines and drivers of replication, from the broker's configuration."""
 
 from dataclasses import dataclass
 
@@ -17,17 +13,17 @@ from turbopump.net.ha.sync_state import SyncOptions
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class HaOptions(ReplicationConfig):
-    """The keys of replication, and what else of the configuration it goes by."""
+    """The keys of replication, and other options that it needs."""
 
     own_id: int = 1
-    """The broker's id in a group that switches, from 1 on."""
+    """The broker's id in a group that switches, from 1."""
     bind_address: str = "0.0.0.0"
     sync_flush: bool = False
     """flushDiskType: bytes count once they are durable, on either side."""
 
     @property
     def rules(self) -> AckRules:
-        """Of sends. Those of an ASYNC_MASTER of default HA wait for no replica."""
+        """The rules of sends. Sends of an ASYNC_MASTER of default HA wait for no replica."""
         return AckRules(
             Mode.CONTROLLER if self.switches else Mode.PLAIN,
             self.in_sync_replicas if self.waits else 1,
@@ -37,7 +33,7 @@ class HaOptions(ReplicationConfig):
 
     @property
     def leader(self) -> LeaderOptions:
-        """Of a master's connections."""
+        """The options of a master's connections."""
         limit = self.max_ha_transfer_byte_in_second if self.ha_flow_control_enable else None
         primary = PrimaryOptions(
             self.ha_transfer_batch_size,
@@ -48,7 +44,7 @@ class HaOptions(ReplicationConfig):
 
     @property
     def sync(self) -> SyncOptions:
-        """Of a master's SyncStateSet."""
+        """The options of a master's SyncStateSet."""
         return SyncOptions(
             self.own_id,
             self.ha_max_time_slave_not_catchup_ms,
@@ -61,8 +57,8 @@ class HaOptions(ReplicationConfig):
 
     @property
     def replica(self) -> ReplicaOptions:
-        """Of a replica that switches. Where not every member has what is acknowledged confirmOffset
-        promises nothing, and a new master may lack some of it."""
+        """The options of a replica that switches. If not every member must have acknowledged
+        messages, confirmOffset guarantees nothing, and a new master may lack some of them."""
         return ReplicaOptions(
             self.own_id,
             self.sync_from_last_file,
@@ -75,7 +71,7 @@ class HaOptions(ReplicationConfig):
 
     @property
     def plain(self) -> PlainOptions:
-        """Of a replica of default HA."""
+        """The options of a replica of default HA."""
         return PlainOptions(
             self.ha_send_heartbeat_interval_ms, self.ha_housekeeping_interval_ms, self.sync_flush
         )

@@ -1,7 +1,7 @@
 """The master of default HA: its replicas are counted, no set is agreed on.
 
-Owns which replicas have a message, by how much they lack. It must never know an epoch. Made by
-service.py; what it has in common with AutoSwitch HA is in leader.py.
+Counts the replicas that have a message, by the bytes that they lack. There are no epochs; the part
+common with AutoSwitch HA is in leader.py.
 """
 
 from collections.abc import Callable
@@ -19,13 +19,13 @@ class PlainLeader(Reign):
     """A master of default HA."""
 
     def __init__(self, parts: ReignParts, *, gap_max: int) -> None:
-        """`gap_max`: a replica that lacks more bytes is none of those that have a message."""
+        """`gap_max`: a replica that lacks more bytes does not count as having a message."""
         self.group = PlainGroup(gap_max)
         self._behind: dict[int, Behind] = {}
         super().__init__(parts, self.group)
 
     def need(self) -> int | None:
-        # Asked after each commit, and without a controller the count changes nothing.
+        # Called after each commit; without a controller the count changes nothing.
         if self.rules.mode is Mode.PLAIN:
             return self.rules.in_sync_replicas
         return needed(self.rules, self.group.in_sync_count(self._log.end))

@@ -1,7 +1,7 @@
-"""What the drivers of replication need: a log, connections, and who agrees to a new SyncStateSet.
+"""Interfaces of the drivers of replication: log, connections, decisions on the SyncStateSet.
 
-Owns the protocols, and the answer of a set that is written down. `engine.replicated` is the log;
-`sockets` and the simulator are transports. It must never know a connection's bytes.
+Also has the answers of `Alterations`, and the implementation for a fixed set. `engine.replicated`
+is the log; `sockets` and the simulator are transports.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from turbopump.pyx.pending import PendingSends
 
 
 class ReplicatedLog(Protocol):
-    """engine.replicated.Replicated as it is used here; `now_ms` is the wall clock's."""
+    """The methods of engine.replicated.Replicated used here; `now_ms` is the wall clock's."""
 
     on_flushed: list[Callable[[LogOffset], None]]
     pending: PendingSends
@@ -66,26 +66,26 @@ class ReplicatedLog(Protocol):
 
 
 class Transport(Protocol):
-    """Connections by number. None of these calls back before it returns."""
+    """Connections by number. No call invokes a callback before it returns."""
 
     def connect(self, address: str) -> int:
         """Begin to connect; `on_connected` or `on_closed` with the returned number follows."""
 
     def send(self, connection: int, buffers: list[Buffer]) -> bool:
-        """Write; False if no more should be written until `on_writable` is called. Views of the
-        log must not be changed until they are sent, or the connection is closed."""
+        """Write; False if writing should pause until `on_writable` is called. Views of the log
+        must not be changed until they are sent, or the connection is closed."""
 
     def pause(self, connection: int, paused: bool) -> None:
-        """Read no more from it, or go on. No error if it is gone."""
+        """Stop or resume reading. No error if the connection is gone."""
 
     def close(self, connection: int) -> None:
-        """Cut it, or the try to make it: nothing that is not yet sent goes out, nothing more is
-        reported of it. No error if it is gone."""
+        """Cut the connection, or the attempt to make it: unsent bytes are dropped, and no further
+        event is reported. No error if it is gone."""
 
 
 @dataclass(slots=True, frozen=True)
 class Agreed:
-    """The set in force, as the controller or the file says it; not necessarily the proposed one."""
+    """The set in force, as reported by the controller or file; may differ from the proposal."""
 
     members: frozenset[int]
     set_epoch: int
@@ -93,14 +93,14 @@ class Agreed:
 
 @dataclass(slots=True, frozen=True)
 class ProposalRefused:
-    """The proposal will never be the set."""
+    """The proposal will never become the set."""
 
     reason: str
 
 
 @dataclass(slots=True, frozen=True)
 class Lost:
-    """Nothing was heard: the proposal may be the set."""
+    """No answer was received: the proposal may have become the set."""
 
     reason: str
 
@@ -109,17 +109,17 @@ Answer = Agreed | ProposalRefused | Lost
 
 
 class Alterations(Protocol):
-    """Who decides what the SyncStateSet is."""
+    """Decides on the members of the SyncStateSet."""
 
     def propose(self, proposal: Proposal) -> Later[Answer]:
-        """Ask for a set; answered once, at once or later."""
+        """Propose a set; the result is resolved once, at once or later."""
 
 
 class StaticSet:
-    """The set is written down and stays: nothing should be proposed (SyncOptions.fixed)."""
+    """A set from a file, which stays: no set should be proposed (SyncOptions.fixed)."""
 
     def propose(self, proposal: Proposal) -> Later[Answer]:
-        """No."""
+        """Refuse the proposal: the set is fixed."""
         later: Later[Answer] = Later()
         later.resolve(ProposalRefused(f"the set is fixed, {sorted(proposal.members)} cannot be it"))
         return later

@@ -1,18 +1,21 @@
-"""A broker's part in replication: which role it has, and how it gets another one.
+"""A broker's part in replication: its role, and the change to another role.
 
-Owns the order of a role change and the parts that live as long as a role: the follower, the reign.
-It must never know a frame, nor touch a socket or a file. Made, started and stopped by
-replicating.py; notified of appends by the log.
+Owns the order of a role change and the objects that live as long as a role: the follower, the
+reign. It touches neither frames nor sockets nor files.
 
-A change of role goes like this: connections of the old role are cut, so that nothing of before
-counts any more and no view of the log is on its way when it is cut; sends that wait fail; the log
-changes its side; only then the new role begins. Whatever fails leaves the broker without a role: it
-takes no writes, and the next change, or the next look at the group file, tries again.
+    no role --to_master--> epoch being recorded --durable--> reign (master)
+       |  '--to_replica--> follower (replica)
+       ^ any failure, and the first step of each change
 
-A master's epoch is made durable by a disk's thread: the loop goes on, with heartbeats and reads,
-and there is no role until that is done. A change that comes meanwhile takes its place: the reign
-before does not begin, also if its epoch is recorded by then. (An epoch without a byte is nothing
-that others would miss.) The log does one such step after the other, so the later one sees it.
+A change of role: connections of the old role are cut, so that old acknowledgements do not count and
+no view of the log is in use when it is cut; pending sends fail; the log changes sides; only then
+the new role begins. Any failure leaves the broker without a role: it takes no writes, and the next
+change, or the next look at the group file, tries again.
+
+A master's epoch is made durable by a disk thread. The loop goes on meanwhile, with heartbeats and
+reads, and there is no role until that is done. A change that comes meanwhile takes its place: the
+earlier reign does not begin, even if its epoch is recorded by then. (An epoch without a byte is not
+missed by other brokers.) The log does one such step after the other, so the later one sees it.
 """
 
 import logging
@@ -39,12 +42,12 @@ from turbopump.net.ha.replica import Replica, State
 logger = logging.getLogger(__name__)
 
 LOOK_MS = 1000
-"""Between two looks at the group file."""
+"""Interval between two looks at the group file, in ms."""
 NO_EPOCH = -1
 
 
 class Overtaken(StoreError):
-    """A reign did not begin, as another role was named while its epoch was written down."""
+    """A reign did not begin, because another role was named while its epoch was written."""
 
 
 class SwitchingLog(ReplicatedLog, Protocol):
@@ -59,7 +62,7 @@ class SwitchingLog(ReplicatedLog, Protocol):
 
 
 class Shell(Transport, Protocol):
-    """What connects: `sockets`, or the network of a test."""
+    """The transport with its own life: `sockets`, or the network of a test."""
 
     async def listen(self, host: str, port: int) -> int: ...
     async def stop(self) -> None: ...
@@ -85,15 +88,15 @@ class HaService:
         """`log` is Store.replicated's; `alterations` the controller's, if there is one."""
         self.options = options
         self.port = 0
-        """Where replicas connect; known after `start`."""
+        """Port for replicas; known after `start`."""
         self.reign: Reign | None = None
         self.follower: Follower | None = None
         self.epoch = NO_EPOCH
-        """Of the master that is served or followed."""
+        """Epoch of the master that this broker is or follows."""
         self.on_role: list[Callable[[], None]] = []
         """Called after each change of the role, and when a reign ended."""
         self.on_link: list[Callable[[], None]] = []
-        """Called when a connection to the master stands, and when it is gone."""
+        """Called when a connection to the master is made, and when it is lost."""
         self.lease: Callable[[], bool] = lambda: True
         """Whether a reign of AutoSwitch HA may answer now: a controller's lease."""
         self.counters = HaCounters()
@@ -103,15 +106,15 @@ class HaService:
         self._wall_ms = wall_ms
         self._steady_ms = steady_ms
         self.alterations = alterations or StaticSet()
-        """Who agrees to a new SyncStateSet."""
+        """Decides about a new SyncStateSet."""
         self._make_shell = shell
         self._shell: Shell
         self.coming_epoch = NO_EPOCH
-        """Of the reign that is being written down; NO_EPOCH while none is."""
+        """Epoch of the reign being recorded; NO_EPOCH otherwise."""
         self._link: int | None = None
-        """The connection to the master that stands."""
+        """The present connection to the master."""
         self._change = 0
-        """Counts the changes of role: what a disk did for an earlier one is of no interest."""
+        """Number of role changes: results of disk work for an earlier role are ignored."""
         self._pumping = False
         self._looking = False
         self._look_ms = LONG_AGO_MS
@@ -122,7 +125,7 @@ class HaService:
     # Life
 
     async def start(self) -> None:
-        """Open the port and take the role that is configured; with a controller there is none yet.
+        """Open the port and take the configured role; with a controller there is no role yet.
         Raises OSError, StoreError."""
         options = self.options
         self._shell = self._make_shell(self)
@@ -142,13 +145,13 @@ class HaService:
             raise
 
     async def stop(self) -> None:
-        """Leave the role: sends that wait fail, connections are cut."""
+        """Leave the role: pending sends fail, connections are cut."""
         self._stopped = True
         self._leave()
         await self._shell.stop()
 
     def tick(self) -> None:
-        """Every 100 ms."""
+        """Do periodic work; called every 100 ms."""
         now_ms = self._steady_ms()
         if self._stopped:
             return
@@ -165,20 +168,21 @@ class HaService:
 
     @property
     def is_master(self) -> bool:
-        """Whether this broker takes writes as far as replication goes."""
+        """Whether replication allows this broker to take writes."""
         return self.reign is not None
 
     @property
     def master_address(self) -> str:
-        """The HA address that is followed, "" of a master or while none is known."""
+        """The HA address that is followed, "" for a master or if none is known."""
         return self.follower.machine.address if self.follower is not None else ""
 
     def to_master(
         self, epoch: int, members: frozenset[int], set_epoch: int
     ) -> Later[OSError | StoreError | None]:
-        """Reign: with AutoSwitch HA in that epoch, over that SyncStateSet. A master, too, may get
-        this call, with a newer epoch. Resolves when the reign has begun, or with why it has not:
-        there is no role then, or the one that was named meanwhile. Raises OSError, StoreError."""
+        """Become the master: with AutoSwitch HA in that epoch, with that SyncStateSet. A master may
+        get this call, too, with a newer epoch. Resolves when the reign has begun, or with the
+        error: there is no role then, or the role named meanwhile. Raises OSError,
+        StoreError."""
         self._leave()
         told: Later[OSError | StoreError | None] = Later()
         change, self.coming_epoch = self._change, epoch
@@ -232,7 +236,7 @@ class HaService:
         self.grew()
 
     def _lead_plainly(self) -> None:
-        """Default HA, at the start: nothing else runs yet."""
+        """Become a master of default HA at the start; nothing else runs yet."""
         self._leave()
         try:
             start = self._log.to_master(NO_EPOCH, self._wall_ms())
@@ -240,10 +244,11 @@ class HaService:
         except StoreError as error:
             if self._log.damage is None:
                 raise
-            logger.error("replicas cannot copy from here: %s", error)  # what is whole is read
+            # the undamaged part can be read
+            logger.error("replicas cannot copy from here: %s", error)
 
     def to_replica(self, master_address: str, epoch: int, *, fenced: bool = True) -> None:
-        """Follow the master at that HA address, of that epoch; "" none, for now. `fenced`: see
+        """Follow the master at that HA address, of that epoch; "" for none yet. `fenced`: see
         ReplicaOptions. Raises OSError, StoreError; there is no role then."""
         now_ms, was = self._steady_ms(), self.follower
         if was is None:
@@ -262,20 +267,20 @@ class HaService:
             self._tell_role()
 
     def set_master_address(self, address: str) -> None:
-        """A replica of default HA without haMasterAddress learns from the name server where it is;
-        "" is not passed on, as it comes while the master is away."""
+        """Follow the master address from the name server, on a replica of default HA without
+        haMasterAddress. "" is ignored, because it is sent while the master is away."""
         is_told = self.options.switches or self.options.ha_master_address
         if not is_told and address and self.follower is not None:
             self.follower.follow(address, NO_EPOCH, self._steady_ms())
 
     def follow_anew(self, address: str) -> None:
-        """A replica of default HA follows that master, at once; "" none, for now."""
+        """Follow that master at once, on a replica of default HA; "" for none yet."""
         if self.follower is not None and self.follower.machine.state is not State.TRANSFER:
             for one in ("", address):
                 self.follower.follow(one, NO_EPOCH, self._steady_ms())
 
     def copying_hosts(self) -> list[str]:
-        """Of the replicas that have said how far they are; one for each connection."""
+        """Return the hosts of replicas that have acknowledged; one for each connection."""
         links = () if self.reign is None else self.reign.links.values()
         return [
             self._shell.address(link.connection).rsplit(":", 1)[0].strip("[]")
@@ -284,7 +289,7 @@ class HaService:
         ]
 
     def reconfigure(self, options: HaOptions) -> None:
-        """What may change while a broker runs: times, limits, and how many copies are enough."""
+        """Apply changed options to a running broker: times, limits, and required copies."""
         self.options = options = replace(options, own_id=self.options.own_id)
         if self.reign is not None:
             self.reign.reconfigure(options.rules, options.leader)
@@ -299,27 +304,27 @@ class HaService:
             machine.options = options.plain
 
     def identify(self, own_id: int) -> None:
-        """The id in the group, which a controller gives; to be called without a role."""
+        """Set the id in the group, assigned by a controller; to be called without a role."""
         assert self.reign is None and self.follower is None, "a role is under another id"
         self.options = replace(self.options, own_id=own_id)
 
     def leave(self) -> None:
-        """Have no role until the next one. Raises OSError, StoreError."""
+        """Leave the role until the next one is named. Raises OSError, StoreError."""
         self._leave()
 
     def lapse(self) -> None:
-        """The lease is over: pending sends fail, because their outcome is unknown."""
+        """Handle the end of the lease: pending sends fail, because their outcome is unknown."""
         if self.reign is not None:
             self.reign.lapse()
 
     def renew(self) -> None:
-        """There is a lease again, or the first one of a reign."""
+        """Handle a new lease, or the first one of a reign."""
         if self.reign is not None:
             self.reign.renew()
         self.grew()
 
     def elsewhere(self, work: Callable[[], None]) -> Later[OSError | None]:
-        """Have a disk's thread do it; gives what went wrong."""
+        """Run `work` in a disk thread; resolves to None or the error."""
         told: Later[OSError | None] = Later()
         self._disk.submit(work, told.resolve)
         return told
@@ -339,11 +344,11 @@ class HaService:
             if isinstance(reign, Leader):
                 self.counters.set_changes += reign.set_changes
             reign.end()
-        # A master that becomes one anew, too, takes nothing until its new epoch is recorded.
+        # A master with a new term, too, takes no writes until its epoch is recorded.
         self._log.to_replica(self._wall_ms())
         self.epoch = NO_EPOCH
         if reign is not None:
-            self._tell_role()  # what follows may fail
+            self._tell_role()  # the following steps may fail
 
     def _tell_role(self) -> None:
         for callback in self.on_role:
@@ -363,7 +368,8 @@ class HaService:
             return error
 
     def _take_group(self, content: bytes | OSError) -> None:
-        """An older epoch than the one in force says nothing: others have not written it yet."""
+        """Take the role of a group file. An older epoch than the present one is ignored: the file
+        was not updated yet."""
         reason = ""
         try:
             if isinstance(content, OSError):
@@ -403,7 +409,7 @@ class HaService:
     # Sends
 
     def grew(self) -> None:
-        """The log grew: what all of this turn of the loop append goes out together."""
+        """Schedule sending: all appends of this turn of the loop are sent together."""
         if not self._pumping and self.reign is not None:
             self._pumping = True
             self._shell.soon(self._pump)
@@ -413,17 +419,17 @@ class HaService:
         if self.reign is not None:
             self.reign.pump(self._steady_ms())
 
-    # What connections tell
+    # Events of connections
 
     def on_accepted(self, connection: int) -> None:
-        """A replica connected; a replica serves none."""
+        """Accept a replica's connection; a broker without a reign closes it."""
         if self.reign is None or self._stopped:
             self._shell.close(connection)
         else:
             self.reign.on_connected(connection, self._steady_ms())
 
     def on_connected(self, connection: int) -> None:
-        """The connection to the master stands."""
+        """Start the handshake on the connection to the master."""
         if self.follower is None:
             self._shell.close(connection)
         else:
@@ -432,19 +438,19 @@ class HaService:
             self.follower.on_connected(connection, self._steady_ms())
 
     def on_bytes(self, connection: int, data: Buffer) -> None:
-        """Bytes of a replica, or of the master."""
+        """Handle bytes of a replica, or of the master."""
         if self.reign is not None:
             self.reign.on_bytes(connection, data, self._steady_ms())
         elif self.follower is not None:
             self.follower.on_bytes(connection, data, self._steady_ms())
 
     def on_writable(self, connection: int) -> None:
-        """It takes more again."""
+        """Resume writing: the connection takes more bytes."""
         if self.reign is not None:
             self.reign.on_writable(connection, self._steady_ms())
 
     def on_closed(self, connection: int, reason: str) -> None:
-        """It is gone."""
+        """Handle a closed connection."""
         if connection == self._link:
             self._link = None
             self._tell_link()
@@ -457,14 +463,14 @@ class HaService:
         for callback in self.on_link:
             callback()
 
-    # What is shown
+    # Status
 
     def set_master_flushed(self, log_offset: LogOffset) -> None:
-        """RESET_MASTER_FLUSH_OFFSET said how far the replica's master is durable."""
+        """Keep the master's flushed offset, received by RESET_MASTER_FLUSH_OFFSET."""
         self._master_flushed = log_offset
 
     def status(self) -> ReplicationStatus:
-        """How it stands now."""
+        """Return the status of replication."""
         log, leader, follower = self._log, None, None
         counters = HaCounters(
             self.counters.set_changes, self.counters.truncated_bytes, self.counters.reconnects

@@ -1,11 +1,13 @@
-"""The connections of replication on the loop: the port replicas connect to, and ours to a master.
+"""Connections of replication on the loop: the port for replicas, and the connection to a master.
 
-Owns sockets and their numbers. It must never know a frame: bytes come in,
-views go out. Called by `service` and by the loop.
+Owns sockets and their numbers. Frames are not interpreted: bytes come in, views go out.
 
-What is written are views of the log's mapping: no copy in user space. A connection takes no more
-while more than WRITE_HIGH_WATER bytes wait for it, so a slow replica costs its own socket and
-no other's time. Cutting a connection forgets what waits: the log may then be changed.
+    connecting --made--> open --aborted, or closed by the peer--> gone
+        '--timed out or refused--> gone
+
+Written buffers are views of the log's mapping: no copy in user space. A connection is not written
+to while more than WRITE_HIGH_WATER bytes are unsent, so a slow replica does not delay the others.
+Cutting a connection drops its unsent bytes: the log may then be changed.
 
 Sending by `sendfile` was measured beside it (docs/PERFORMANCE.md, "How the log is sent").
 """
@@ -21,30 +23,30 @@ from turbopump.net.wire.hosts import join, split
 logger = logging.getLogger(__name__)
 
 READ_SIZE: Final = 1 << 20
-"""Read at once: what a fast network delivers while a batch is appended."""
+"""Bytes read at once: a fast network delivers this much while a batch is appended."""
 ACKS_READ_SIZE: Final = 16 << 10
-"""Read at once of a replica: 2,000 acknowledgements, which take some 5 ms. It sends one for each
-frame; a peer that sends a megabyte of them would hold the loop for 200 ms."""
+"""Bytes read at once from a replica: 2,000 acknowledgements, which take some 5 ms. It sends one for
+each frame; a peer that sends a megabyte of them would hold the loop for 200 ms."""
 ADDRESS_MAX: Final = 32
-"""Replicas' connections of one address, half of what a master takes (leader.py): beyond it the
-oldest of the address that has not said a word is cut, or the new one where all have."""
+"""Replicas' connections of an address, half of a master's limit (leader.py). Beyond it the oldest
+silent connection of the address is cut, or the new one if none is silent."""
 FIRST_WORD: Final = 8
-"""Bytes of the shortest frame of a replica: one that has sent fewer has not said a word."""
+"""Bytes of the shortest frame of a replica: a connection that has sent fewer is silent."""
 UNSENT_MAX_OF_ALL: Final = 256 << 20
-"""Bytes that wait for all replicas together; beyond it those are cut that have taken nothing for
-the longest. They are views of log files, which stay mapped until they are sent."""
+"""Unsent bytes of all replicas together; beyond it the connections are cut that have taken nothing
+for the longest time. They are views of log files, which stay mapped until they are sent."""
 WRITE_HIGH_WATER: Final = 4 << 20
 WRITE_LOW_WATER: Final = 1 << 20
-"""Beyond the socket's own buffer: enough that the disk's and the loop's pauses do not show."""
+"""Bytes beyond the socket's own buffer: enough to hide pauses of the disk and the loop."""
 UNSENT_MAX: Final = 96 << 20
-"""A connection that takes nothing is cut here: above IN_FLIGHT_MAX and heartbeats, so it is one
-that is written to in vain."""
+"""Unsent bytes at which a connection that takes nothing is cut: above IN_FLIGHT_MAX and
+heartbeats."""
 CONNECT_TIMEOUT_S: Final = 3.0
 BACKLOG: Final = 64
 
 
 class Events(Protocol):
-    """The callbacks for what happens to connections."""
+    """The callbacks for events of connections."""
 
     def on_accepted(self, connection: int) -> None: ...
     def on_connected(self, connection: int) -> None: ...
@@ -66,7 +68,7 @@ class Sockets:
         self._server: asyncio.Server | None = None
 
     async def listen(self, host: str, port: int) -> int:
-        """Open the port (0: a free one), returns it. Raises OSError."""
+        """Open the port (0: a free one); return it. Raises OSError."""
         self._server = await self._loop.create_server(
             lambda: _Connection(self, self.next_number()),
             host,
@@ -89,11 +91,11 @@ class Sockets:
             await server.wait_closed()
 
     def soon(self, callback: Callable[[], None]) -> None:
-        """Run it once this turn of the loop is over."""
+        """Run it after this turn of the loop."""
         self._loop.call_soon(callback)
 
     def address(self, connection: int) -> str:
-        """`ip:port` of the other end, "" if the connection is gone."""
+        """Return `ip:port` of the other end, "" if the connection is gone."""
         one = self._open.get(connection)
         return "" if one is None else one.address
 
@@ -124,19 +126,19 @@ class Sockets:
     # Called by connections
 
     def next_number(self) -> int:
-        """A number no connection had before."""
+        """Return a number that no connection had before."""
         self._numbers += 1
         return self._numbers
 
     @property
     def area(self) -> memoryview:
-        """Where every read goes: it is used up before the next one."""
+        """The buffer for every read: its content is used before the next read."""
         return self._area
 
     def made(self, one: "_Connection", own: bool) -> None:
-        """A connection stands."""
+        """Register a new connection."""
         if own and one.number not in self._connecting:
-            one.transport.abort()  # it is wanted no more
+            one.transport.abort()  # it was closed meanwhile
             return
         if not own and not self._has_place(one):
             logger.warning(
@@ -151,22 +153,22 @@ class Sockets:
         (self._events.on_connected if own else self._events.on_accepted)(one.number)
 
     def read(self, one: "_Connection", size: int) -> None:
-        """Bytes came."""
+        """Pass on received bytes."""
         if one.number in self._open:
             self._events.on_bytes(one.number, self._area[:size])
 
     def writable(self, one: "_Connection") -> None:
-        """It takes more again."""
+        """Report that the connection takes more bytes."""
         if one.number in self._open:
             self._events.on_writable(one.number)
 
     def lost(self, one: "_Connection", reason: str) -> None:
-        """It is gone."""
+        """Report a lost connection."""
         if self._open.pop(one.number, None) is not None:
             self._events.on_closed(one.number, reason)
 
     def _has_place(self, new: "_Connection") -> bool:
-        """Whether the address may have one more connection; the oldest silent one makes room."""
+        """Whether the address may have one more connection; the oldest silent one is cut for it."""
         same = [one for one in self._open.values() if not one.own and one.host == new.host]
         if len(same) < ADDRESS_MAX:
             return True
@@ -176,11 +178,11 @@ class Sockets:
         return silent is not None
 
     def now(self) -> float:
-        """The loop's time."""
+        """Return the loop's time."""
         return self._loop.time()
 
     def wrote(self) -> None:
-        """A connection that takes no more was given something."""
+        """Check the total of unsent bytes after a write to a blocked connection."""
         waits = {one: one.unsent for one in self._open.values() if one.blocked_since}
         total = sum(waits.values())
         for one in sorted(waits, key=lambda one: one.blocked_since):
@@ -210,7 +212,7 @@ class Sockets:
 
 
 class _Connection(asyncio.BufferedProtocol):
-    """One connection; `own` ones were made by us."""
+    """A connection; `own`: made by this side."""
 
     def __init__(self, sockets: Sockets, number: int, *, own: bool = False) -> None:
         self.number = number
@@ -220,9 +222,9 @@ class _Connection(asyncio.BufferedProtocol):
         self.own = own
         self.host = ""
         self.heard = 0
-        """Bytes that came."""
+        """Number of bytes received."""
         self.blocked_since = 0.0
-        """When it took no more, by the loop's clock; 0: it does."""
+        """When it stopped taking bytes, by the loop's clock; 0: it takes bytes."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -241,7 +243,7 @@ class _Connection(asyncio.BufferedProtocol):
 
     @property
     def unsent(self) -> int:
-        """Bytes that wait for the other side."""
+        """Number of unsent bytes."""
         return self.transport.get_write_buffer_size()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -263,7 +265,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._sockets.writable(self)
 
     def send(self, buffers: list[Buffer]) -> bool:
-        """Whether more may be written."""
+        """Write buffers; return whether more may be written."""
         if self.unsent > UNSENT_MAX:
             logger.warning("replication with %s: it takes nothing, closed", self.address)
             self.transport.abort()

@@ -1,1 +1,1 @@
-"""What a broker shows of itself: metrics, consumer lag, facts for administrators."""
+"""State of a broker for operators: metrics, consumer lag, facts for administrators."""

@@ -1,7 +1,6 @@
-"""Metrics over HTTP, where the configuration asks for them.
+"""Metrics over HTTP, if configured.
 
-Owns when there is a port for Prometheus and what a scrape runs where. It must never know a metric.
-Made, started and stopped by node.py.
+Owns the port for Prometheus, and on which thread a scrape runs; metrics.py defines the metrics.
 """
 
 import logging
@@ -20,8 +19,8 @@ logger = logging.getLogger(__name__)
 
 
 class MetricsExporter:
-    """`elsewhere` runs work on a thread beside the loop, and raises OSError for its failure;
-    `pause` lets others have the loop for a turn."""
+    """Serves the metrics of a broker. `elsewhere` runs work on a thread beside the loop, and raises
+    OSError for its failure; `pause` lets others have the loop for a turn."""
 
     def __init__(
         self,
@@ -39,7 +38,8 @@ class MetricsExporter:
         """`host:port` of the metrics; empty without any."""
 
     async def start(self) -> None:
-        """Listen, if metrics are wanted. Raises OSError, its text a sentence for the operator."""
+        """Listen, if metrics are configured. Raises OSError, its text a sentence for the
+        operator."""
         config = self._broker.config
         if config.metrics_exporter_type is not MetricsExporterType.PROM:
             return

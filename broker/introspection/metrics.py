@@ -1,8 +1,8 @@
-"""What a broker tells Prometheus: RocketMQ's metrics under its names, and those of replication.
+"""Metrics of a broker for Prometheus: RocketMQ's under its names, and replication's.
 
 Owns the names, labels and help texts (RocketMQ: BrokerMetricsConstant, DefaultStoreMetricsConstant;
-`turbopump_ha_*` are ours). It must never change anything, nor keep the loop: `CounterSnapshot.take`
-copies counters on it, `render` makes the text of them on another thread. Called by node.py.
+`turbopump_ha_*` are ours). Nothing is changed here, and the loop is not held:
+`CounterSnapshot.take` copies counters on it, `render` makes the text on another thread.
 
 prometheus_client is imported by the first scrape: most brokers never see one.
 """
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 RETRY_PREFIX: Final = "%RETRY%"
 MAX_LAGS: Final = 10_000
-"""Pairs of group and topic in a scrape: some 70,000 lines. Of more, the most messages count."""
+"""Maximum of pairs of group and topic in a scrape: some 70,000 lines. Of more, the pairs with the
+most messages are shown."""
 
 Samples = Sequence[tuple[tuple[str, ...], float]]
 """(values of the labels, value)."""
@@ -39,7 +40,7 @@ Samples = Sequence[tuple[tuple[str, ...], float]]
 
 @dataclass(frozen=True, slots=True)
 class CounterSnapshot:
-    """A broker's counters at one moment; nothing in it changes any more."""
+    """A broker's counters at one moment; immutable."""
 
     common: Mapping[str, str]
     """The labels that every sample has."""
@@ -57,28 +58,28 @@ class CounterSnapshot:
     """Connections by group and language."""
     ha: ReplicationStatus
     lags: Sequence[Lag]
-    """Of all groups; at most MAX_LAGS, those furthest behind."""
+    """Lags of all groups; at most MAX_LAGS, the largest."""
     system_groups: frozenset[str]
     half: Mapping[str, int]
     """Open half messages by topic."""
     ends: Mapping[str, TopicEnds]
-    """How half messages ended, by topic."""
+    """Ends of half messages by outcome, by topic."""
     timers: TimerStatus
     timing: Mapping[str, int]
-    """Timers that wait, by topic."""
+    """Waiting timers, by topic."""
     timed: Mapping[str, Mapping[str, int]]
     """Timers that went into the wheel and came out of it ("enqueue", "dequeue"), by topic."""
     pops_refused: int
-    """Pops that got nothing because the store did not take their check points."""
+    """Pops that returned nothing because the store did not take their check points."""
     waiting_ms: Mapping[str, int]
-    """When the oldest message of each kind that waits was stored."""
+    """When the oldest waiting message of each kind was stored."""
     lost: Mapping[str, int]
-    """Messages of each kind that retention took before their time."""
+    """Messages of each kind that retention removed before their time."""
     now_ms: int
 
     @classmethod
     def take(cls, broker: BrokerContext, now_ms: int) -> "CounterSnapshot":
-        """What the broker counts now."""
+        """Copy the broker's present counters."""
         config, store, statistics = broker.config, broker.store, broker.statistics
         statistics.puts(store.statistics.put_count_by_topic, store.statistics.put_size_by_topic)
         lags = broker.lags.current()
@@ -161,11 +162,11 @@ _JOINED: Final[dict[str, Join]] = {
     "turbopump_consumer_lag_latency_known": min,
     "turbopump_consumer_members": max,
 }
-"""How figures of topics with the same labels become one; others are added."""
+"""Functions that join the figures of topics with equal labels; other figures are added."""
 
 
 def render(snapshot: CounterSnapshot, accept: str) -> tuple[bytes, str]:
-    """The text of a scrape and its content type, for an Accept header."""
+    """Return the text of a scrape and its content type, for an Accept header."""
     from prometheus_client import CollectorRegistry, ProcessCollector
     from prometheus_client.exposition import choose_encoder
 
@@ -177,7 +178,7 @@ def render(snapshot: CounterSnapshot, accept: str) -> tuple[bytes, str]:
 
 
 class _Collector:
-    """The samples of one snapshot, as prometheus_client asks for them."""
+    """The samples of a snapshot, in the interface of prometheus_client."""
 
     def __init__(self, snapshot: CounterSnapshot) -> None:
         self._snapshot = snapshot
@@ -185,11 +186,11 @@ class _Collector:
         self._values = list(snapshot.common.values())
 
     def describe(self) -> list["Metric"]:
-        """Nothing: names are checked by tests, not at each scrape."""
+        """Return no descriptions: names are checked by tests, not at each scrape."""
         return []
 
     def collect(self) -> Iterator["Metric"]:
-        """Every metric with its samples."""
+        """Yield every metric with its samples."""
         for name, value in self._snapshot.gauges.items():
             yield self._gauge(name, _HELP[name], [((), value)])
         yield from self._traffic()
@@ -285,10 +286,11 @@ class _Collector:
             yield self._gauge(name, text, self._by_labels(of, _JOINED.get(name, sum)), labels)
 
     def _by_labels(self, of: Callable[[Lag], float], join: Join) -> Samples:
-        """A figure of each group and topic. A topic may have retry topics of both versions."""
+        """Return a figure of each group and topic. A topic may have retry topics of both
+        versions."""
         found: dict[tuple[str, ...], list[float]] = {}
         for lag in self._snapshot.lags:
-            # What is unknown is left out: no latency is not a latency of 0.
+            # Unknown figures are left out: an unknown latency is not a latency of 0.
             if (value := of(lag)) >= 0:
                 found.setdefault(self._labels_of(lag), []).append(value)
         return [(labels, join(values)) for labels, values in found.items()]
@@ -407,7 +409,7 @@ class _Collector:
     def _replicas(self) -> Iterator["Metric"]:
         ha = self._snapshot.ha
         assert ha.leader is not None
-        # Of two connections of one replica the newer one counts: a name must not come twice.
+        # If a replica has two connections, the newer one counts: a name must not come twice.
         replicas = {replica.name: replica for replica in ha.leader.replicas}
         of: Callable[[ReplicaStatus], float]
         for name, text, of in (

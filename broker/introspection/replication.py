@@ -1,7 +1,4 @@
-"""How replication stands, for every broker: also for one that replicates nothing.
-
-Owns what such a broker says. It must never change a thing. Called by handlers/ha.py and metrics.py.
-"""
+"""Replication status of every broker, even without replication. Nothing is changed here."""
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.replication import FollowerStatus, LeaderStatus, ReplicationStatus
@@ -9,7 +6,7 @@ from turbopump.engine.types import LogOffset
 
 
 def ha_status(broker: BrokerContext) -> ReplicationStatus:
-    """Replication status; without replication: a master without replicas, or a replica
+    """Return the replication status; without replication: a master without replicas, or a replica
     without a master."""
     if broker.ha is not None:
         return broker.ha.status()

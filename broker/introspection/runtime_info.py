@@ -1,10 +1,10 @@
-"""The table of GET_BROKER_RUNTIME_INFO: one text for each key RocketMQ's tools know.
+"""The table of GET_BROKER_RUNTIME_INFO: a text for each key that RocketMQ's tools know.
 
-Owns the names and text forms (RocketMQ: AdminBrokerProcessor, StoreStatsService). It must never
-change anything. Called by handlers/admin/broker.py.
+Owns the names and text forms (RocketMQ: AdminBrokerProcessor, StoreStatsService). Nothing is
+changed here.
 
-Keys of machinery that does not exist here (thread pools, the transient pool, page cache locks) say
-what such a machine says when it is idle: tools parse them and fail where one is missing.
+Keys of parts that do not exist here (thread pools, the transient pool, page cache locks) have the
+values of an idle RocketMQ broker: tools parse them and fail if one is missing.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ VERSION_TEXT: Final = "V5_5_0"
 """The name of command.VERSION; tools show it, clients do not parse it."""
 
 GROUPS_TOLD: Final = 20
-"""Pairs of group and topic: what fits a screen."""
+"""Pairs of group and topic in the table: as many as fit a screen."""
 
 _RATE_SECONDS = (10, 60, 600)
 _SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -61,7 +61,7 @@ _IDLE: Mapping[str, str] = {
 
 
 def runtime_table(broker: BrokerContext, now_ms: int) -> dict[str, str]:
-    """Every key with its value as text; times are epoch ms."""
+    """Return every key with its value as text; times are epoch ms."""
     stored = broker.store.statistics
     broker.statistics.puts(stored.put_count_by_topic, stored.put_size_by_topic)
     table = dict(_IDLE)
@@ -86,7 +86,7 @@ def runtime_table(broker: BrokerContext, now_ms: int) -> dict[str, str]:
 
 
 def _of_groups(broker: BrokerContext, now_ms: int) -> dict[str, str]:
-    """Ours: the consumer groups that are furthest behind; `top` reads them."""
+    """Return the consumer groups with the largest lag (keys of this project; `top` reads them)."""
     table = {}
     for lag in broker.lags.worst(GROUPS_TOLD):
         behind = behind_ms(lag.since, now_ms)
@@ -97,7 +97,8 @@ def _of_groups(broker: BrokerContext, now_ms: int) -> dict[str, str]:
 
 
 def _of_pops(broker: BrokerContext, now_ms: int) -> dict[str, str]:
-    """Ours: the consumer groups that pop, those with the most in flight first; `top` reads them."""
+    """Return the consumer groups that pop, ordered by messages in flight (keys of this project;
+    `top` reads them)."""
     rates, in_flight = broker.statistics.pop_rates(), broker.pop.in_flight.counts(now_ms)
     if not rates and not in_flight:
         return {}
@@ -111,7 +112,8 @@ def _of_pops(broker: BrokerContext, now_ms: int) -> dict[str, str]:
 
 
 def _of_timers(broker: BrokerContext, now_ms: int) -> dict[str, str]:
-    """RocketMQ's keys, and ours: when the next one is due, and how many are within which time."""
+    """Return RocketMQ's keys, and two of this project: the next due time, and timers by time
+    range."""
     status = broker.timers.status(now_ms)
     seconds = max(1, now_ms - broker.started_ms) / 1_000
     table = {
@@ -129,7 +131,7 @@ def _of_timers(broker: BrokerContext, now_ms: int) -> dict[str, str]:
 
 
 def _of_transactions(broker: BrokerContext) -> dict[str, str]:
-    """Ours: half messages that are open, and what checks came to since the start."""
+    """Return open half messages, and results of checks since the start (keys of this project)."""
     checks = broker.half_checks
     return {
         "transactionsOpen": str(broker.transactions.open_count),
@@ -155,7 +157,7 @@ def _of_broker(broker: BrokerContext, now_ms: int) -> dict[str, str]:
 def _of_store(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     store = broker.store
     total = store.statistics.total
-    # An empty log reaches back to now: tools show the distance in hours.
+    # The earliest time of an empty log is now: tools show the distance in hours.
     earliest_ms = store.first_stored_ms if store.first_stored_ms >= 0 else now_ms
     ratio = f"{store.disk_used_ratio():.2f}"
     space, free = store.disk_space()
@@ -192,7 +194,8 @@ def _of_store(broker: BrokerContext, now_ms: int) -> dict[str, str]:
 
 
 def _of_replication(ha: ReplicationStatus) -> dict[str, str]:
-    """Ours: RocketMQ tells of replication only in GET_BROKER_HA_STATUS."""
+    """Return the replication status (keys of this project): RocketMQ reports it only in
+    GET_BROKER_HA_STATUS."""
     counters = ha.counters
     table = {
         "haConfirmGap": str(ha.log_end - ha.confirm),
@@ -217,15 +220,16 @@ def _of_replication(ha: ReplicationStatus) -> dict[str, str]:
 
 
 def _of_acting(acting: ActingReplicas, now_ms: int) -> dict[str, str]:
-    """Ours: since when (epoch ms) a replica acts for its master, why a master does not serve."""
+    """Return since when (epoch ms) a replica acts for its master, or why a master does not serve
+    (keys of this project)."""
     acts_for_ms, why_not = acting.acts_for_ms, acting.why_not
     table = {} if acts_for_ms is None else {"actingSince": str(now_ms - acts_for_ms)}
     return table | {"masterWaits": why_not} if why_not else table
 
 
 def _of_escape(escape: Escape, *, acts: bool) -> dict[str, str]:
-    """Ours: how many messages this replica gave to masters of other groups since it was started,
-    when the last one (epoch ms), and why the rest is still here; `top` reads them."""
+    """Return how many messages this replica has given to masters of other groups since its start,
+    when the last one (epoch ms), and why sending waits (keys of this project; `top` reads them)."""
     table = {
         f"escapedTo_{name}": f"{told.messages} messages, last at {told.last_ms}"
         for name, told in escape.to.items()
@@ -234,7 +238,7 @@ def _of_escape(escape: Escape, *, acts: bool) -> dict[str, str]:
 
 
 def membership_table(membership: GroupMembership) -> dict[str, str]:
-    """Ours: a broker's part in a group whose masters are elected."""
+    """Return a broker's membership in a group with elected masters (keys of this project)."""
     table = {"haLease": "true" if membership.holds() else "false"}
     if membership.own_id is not None:
         table["haBrokerId"] = str(membership.own_id)
@@ -246,7 +250,7 @@ def membership_table(membership: GroupMembership) -> dict[str, str]:
 
 
 def _rates(broker: BrokerContext, *counters: str) -> str:
-    """Averages of 10, 60 and 600 s, separated by blanks; tools read the first token."""
+    """Return averages of 10, 60 and 600 s, separated by blanks; tools read the first token."""
     rate = broker.store.statistics.rate
     return " ".join(
         str(sum(rate(counter, seconds) for counter in counters)) for seconds in _RATE_SECONDS
@@ -260,7 +264,8 @@ def _span_text(span_ms: int) -> str:
 
 
 def size_text(size: int) -> str:
-    """`2.1 KiB`; below 1024 bytes without a fraction (RocketMQ: toHumanReadable)."""
+    """Return a size as `2.1 KiB`; below 1024 bytes without a fraction (RocketMQ:
+    toHumanReadable)."""
     if size < 1024:
         return f"{size} B"
     scaled, unit = float(size), 0

@@ -1,1 +1,1 @@
-"""Messages that are delivered later."""
+"""Pop consumption: hand-outs, check points, acknowledgements and revival."""

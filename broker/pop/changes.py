@@ -1,9 +1,8 @@
-"""Handles whose message has another time: a consumer changed it, and got a new handle.
+"""Receipt handles that were replaced, because a consumer changed the time of their message.
 
-Owns which handles were replaced, so that a change that is repeated is one change, and an
-acknowledgement by the old handle is an error: its check point is handled, and the message comes
-again. It must never decide an answer, nor keep a handle beyond its time. A restart forgets them.
-Called by the handlers of acknowledgements.
+A repeated change counts once, and an acknowledgement by the old handle is an error: its check point
+is handled, and the message comes again. A handle is kept until its time ends; a restart forgets
+all.
 """
 
 from collections.abc import Callable
@@ -16,15 +15,15 @@ from turbopump.net.wire.names import kept_size
 from turbopump.net.wire.pop_records import CheckPointKey
 
 MAX_SIZE: Final = 16 << 20
-"""Bytes of all handles; beyond it those that were replaced first are forgotten."""
+"""Maximum of bytes of all handles; beyond it the oldest changes are forgotten."""
 HANDLE_SIZE: Final = 700
-"""Bytes of one besides its texts."""
+"""Bytes of a handle besides its texts."""
 
 
 @dataclass(slots=True, frozen=True)
 class TimeChange:
-    """The new time of a message: its check point began at `pop_time_ms`. `written` is resolved once
-    that, and the acknowledgement of the old one, are safe."""
+    """The new time of a message, whose new check point has the time `pop_time_ms`. `written`
+    resolves once the new check point, and the acknowledgement of the old one, are safe."""
 
     pop_time_ms: int
     invisible_ms: int
@@ -37,22 +36,23 @@ _Handle = tuple[CheckPointKey, QueueOffset]
 
 
 class ChangedHandles:
-    """Loop thread only."""
+    """The replaced handles. Loop thread only."""
 
     def __init__(self) -> None:
         self.mark: Callable[[CheckPointKey, QueueOffset, int], None] = lambda key, offset, by: None
-        """Has native code leave acknowledgements by a handle to Python (1), or not any longer (-1).
-        """
+        """Makes native code leave acknowledgements by a handle to Python (1), or handle them again
+        (-1)."""
         self._changes: dict[_Handle, TimeChange] = {}
         self.size = 0
         """Bytes of all handles."""
 
     def get(self, key: CheckPointKey, offset: QueueOffset) -> TimeChange | None:
-        """How the message's time was changed by that handle."""
+        """Return the change made with that handle, if any."""
         return self._changes.get((key, offset))
 
     def add(self, key: CheckPointKey, offset: QueueOffset, change: TimeChange, now_ms: int) -> None:
-        """The handle is replaced. A change that fails is dropped: the handle holds as before."""
+        """Record that the handle is replaced. If the change fails, the record is dropped: the old
+        handle stays valid."""
         self._changes[key, offset] = change
         self.size += _size(key)
         self.mark(key, offset, 1)
@@ -66,7 +66,7 @@ class ChangedHandles:
         )
 
     def drop(self, key: CheckPointKey, offset: QueueOffset) -> None:
-        """Forget the handle."""
+        """Forget the handle: its time has ended, or the change failed."""
         if self._changes.pop((key, offset), None) is not None:
             self.size -= _size(key)
             self.mark(key, offset, -1)

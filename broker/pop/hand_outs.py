@@ -1,10 +1,10 @@
-"""Up to where each queue was given out, and when that becomes the group's offset.
+"""Positions up to which each queue was given out, until they become the group's offset.
 
 Owns the hand-outs whose check points are not safe yet (RocketMQ: the commit queues of
-PopBufferMergeService). It must never commit beyond a check point that a crash or another master
-could take back: what is behind it would be given to no consumer again. Called by popping.py.
+PopBufferMergeService). An offset must never be committed past a check point that a crash or another
+master could remove: no consumer would get the messages after it.
 
-    committed <= hand-out, hand-out, ...  each behind the one before; the last is where to pop next
+    committed <= hand-out, hand-out, ...  in the order of the queue; the next pop starts at the last
 """
 
 from collections import deque
@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 from turbopump.engine.types import QueueOffset
 
 MAX_WAITING: Final = 20_000
-"""Hand-outs of one queue that wait (popCkOffsetMaxQueueSize); more are not popped meanwhile."""
+"""Maximum of pending hand-outs of a queue (popCkOffsetMaxQueueSize); the queue is not popped beyond
+it."""
 
 
 class PoppedQueue(NamedTuple):
@@ -28,24 +29,23 @@ class PoppedQueue(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class HandOut:
-    """What was given out of a queue ends before `end`; `is_safe` once its check point is."""
+    """Messages given out of a queue, up to before `end`; `is_safe` once their check point is."""
 
     end: QueueOffset
     is_safe: bool = False
 
 
 class HandOuts:
-    """The hand-outs under way, by queue. Loop thread only. `commit` sets the group's offset."""
+    """The pending hand-outs, by queue. Loop thread only. `commit` sets the group's offset."""
 
     def __init__(self, commit: Callable[[PoppedQueue, QueueOffset], None]) -> None:
         self._commit = commit
         self._waiting: dict[PoppedQueue, deque[HandOut]] = {}
         self._skipped: dict[PoppedQueue, tuple[QueueOffset, QueueOffset]] = {}
-        """Messages that the filter passed over since the last hand-out: first, and after the last.
-        """
+        """Messages that the filter skipped since the last hand-out: (first, end), end exclusive."""
 
     def next_offset(self, queue: PoppedQueue) -> QueueOffset | None:
-        """Where to pop next; None: at the group's offset."""
+        """Return the offset of the next pop; None: the group's offset counts."""
         waiting = self._waiting.get(queue)
         return waiting[-1].end if waiting else None
 
@@ -54,23 +54,25 @@ class HandOuts:
         return len(self._waiting.get(queue, ())) >= MAX_WAITING
 
     def add(self, queue: PoppedQueue, end: QueueOffset) -> HandOut:
-        """Something was given out; `settle` or `drop` is to follow."""
+        """Add a hand-out; `settle` or `drop` must follow."""
         given = HandOut(end)
         self._waiting.setdefault(queue, deque()).append(given)
         return given
 
     def skip(self, queue: PoppedQueue, start: QueueOffset, end: QueueOffset) -> None:
-        """No message from `start` to before `end` is for the group: no check point is needed."""
+        """Skip the messages from `start` to before `end`, which the filter refused: no check point
+        is needed."""
         self._skipped[queue] = self._origin(queue, start), end
         self.settle(queue, self.add(queue, end))
 
     def has_skipped(self, queue: PoppedQueue) -> bool:
-        """Whether the next check point of the queue is to cover messages that were passed over."""
+        """Whether the next check point of the queue must cover messages that the filter skipped."""
         return queue in self._skipped
 
     def take_origin(self, queue: PoppedQueue, start: QueueOffset) -> QueueOffset:
-        """Where the check point of a hand-out that was read from `start` has to begin: at the first
-        message that was passed over since the last hand-out."""
+        """Return where the check point of a hand-out read from `start` must begin: at the first
+        message skipped since the last hand-out. Later hand-outs do not include the skipped
+        messages."""
         origin = self._origin(queue, start)
         self._skipped.pop(queue, None)
         return origin
@@ -80,7 +82,7 @@ class HandOuts:
         return first if end == start else start  # else the offset was set meanwhile
 
     def settle(self, queue: PoppedQueue, given: HandOut) -> None:
-        """Its check point is safe. Offsets are committed in the order of the queue."""
+        """Mark the hand-out as safe, and commit the offset, in the order of the queue."""
         given.is_safe = True
         waiting = self._waiting.get(queue)
         end = None
@@ -92,8 +94,8 @@ class HandOuts:
             self._commit(queue, end)
 
     def drop(self, queue: PoppedQueue, given: HandOut) -> None:
-        """It is not known whether its check point is there: its messages, and those behind them,
-        are given out once more."""
+        """Remove a hand-out whose check point may be missing: its messages, and the messages after
+        them, are given out once more."""
         self._skipped.pop(queue, None)
         waiting = self._waiting.get(queue)
         if waiting is not None and given in waiting:
@@ -103,17 +105,18 @@ class HandOuts:
                 del self._waiting[queue]
 
     def forget(self, queue: PoppedQueue) -> None:
-        """The group's offset was set: what is under way does not move it any more."""
+        """Forget the queue's hand-outs: the group's offset was set, and they must not move it."""
         self._waiting.pop(queue, None)
         self._skipped.pop(queue, None)
 
     def forget_name(self, *, topic: str | None = None, group: str | None = None) -> None:
-        """The topic, or the group with its offsets, is gone: no hand-out of it is committed."""
+        """Forget the hand-outs of a deleted topic, or of a group deleted with its offsets: none is
+        committed."""
         known = {*self._waiting, *self._skipped}
         for queue in [one for one in known if topic == one.topic or group == one.group]:
             self.forget(queue)
 
     def forget_all(self) -> None:
-        """Another broker is the master, or was."""
+        """Forget all hand-outs: the role of this broker changed."""
         self._waiting.clear()
         self._skipped.clear()

@@ -1,9 +1,8 @@
-"""How many messages of each group are popped and not handled yet: a figure for operators.
+"""Counts of messages in flight (popped, not acknowledged) of each group, for operators.
 
-Owns counts by the second in which their invisible time is over; what is over is in flight no more,
-so that the figure is right again after whatever was not counted: a restart, an acknowledgement that
-came twice. It must never decide anything. Fed by the handlers of pop, asked by the runtime table
-and by the lags of groups.
+Messages are counted by the second in which their invisible time ends, and forgotten after it. So
+the figure becomes right again after uncounted events: a restart, or an acknowledgement received
+twice. No decision depends on these counts.
 """
 
 from collections import Counter
@@ -15,38 +14,39 @@ from turbopump.engine.types import QueueOffset
 
 SECOND: Final = 1_000
 FORGET_MS: Final = 60_000
-"""So seldom what is over is looked for where no figure is asked: not between two things that native
-code counted at once, of which the first may look over before the second is known."""
+"""Interval in ms between sweeps of expired counts while no figure is requested. A sweep does not
+run between two events that native code reported together: the first could be dropped before the
+second is counted."""
 
 Pair = tuple[str, str]
 """Group, and topic or retry topic."""
 
 
 class InFlightCount(NamedTuple):
-    """Of one group in one topic; `oldest` are places, the message that was stored first is at one
-    of them or behind it."""
+    """Messages in flight of a group in one topic. `oldest` contains (queue id, offset) places;
+    the message stored first is at one of them or later in that queue."""
 
     messages: int
     oldest: list[tuple[int, QueueOffset]]
 
 
 class InFlight:
-    """Counts by group and topic. Loop thread only. Times are epoch ms; each has at most as many
-    counts as the longest invisible time has seconds."""
+    """Counts by group and topic. Loop thread only. Times are epoch ms; each pair has at most as
+    many counts as the longest invisible time has seconds."""
 
     def __init__(self) -> None:
         self.collect: Callable[[], None] = lambda: None
-        """Has all counted that was handled natively."""
+        """Reports the events that native code has handled, to be counted."""
         self._counts: dict[Pair, Counter[int]] = {}
         self._first: dict[Pair, dict[int, tuple[int, QueueOffset]]] = {}
-        """Where the first message of each count was popped."""
+        """Place of the first message popped for each count."""
         self._looked: dict[Pair, int] = {}
 
     def popped(
         self, queue: PoppedQueue, first: QueueOffset, until_ms: int, count: int, now_ms: int
     ) -> None:
-        """Messages of a queue, from `first` on, are hidden until a time. What was handled natively
-        before is counted first: one that was acknowledged twice is none of these."""
+        """Count messages of a queue, from `first`, as hidden until `until_ms`. Native events are
+        counted first: an acknowledgement received twice must not reduce this count."""
         self.collect()
         pair, second = (queue.group, queue.topic), until_ms // SECOND
         self._counts.setdefault(pair, Counter())[second] += count
@@ -55,7 +55,7 @@ class InFlight:
             self._forget(pair, now_ms)
 
     def handled(self, group: str, topic: str, until_ms: int, count: int) -> None:
-        """Of those, so many are hidden until then no more."""
+        """Subtract `count` acknowledged messages that were hidden until `until_ms`."""
         self.collect()
         counts, second = self._counts.get((group, topic)), until_ms // SECOND
         if counts is not None and counts[second]:
@@ -70,8 +70,8 @@ class InFlight:
         first: tuple[int, QueueOffset] | None,
         now_ms: int,
     ) -> None:
-        """What came of native pops and acknowledgements, in their order: the count is the greater
-        one of `floor` and of what it was and `change`. `first` is what was popped first."""
+        """Apply native pops and acknowledgements, in their order: the new count is the greater of
+        `floor` and the old count plus `change`. `first` is the first message popped."""
         counts, second = self._counts.get(pair), until_ms // SECOND
         if first is not None:
             counts = self._counts.setdefault(pair, Counter())
@@ -85,7 +85,7 @@ class InFlight:
             self._forget(pair, now_ms)
 
     def counts(self, now_ms: int) -> Counter[str]:
-        """Of each group; what is left of a handled or expired one is forgotten."""
+        """Return the messages in flight of each group, after forgetting expired counts."""
         self.collect()
         found: Counter[str] = Counter()
         for pair in list(self._counts):
@@ -95,7 +95,7 @@ class InFlight:
         return found
 
     def of(self, group: str, topic: str, now_ms: int) -> InFlightCount:
-        """Of one group in one topic."""
+        """Return the messages in flight of a group in one topic."""
         self.collect()
         pair = group, topic
         if pair in self._counts:

@@ -1,9 +1,8 @@
-"""Acknowledgements of one turn of the loop, joined by their check points.
+"""Acknowledgements of a turn of the loop, joined by their check points.
 
-Owns those that came and have no record yet: consumers acknowledge each message by a request of its
-own, and many of one pop arrive together. It must never keep one beyond the turn, answer before the
-record is safe, nor let one that fails take the answers of others. Called by the handlers of
-acknowledgements, and by service.py before it revives.
+Consumers acknowledge each message by a request of its own, and many of a pop arrive together: one
+record is written for them. No acknowledgement is kept beyond the turn or answered before its record
+is safe, and a failed one does not affect the answers of others.
 """
 
 import logging
@@ -26,7 +25,7 @@ class _Joined:
 
 
 class JoinedAcks:
-    """Loop thread only. `soon` has `flush` called behind the turn that is under way."""
+    """Joins acknowledgements. Loop thread only. `soon` schedules `flush` after the present turn."""
 
     def __init__(
         self, log: ReviveLog, soon: Callable[[Callable[[], None]], None], now_ms: Callable[[], int]
@@ -39,7 +38,7 @@ class JoinedAcks:
     def add(
         self, key: CheckPointKey, offset: QueueOffset, invisible_ms: int, revive_queue_id: int
     ) -> Later[PutStatus]:
-        """A message is handled; resolved once its record is as safe as a send."""
+        """Add an acknowledgement; resolved once its record is as safe as a send."""
         joined = self._coming.get((key, revive_queue_id))
         if joined is not None and (
             joined.invisible_ms != invisible_ms or len(joined.offsets) >= MESSAGES_MAX
@@ -54,13 +53,14 @@ class JoinedAcks:
         return joined.written
 
     def flush(self) -> None:
-        """Write all that came."""
+        """Write all joined acknowledgements."""
         coming, self._coming = self._coming, {}
         for (key, revive_queue_id), joined in coming.items():
             try:
                 self._write(key, revive_queue_id, joined).then(joined.written.resolve)
             except Exception:
-                # No dispatcher is above this, and those behind it wait for their answers, too.
+                # No dispatcher handles errors above this, and the following acknowledgements need
+                # answers, too.
                 logger.exception("an acknowledgement for %s could not be written", key.group)
                 if not joined.written.done:
                     joined.written.resolve(PutStatus.UNKNOWN_ERROR)

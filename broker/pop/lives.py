@@ -1,10 +1,9 @@
-"""Which life of a topic and a group a pop belongs to.
+"""Lives of topics and groups: whether a pop belongs to the present or a former life.
 
-Owns one question that all readers of check points, acknowledgements, ordered batches, notes and
-receipt handles ask. Each of them names queue offsets of a topic and a pop time, and may have been
-written before the topic, or the group with its offsets, was deleted and made again. The queue
-offsets then name other messages. It must never remember anything itself: the store keeps when a
-topic was deleted, the group table when a group was.
+Check points, acknowledgements, ordered batches, notes and receipt handles name queue offsets of a
+topic and a pop time. They may have been written before the topic, or the group with its offsets,
+was deleted and created again; the offsets then name other messages. This module keeps no state: the
+store keeps when a topic was deleted, the group table when a group was.
 
     popped, popped | deletion | popped, popped
     a former life  ^ ended_ms   the present life: each pop time is greater
@@ -20,7 +19,7 @@ class Lives:
     """The end of the last former life of topics and groups. Loop thread only.
 
     `topic_ms` and `group_ms` return when the name was last deleted, in epoch ms, 0 for never;
-    `going` has the topics that are being deleted.
+    `going` contains the topics that are being deleted.
     """
 
     def __init__(
@@ -34,13 +33,14 @@ class Lives:
         self._going: Final = going
 
     def is_ending(self, topic: str) -> bool:
-        """Whether the topic is being deleted: nothing is popped of it or revived meanwhile. It
-        would be later than the end of the life that it belongs to."""
+        """Whether the topic is being deleted: nothing of it is popped or revived meanwhile, because
+        such a pop would have a time after the end of the life to which it belongs."""
         return topic in self._going
 
     def ended_ms(self, topic: str, group: str) -> int:
-        """When the last former life of the topic or the group ended, in epoch ms; 0: there was
-        none. A retry topic is a topic of its own, which goes with the topic it belongs to."""
+        """Return when the last former life of the topic or the group ended, in epoch ms; 0 if there
+        was no former life. A retry topic counts as a topic of its own; it is deleted with its main
+        topic."""
         return max(self._topic_ms(topic), self._group_ms(group))
 
     def is_former(self, topic: str, group: str, pop_time_ms: int) -> bool:
@@ -52,6 +52,6 @@ class Lives:
         return self.is_former(key.topic, key.group, key.pop_time_ms)
 
     def pop_time_ms(self, topic: str, group: str, now_ms: int) -> int:
-        """The pop time of a pop at `now_ms`, in epoch ms: later than each former life, also where
-        the clock went back since."""
+        """Return the pop time of a pop at `now_ms`, in epoch ms: later than each former life, even
+        if the clock went back since."""
         return max(now_ms, self.ended_ms(topic, group) + 1)

@@ -1,7 +1,6 @@
-"""How the parts of pop are put together.
+"""Construction of the pop service from its parts, and the calls between them.
 
-Owns their order and the calls between them. It must never know a request. Called by
-broker/parts.py, for the process, the simulator and the tests' worlds alike.
+The process, the simulator and the tests use the same construction. No request is handled here.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,9 +41,10 @@ from turbopump.pyx.pops import PopTurns
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class PopGround:
-    """What pop stands on. `put_record` stores what may have to wait for its time, `put` a message
-    as it is; both are resolved once it is as safe as a send. `delivered_ms` is the time up to which
-    what waited for its time was delivered; `pulls` whether a group was set to pull a topic."""
+    """The dependencies of pop. `put_record` stores a record that may have to wait for its time,
+    `put` stores a message as it is; both resolve once the record is as safe as a send.
+    `delivered_ms` returns the time up to which timers were delivered; `pulls` returns whether a
+    group is set to pull a topic."""
 
     config: BrokerConfig
     store: Store
@@ -66,11 +66,11 @@ class PopGround:
 
 
 def make_pop(ground: PopGround) -> PopService:
-    """The pop of a broker, its table loaded. Raises ConfigError."""
+    """Construct the pop service of a broker and load its tables. Raises ConfigError."""
     config, offsets = ground.config, ground.offsets
 
     def commit(queue: PoppedQueue, queue_offset: QueueOffset) -> None:
-        # One that was reset meanwhile stays where it was set to.
+        # An offset that was reset meanwhile stays where it was set.
         if not offsets.has_reset(queue.group, queue.topic, queue.queue_id):
             offsets.commit(queue.group, queue.topic, queue.queue_id, queue_offset, ground.wall_ms())
 
@@ -133,8 +133,8 @@ def make_pop(ground: PopGround) -> PopService:
 
 
 def _revive_queues(ground: PopGround, topic: str) -> int:
-    """How many queues the revive topic has. reviveQueueNum may have been greater before: records
-    lie in all of them, and wait for their time among the timers, until they are read."""
+    """Return the number of queues of the revive topic. reviveQueueNum may have been greater before:
+    records in the additional queues, and timers for them, remain until they are read."""
     found = ground.topics.peek(topic)
     return max(
         ground.config.revive_queue_num,
@@ -174,7 +174,8 @@ def _recovery(
 
 
 def _name_of(ground: PopGround) -> str:
-    """Not by chance, which would make other stories of the simulator's seeds."""
+    """Return a name unique to this broker and time. It is not random, so that the seeds of the
+    simulator stay reproducible."""
     config = ground.config
     return f"{config.store.root} {ground.store_host().hex()} {config.broker_id} {ground.wall_ms()}"
 

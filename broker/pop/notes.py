@@ -1,13 +1,11 @@
-"""What a replica that acts for its master gave out, and what was acknowledged there: popNotes.json.
+"""Notes of an acting replica on its hand-outs and their acknowledgements (popNotes.json).
 
-Owns these notes, from the pop or acknowledgement that waits for them to be on the disk until the
+A pop or an acknowledgement is answered once its note is on disk. The notes are kept until the
 master has them in its log (RIP-32; RocketMQ's replica writes them to other masters, where check
-points and acknowledgements miss each other). It must never be the only place that knows of them
-once they may be forgotten: `forget` follows the master's word. Called by revive_log.py while this
-replica acts, by revive_escape.py, by the masters and replicas that take them over
-(broker/ha/acting/pre_online.py) and by notes_drain.py, which brings them into the log.
+points and acknowledgements miss each other). A note is forgotten only after the master confirmed
+it.
 
-    pop, ack -> popNotes.json of the acting replica -> that of the master that is back -> its log
+    pop, ack -> popNotes.json of the acting replica -> that of the returned master -> its log
 """
 
 import re
@@ -37,20 +35,22 @@ T = TypeVar("T")
 
 FILE_NAME: Final = "popNotes.json"
 POP_NOTES: Final = "popNotes"
-"""Of a request for offsets (43), which asks for notes beyond that number, and of its answer."""
+"""Field of a request for offsets (43), which asks for notes with greater numbers, and of its
+answer."""
 RETURN_NUMBER: Final = "returnNumber"
-"""Of the same: with which 906 the master that is back has begun to ask, 0 of a replica."""
+"""Field of the same request: the number of the 906 with which the returned master began to ask; 0
+if a replica asks."""
 TAKES_NOTES: Final = "takesPopNotes"
-"""Of a replica's request for offsets, and of its answer: the master will take notes over."""
+"""Field of a replica's request for offsets, and of its answer: the master takes notes over."""
 SIZE_MAX: Final = 32 << 20
-"""Bytes of all notes, some 50,000: the file has to be read again, of which 64 MiB are."""
+"""Maximum of bytes of all notes, some 50,000 notes: the file can be read again up to 64 MiB."""
 SETTLED_MS: Final = 15_000
-"""Notes of what was given out so long ago and is handled make room for others: the group's offset
-is on the disk, which is saved every 5 s."""
+"""Age in ms after which handled notes may be removed to make room: the group's offset is on disk by
+then, because it is saved every 5 s."""
 PAGE: Final = 200
-"""Notes of one answer, some 100 KB and 5 ms."""
+"""Notes of a answer, some 100 KB and 5 ms."""
 TAKEN_MAX: Final = 32
-"""Tables of other brokers of which is remembered what was taken over."""
+"""Number of other brokers' tables for which the last number taken over is remembered."""
 _GENERATION: Final = re.compile("[0-9a-f]{16}")
 _TABLE: Final = "noteTable"
 _TAKEN: Final = "taken"
@@ -60,9 +60,9 @@ _ROW_SIZE: Final = 300
 
 @dataclass(slots=True, frozen=True)
 class PopNote:
-    """One check point, or what was acknowledged of one that is in the log: `check_point` is None
-    then. `acked` are the queue offsets of messages that were handled; `number` grows with each
-    change of any note."""
+    """A check point and its acknowledgements. `check_point` is None if the check point is in the
+    log and only acknowledgements are noted. `acked` contains the queue offsets of handled messages;
+    `number` grows with each change of any note."""
 
     key: CheckPointKey
     revive_queue_id: int
@@ -73,7 +73,7 @@ class PopNote:
 
     @property
     def name(self) -> str:
-        """Its name in the file."""
+        """The key of the note in the file."""
         return unique_key(self.key, CHECK_POINT_TAG)
 
     @property
@@ -83,7 +83,7 @@ class PopNote:
         return point is not None and set(point.queue_offsets()) <= set(self.acked)
 
     def bits(self, check_point: CheckPoint) -> int:
-        """Which messages of the check point are handled, bit i for the i-th."""
+        """Return the handled messages of the check point, bit i for the i-th message."""
         found = 0
         for queue_offset in self.acked:
             index = check_point.index_of(queue_offset)
@@ -92,11 +92,11 @@ class PopNote:
         return found
 
     def acknowledgement(self) -> Acknowledgement:
-        """What was handled, as a record says it."""
+        """Return the handled messages in the form of an acknowledgement record."""
         return Acknowledgement(self.key, self.acked, is_batch=True)
 
     def to_json(self) -> dict[str, Any]:
-        """As it is in the file, and in an answer."""
+        """Return the note in the form of the file and of answers."""
         value: dict[str, Any] = {
             "ack": self.acknowledgement().body().decode(),
             "invisibleTime": self.invisible_ms,
@@ -108,12 +108,12 @@ class PopNote:
         return value
 
     def row(self) -> bytes:
-        """See kept_table.Row."""
+        """Return the note as a row of a kept table (see kept_table.Row)."""
         return fastjson.row(self.name, self.to_json(), 2)
 
     @classmethod
     def from_json(cls, value: Any) -> "PopNote":
-        """Raises BadBody."""
+        """Parse a note. Raises BadBody."""
         members = as_object(value)
         ack = Acknowledgement.parse(text(members, "ack").encode(), True)
         if not (ack.key.topic and ack.key.group):
@@ -132,28 +132,27 @@ class PopNote:
 
 
 class PopNotes:
-    """See the module. Loop thread only."""
+    """The table of notes; see the module. Loop thread only."""
 
     def __init__(self, saver: Saver, name: Callable[[], str]) -> None:
-        """`name` is another one for each broker, and at each time."""
+        """`name` returns a text that differs between brokers and between calls."""
         self.on_note: Callable[[CheckPointKey], None] = lambda key: None
         """Called after a note was made or changed."""
         self.master_takes = False
-        """Whether this broker's last master would take over the notes: one of RocketMQ would not.
-        """
+        """Whether this broker's last master takes over notes: a RocketMQ master does not."""
         self._name = name
         self._generation = ""
         self._saver = saver
         self._rows: KeptTable[PopNote] = KeptTable()
         self._by_number: dict[str, PopNote] = {}
-        """The same; one that changes goes to the end."""
+        """The notes by name, in the order of their numbers; a changed note moves to the end."""
         self._number = self._size = self._looked_ms = 0
         self._taken: dict[str, int] = {}
         self._read: tuple[int, int] | None = None
-        """The number of a master's return, and of the last note that it has read."""
+        """The number of a master's return, and of the last note that this master has read."""
 
     def load(self) -> None:
-        """Raises ConfigError."""
+        """Read the file. Raises ConfigError."""
         saved = self._saver.load(FILE_NAME, self._content)
         if saved is None:
             return
@@ -176,8 +175,8 @@ class PopNotes:
 
     @property
     def generation(self) -> str:
-        """What this table is known by elsewhere, with the numbers of its notes. Made when it is
-        needed: most brokers never act."""
+        """The identity of this table for other brokers, valid with the numbers of its notes. Made
+        on first use: most brokers never act."""
         if not self._generation:
             self._generation = blake2b(self._name().encode(), digest_size=8).hexdigest()
         return self._generation
@@ -186,19 +185,19 @@ class PopNotes:
         return len(self._rows)
 
     def get(self, key: CheckPointKey) -> PopNote | None:
-        """What is noted of a check point."""
+        """Return the note of a check point."""
         return self._rows.get(unique_key(key, CHECK_POINT_TAG))
 
     def all(self) -> list[PopNote]:
-        """All notes, by their numbers."""
+        """Return all notes, by their numbers."""
         return list(self._by_number.values())
 
-    # Of a replica that acts
+    # On a replica that acts
 
     def add_check_point(
         self, check_point: CheckPoint, revive_queue_id: int, now_ms: int
     ) -> Later[PutStatus]:
-        """Messages were given out; PUT_OK once that is on the disk."""
+        """Note that messages were given out; PUT_OK once the note is on disk."""
         known = self.get(check_point.key)
         acked = known.acked if known is not None else ()
         note = PopNote(
@@ -209,20 +208,20 @@ class PopNotes:
     def add_ack(
         self, ack: Acknowledgement, invisible_ms: int, revive_queue_id: int, now_ms: int
     ) -> Later[PutStatus]:
-        """Messages are handled; PUT_OK once that is on the disk. `invisible_ms` is that of their
-        check point."""
+        """Note that messages are handled; PUT_OK once the note is on disk. `invisible_ms` is the
+        invisible time of their check point."""
         known = self.get(ack.key) or PopNote(ack.key, revive_queue_id, invisible_ms, None, (), 0)
         acked = tuple(dict.fromkeys((*known.acked, *ack.queue_offsets)))
         if len(acked) > MESSAGES_MAX:
-            return _resolved(PutStatus.MESSAGE_ILLEGAL)  # no check point has as many
+            return _resolved(PutStatus.MESSAGE_ILLEGAL)  # no check point has as many messages
         return self._put_one(replace(known, acked=acked), now_ms)
 
     def handled(
         self, check_point: CheckPoint, queue_offsets: Sequence[QueueOffset], revive_queue_id: int
     ) -> Later[object]:
-        """Messages of an open check point are safe at another master, or were acknowledged by what
-        the master that is back will not read again. Resolved once that is on the disk, or cannot
-        be noted: they may come again then."""
+        """Note messages of an open check point as handled: they are safe at another master, or were
+        acknowledged in records that the returned master will not read again. Resolved once that is
+        on disk, or cannot be noted: they may be delivered again then."""
         if not self.master_takes:
             return _resolved(None)
         known = self.get(check_point.key)
@@ -233,11 +232,11 @@ class PopNotes:
         added = self.add_ack(ack, check_point.invisible_ms, revive_queue_id, now_ms)
         return added.map(lambda _status: None)
 
-    # Of the broker that takes them over
+    # On a broker that takes notes over
 
     def page(self, after: int, return_number: int) -> dict[str, Any]:
-        """Notes with numbers beyond `after`, for a peer: a master that is back says which of its
-        returns that is, 0: another replica."""
+        """Return a page of notes with numbers beyond `after`, for a peer. `return_number`
+        identifies the return of a master that asks; 0: another replica asks."""
         found = [note for note in self.all() if note.number > after]
         some, is_last = found[:PAGE], len(found) <= PAGE
         if is_last and return_number:
@@ -250,8 +249,8 @@ class PopNotes:
         }
 
     def take(self, generation: str, notes: Sequence[PopNote]) -> bool:
-        """Have notes of another broker here, too, each once; False: there is no room. They are safe
-        once the saver has saved."""
+        """Add notes of another broker, each once; False: there is no room. They are safe once the
+        saver has saved."""
         if generation == self.generation:
             return True  # they came from here
         known = self._taken.get(generation, 0)
@@ -268,17 +267,18 @@ class PopNotes:
         return True
 
     def forget(self, upto: int) -> None:
-        """All up to that number is in the master's log, and confirmed."""
+        """Forget notes up to that number: they are in the master's log, and confirmed."""
         self._remove([note for note in self.all() if note.number <= upto])
 
     def taken_over(self, return_number: int) -> None:
-        """The master of that return serves: what it has read of these notes is safe with it."""
+        """Forget the notes that the master of that return has read: it serves, so they are safe
+        there."""
         if self._read is not None and self._read[0] == return_number:
             self.forget(self._read[1])
         self._read = None
 
     def learn(self, *, master_takes: bool) -> None:
-        """What the master says of itself."""
+        """Keep whether the master takes over notes."""
         if master_takes != self.master_takes:
             self.master_takes = master_takes
             self._save([], [])
@@ -290,7 +290,7 @@ class PopNotes:
         acked = tuple(dict.fromkeys((*mine.acked, *note.acked)))[:MESSAGES_MAX]
         return replace(mine, acked=acked, check_point=mine.check_point or note.check_point)
 
-    # The table
+    # The table of notes
 
     def _put_one(self, note: PopNote, now_ms: int) -> Later[PutStatus]:
         if self._size + _size_of(note) > SIZE_MAX // 2:
@@ -304,7 +304,7 @@ class PopNotes:
 
     def _make_room(self, now_ms: int) -> None:
         if abs(now_ms - self._looked_ms) < SETTLED_MS // 10:
-            return  # each look goes over all of them
+            return  # each look goes over all notes
         self._looked_ms = now_ms
         over = [note for note in self.all() if note.is_over]
         self._remove([one for one in over if now_ms - one.key.pop_time_ms > SETTLED_MS])
@@ -349,8 +349,8 @@ class PopNotes:
 
 
 def read_page(value: Any) -> tuple[str, list[PopNote], int | None]:
-    """What `PopNotes.page` said: a generation, notes, and after which number there are more. Raises
-    BadBody."""
+    """Parse a page of `PopNotes.page`: return its generation, the notes, and the number to continue
+    after, or None on the last page. Raises BadBody."""
     members = as_object(value)
     notes = items(members, "notes", PopNote.from_json)
     more = None if members.get("isLast") is not False else number(members, "number")
@@ -358,7 +358,7 @@ def read_page(value: Any) -> tuple[str, list[PopNote], int | None]:
 
 
 def _generation_of(members: dict[str, Any]) -> str:
-    """A peer's, which is kept."""
+    """Read the generation of a peer's table."""
     generation = text(members, "generation")
     if not _GENERATION.fullmatch(generation):
         raise BadBody("notes without a generation")

@@ -1,11 +1,14 @@
-"""What replicas noted while they acted goes into the log of the master that is back.
+"""Copies the notes of acting replicas into the log of the returned master.
 
-Owns the way of the notes from popNotes.json (notes.py) to the revive topic. It must never let one
-be forgotten before its records are as safe as a send. Called by service.py, on the master, which
-revives nothing until this is over and was read.
+Notes go from popNotes.json (notes.py) to the revive topic. A note must never be forgotten before
+its records are as safe as a send. This runs on the master, which revives nothing until all notes
+are written and read.
 
-An acknowledgement of a check point that waits among the timers goes there, too, behind it, though
-its own time may be over: in the revive queue it would be read before its check point.
+    idle --notes--> writing --all answered--> all safe: notes forgotten, idle
+                       ^                      some failed: pause of AGAIN_MS --'
+
+An acknowledgement of a check point that waits among the timers is stored there, too, after it, even
+if its own time has passed: in the revive queue it would be read before its check point.
 """
 
 import logging
@@ -23,13 +26,13 @@ logger = logging.getLogger(__name__)
 NOTES_OF_STEP: Final = 64
 """Notes that are written in one step, two records each, some 3 ms."""
 AGAIN_MS: Final = 1_000
-"""After records that did not become safe. They may be in the log all the same: the next ones say
-the same."""
+"""Pause in ms after records that did not become safe. They may be in the log all the same; writing
+them again has no effect."""
 
 
 class NotesDrain:
-    """See the module. Loop thread only; times are of the wall clock. `delivered_ms` says up to when
-    the timers in the log were delivered, 0 while that is not known."""
+    """See the module. Loop thread only; times are of the wall clock. `delivered_ms` returns the
+    time up to which the timers in the log were delivered, 0 while that is unknown."""
 
     def __init__(self, notes: PopNotes, log: ReviveLog, delivered_ms: Callable[[int], int]) -> None:
         self._notes, self._log = notes, log
@@ -40,12 +43,12 @@ class NotesDrain:
         self._failed_ms = 0
 
     def stop(self) -> None:
-        """This broker is the master no more: of what is under way no answer counts."""
+        """Stop writing: this broker is no longer the master. Outstanding answers do not count."""
         self._left, self._pending, self._has_failed, self._failed_ms = None, 0, False, 0
         self._life += 1
 
     def step(self, now_ms: int) -> bool:
-        """Write some; whether all notes are in the log, and safe."""
+        """Write some notes; return whether all notes are in the log, and safe."""
         if not len(self._notes):
             return True
         delivered_ms = self._delivered_ms(now_ms)

@@ -1,9 +1,11 @@
-"""Ordered pop: which batch of each queue is with a consumer (consumerOrderInfo.json).
+"""Ordered pop: the batch of each queue that a consumer holds (consumerOrderInfo.json).
 
-Owns RocketMQ's table of outstanding batches (ConsumerOrderInfoManager): a queue gives out nothing
-more until each message of its batch is acknowledged or its time is over; then the same messages are
-popped again. It must never read a queue nor commit an offset: it says which one to commit. Called
-by the broker's pop handlers.
+Owns RocketMQ's table of outstanding batches (ConsumerOrderInfoManager).
+
+    free --give--> outstanding --each message acknowledged--> free
+                        '--invisible time passed--> the same messages may be popped again
+
+This table neither reads a queue nor commits an offset: it returns the offset to commit.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,10 +21,10 @@ from turbopump.net.wire.names import kept_size
 
 FILE_NAME: Final = "consumerOrderInfo.json"
 MAX_SIZE: Final = 64 << 20
-"""Bytes of all batches, some 50,000 queues with 32 messages each; beyond it no queue is popped in
-order that was not before."""
+"""Bytes of all batches, some 50,000 queues with 32 messages each; beyond it, queues without a batch
+are not popped in order."""
 STALE_MS: Final = 24 * 3_600_000
-"""A batch that was given out so long ago is forgotten (CLEAN_SPAN_FROM_LAST)."""
+"""Age in ms after which a batch is forgotten (CLEAN_SPAN_FROM_LAST)."""
 
 _BATCH_SIZE: Final = 500
 _MESSAGE_SIZE: Final = 40
@@ -32,7 +34,7 @@ Pair = tuple[str, str]
 
 
 class AckOutcome(Enum):
-    """What an acknowledgement of a message of an ordered batch came to, where nothing moves."""
+    """Result of acknowledging a message of an ordered batch when no offset moves."""
 
     IGNORED = "of another pop"
     UNKNOWN = "of no message of the batch"
@@ -40,11 +42,9 @@ class AckOutcome(Enum):
 
 @dataclass(slots=True)
 class OrderedBatch:
-    """What was given out of one queue, RocketMQ's OrderInfo. Times are in ms of the wall clock.
-
-    `acked` has bit i for the i-th of `offsets`; `visible_ms` are times that were changed since;
-    `counts` says how often an offset had been given out before.
-    """
+    """The messages given out from a queue, RocketMQ's OrderInfo. Times are in ms of the wall clock.
+    `acked` has bit i for the i-th of `offsets`; `visible_ms` contains times that were changed
+    since; `counts` contains how often an offset had been given out before."""
 
     pop_time_ms: int
     invisible_ms: int
@@ -56,7 +56,7 @@ class OrderedBatch:
     counts: dict[QueueOffset, int] = field(default_factory=dict)
 
     def blocked_until(self) -> int:
-        """When the last message that is not acknowledged becomes visible; 0: each is."""
+        """Return when the last unacknowledged message becomes visible; 0 if none is left."""
         waiting = [
             self.visible_ms.get(offset, self.pop_time_ms + self.invisible_ms)
             for at, offset in enumerate(self.offsets)
@@ -65,20 +65,21 @@ class OrderedBatch:
         return max(waiting, default=0)
 
     def next_offset(self) -> QueueOffset:
-        """The first message that is not acknowledged, or the one behind the batch."""
+        """Return the first unacknowledged offset, or the offset after the batch."""
         for at, offset in enumerate(self.offsets):
             if not self.acked & 1 << at:
                 return offset
         return QueueOffset(self.offsets[-1] + 1)
 
     def size(self) -> int:
-        """Bytes that it takes in memory, roughly."""
+        """Return its approximate size in memory, in bytes."""
         return (
             _BATCH_SIZE + 3 * _MESSAGE_SIZE * len(self.offsets) + kept_size(self.attempt_id or "")
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As RocketMQ writes it: the first offset, then the distance of each other one to it."""
+        """Return the batch in RocketMQ's format: the first offset, then the distance of each other
+        offset to it."""
         first = self.offsets[0]
         members: dict[str, Any] = {
             "popTime": self.pop_time_ms,
@@ -97,7 +98,8 @@ class OrderedBatch:
 
     @classmethod
     def from_json(cls, value: Any) -> "OrderedBatch | None":
-        """Ours or RocketMQ's; None for one without messages. Raises BadBody."""
+        """Parse a batch that this broker or RocketMQ wrote; None if it has no messages. Raises
+        BadBody."""
         members = as_object(value)
         found = members.get("o")
         if not isinstance(found, list) or not found:
@@ -116,11 +118,11 @@ class OrderedBatch:
 
 
 class OrderedBatches:
-    """One batch at most for each queue of a topic and group. Loop thread only.
+    """The outstanding batches: at most one for each queue of a topic and group. Loop thread only.
 
-    The file is written now and then; what holds after a crash is in the log (ordered_log.py), and
-    of a broker that wrote none there the committed offset stays at the first message that is not
-    acknowledged.
+    The file is written now and then. After a crash the records in the log count (ordered_log.py).
+    For a broker that wrote no records, the committed offset is still at the first unacknowledged
+    message.
     """
 
     def __init__(self, files: ConfigFiles) -> None:
@@ -131,7 +133,7 @@ class OrderedBatches:
         """Bytes of all batches."""
 
     def load(self) -> None:
-        """Read the file, RocketMQ's or ours; raises ConfigError."""
+        """Read the file, written by RocketMQ or this broker; raises ConfigError."""
         saved = self._files.load(FILE_NAME)
         if saved is None:
             return
@@ -146,17 +148,17 @@ class OrderedBatches:
             raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
 
     def get(self, topic: str, group: str, queue_id: int) -> OrderedBatch | None:
-        """What is out of the queue."""
+        """Return the outstanding batch of the queue."""
         return self._table.get((topic, group), {}).get(queue_id)
 
     def put(self, topic: str, group: str, queue_id: int, batch: OrderedBatch) -> None:
-        """Have what the log says of the queue."""
+        """Set the batch of a queue to the state found in the log."""
         if self.has_room(topic, group, queue_id):
             self._put((topic, group), queue_id, batch)
             self._changed = True
 
     def out_count(self, topic: str, group: str, now_ms: int) -> int:
-        """Messages that are with consumers and not acknowledged."""
+        """Return the number of unacknowledged messages that consumers hold."""
         batches = self._table.get((topic, group), {}).values()
         return sum(
             len(batch.offsets) - batch.acked.bit_count()
@@ -165,7 +167,7 @@ class OrderedBatches:
         )
 
     def outdated(self, done: Callable[[str, str, int], int]) -> None:
-        """Forget batches of which `done`, the group's offset, is behind each message: they were
+        """Forget batches whose messages are all before `done`, the group's offset: they were
         handled under another master."""
         for pair, queues in self._table.items():
             for queue_id, batch in list(queues.items()):
@@ -182,8 +184,8 @@ class OrderedBatches:
     def blocked_until(
         self, topic: str, group: str, queue_id: int, attempt_id: str | None, now_ms: int
     ) -> int:
-        """Until when nothing of the queue may be popped, 0: it may. The same attempt may read its
-        batch again: its answer was lost (R43)."""
+        """Return until when the queue may not be popped; 0 if it may be. The same attempt may read
+        its batch again, because its answer was lost (R43)."""
         batch = self._table.get((topic, group), {}).get(queue_id)
         if batch is None or (attempt_id is not None and attempt_id == batch.attempt_id):
             return 0
@@ -205,7 +207,7 @@ class OrderedBatches:
         pop_time_ms: int,
         invisible_ms: int,
     ) -> Mapping[QueueOffset, int]:
-        """These messages are given out; returns how often each had been before."""
+        """Record messages as given out; return how often each had been given out before."""
         pair = topic, group
         before = self._table.get(pair, {}).get(queue_id)
         batch = OrderedBatch(
@@ -230,11 +232,11 @@ class OrderedBatches:
         offset: QueueOffset,
         pop_time_ms: int,
     ) -> QueueOffset | AckOutcome:
-        """A message is handled: the offset to commit. What a pop before the last one gave out is
-        not looked at (I17).
+        """Record a message as handled; return the offset to commit. Acknowledgements of earlier
+        pops than the last one are ignored (I17).
 
-        An unknown batch, of a RocketMQ broker or of a forged handle, moves nothing: its messages
-        are popped once more. RocketMQ commits behind any offset, which loses those before it.
+        An unknown batch, of a RocketMQ broker or a forged handle, moves nothing: its messages are
+        popped once more. RocketMQ commits past any offset, which loses the messages before it.
         """
         batch = self.get(topic, group, queue_id)
         if batch is None:
@@ -256,7 +258,7 @@ class OrderedBatches:
         pop_time_ms: int,
         until: int,
     ) -> bool:
-        """The message stays invisible until that time in ms; whether it is one of the batch."""
+        """Keep the message invisible until `until`, in ms; return whether it is in the batch."""
         batch = self._table.get((topic, group), {}).get(queue_id)
         if batch is None or batch.pop_time_ms != pop_time_ms or offset not in batch.offsets:
             return False
@@ -265,19 +267,19 @@ class OrderedBatches:
         return True
 
     def take_back(self, topic: str, group: str, queue_id: int, pop_time_ms: int) -> None:
-        """What was given out at that time reached no consumer: it may be popped at once."""
+        """Make the batch of that pop time available at once: it reached no consumer."""
         batch = self.get(topic, group, queue_id)
         if batch is not None and batch.pop_time_ms == pop_time_ms:
             batch.invisible_ms = 0
 
     def clear_all(self) -> None:
-        """Nothing is out."""
+        """Forget all batches: another broker is the master."""
         self._changed = self._changed or bool(self._table)
         self._table.clear()
         self.size = 0
 
     def clear(self, topic: str, group: str, queue_id: int) -> None:
-        """The group reads the queue from elsewhere: what it holds does not count any more."""
+        """Forget the batch of a queue: the group's offset was changed."""
         queues = self._table.get((topic, group), {})
         batch = queues.pop(queue_id, None)
         if batch is not None:
@@ -285,8 +287,8 @@ class OrderedBatches:
             self._changed = True
 
     def sweep(self, queues_of: Callable[[str, str], int], now_ms: int) -> None:
-        """Forget what is stale: batches of a day ago, and those of queues that are not there.
-        `queues_of` says how many queues a topic has for a group."""
+        """Forget batches older than a day, and batches of queues that do not exist. `queues_of`
+        returns the number of queues of a topic for a group."""
         for pair, queues in list(self._table.items()):
             count = queues_of(*pair)
             for queue_id, batch in list(queues.items()):
@@ -296,7 +298,7 @@ class OrderedBatches:
                 del self._table[pair]
 
     def take_save(self) -> dict[str, Any] | None:
-        """What to write to FILE_NAME, once; None if nothing has changed."""
+        """Return the content to write to FILE_NAME, once; None if nothing has changed."""
         if not self._changed:
             return None
         self._changed = False
@@ -309,11 +311,11 @@ class OrderedBatches:
             self._files.save(FILE_NAME, content)
 
     def save_failed(self) -> None:
-        """What `take_save` gave is not on disk: the next interval tries again."""
+        """Note that the content of `take_save` is not on disk: the next interval tries again."""
         self._changed = True
 
     def to_json(self) -> dict[str, Any]:
-        """The file's content."""
+        """Return the file's content."""
         return {
             "table": {
                 f"{topic}@{group}": {str(at): batch.to_json() for at, batch in queues.items()}

@@ -1,14 +1,13 @@
-"""What is out of each queue that is popped in order, in the log: so another master knows it.
+"""Records of ordered batches in the log, so that another master knows the outstanding batches.
 
-Owns the records of ordered batches. They lie in the revive topic under a tag of their own, which
-RocketMQ's brokers pass over: its consumerOrderInfo.json is one broker's, and a master that did not
-write it gives out again, in parallel with their consumer, what was acknowledged since offsets were
-copied. It must never decide what a batch is. Called by popping.py, the handlers of
-acknowledgements, and service.py.
+The records are in the revive topic under a tag of their own, which RocketMQ's brokers skip. The
+file consumerOrderInfo.json is local to a broker: without these records, a new master would give out
+messages again, in parallel with their consumer, which were acknowledged since offsets were last
+copied. The batches themselves are in order_info.py.
 
-    pop, acknowledgement, other time  -> a record, and only then the answer
-    a batch that is out for long      -> a record every REFRESH_MS, so that the newest ones say all
-    a reign begins                    -> the last record of each queue is what holds
+    pop, acknowledgement, changed time -> a record, and only then the answer
+    a batch outstanding for long       -> a record every REFRESH_MS, within the recovery window
+    a term begins                      -> the last record of each queue counts
 """
 
 from collections import OrderedDict
@@ -24,13 +23,13 @@ from turbopump.net.wire.names import check_lengths, name_member
 from turbopump.net.wire.pop_records import MESSAGES_MAX
 
 REFRESH_MS: Final = 20_000
-"""A third of what recovered.py looks back over."""
+"""Age in ms after which a record is renewed: a third of the window of recovered.py."""
 REFRESHED_MAX: Final = 64
 """Batches whose records are renewed in a step."""
 
 
 class LoggedBatch(NamedTuple):
-    """A record: what held of a queue from there on."""
+    """A record: the state of a queue at that position of the log."""
 
     queue: PoppedQueue
     batch: OrderedBatch
@@ -39,7 +38,7 @@ class LoggedBatch(NamedTuple):
 
 
 class OrderedLog:
-    """Writes batches, and takes them back. Loop thread only."""
+    """Writes batches to the log, and restores them. Loop thread only."""
 
     def __init__(
         self, batches: OrderedBatches, log: ReviveLog, revive_queues: int, broker_name: str
@@ -51,7 +50,7 @@ class OrderedLog:
         self._logged_ms: OrderedDict[PoppedQueue, int] = OrderedDict()
 
     def write(self, queue: PoppedQueue, now_ms: int) -> Later[PutStatus]:
-        """Have the queue's batch as it is now in the log; resolved once that is safe."""
+        """Write the present batch of the queue to the log; resolved once it is safe."""
         batch = self._batches.get(*queue)
         if batch is None:
             done: Later[PutStatus] = Later()
@@ -60,11 +59,12 @@ class OrderedLog:
         self._logged_ms[queue] = now_ms
         self._logged_ms.move_to_end(queue)
         body = body_of(queue, batch, self._broker_name)
-        # In one queue of the revive topic for each queue: the last record is the last state.
+        # All records of a queue are in one queue of the revive topic: the last record is the last
+        # state.
         return self._log.add_ordered(queue, body, queue.queue_id % self._revive_queues, now_ms)
 
     def refresh(self, now_ms: int) -> None:
-        """Write again what is out and was written long ago."""
+        """Renew the records of outstanding batches that were written long ago."""
         for _ in range(REFRESHED_MAX):
             queue, logged_ms = next(iter(self._logged_ms.items()), (None, now_ms))
             if queue is None or 0 <= now_ms - logged_ms < REFRESH_MS:
@@ -74,27 +74,28 @@ class OrderedLog:
                 self.write(queue, now_ms)
 
     def forget(self) -> None:
-        """Another broker is the master: its records hold from there on, not what was known here."""
+        """Forget all batches: the records of another master count, not the local state."""
         self._logged_ms.clear()
         self._batches.clear_all()
 
     def restore(self, found: LoggedBatch, now_ms: int) -> None:
-        """What held of the queue when the last master ended."""
+        """Restore the batch that was outstanding when the last master ended."""
         self._batches.put(*found.queue, found.batch)
         self._logged_ms[found.queue] = now_ms
 
 
 def body_of(queue: PoppedQueue, batch: OrderedBatch, broker_name: str) -> bytes:
-    """The body of a record."""
+    """Return the body of a record."""
     members = batch.to_json()
     members |= {"bn": broker_name, "c": queue.group, "q": queue.queue_id, "t": queue.topic}
     if check_lengths(attempt=batch.attempt_id):
-        del members["a"]  # no client's, and a record has bounds
+        del members["a"]  # too long for a record; no client sends such an id
     return dump(members)
 
 
 def read_record(body: Buffer, at: LogOffset) -> LoggedBatch:
-    """A record's body, which lies there in the log. Raises BadBody: clients write there, too."""
+    """Parse the body of a record at position `at` of the log. Raises BadBody: clients write to the
+    topic, too."""
     members: dict[str, Any] = small_object(body)
     batch = OrderedBatch.from_json(members)
     if batch is None or len(batch.offsets) > MESSAGES_MAX or batch.offsets != sorted(batch.offsets):

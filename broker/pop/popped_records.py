@@ -1,8 +1,8 @@
-"""The records of a pop as the consumer gets them.
+"""The records of a pop in the form that the consumer receives.
 
-Owns what a record of a retry topic becomes: the consumer sees the topic that it popped, and the
-handle in a property (RocketMQ: PopMessageProcessor.popMsgFromQueue). It must never copy a record of
-the topic itself. Called by the pop handler.
+A record of a retry topic is rewritten: the consumer sees the topic that it popped, and the handle
+as a property (RocketMQ: PopMessageProcessor.popMsgFromQueue). Records of the topic itself are never
+copied.
 """
 
 import struct
@@ -23,7 +23,7 @@ from turbopump.pyx.record import V1, V2
 _SYS_FLAG_AT: Final = 36
 _BORN_V6, _STORE_V6 = 0x10, 0x20
 _HEAD: Final = 84
-"""Bytes of a record with two IPv4 hosts, up to the body's length."""
+"""Size in bytes of a record's head with two IPv4 hosts, up to the body's length."""
 
 _NOT_NEEDED: Final = (
     names.CRC32,
@@ -39,7 +39,7 @@ _NOT_NEEDED: Final = (
 def records_of(
     taken: PoppedPart, popped: Popped, wish: PopWish, broker_name: str
 ) -> list[memoryview]:
-    """The records of one queue: slices of the log, or those of a retry topic made anew."""
+    """Return the records of a queue: slices of the log, or rewritten records of a retry topic."""
     if taken.kind is RetryKind.NORMAL:
         return taken.slices
     made, number = [], 0
@@ -65,8 +65,8 @@ def records_of(
 
 
 def of_topic(record: memoryview, topic: str, handle: str) -> bytes:
-    """A record as it would lie in another topic, with the handle among its properties. Its CRCs and
-    its place stay those of the record in the log."""
+    """Rewrite a record for another topic, with the handle as a property. Its CRCs and its place
+    are not changed."""
     sys_flag = int.from_bytes(record[_SYS_FLAG_AT : _SYS_FLAG_AT + 4], "big")
     body_at = _HEAD + 12 * bool(sys_flag & _BORN_V6) + 12 * bool(sys_flag & _STORE_V6)
     topic_at = body_at + 4 + int.from_bytes(record[body_at : body_at + 4], "big")
@@ -85,8 +85,8 @@ def of_topic(record: memoryview, topic: str, handle: str) -> bytes:
 
 
 def _with_handle(properties: memoryview, handle: str) -> bytes:
-    """Properties with the handle. Of those that are as long as they may be, some of the broker's
-    have to go: a client can read none of the answer that has longer ones."""
+    """Add the handle to properties. If they become too long, properties of the broker are dropped:
+    a client cannot read an answer with longer ones."""
     known = bytes(properties)
     separator = PROPERTY_SEPARATOR.encode()
     if known and not known.endswith(separator):

@@ -1,10 +1,10 @@
-"""What one pop gets: messages of many queues, each hidden by a check point.
+"""Pops: messages of many queues, each hidden by a check point.
 
-Owns the order in which queues are looked at, where a group begins and what is remembered of a
-hand-out (RocketMQ: PopMessageProcessor.popMsgFromQueue). It must never answer: a hand-out counts
-once its check point is safe. Called by the pop handler, at the request and when something arrives.
+Owns the order in which queues are read, the first offset of a group, and the record of a hand-out
+(RocketMQ: PopMessageProcessor.popMsgFromQueue). A pop is answered elsewhere: a hand-out counts once
+its check point is safe.
 
-    places of a wish -> read -> check point -> hand-out          order: batch of order_info instead
+    queues of a request -> read -> check point -> hand-out    ordered: batch of order_info instead
 """
 
 from collections.abc import Generator, Iterator
@@ -33,8 +33,8 @@ QUEUES_OF_STEP: Final = 128
 """Queues that are looked at in one step of a pop, some microseconds each."""
 
 SPAN_MAX: Final = 1024
-"""Queue offsets that the handles of a check point or of an ordered batch span at most, from their
-start to the last message: BATCH_ACK_MESSAGE has a bit for each."""
+"""Maximum span in queue offsets of the handles of a check point or ordered batch, from their start
+to the last message: BATCH_ACK_MESSAGE has a bit for each."""
 DISTANCE_MAX: Final = (1 << 31) - 1
 """A distance in a check point is a Java int."""
 
@@ -53,7 +53,7 @@ _QUEUE_OFFSET: Final = slice(20, 28)  # of a record
 
 @dataclass(slots=True, frozen=True)
 class PopWish:
-    """What a consumer asks for. `queue_id` -1: any queue; `wanted` as for `Store.read`;
+    """The request of a consumer. `queue_id` -1: any queue; `wanted` as for `Store.read`;
     `from_end`: a group without an offset begins at the end (initMode MAX)."""
 
     topic: str
@@ -69,7 +69,7 @@ class PopWish:
 
 @dataclass(slots=True)
 class PoppedPart:
-    """What was popped of one queue: the messages' queue offsets and their records."""
+    """The messages popped of a queue: their queue offsets and their records."""
 
     kind: RetryKind
     queue: PoppedQueue
@@ -80,12 +80,12 @@ class PoppedPart:
 
 @dataclass(slots=True)
 class Popped:
-    """The messages found for a wish.
+    """The messages found for a request.
 
     `rests` has, by topic and queue id, how many messages are left in each queue that was looked at.
     `unread` are queues in which nothing was found, though they were not examined to their end.
     `blocked_ms` has by queue id when a queue of an ordered pop can be popped again, in epoch ms.
-    `refused` is why the check point of a hand-out was not stored, None where each was.
+    `refused` is why the check point of a hand-out was not stored, None if each was stored.
     """
 
     pop_time_ms: int
@@ -101,11 +101,12 @@ class Popped:
 
     @property
     def rest(self) -> int:
-        """Messages that are left in the queues that were looked at."""
+        """Number of messages left in the queues that were looked at."""
         return sum(self.rests.values())
 
     def when_safe(self) -> Later["Popped"]:
-        """This, once each check point is safe, without the queues whose check points are not."""
+        """Return this result once each check point is written, without the queues whose check
+        points failed."""
         safe: Later[Popped] = Later()
         left = len(self.pending)
 
@@ -124,7 +125,7 @@ class Popped:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class PopParts:
-    """What popping stands on. `retry_share` is popFromRetryProbability."""
+    """The dependencies of popping. `retry_share` is popFromRetryProbability."""
 
     store: Store
     topics: TopicTable
@@ -150,9 +151,9 @@ class Popping:
     def pop(
         self, wish: PopWish, now_ms: int, arrived: tuple[str, int] | None = None
     ) -> Generator[None, None, Popped]:
-        """Pop at `now_ms`, in steps; the pop time may be later (`Lives.pop_time_ms`).
-        `arrived` is the only topic and queue id to look at. The answer may leave when
-        `Popped.when_safe` is there."""
+        """Pop at `now_ms`, in steps; the pop time may be later (`Lives.pop_time_ms`). `arrived` is
+        the only topic and queue id to look at. The answer may leave once `Popped.when_safe`
+        resolves."""
         parts = self._parts
         turn, draw = parts.turns.take()
         revive_queue = turn % parts.revive_queues
@@ -169,7 +170,8 @@ class Popping:
         return popped
 
     def next_offset(self, wish: PopWish, queue: PoppedQueue, now_ms: int) -> QueueOffset:
-        """Where the group pops the queue next; a group without an offset gets one."""
+        """Return the offset at which the group pops the queue next; a group without an offset gets
+        one."""
         parts = self._parts
         reset = parts.offsets.take_reset(queue.group, queue.topic, queue.queue_id)
         if reset is not None:
@@ -183,14 +185,15 @@ class Popping:
         return known if known >= 0 else self._begin(wish, queue, now_ms)
 
     def queues_of(self, topic: str, group: str, queue_id: int) -> Iterator[PoppedQueue]:
-        """All queues that pops of the group read, of the retry topics, too."""
+        """Yield all queues that pops of the group read, including those in retry topics."""
         wish = PopWish(topic, group, queue_id, 1, 0, None)
         for kind in (RetryKind.NORMAL, *self.retry_kinds(topic, group)):
             for _, queue in self._queues(wish, kind, 0):
                 yield queue
 
     def peek_offset(self, queue: PoppedQueue) -> QueueOffset:
-        """Where the group would pop the queue next, if it had no offset: from the first message."""
+        """Return the offset at which the group would pop the queue next; without an offset, the
+        first message."""
         handed = self._parts.hand_outs.next_offset(queue)
         if handed is not None:
             return handed
@@ -201,8 +204,8 @@ class Popping:
     def places_of(
         self, group: str, topic: str, queues: int, retries: list[tuple[str, int]]
     ) -> list[QueueOffset] | None:
-        """Where the group pops each queue of the topic and of its retry topics next, -1 where it
-        has no offset yet; None while a reset or a check point is waited for."""
+        """Return the offset at which the group pops each queue of the topic and its retry topics
+        next, -1 for a queue without an offset; None while a reset or a check point is pending."""
         parts, found = self._parts, []
         for name, count in [(topic, queues), *retries]:
             if parts.offsets.has_resets(group, name):
@@ -216,23 +219,24 @@ class Popping:
         return found
 
     def waiting_count(self, queue: PoppedQueue) -> int:
-        """Messages of the queue that were not handed out."""
+        """Return the number of messages of the queue that were not handed out."""
         high = self._parts.store.max_queue_offset(queue.topic, queue.queue_id)
         return max(0, high - self.peek_offset(queue))
 
     def retry_kinds(self, topic: str, group: str) -> list[RetryKind]:
-        """The kinds of retry topics that the group has for the topic, one of them at a pop."""
+        """Return the kinds of retry topics that the group has for the topic; a pop reads one of
+        them."""
         return self._parts.retry_names.read(topic, group)
 
     def _places(self, wish: PopWish, draw: int) -> Iterator[tuple[RetryKind, PoppedQueue]]:
-        """The queues of a wish in the order in which they are looked at: the retry topic comes
-        first now and then, so that neither starves."""
+        """Yield the queues of a request in reading order: the retry topic comes first now and then,
+        so that neither starves."""
         parts = self._parts
         normal = list(self._queues(wish, RetryKind.NORMAL, draw))
         kinds = [] if wish.is_ordered else self.retry_kinds(wish.topic, wish.group)
         retry: list[tuple[RetryKind, PoppedQueue]] = []
         if kinds:
-            # An answer has messages of one kind of retry topic: both have the same queue ids.
+            # An answer has messages of a kind of retry topic: both have the same queue ids.
             retry = list(self._queues(wish, kinds[draw % len(kinds)], draw))
         yield from retry + normal if draw < parts.retry_share else normal + retry
 
@@ -288,7 +292,7 @@ class Popping:
     def _read(
         self, wish: PopWish, queue: PoppedQueue, position: QueueOffset, count: int
     ) -> ReadResult:
-        # What lies in a retry topic has passed the filter when it was popped first.
+        # A message in a retry topic passed the filter when it was first popped.
         wanted = wish.wanted if queue.topic == wish.topic else None
         result = self._parts.store.read(queue.topic, queue.queue_id, position, count, wanted)
         is_wide = result.next_queue_offset - position > SPAN_MAX
@@ -353,10 +357,10 @@ class Popping:
         start: QueueOffset,
         offsets: list[QueueOffset],
     ) -> QueueOffset:
-        """Where the check point begins: it covers messages that the filter passed over since the
-        last one, so that a recovery finds no gap between the two (recovered.py). Of many such
-        messages a check point of its own is written, whose last message is acknowledged: the bit
-        sets of acknowledgements begin where the check point does."""
+        """Return where the check point begins: it covers messages that the filter skipped since the
+        last one, so that a recovery finds no gap between the two (recovered.py). If the span is too
+        wide, an acknowledged check point of its own covers the skipped messages: the bit sets of
+        acknowledgements begin where the check point does."""
         parts, now_ms = self._parts, popped.pop_time_ms
         origin = parts.hand_outs.take_origin(queue, start)
         if offsets[-1] - origin < SPAN_MAX:
@@ -371,7 +375,7 @@ class Popping:
         return start
 
     def _logged(self, popped: Popped, taken: PoppedPart, status: PutStatus) -> None:
-        """What was given out in order is in the log, or is for no consumer yet."""
+        """Take an ordered hand-out back unless its record is in the log."""
         if status is not PutStatus.PUT_OK:
             self._parts.orders.take_back(*taken.queue, popped.pop_time_ms)
             popped.refused = status
@@ -380,8 +384,9 @@ class Popping:
             popped.count -= len(taken.offsets)
 
     def _begin(self, wish: PopWish, queue: PoppedQueue, now_ms: int) -> QueueOffset:
-        """The first offset of a group that has none: the first message, or with `from_end` the last
-        one (not the one behind it, as in RocketMQ). All of a young queue is for the group."""
+        """Return the first offset of a group without one: the first message, or with `from_end` the
+        last message (not the offset after it, as in RocketMQ). A young queue is read from its
+        beginning."""
         store, begin = self._parts.store, None
         low = store.min_queue_offset(queue.topic, queue.queue_id)
         if wish.from_end and queue.topic == wish.topic:
@@ -398,7 +403,7 @@ class Popping:
 
 
 def queue_offsets(slices: list[memoryview]) -> list[QueueOffset]:
-    """The queue offset of each record in slices of the log, which hold whole ones."""
+    """Return the queue offset of each record in slices of the log, which contain whole records."""
     return [offset for piece in slices for offset, _ in _records(piece)]
 
 
@@ -424,7 +429,7 @@ def within_span(result: ReadResult) -> ReadResult:
 
 
 def _records(piece: memoryview) -> Iterator[tuple[QueueOffset, int]]:
-    """Queue offset and position of each record in a slice."""
+    """Yield the queue offset and position of each record in a slice."""
     position = 0
     while position < len(piece):
         record = piece[position : position + 28]

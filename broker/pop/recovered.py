@@ -1,16 +1,16 @@
-"""What was handed out and is not in the offsets any more, after a crash or a switch of masters.
+"""Recovery of hand-outs that are missing in the saved offsets after a crash or a switch of masters.
 
-Owns the look at the newest check points, and records of ordered batches: offsets are saved and
-copied every few seconds, these are in the log. It must never move an offset over messages that have
-no check point: those would be given to no consumer. Called by service.py before the first pop of a
-reign.
+Offsets are saved and copied every few seconds, but check points and records of ordered batches are
+in the log. Before the first pop of a term, the newest of these records are read, and offsets move
+past the messages that they cover. An offset must never move over messages without a check point: no
+consumer would get them.
 
-What is in the log of a new master and was not confirmed yet is part of that: until it can be read
-nothing is handed out.
+Records in the log of a new master that are not confirmed yet count, too: nothing is handed out
+until they can be read.
 
     saved offset -> [check point)[check point)[check point)  gap  [check point)
-                                                           ^ the group goes on here
-    popped in order: behind what the last record of the queue says is acknowledged
+                                                            ^ the group goes on here
+    popped in order: after the messages that the last record of the queue has as acknowledged
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -30,12 +30,12 @@ from turbopump.pyx.index import java_hash
 from turbopump.pyx.record import Record
 
 WINDOW_MS: Final = 60_000
-"""Records that were stored so long before the last one are looked at: offsets are saved every 5 s,
+"""Window of records that are read, in ms before the last one: offsets are saved every 5 s,
 and copied by replicas every 10 s."""
 READ_MAX: Final = 64
-"""Records that are looked at in a step, some 5 ms, in all queues together."""
+"""Records that are read in a step, of all queues together; some 5 ms."""
 INTERVALS_MAX: Final = 200_000
-"""Stretches of all queues that are remembered; beyond it messages may be handed out twice."""
+"""Maximum number of intervals kept, for all queues; beyond it messages may be handed out twice."""
 
 _CHECK_POINT: Final = java_hash(CHECK_POINT_TAG.encode()) & 0xFFFFFFFF
 _ORDERED: Final = java_hash(ORDERED_TAG.encode()) & 0xFFFFFFFF
@@ -45,10 +45,10 @@ Interval = tuple[int, int]
 
 @dataclass(slots=True, frozen=True)
 class PoppedOffsets:
-    """The groups' offsets. `get` says -1 for none; `set_back_ms`: when someone set it back, so that
-    what was handed out before does not count; `lives`: which check points and batches belong to a
-    former life of the topic or the group; `exists`: the queue's topic and group do; `restore`
-    has an ordered batch be out again."""
+    """The groups' offsets. `get` returns -1 for no offset; `set_back_ms` returns when the offset
+    was last set back, because earlier hand-outs do not count then; `lives` decides which life
+    of the topic or group a pop belongs to; `exists` returns whether the queue's topic and group
+    exist; `restore` marks an ordered batch as outstanding again."""
 
     get: Callable[[PoppedQueue], int]
     set: Callable[[PoppedQueue, QueueOffset], None]
@@ -58,7 +58,8 @@ class PoppedOffsets:
     restore: Callable[[LoggedBatch], None]
 
     def counts(self, queue: PoppedQueue, pop_time_ms: int) -> bool:
-        """Whether a pop at that time was of the present life, and not before a set back."""
+        """Whether a pop at that time belongs to the present life and is later than the last set
+        back."""
         is_former = self.lives.is_former(queue.topic, queue.group, pop_time_ms)
         return not is_former and pop_time_ms > self.set_back_ms(queue)
 
@@ -71,10 +72,10 @@ def recover_offsets(
     offsets: PoppedOffsets,
     noted: Iterable[CheckPoint] = (),
 ) -> Generator[bool, None, None]:
-    """Set the offsets behind what was handed out, and have ordered batches out again; in steps.
-    `places` are the queues where the records lie, `noted` are check points that lie elsewhere (a
-    replica that acts notes what it gives out). Yields whether it has to wait for others: records
-    that the log had at the begin are not confirmed, and cannot be read yet."""
+    """Move the offsets past the messages handed out, and restore ordered batches, in steps.
+    `places` are the queues that contain the records; `noted` are check points kept elsewhere (an
+    acting replica notes its hand-outs). Yields True while it has to wait for replicas: records that
+    the log had at the beginning are not confirmed and cannot be read yet."""
     end_of_before = store.max_log_offset
     while store.dispatched_log_offset < end_of_before:
         yield True
@@ -112,7 +113,7 @@ def recover_offsets(
         end = intervals[0][0] if at < 0 else at
         high = store.max_queue_offset(queue.topic, queue.queue_id)
         for first, behind in intervals:
-            if first <= end < behind <= high:  # else a client wrote it
+            if first <= end < behind <= high:  # else a client wrote the check point
                 end = behind
         if end > at:
             offsets.set(queue, QueueOffset(end))
@@ -134,7 +135,7 @@ def _restore(store: Store, logged: LoggedBatch, offsets: PoppedOffsets) -> None:
 def _newest(
     store: Store, topic: str, queue_id: int
 ) -> Generator[tuple[int, Record | None], None, None]:
-    """Codes and records from the last one back; None where a step ends."""
+    """Yield (tags code, record) from the newest record backwards; (0, None) where a step ends."""
     low = max(0, store.min_queue_offset(topic, queue_id))
     end = store.max_queue_offset(topic, queue_id)
     last_ms = None
@@ -163,14 +164,14 @@ def _remember(
     broker_name: str,
     offsets: PoppedOffsets,
 ) -> int:
-    """Keep what a check point says was handed out; how many stretches more these are."""
+    """Keep the interval of a check point; return how many intervals were added."""
     properties = decode_properties(record.properties)
     if properties.get(names.REAL_TOPIC, revive_topic) != revive_topic:
         return 0
     try:
         check_point = CheckPoint.parse(record.body)
     except BadBody:
-        return 0  # a client's
+        return 0  # written by a client
     return _remember_one(found, check_point, broker_name, offsets)
 
 
@@ -201,11 +202,11 @@ def _remember_ordered(
     broker_name: str,
     offsets: PoppedOffsets,
 ) -> int:
-    """Keep the last record of a queue; how many queues more these are."""
+    """Keep the last record of each queue; return how many queues were added."""
     try:
         logged = read_record(record.body, LogOffset(record.log_offset))
     except BadBody:
-        return 0  # a client's
+        return 0  # written by a client
     queue = logged.queue
     known = found.get(queue)
     is_newer = known is None or known.at < logged.at

@@ -1,8 +1,8 @@
-"""What is revived, in its group's retry topic.
+"""Revived messages: copies in the retry topic of their group.
 
 Owns the copy of a message that was popped and not acknowledged in time (RocketMQ:
-PopReviveService.reviveRetry) and which topic it goes to. It must never wait: the outcome comes
-later. Called by revive.py.
+PopReviveService.reviveRetry), and the choice of its topic. It never blocks: results are delivered
+later.
 """
 
 from collections.abc import Callable
@@ -27,11 +27,11 @@ from turbopump.net.wire.topics import PERM_READ, PERM_WRITE, TopicConfig
 from turbopump.pyx.record import Record
 
 PROPERTIES_MAX: Final = 32_767
-"""Bytes of a record's properties: their length is a Java short."""
+"""Maximum of bytes of a record's properties: their length is a Java short."""
 
 OWNER: Final = "turbopump.retry.group"
-"""An attribute of retry topics of version 1 whose name several groups have: the group whose
-messages lie there. RocketMQ keeps attributes that it does not know, and no client can set this one
+"""Topic attribute of version 1 retry topics whose name is ambiguous: the group that owns the
+messages there. RocketMQ keeps attributes that it does not know, and no client can set this one
 (tables/topic_attributes.py)."""
 
 _TRANSACTION_BITS: Final = 0xC
@@ -39,8 +39,8 @@ _TRANSACTION_BITS: Final = 0xC
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class RetryParts:
-    """`put` stores a message and is resolved once it is as safe as a send; `pulls` says whether a
-    group was set to pull a topic; `store_host` is what records are stamped with."""
+    """`put` stores a message and resolves once it is as safe as a send; `pulls` returns whether a
+    group is set to pull a topic; `store_host` returns the address stamped on records."""
 
     topics: TopicTable
     groups: GroupTable
@@ -53,7 +53,7 @@ class RetryParts:
 
 
 class RetryNames:
-    """Which retry topics a group has for a topic. Loop thread only.
+    """Names of the retry topics that a group has for a topic. Loop thread only.
 
     The name of version 1 is ambiguous: `%RETRY%a_b_c` is that of group `a` and topic `b_c`, of
     group `a_b` and topic `c`, and of the pulling group `a_b_c`. It belongs to one group; every
@@ -61,8 +61,9 @@ class RetryNames:
 
     The topic's attribute OWNER names the group. The attribute is durable before the first message
     is stored, and replicas copy it. A topic without the attribute was made by RocketMQ, or from the
-    log by a broker that had not copied its configuration: it belongs to the first group that
-    has an offset in it, else to the group for which its newest message was stored."""
+    log by a broker that had not copied its configuration: it belongs to the first group that has an
+    offset in it, else to the group for which its newest message was stored.
+    """
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class RetryNames:
         self._v1_too = v1_too
 
     def read(self, topic: str, group: str) -> list[RetryKind]:
-        """The kinds that exist and may be read, the configured one first."""
+        """Return the kinds that exist and may be read, the configured one first."""
         if topic.startswith(RETRY_PREFIX):
             return []
         kinds = [RetryKind.RETRY_V2] if self._v2 else [RetryKind.RETRY_V1, RetryKind.RETRY_V2]
@@ -92,13 +93,13 @@ class RetryNames:
         return [kind for kind in kinds if self._is_there(kind, topic, group)]
 
     def written(self, topic: str, group: str) -> RetryKind:
-        """The kind that the group's messages are revived into."""
+        """Return the kind of retry topic that the group's messages are revived into."""
         is_v2 = self._v2 or self._is_shared(topic, group)
         return RetryKind.RETRY_V2 if is_v2 else RetryKind.RETRY_V1
 
     def made(self, topic: str, group: str, now_ms: int) -> TopicConfig | None:
-        """The retry topic that the group's messages are revived into, made if it is missing, with
-        its owner if it lacks that; None: the table of topics is full."""
+        """Return the retry topic that the group's messages are revived into. It is created, or its
+        owner added, if missing; None: the table of topics is full."""
         kind = self.written(topic, group)
         name = kind.topic_of(topic, group)
         is_ambiguous = kind is RetryKind.RETRY_V1 and name.removeprefix(RETRY_PREFIX).count("_") > 1
@@ -140,8 +141,8 @@ class RetryNames:
         return None if topic is None else topic.attributes.get(OWNER)
 
     def _stored_for(self, name: str) -> str:
-        """The group of the newest message in a retry topic of version 1; "" if there is none, or
-        its group is unknown: older brokers do not write it."""
+        """Return the group of the newest message in a retry topic of version 1; "" if there is no
+        message, or its group is unknown: older brokers do not write it."""
         end = self._store.max_queue_offset(name, 0)
         units = self._store.units(name, 0, QueueOffset(end - 1), 1) if end > 0 else []
         record = self._store.record_of(units[0]) if units else None
@@ -158,7 +159,7 @@ class RetryNames:
 
 
 class RetryCopies:
-    """Writes what is revived. Loop thread only."""
+    """Writes revived messages. Loop thread only."""
 
     def __init__(self, parts: RetryParts) -> None:
         self._parts = parts
@@ -183,8 +184,8 @@ class RetryCopies:
         return RetryTopic.READY
 
     def revive(self, record: Record, check_point: CheckPoint, now_ms: int) -> Later[PutStatus]:
-        """A copy of the message in its group's retry topic, which is READY; resolved once it is
-        safe."""
+        """Store a copy of the message in its group's retry topic, which must be READY; resolved
+        once it is safe."""
         key = check_point.key
         name = self._retry_topic(key.topic, key.group)
         return self._parts.put(self._copy(record, check_point, name), now_ms)
@@ -194,10 +195,10 @@ class RetryCopies:
         return self._parts.lives.has_ended(check_point.key)
 
     def leaving(self, record: Record, check_point: CheckPoint) -> tuple[NewMessage, str]:
-        """As `revive`, of a replica that acts: the copy for the retry topic at a master of another
-        group, and the topic by which masters are found that the group reads. The name is that of
-        version 1: brokers read it whatever they write, and it can be sent to. Whose it is there is
-        not known here: that master finds out, by ORIGIN_GROUP (handlers/send.py)."""
+        """Return the copy that an acting replica sends to a master of another group, and the topic
+        whose route names the masters that the group reads. The retry topic has the name of version
+        1: every broker reads it, whichever it writes, and clients may send to it. The receiving
+        master finds its owner by ORIGIN_GROUP (handlers/send.py)."""
         key = check_point.key
         topic = original_topic(key.group, key.topic)
         name = key.topic if topic.startswith(RETRY_PREFIX) else ""
@@ -213,8 +214,9 @@ class RetryCopies:
         return self._parts.topics.create_internal(name, 1, PERM_READ | PERM_WRITE, now_ms)
 
     def _retry_topic(self, topic: str, group: str) -> str:
-        """Where the group reads what it did not acknowledge. One that pulls now reads the topic of
-        its pull retries alone (RocketMQ revives into one that nothing reads then)."""
+        """Return the topic in which the group reads unacknowledged messages. A group that pulls now
+        reads only the topic of its pull retries (RocketMQ revives into a topic that is not read
+        then)."""
         if topic.startswith(RETRY_PREFIX):
             return topic
         if self._parts.pulls(topic, group):
@@ -230,7 +232,7 @@ class RetryCopies:
             properties.setdefault(names.RETRY_TOPIC, check_point.key.topic)
         encoded = encode_properties(properties)
         if len(encoded) > PROPERTIES_MAX:
-            encoded = record.properties  # without these: what was sent can be sent again
+            encoded = record.properties  # without the additions: the properties of the original fit
         host = self._parts.store_host()
         return NewMessage(
             topic=name,

@@ -1,13 +1,17 @@
-"""Messages that were popped and not acknowledged in time become visible again.
+"""Revival: messages that were popped and not acknowledged in time become visible again.
 
-Owns how far each revive queue is worked through (RocketMQ: PopReviveService): check points are read
-with their acknowledgements, and what is left of one whose time is over goes to the group's retry
-topic. It must never pass a check point before each of its messages is acknowledged, or safe in the
-retry topic (I16), and never revive before all acknowledgements of that time were read. Called by
-the broker's tick, on the master alone.
+Owns the progress of each revive queue (RocketMQ: PopReviveService): check points are read with
+their acknowledgements; the unacknowledged messages of a due check point are copied to the group's
+retry topic. The progress must never pass a check point before each of its messages is acknowledged,
+or safe in the retry topic (I16). Nothing is revived before all acknowledgements of that time were
+read. Runs on the master alone.
 
     revive queue  | done | done | open | open |  ...  acks  | end
                          ^ progress (the last one done)     ^ next to read
+
+    open --due--> being copied --all acknowledged or safe--> done
+      ^                |  failed, refused, or retry topic not saved
+      '----------------'
 """
 
 import heapq
@@ -40,41 +44,41 @@ from turbopump.pyx.record import Record
 logger = logging.getLogger(__name__)
 
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
-"""Whose offset in the revive topic is the progress (PopAckConstants.REVIVE_GROUP): that of the last
-check point done, not of the next one, as in RocketMQ."""
+"""Group whose offset in the revive topic is the progress (PopAckConstants.REVIVE_GROUP): the offset
+of the last check point done, not of the next one, as in RocketMQ."""
 READ_MAX: Final = 256
 """Records of all revive queues that are read in a step, some 5 ms."""
 OPEN_MAX: Final = 50_000
-"""Check points of one revive queue that are read and not done; while the first of them are due, no
-more are read."""
+"""Maximum of open check points of a revive queue; while the first of them are due, reading
+stops."""
 BACK_MAX: Final = 10_000
-"""Records before the progress whose check points are remembered as done: timers of a new master,
-or after a crash, deliver some of them once more."""
+"""Records before the progress whose check points are remembered as done: timers of a new master, or
+after a crash, deliver some of them once more."""
 DONE_MAX: Final = 5_000
-"""Check points of one revive queue that are remembered as done, 300 bytes each."""
+"""Check points of a revive queue that are remembered as done, 300 bytes each."""
 FOREIGN_MS: Final = 13 * 3_600_000
-"""A check point is stored a second before it is due. One that is due so long after it was stored is
-none of a broker, and is passed over: clients may write to the topic."""
+"""Latest due time of a check point after its store time, in ms. Brokers store a check point a
+second before it is due; a later one was written by a client, and is skipped."""
 WRITES_MAX: Final = 40
 """Messages that are revived in a step, of all revive queues, some 5 ms."""
 LOOKS_MAX: Final = 4_096
-"""Check points of one revive queue that a step passes over: acknowledged ones, and done ones."""
+"""Check points of a revive queue that a step passes over: acknowledged ones, and done ones."""
 UNSAVED_LOOKS: Final = 64
-"""Check points of one revive queue that a step looks at once more, because their retry topic was
-not saved."""
+"""Check points of a revive queue that a step tries again, because their retry topic was not
+saved."""
 PAUSES_MS: Final = (1_000, 2_000, 5_000, 10_000, 30_000)
-"""After failures in a row. What failed may be in the log all the same, as another copy each time;
-so one message at a time is tried then. A store that refuses a message writes nothing: it is tried
-again after the first of these pauses, and does not count as a failure."""
+"""Pauses in ms after consecutive failures. A failed message may be in the log all the same, and
+each try adds a copy, so one message at a time is tried then. A store that refuses a message writes
+nothing: it is tried again after the first of these pauses, and does not count as a failure."""
 _MINUTES: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)
 PUT_OFF_S: Final = (10, 20, 30, *(60 * minutes for minutes in _MINUTES))
-"""How long a message is put off that cannot be revived, by how often it was
+"""Delays in s of a message that cannot be revived, by the number of delays before
 (PopReviveService.ckRewriteIntervalsInSeconds)."""
 REVIVED_MAX: Final = 64
-"""Messages of one revive queue that are on their way to retry topics."""
+"""Messages of a revive queue that are on their way to retry topics."""
 UNREAD_SLACK_MS: Final = 2_000
-"""Where a revive queue is not read to its end, check points are due so much before what was read
-last: acknowledgements lie up to two seconds behind them (PopReviveService)."""
+"""While a revive queue is not read to its end, check points are due only up to this many ms before
+the last record read: acknowledgements come up to two seconds after them (PopReviveService)."""
 
 
 _CODE: Final = java_hash(CHECK_POINT_TAG.encode()) & 0xFFFFFFFF
@@ -95,23 +99,23 @@ class RetryTopic(Enum):
 
     READY = auto()
     UNSAVED = auto()
-    """It was made just now: a crash would take it, and no pop would read its messages. Or the topic
-    of the messages is being deleted."""
+    """The retry topic is new and not saved: a crash would remove it, and its messages could not be
+    popped. Or the topic of the messages is being deleted."""
     FULL = auto()
     """The table of topics has no room for it."""
     GONE = auto()
-    """The topic or the group is deleted, or was deleted since the pop: there is no consumer for
-    the messages."""
+    """The topic or the group is deleted, or was deleted since the pop: there is no consumer for the
+    messages."""
 
 
 class RetryWriter(Protocol):
-    """Stores what is revived."""
+    """Stores revived messages in retry topics (retries.py)."""
 
     def prepare(self, check_point: CheckPoint, now_ms: int) -> RetryTopic:
         """Make the retry topic of a check point's group, if it is missing."""
 
     def revive(self, record: Record, check_point: CheckPoint, now_ms: int) -> Later[PutStatus]:
-        """A copy of the message in that topic, which is READY; resolved once it is safe."""
+        """Store a copy of the message in that topic, which must be READY; resolved when safe."""
 
 
 class Stepped(NamedTuple):
@@ -145,10 +149,10 @@ class _Open:
 
 
 class ReviveQueue:
-    """One queue of the revive topic. Loop thread only.
+    """A queue of the revive topic. Loop thread only.
 
     `progress` reads and sets the last check point done; `settled_ms` is the time up to which each
-    record that waited for its time lies in the revive queue.
+    record that waited for its time is in the revive queue.
     """
 
     def __init__(
@@ -183,16 +187,16 @@ class ReviveQueue:
         self._paused_ms = 0
         self._life = 0
         self._behind: QueueOffset | None = None
-        """Up to where all is read before anything is revived."""
+        """Offset up to which all records are read before anything is revived."""
         self.bound()
 
     def bound(self) -> None:
-        """Not the master: what comes behind the queue's end is new to the next one. A progress
-        beyond it is of a log that had more."""
+        """Keep the queue's end while this broker is not the master: later records are new to the
+        next term. A greater progress belongs to a longer log."""
         self._limit = max(0, self._store.max_queue_offset(self._topic, self._queue_id))
 
     def forget(self) -> None:
-        """Another broker is the master, or was: all is read again from the progress on."""
+        """Forget all state: the role changed, and all is read again from the progress."""
         self._open.clear()
         self._done.clear()
         self._due.clear()
@@ -202,15 +206,15 @@ class ReviveQueue:
         self._life += 1
 
     def read_first(self) -> None:
-        """All that is in the queue now is read before anything more is revived: what came late may
-        be acknowledgements of what was read long ago."""
+        """Revive nothing more before all records that are in the queue now are read: late records
+        may acknowledge messages of check points read long ago."""
         self._behind = self._store.max_queue_offset(self._topic, self._queue_id)
 
     def step(
         self, now_ms: int, settled_ms: int, room: int, writes: int, *, holds: bool = False
     ) -> Stepped:
-        """Read on, `room` records at most, and revive `writes` due messages at most, unless it
-        `holds`. `settled_ms` is the time up to which each acknowledgement can be read."""
+        """Read at most `room` records, and revive at most `writes` due messages, unless `holds` is
+        set. `settled_ms` is the time up to which each acknowledgement can be read."""
         is_full = len(self._open) >= OPEN_MAX and self._first_due_ms() <= self._unread_ms()
         taken = self._read(room) if room > 0 and not is_full else room
         until_ms = min(now_ms, settled_ms)
@@ -218,7 +222,7 @@ class ReviveQueue:
             # Records that are not read may acknowledge messages of the check points that are.
             until_ms = min(until_ms, self._unread_ms())
         if self._behind is not None and (is_full or (self._next or 0) >= self._behind):
-            self._behind = None  # of one that is full nothing more would be read
+            self._behind = None  # a full queue reads nothing more
         written = 0
         if self._behind is None and not holds:
             written = self._revive_due(now_ms, until_ms, writes)
@@ -226,7 +230,7 @@ class ReviveQueue:
         return Stepped(0 if is_full else taken, written)
 
     def behind_ms(self, now_ms: int) -> int:
-        """For how long the first message that is not handled should have been revived."""
+        """Return how long, in ms, the revival of the first unhandled message has been due."""
         return max(0, now_ms - self._first_due_ms()) if self._open else 0
 
     def _unread_ms(self) -> int:
@@ -236,7 +240,7 @@ class ReviveQueue:
         return next(iter(self._open.values())).check_point.revive_ms
 
     def _read(self, room: int) -> int:
-        """The next records; how many there were."""
+        """Read the next records; return their number."""
         if self._next is None:
             low = self._store.min_queue_offset(self._topic, self._queue_id)
             known = min(self._progress.get(self._queue_id) + 1, self._limit)
@@ -249,7 +253,7 @@ class ReviveQueue:
             if code == _ORDERED or (unit.queue_offset < self._first and code != _CODE):
                 continue
             record = self._store.record_of(unit)
-            if record is not None:  # else retention took it, or it is damaged, which was noted
+            if record is not None:  # else retention removed it, or it is damaged, which was logged
                 self._take(record, unit)
         return len(units)
 
@@ -280,7 +284,7 @@ class ReviveQueue:
             self._put_in(entry)
 
     def _put_in(self, entry: _Open) -> None:
-        """It waits for its time."""
+        """Add the check point to the heap of times, unless it waits already."""
         if not entry.is_due:
             entry.is_due = True
             self._number += 1
@@ -289,16 +293,16 @@ class ReviveQueue:
     def _take_ack(self, ack: Acknowledgement) -> None:
         entry = self._open.get(ack.key)
         if entry is None:
-            return  # it came after its check point was done: the message was given out again
+            return  # its check point is done: the message was given out again
         for queue_offset in ack.queue_offsets:
             index = entry.check_point.index_of(queue_offset)
             if index is not None:
-                # Of a copy that is on its way it says nothing before that is safe.
+                # It does not count for a copy that is on its way, until that copy is safe.
                 entry.acked |= (1 << index) & ~entry.coming
 
     def _revive_due(self, now_ms: int, until_ms: int, most: int) -> int:
-        """Revive `most` messages at most that are due by `until_ms`; how many were tried. A check
-        point that is due later, of a client, keeps none of those after it."""
+        """Revive at most `most` messages that are due by `until_ms`; return how many were tried. A
+        check point of a client that is due later does not hold back the check points after it."""
         left = most
         for _ in range(min(UNSAVED_LOOKS, len(self._unsaved))):
             if self._is_held(now_ms, left):
@@ -308,7 +312,7 @@ class ReviveQueue:
             if self._is_held(now_ms, left) or not self._due or self._due[0][0] > until_ms:
                 break
             entry = heapq.heappop(self._due)[2]
-            # One whose retry topic was made now costs as much as a message.
+            # Making a retry topic costs as much as a message.
             left -= self._revive_entry(entry, now_ms, left) or entry.is_due
         return most - left
 
@@ -318,7 +322,7 @@ class ReviveQueue:
         return left <= 0 or now_ms < self._paused_ms or self._coming >= most
 
     def _revive_entry(self, entry: _Open, now_ms: int, most: int) -> int:
-        """Revive what is left of a check point that is due; how many messages were tried."""
+        """Revive the remaining messages of a due check point; return how many were tried."""
         entry.is_due = False
         if not entry.left:
             return 0
@@ -339,8 +343,8 @@ class ReviveQueue:
         return tried
 
     def _revive(self, entry: _Open, now_ms: int, most: int, *, is_full: bool = False) -> int:
-        """Send messages that are not acknowledged to the retry topic, `most` at most; how many were
-        tried. Where the table of topics `is_full` they are put off."""
+        """Send at most `most` unacknowledged messages to the retry topic; return how many were
+        tried. If the table of topics `is_full` they are put off."""
         left, tried, given = entry.left, 0, []
         for index, queue_offset in enumerate(entry.check_point.queue_offsets()):
             if not left & 1 << index:
@@ -355,23 +359,24 @@ class ReviveQueue:
             if is_logged:
                 given.append(queue_offset)
         if given:
-            # After the copies in the log: a broker that has this record has them, too, whatever
-            # progress it knows of (RocketMQ makes each of them once more).
+            # Written after the copies: a broker whose log has this record has the copies, too,
+            # whichever progress it has (RocketMQ makes each of them once more).
             done = Acknowledgement(entry.check_point.key, tuple(given), is_batch=True)
             invisible_ms = entry.check_point.invisible_ms
             self._log.add_ack(done, invisible_ms, self._queue_id, now_ms)
         return tried
 
     def _revive_one(self, entry: _Open, index: int, queue_offset: QueueOffset, now_ms: int) -> bool:
-        """Send one message to the retry topic; whether the log has what stands for it."""
+        """Send one message to the retry topic; return whether its copy is in the log or coming."""
         key = entry.check_point.key
         if key.broker_name != self._broker_name:
-            # Of another broker, which had ours keep it: what has that offset here is another one.
+            # The check point belongs to another broker; this log has a different message at that
+            # offset.
             return self._put_one_off(entry, index, queue_offset, now_ms)
         units = self._store.units(key.topic, key.queue_id, queue_offset, 1)
         record = self._store.record_of(units[0]) if units else None
         if record is None or units[0].queue_offset != queue_offset:
-            entry.acked |= 1 << index  # retention took it
+            entry.acked |= 1 << index  # retention removed it
             return False
         written = self._writer.revive(record, entry.check_point, now_ms)
         return self._when_written(
@@ -385,8 +390,8 @@ class ReviveQueue:
     def _put_one_off(
         self, entry: _Open, index: int, queue_offset: QueueOffset, now_ms: int
     ) -> bool:
-        """A check point of its own for a message that cannot be revived now, so that it keeps no
-        others (PopReviveService.rePutCK)."""
+        """Write a new check point for a message that cannot be revived now, so that it does not
+        hold back others (PopReviveService.rePutCK)."""
         old = entry.check_point
         later_s = PUT_OFF_S[min(old.retries, len(PUT_OFF_S) - 1)]
         if not old.retries:
@@ -409,7 +414,7 @@ class ReviveQueue:
         now_ms: int,
         refused: Callable[[], object] | None,
     ) -> bool:
-        """What follows once a message's copy, or its new check point, is safe or is not."""
+        """Track a message's copy, or its new check point, until the write succeeds or fails."""
         life, at_once = self._life, written.done
         entry.coming |= 1 << index
         self._coming += 1
@@ -432,8 +437,8 @@ class ReviveQueue:
         return not written.done or written.value is PutStatus.PUT_OK
 
     def _failed(self, now_ms: int, *, is_refused: bool) -> None:
-        """A write of `now_ms` failed. All that were under way at one moment fail together: they
-        count once."""
+        """Pause after a write of `now_ms` failed. Writes that were pending together fail together,
+        and count once."""
         if now_ms < self._paused_ms:
             return
         number = 0 if is_refused else min(self._failures, len(PAUSES_MS) - 1)
@@ -441,18 +446,18 @@ class ReviveQueue:
         self._failures += not is_refused
 
     def _remember(self, key: CheckPointKey) -> None:
-        """The check point is done, also where it comes again."""
+        """Remember that the check point is done, in case it comes again."""
         self._done[key] = None
         if len(self._done) > 2 * DONE_MAX:
             self._done = dict.fromkeys(list(self._done)[DONE_MAX:])
 
     def _advance(self, now_ms: int) -> None:
-        """The progress goes over check points that are done, in the order of the queue."""
+        """Move the progress over check points that are done, in the order of the queue."""
         done: list[tuple[CheckPointKey, QueueOffset]] = []
         for key, entry in self._open.items():
             if entry.acked != entry.whole or len(done) == LOOKS_MAX:
                 break
-            # An acknowledged one may go before its time: its acknowledgements are read.
+            # An acknowledged check point may leave before its time: its acknowledgements are read.
             done.append((key, entry.queue_offset))
         for key, _ in done:
             del self._open[key]
@@ -463,7 +468,7 @@ class ReviveQueue:
 
 @dataclass(slots=True, frozen=True)
 class ReviveProgress:
-    """Where the progress is kept: the revive group's committed offsets."""
+    """The place of the progress: the revive group's committed offsets."""
 
     get: Callable[[int], int]
     set: Callable[[int, QueueOffset, int], None]

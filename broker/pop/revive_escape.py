@@ -1,20 +1,21 @@
-"""Popped messages at a replica that acts for its master: what was not acknowledged in time goes to
-masters of other groups, into the retry topics of its groups.
+"""Revival on an acting replica: unacknowledged messages go to retry topics at other masters.
 
-Owns which check points of the dead master are open, and which of their messages are on their way.
-It must never write to this broker's log (I11), never send a message whose acknowledgement lies in
-that log, and never count a check point as done before each of its messages is acknowledged or has
-arrived (I16). Called by service.py at each tick, and by broker/scheduled/timer_escape.py with what
-is due among the timers.
+Owns the open check points of the dead master and the messages on their way. It must never write to
+this broker's log (I11), never send a message whose acknowledgement is in that log, and never count
+a check point as done before each of its messages is acknowledged or has arrived (I16).
 
     revive queues of the log ------.
-    check points and acks, due -----+-> open check points -> time over -> copies of what is left
-    among the timers                |       ^ acks
+    check points and acks, due -----+-> open check points
+    among the timers                |
     notes of this replica (notes.py)'
 
-A check point and its acknowledgements meet here, for what the dead master stored and this broker
-copied is in this log: neither leaves by itself, so none can miss the other. (RocketMQ sends both to
-other brokers, where they miss each other.)
+    open --due--> copies on their way --all acknowledged or arrived--> done
+      ^                  | some failed: tried again after a pause
+      '------------------'
+
+A check point and its acknowledgements meet here, because this broker's log has all that the dead
+master stored and this broker copied: neither is sent elsewhere alone. (RocketMQ sends both to other
+brokers, where they miss each other.)
 """
 
 import heapq
@@ -50,44 +51,45 @@ from turbopump.pyx.record import Record
 logger = logging.getLogger(__name__)
 
 OPEN_MAX: Final = 25_000
-"""Check points whose time is over and that no master took all of, 600 bytes each and 2,500 at most:
-beyond that no timer is looked at. As many may be open whose time is not over. What more there is
-waits for the master."""
+"""Maximum number of late check points (due, not taken completely by a master), of 600 to 2,500
+bytes each; beyond it no timer is read. As many may be open that are not due. Further check points
+wait for the master."""
 SENT_PER_STEP: Final = 128
-"""Messages, some 5 ms."""
+"""Messages sent in a step, some 5 ms."""
 FOREIGN_PAUSE_MS: Final = 60_000
-"""Another broker had ours keep a check point: its messages are not here."""
+"""Pause in ms before a check point of another broker is tried again: its messages are not in this
+log."""
 
 _CHECK_POINT: Final = java_hash(CHECK_POINT_TAG.encode()) & 0xFFFFFFFF
 _ACKS: Final = {java_hash(tag.encode()) & 0xFFFFFFFF for tag in (ACK_TAG, BATCH_ACK_TAG)}
 
 
 class LeavingCopies(Protocol):
-    """Makes what is sent (retries.py)."""
+    """Makes the copies to be sent (retries.py)."""
 
     def is_former(self, check_point: CheckPoint) -> bool:
         """Whether the topic or the group was deleted since the pop: nothing is sent then."""
 
     def leaving(self, record: Record, check_point: CheckPoint) -> tuple[NewMessage, str]:
-        """The copy for the retry topic at another master, and the topic by which masters are found
-        that the group reads."""
+        """Return the copy for the retry topic at another master, and the topic whose route names
+        the masters that the group reads."""
 
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    """A check point that is not done. Bit i of `acked`: message i is handled, or has arrived; of
-    `coming`: it is on its way."""
+    """A check point that is not done. Bit i of `acked`: message i is handled, or has arrived at
+    another master; of `coming`: it is on its way."""
 
     check_point: CheckPoint
     acked: int
     queue_id: int
-    """Of the revive queue."""
+    """Queue id of the revive queue."""
     left: Callable[[], None]
-    """Called once it is done."""
+    """Called once the check point is done."""
     coming: int = 0
     failures: int = 0
     is_late: bool = False
-    """Whether its time is over."""
+    """Whether the check point is due."""
 
     @property
     def whole(self) -> int:
@@ -96,7 +98,8 @@ class _Open:
 
 
 class PopEscape:
-    """See the module. Loop thread only; times are of the wall clock, as those of check points."""
+    """Revival on an acting replica; see the module. Loop thread only; times are of the wall clock,
+    as in check points."""
 
     def __init__(
         self,
@@ -110,8 +113,9 @@ class PopEscape:
         delivered_ms: Callable[[int], int],
         acts: Callable[[], bool],
     ) -> None:
-        """`revive`: the revive topic and how many queues it has; `delivered_ms`: the time up to
-        which all timers came that are in the log; `acts`: whether what is due is to leave."""
+        """`revive`: the revive topic and its number of queues; `delivered_ms` returns the time up
+        to which all timers in the log were delivered; `acts` returns whether this replica revives.
+        """
         self._store, self._escape, self._copies = store, escape, copies
         self._progress, self._notes, self._broker_name = progress, notes, broker_name
         notes.on_note = self._noted
@@ -120,48 +124,48 @@ class PopEscape:
         self._open: dict[CheckPointKey, _Open] = {}
         self._done: dict[CheckPointKey, None] = {}
         self._due: list[tuple[int, int, _Open]] = []
-        """Time, a number, and what is to be looked at then."""
+        """Heap of (time, number, check point to look at then)."""
         self._numbers = itertools.count()
         self._queues: list[dict[CheckPointKey, QueueOffset]] = []
-        """What is open of each revive queue, in its order."""
+        """Open check points of each revive queue, in its order."""
         self._reading: Iterator[None] | None = None
         self._is_on = self._is_read = False
         self._late_count = self._now_ms = 0
 
     @property
     def has_room(self) -> bool:
-        """Whether more timers may come: the revive queues are read, so that what comes is behind
-        them, as in the log of a master."""
+        """Whether timers may be handed in. The revive queues must be read first: in a master's log,
+        too, timers follow the records of these queues."""
         return self._is_read and self._late_count < OPEN_MAX
 
     @property
     def open_count(self) -> int:
-        """Check points that are not done."""
+        """Number of check points that are not done."""
         return len(self._open)
 
     def takes(self, topic: str) -> bool:
-        """Whether a timer for the topic is to come here."""
+        """Whether timers for the topic are to be handed in here."""
         return topic == self._topic
 
     def take(self, message: NewMessage, left: Callable[[], None]) -> None:
-        """A check point or acknowledgements, whose time among the timers is over; `left` is called
-        once a restart may begin behind it. An acknowledgement's slot is never before that of its
-        check point, which keeps the progress."""
+        """Take a check point or acknowledgements whose timer has expired. `left` is called once a
+        restart need not deliver this timer again. An acknowledgement's slot is never before that of
+        its check point, which holds back the progress."""
         properties = decode_properties(message.properties)
         try:
             if properties.get(names.TAGS) == CHECK_POINT_TAG:
                 check_point = CheckPoint.parse(message.body)
                 _check_time(check_point, self._now_ms)
                 if check_point.key not in self._open and check_point.key not in self._done:
-                    if len(self._open) < 2 * OPEN_MAX:  # else its slot keeps the progress
+                    if len(self._open) < 2 * OPEN_MAX:  # else its slot holds back the progress
                         queue_id = as_int(properties.get(names.REAL_QID, "0"), names.REAL_QID)
                         self._add(check_point, queue_id, left)
                     return
             else:
                 entry, acked = self._take_acks(properties.get(names.TAGS), message.body)
                 if entry is not None:
-                    # A master that is back may find the check point in its revive queue, and passes
-                    # over timers before the progress of this replica.
+                    # A master that is back may find the check point in its revive queue, and skips
+                    # timers before the progress of this replica.
                     self._note(entry, acked).then(lambda _noted: left())
                     return
         except BadBody as error:
@@ -169,7 +173,7 @@ class PopEscape:
         left()
 
     def stop(self) -> None:
-        """This replica acts no more: of what is on its way no answer counts."""
+        """Stop acting: answers to messages on their way do not count."""
         if self._is_on:
             for table in (self._open, self._done, self._due, self._queues):
                 table.clear()
@@ -177,7 +181,8 @@ class PopEscape:
             self._late_count = 0
 
     def step(self, now_ms: int) -> bool:
-        """Send what was not acknowledged in time; whether there may be more for now."""
+        """Send messages that were not acknowledged in time; return whether there may be more to do
+        now."""
         self._now_ms = now_ms
         if not self._acts():
             self.stop()
@@ -197,10 +202,10 @@ class PopEscape:
             left -= self._send_left(entry, now_ms)
         return True
 
-    # What is open
+    # Open check points
 
     def _read_all(self) -> Iterator[None]:
-        """The revive queues, in steps, and the acknowledgements of what is open there."""
+        """Read the revive queues, in steps, and the acknowledgements of their open check points."""
         for queue_id in range(self._queue_count()):
             self._queues.append({})
             yield from self._read_queue(queue_id)
@@ -214,10 +219,10 @@ class PopEscape:
                 yield
 
     def _noted(self, key: CheckPointKey) -> None:
-        """This replica gave messages out, or heard that some are handled."""
+        """Apply a new or changed note: messages were given out, or acknowledged."""
         note, entry = self._notes.get(key), self._open.get(key)
         if note is None or not self._is_read:
-            return  # all notes are looked at once the log was read
+            return  # all notes are applied once the log was read
         if entry is not None:
             entry.acked |= note.bits(entry.check_point)
             return
@@ -269,8 +274,8 @@ class PopEscape:
             self._add(check_point, queue_id, left)
 
     def _read_acks(self, since_ms: int) -> Iterator[None]:
-        """Acknowledgements that were stored since then, as timers. The progress of timers may be
-        behind them while that of the revive queue is not behind their check points."""
+        """Read acknowledgements stored since `since_ms` as timers. The progress of timers may be
+        past them although that of the revive queue is not past their check points."""
         store = self._store
         low = max(store.min_queue_offset(TIMER_TOPIC, 0), 0)
         end = store.max_queue_offset(TIMER_TOPIC, 0)
@@ -291,7 +296,7 @@ class PopEscape:
                         if entry is not None:
                             self._note(entry, acked)  # see take
                     except BadBody:
-                        continue  # a client's
+                        continue  # written by a client
             end = start
             yield
 
@@ -304,7 +309,8 @@ class PopEscape:
         self._look_at(entry, check_point.revive_ms)
 
     def _take_acks(self, tag: str | None, body: Buffer) -> tuple[_Open | None, list[QueueOffset]]:
-        """The check point, None of one that is done, and which of its messages are handled."""
+        """Mark messages as handled; return the check point (None if it is done or unknown) and the
+        offsets of the handled messages."""
         if tag not in (ACK_TAG, BATCH_ACK_TAG):
             return None, []
         ack = Acknowledgement.parse(body, tag == BATCH_ACK_TAG)
@@ -322,26 +328,27 @@ class PopEscape:
         return self._notes.handled(entry.check_point, acked, entry.queue_id)
 
     def _remember(self, key: CheckPointKey) -> None:
-        """It is done, also where it comes again: the timers' progress may be older."""
+        """Remember that the check point is done, in case it comes again: the progress of the timers
+        may be older."""
         self._done[key] = None
         if len(self._done) > 2 * DONE_MAX * len(self._queues):
             self._done = dict.fromkeys(list(self._done)[DONE_MAX * len(self._queues) :])
 
     def _advance(self, queue_id: int) -> None:
-        """The progress goes over check points that are done, in the order of the queue."""
+        """Move the progress over check points that are done, in the order of the queue."""
         queue, done = self._queues[queue_id], None
         while queue and (first := next(iter(queue))) not in self._open:
             done = queue.pop(first)
         if done is not None:
             self._progress.set(queue_id, done, self._now_ms)
 
-    # What leaves
+    # Messages that are sent
 
     def _look_at(self, entry: _Open, at_ms: int) -> None:
         heapq.heappush(self._due, (at_ms, next(self._numbers), entry))
 
     def _send_left(self, entry: _Open, now_ms: int) -> int:
-        """Send what is not acknowledged of a check point whose time is over; what that costs, in
+        """Send the unacknowledged messages of a check point that is due; return the cost, in
         messages."""
         self._late_count += not entry.is_late
         entry.is_late = True
@@ -364,7 +371,7 @@ class PopEscape:
         units = self._store.units(key.topic, key.queue_id, queue_offset, 1)
         record = self._store.record_of(units[0]) if units else None
         if record is None or units[0].queue_offset != queue_offset:
-            # Retention took it; or another replica gave it out, which has more of the log.
+            # Retention removed it; or the replica that gave it out had more of the log.
             end = self._store.max_queue_offset(key.topic, key.queue_id)
             self._answered(entry, index, is_there=queue_offset < end)
             return
@@ -385,7 +392,7 @@ class PopEscape:
             self._settle(entry)
 
     def _settle(self, entry: _Open) -> None:
-        """Nothing of it is on its way."""
+        """Finish or repeat the check point: none of its messages is on its way."""
         if entry.acked != entry.whole:
             self._look_at(entry, self._now_ms + pause_ms(entry.failures))
             entry.failures += 1
@@ -398,10 +405,10 @@ class PopEscape:
 
 
 def _nothing() -> None:
-    """A note keeps no progress."""
+    """Do nothing: a check point that came from a note holds back no progress."""
 
 
 def _check_time(check_point: CheckPoint, known_ms: int) -> None:
-    """A client may have written it; raises BadBody."""
+    """Refuse a check point due too late, which a client may have written; raises BadBody."""
     if check_point.revive_ms > known_ms + FOREIGN_MS:
         raise BadBody(f"a check point that is due at {check_point.revive_ms}")

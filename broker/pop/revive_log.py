@@ -1,8 +1,7 @@
-"""Check points and acknowledgements on their way into the log.
+"""Writes check points and acknowledgements to the revive topic.
 
-Owns what a record of the revive topic says and where it goes: RocketMQ's queues and properties, so
-that a Java broker of the group goes on with them. It must never wait: the outcome comes later.
-Called by popping.py, revive.py, ordered_log.py and the handlers of acknowledgements.
+Owns the format and place of these records. Queues and properties are RocketMQ's, so that a Java
+broker of the group can continue with them. It never blocks: results are delivered later.
 """
 
 from collections.abc import Callable
@@ -23,33 +22,35 @@ from turbopump.net.wire.pop_records import (
 )
 
 PutRecord = Callable[[str, int, bytes, dict[str, str], int, int], Later[PutStatus]]
-"""Stores a record of topic, queue id, body and properties at a time in ms, as a client's message
-that waits for its time if it has one beyond the last of these times; resolved once it is as safe as
-a send."""
+"""Stores a record: (topic, queue id, body, properties, time, earliest time), times in ms. A record
+with a delivery time after the earliest time is stored as a timer, like a client's delayed message.
+Resolved once it is as safe as a send."""
 
 
 def revive_topic(cluster: str) -> str:
-    """The topic of a cluster's check points (PopAckConstants.REVIVE_TOPIC)."""
+    """Return the topic of a cluster's check points (PopAckConstants.REVIVE_TOPIC)."""
     return REVIVE_PREFIX + cluster
 
 
 class ReviveLog:
-    """Writes to the revive topic of one cluster."""
+    """Writes to the revive topic of a cluster."""
 
     def __init__(self, cluster: str, put: PutRecord) -> None:
         self.notes: Callable[[], PopNotes | None] = lambda: None
-        """Where what is written goes instead, while this replica acts for its master."""
+        """Returns the notes that replace the log while this replica acts for its master, else None.
+        """
         self.topic = revive_topic(cluster)
         self.put_natively: Callable[[CheckPoint, int, int], bool] = lambda *_of: False
-        """Stores a check point of a revive queue at a time in ms, safe at once; or it does not."""
+        """Stores a check point for a revive queue at a time in ms natively, safe at once; returns
+        False if it cannot."""
         self.queue_count: Callable[[], int] = lambda: 0
-        """Returns the number of revive queues, with queues that are read until they are empty."""
+        """Returns the number of revive queues, including former queues that are still read."""
         self._put = put
 
     def add_check_point(
         self, check_point: CheckPoint, revive_queue_id: int, now_ms: int
     ) -> Later[PutStatus]:
-        """The messages of a check point become visible again unless they are acknowledged."""
+        """Write a check point: its messages become visible again unless they are acknowledged."""
         notes = self.notes()
         if notes is not None:
             return notes.add_check_point(check_point, revive_queue_id, now_ms)
@@ -70,9 +71,9 @@ class ReviveLog:
         now_ms: int,
         delivered_ms: int | None = None,
     ) -> Later[PutStatus]:
-        """Messages are handled. `invisible_ms` is that of their check point: an acknowledgement is
-        due behind it, also where it comes late: check points up to `delivered_ms`, for which None
-        says now, have left the timers, those behind it may lie there yet."""
+        """Write an acknowledgement. `invisible_ms` is the invisible time of its check point. The
+        record must come after its check point, even if the acknowledgement is late: check points
+        due by `delivered_ms` (None: now) have left the timers, later ones may still be there."""
         notes = self.notes()
         if notes is not None:
             return notes.add_ack(ack, invisible_ms, revive_queue_id, now_ms)
@@ -84,7 +85,8 @@ class ReviveLog:
     def add_ordered(
         self, queue: PoppedQueue, body: bytes, revive_queue_id: int, now_ms: int
     ) -> Later[PutStatus]:
-        """What is out of a queue that is popped in order; it has no time to wait for."""
+        """Write the outstanding batch of a queue that is popped in order; the record is stored at
+        once, not as a timer."""
         if self.notes() is not None:
             return _done(PutStatus.SERVICE_NOT_AVAILABLE)
         key = f"{queue.topic}@{queue.queue_id}@{queue.group}@{now_ms}@{ORDERED_TAG}"
@@ -101,9 +103,9 @@ class ReviveLog:
         delivered_ms: int | None = None,
     ) -> Later[PutStatus]:
         if names.PROPERTY_SEPARATOR in key:
-            return _done(PutStatus.MESSAGE_ILLEGAL)  # of a group whose name a file brought
+            return _done(PutStatus.MESSAGE_ILLEGAL)  # a group whose name came from a file
         properties = {names.UNIQ_KEY: key, names.TAGS: tag}
-        # One that is due is stored where it is read, at once.
+        # A record that is due is stored at once in its revive queue.
         from_ms = now_ms
         if due_ms > (now_ms if delivered_ms is None else min(delivered_ms, now_ms)):
             properties[names.TIMER_DELIVER_MS] = str(due_ms)

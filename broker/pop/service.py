@@ -1,8 +1,12 @@
-"""Pop in one value: its parts, their ticks and what a change of role means to them.
+"""The pop service of a broker: its parts, their ticks, and the effect of a change of role.
 
-Owns the timing of pop: revival, also that of a replica that acts, waits for queues that come free,
-the saving of ordered batches. It must never do what its parts do. Made by broker/parts.py; called
-by the handlers and the tick.
+Owns the timing of pop: revival on a master or on a replica that acts for it, pops that wait for an
+ordered queue to become free, and the saving of ordered batches. The work itself is done by the
+parts.
+
+    not serving --master, or acting replica--> recovering --done--> serving
+         ^                                         |                   |
+         '---------- role lost, or acting replica becomes master ------'
 """
 
 import heapq
@@ -36,12 +40,12 @@ from turbopump.pyx.pops import PopTurns
 logger = logging.getLogger(__name__)
 
 WAKES_MAX: Final = 100_000
-"""Times at which ordered queues come free that are remembered; more are found by the next poll."""
+"""Maximum number of wake times kept for ordered queues; more queues are found by the next poll."""
 
 
 class PopService:
-    """The pop of a broker. Loop thread only. `now_ms` is the wall clock; `recover` sets offsets
-    behind what was handed out before this broker led."""
+    """The pop of a broker. Loop thread only. `now_ms` is the wall clock; `recover` moves offsets
+    past the messages that were handed out before this broker served."""
 
     def __init__(
         self,
@@ -67,8 +71,8 @@ class PopService:
         is_elected: bool,
     ) -> None:
         self.others_first: Callable[[], bool] = lambda: False
-        """Whether replicas are to be asked before a master revives anything: while it stood still
-        one may have acted, and heard acknowledgements."""
+        """Whether replicas must be asked before a master revives anything: a replica may have acted
+        while the master was down, and received acknowledgements."""
         self.popping = popping
         self.retry_names = retry_names
         self.turns = turns
@@ -89,7 +93,8 @@ class PopService:
         self.in_flight = InFlight()
         self.changes = ChangedHandles()
         self.refused_count = 0
-        """Pops that got nothing because the store did not take their check points."""
+        """Number of pops that returned nothing because the store did not take their check points.
+        """
         self._refuses = False
         self._role = role
         self._settled = settled
@@ -101,49 +106,52 @@ class PopService:
         self._led = self._acted = False
         self._first = 0
         self._held_ms: int | None = None
-        """When the last notes came into the log that are not read yet; None: all are."""
+        """Time of the last step with notes on their way into the log; None once the revive queues
+        contain them, so that they are read first."""
 
     def retry_topics(self, topic: str, group: str) -> tuple[str, ...]:
-        """Topics that a pop of the topic reads besides, whether they are there yet or not."""
+        """Return the retry topics that a pop of the topic also reads, whether they exist or not."""
         kinds = (RetryKind.RETRY_V1, RetryKind.RETRY_V2)
         return tuple(kind.topic_of(topic, group) for kind in kinds)
 
     def forget_topic(self, topic: str) -> None:
-        """The topic was deleted: nothing that was handed out of it counts in its next life."""
+        """Handle the deletion of a topic: hand-outs of it must not count for a new topic of that
+        name."""
         self.hand_outs.forget_name(topic=topic)
         self.orders.end_former(self.lives.is_former)
 
     def forget_group(self, group: str) -> None:
-        """The group was deleted with its offsets: as `forget_topic`."""
+        """Handle the deletion of a group and its offsets, as `forget_topic` does."""
         self.hand_outs.forget_name(group=group)
         self.orders.end_former(self.lives.is_former)
 
     def wake_at(self, topic: str, queue_id: int, at_ms: int) -> None:
-        """Attempt the pops that wait for the queue at that time: the batch that is out of it ends
-        then. Each waiting pop asks for the same time; it is kept once."""
+        """Attempt the pops that wait for the queue at `at_ms`, when its outstanding batch ends.
+        Several waiting pops ask for the same time; it is kept once."""
         wake = at_ms, topic, queue_id
         if len(self._wakes) < WAKES_MAX and wake not in self._known_wakes:
             self._known_wakes.add(wake)
             heapq.heappush(self._wakes, wake)
 
     def store_refused(self, status: PutStatus) -> None:
-        """A pop got nothing: the store did not take its check points (a full disk, a replica that
-        is late). Logged once, until `store_took`."""
+        """Count a pop that returned nothing because the store did not take its check points (full
+        disk, late replica). Logged once, until `store_took`."""
         self.refused_count += 1
         if not self._refuses:
             self._refuses = True
             logger.warning("pops get nothing: the store takes no check points (%s)", status.value)
 
     def store_took(self) -> None:
-        """A pop got messages."""
+        """Note that a pop returned messages; log the recovery after refusals."""
         if self._refuses:
             self._refuses = False
             logger.info("pops get messages again, %d got none so far", self.refused_count)
 
     @property
     def acts(self) -> bool:
-        """Whether this replica pops for its master, which is gone: one that takes over what was
-        noted meanwhile. Where controllers elect, another master is there soon."""
+        """Whether this replica pops for its missing master. It does so only if the master takes
+        over the notes made meanwhile. Where controllers elect masters it does not: another master
+        follows soon."""
         role = self._role
         is_one = role.is_acting and not role.is_master and not self._is_elected
         return is_one and self.notes.master_takes
@@ -153,8 +161,8 @@ class PopService:
         return self._role.is_master or self.acts
 
     def step(self, now_ms: int) -> bool:
-        """Revive what is due and wake what waits for that time; True if there may be more at
-        once."""
+        """Revive due messages and wake pops whose wait time has come; True if there may be more to
+        do at once."""
         if self._led and (not self._serves or self._acted != self.acts):
             self._stop()
         while len(self.queues) < self.log.queue_count():
@@ -165,7 +173,8 @@ class PopService:
             for queue in self.queues:
                 queue.bound()
             if self.acts:
-                self.acks.flush()  # before what is due leaves
+                # so that acknowledgements are noted before due messages are sent away
+                self.acks.flush()
                 self._is_ready()
             return self.escaping.step(now_ms)
         self.escaping.stop()
@@ -176,7 +185,8 @@ class PopService:
             wake = heapq.heappop(self._wakes)
             self._known_wakes.discard(wake)
             self.waiters.arrived(*wake[1:])
-        self.acks.flush()  # what came by now is in the log
+        # acknowledgements received before must be in the log before messages are revived
+        self.acks.flush()
         self.ordered_log.refresh(now_ms)
         settled_ms = self._settled.step(now_ms)
         if self._held_ms is not None and not holds and settled_ms >= self._held_ms:
@@ -189,28 +199,28 @@ class PopService:
             queue = self.queues[(self._first + number) % len(self.queues)]
             read, written = queue.step(now_ms, settled_ms, room, writes, holds=holds)
             more, room, writes = more or read == room, room - read, writes - written
-        self._first += 1  # each queue has its turn when all are behind
+        self._first += 1  # rotate, so that each queue gets its turn when all of them are late
         return more or writes <= 0
 
     def held(self, topic: str, group: str) -> Held:
-        """What the group has popped of the topic and not handled."""
+        """Return the messages of the topic that the group has popped and not acknowledged."""
         now_ms = self.now_ms()
         found = self.in_flight.of(group, topic, now_ms)
         ordered = self.orders.out_count(topic, group, now_ms)
         return Held(max(found.messages, ordered), ordered, found.oldest)
 
     def behind_ms(self, now_ms: int) -> int:
-        """How late revival is."""
+        """Return how late revival is, in ms, in the latest revive queue."""
         return max((queue.behind_ms(now_ms) for queue in self.queues), default=0)
 
     @property
     def is_ready(self) -> bool:
-        """Whether it is known what was handed out before, so that more can be."""
+        """Whether recovery is complete: the earlier hand-outs are known, so pops may start."""
         return self._recovery is None
 
     def ready(self) -> Steps[bool]:
-        """Of one that pops: its first ones wait, in steps, until it knows what was handed out
-        before. False where records of that are not confirmed yet: nothing is popped for now."""
+        """Run recovery before the first pop, in steps. Returns False while records of earlier
+        hand-outs are not confirmed: nothing is popped for now."""
         while self._serves and not self._is_ready():
             if self._waits:
                 return False
@@ -218,16 +228,17 @@ class PopService:
         return True
 
     def _holds(self, now_ms: int) -> bool:
-        """Whether nothing is to be revived for now: replicas know more than this log."""
+        """Whether revival must wait, because replicas may hold acknowledgements that this log
+        lacks."""
         if len(self.notes):
             self._held_ms = now_ms
         return not self._drain.step(now_ms) or self.others_first()
 
     def _is_ready(self) -> bool:
-        """A step of the look at what was handed out; whether it is over."""
+        """Run one step of the recovery of earlier hand-outs; return whether it is complete."""
         if not self._led:
             if self._role.is_master and len(self.notes):
-                self._waits = True  # what replicas gave out is to be in the log first
+                self._waits = True  # the notes of replicas must be in the log first
                 return False
             self._led, self._acted, self._recovery = True, self.acts, self._recover()
         if self._recovery is None:
@@ -236,12 +247,12 @@ class PopService:
         self._waits = bool(waits)
         if waits is None:
             self._recovery = None
-            self.waiters.release_all()  # they waited for this; their clients ask again
+            self.waiters.release_all()  # their clients ask again, now that recovery is complete
         return waits is None
 
     def _stop(self) -> None:
-        """This broker is the master no more: another one hands out and revives. Or a replica acts
-        no more, or is the master from now on."""
+        """Stop serving: this broker is no longer the master, or this replica no longer acts or
+        became the master."""
         self._led, self._recovery = False, None
         self._settled.forget()
         self._wakes.clear()

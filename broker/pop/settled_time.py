@@ -1,9 +1,9 @@
-"""Up to which time all acknowledgements can be read.
+"""The time up to which every acknowledgement can be read from the revive queues.
 
-Owns the way of an acknowledgement as time sees it: stored among the timers, readable there,
-delivered to the revive queue, readable there. What was appended is not readable before it is as
-safe as the store is set to make it. It must never run ahead: beyond this time a message may be
-acknowledged and look as if it was not (I16). Called by service.py.
+An acknowledgement is stored among the timers, becomes readable there, is delivered to the revive
+queue, and becomes readable there. A record is readable once it is as safe as the store is
+configured to make it. This module follows each step by samples of time and log end. The result must
+never run ahead: a message could then be acknowledged and still look unacknowledged (I16).
 """
 
 from collections.abc import Callable
@@ -12,18 +12,19 @@ from typing import Final
 from turbopump.engine.store import Store
 
 SAMPLES_MAX: Final = 1_024
-"""Samples that wait; of more every other one goes."""
+"""Maximum number of samples kept; beyond it every second sample is dropped."""
 
 
 class _Passed:
-    """The time of the newest sample whose end of the log can be read."""
+    """The time of the newest sample whose log end can be read."""
 
     def __init__(self) -> None:
         self._samples: list[tuple[int, int]] = []
         self._time_ms = 0
 
     def add(self, time_ms: int, end: int, readable: int) -> int:
-        """What was appended by `time_ms` ends at `end`; the time of the newest that is readable."""
+        """Add a sample: records appended by `time_ms` end at `end` in the log. Return the time of
+        the newest sample whose end is at most `readable`."""
         self._samples.append((time_ms, end))
         passed = 0
         for at_ms, at in self._samples:
@@ -37,8 +38,8 @@ class _Passed:
 
 
 class SettledTime:
-    """That time, step by step. `delivered_ms` says up to when the timers that can be read were
-    delivered. Loop thread only."""
+    """Computes the settled time step by step. `delivered_ms` returns the time up to which the
+    readable timers were delivered. Loop thread only."""
 
     def __init__(self, store: Store, delivered_ms: Callable[[int], int]) -> None:
         self._store = store
@@ -47,13 +48,13 @@ class SettledTime:
         self._now_ms = 0
 
     def forget(self) -> None:
-        """Another broker is the master, or was."""
+        """Drop all samples: the role of this broker changed."""
         self._stored, self._delivered = _Passed(), _Passed()
 
     def step(self, now_ms: int) -> int:
-        """The time as it is now, in ms."""
+        """Take a sample; return the settled time in ms."""
         if now_ms < self._now_ms:
-            self.forget()  # the clock went back: samples of before are of a time that comes again
+            self.forget()  # the clock went back: older samples belong to times that come again
         self._now_ms = now_ms
         store = self._store
         readable = min(store.dispatched_log_offset, store.confirm_log_offset)

@@ -1,11 +1,10 @@
-"""Pops that wait for a message: long polling of any queue, or of one.
+"""Pops that wait for a message: long polling of any queue, or of a queue.
 
-Owns the waiting pops, by topic and group, by deadline and by connection. It must never pop: the
-handler's `attempt` does. Called by handlers/pop (add), the store (arrived), and the broker's tick
-(tick, drop).
+Owns the waiting pops, by topic and group, by deadline and by connection. Popping itself is done by
+the handler's `attempt`.
 
-One arrival wakes one waiter of each group, not all of them: a message has one consumer in a group
-(RocketMQ: PopLongPollingService). Those that only ask whether there is a message are all woken.
+An arrival wakes one waiter of each group, because a message has one consumer in a group (RocketMQ:
+PopLongPollingService). Requests that only ask whether there is a message are all woken.
 """
 
 import heapq
@@ -16,18 +15,18 @@ from enum import Enum, auto
 from typing import Final
 
 MAX_OF_GROUP: Final = 1_024
-"""Waiting pops of a topic, group and queue (popPollingSize)."""
+"""Maximum of waiting pops of a topic, group and queue (popPollingSize)."""
 MAX_WAITING: Final = 100_000
-"""All waiting pops (maxPopPollingSize)."""
+"""Maximum of all waiting pops (maxPopPollingSize)."""
 MAX_SIZE: Final = 128 << 20
-"""Bytes of all waiting pops; one more is answered at once."""
+"""Maximum of bytes of all waiting pops; beyond it a pop is answered at once."""
 WAITER_SIZE: Final = 1_200
-"""Bytes of one besides its texts."""
+"""Bytes of a waiting pop besides its texts."""
 SWEEP_MAX: Final = 500
-"""Attempts of one sweep, some 20 ms; the rest follow when other requests have had their turn."""
+"""Attempts of a sweep, some 20 ms; the rest follow after other requests had their turn."""
 READS_ON_MAX: Final = 2
-"""Attempts of one sweep that examined the most one read examines and found nothing, some ms each
-with an expression of SQL92."""
+"""Attempts of a sweep that found nothing within the maximum that one read examines, some ms each
+with an SQL92 expression."""
 _SLACK: Final = 1_024  # deadlines of answered pops that may stay in the heap before it is rebuilt
 
 Arrived = tuple[str, int]
@@ -35,7 +34,7 @@ Arrived = tuple[str, int]
 
 
 class Waits(Enum):
-    """What came of letting a pop wait."""
+    """Result of adding a waiting pop."""
 
     WAITS = auto()
     FULL = auto()
@@ -43,11 +42,12 @@ class Waits(Enum):
 
 @dataclass(slots=True, eq=False)
 class PopWaiter:
-    """One waiting pop. `topics` are those that it reads, the retry topics included; `queue_id` is
-    -1 for any queue.
+    """A waiting pop. `topics` are the topics that it reads, including the retry topics;
+    `queue_id` is -1 for any queue.
 
-    `attempt(arrived)` pops again and returns whether the waiter was answered; with None its time is
-    over, and it must answer. `only_asks`: it pops nothing, so an arrival wakes others besides.
+    `attempt(arrived)` pops again and returns whether the waiter was answered; with None the
+    deadline has passed, and it must answer. `only_asks`: it pops nothing, so an arrival wakes other
+    waiters besides.
     """
 
     topics: tuple[str, ...]
@@ -72,7 +72,7 @@ class PopWaiters:
         self._woken = False
         self._by_key: dict[_Key, dict[PopWaiter, None]] = {}
         self._groups: dict[str, dict[str, int]] = {}
-        """Topic to group to how many wait; an arrival looks here first."""
+        """Topic to group to number of waiting pops; an arrival looks here first."""
         self._by_owner: dict[Hashable, set[PopWaiter]] = {}
         self._deadlines: list[tuple[int, int, PopWaiter]] = []
         self._sequence = 0
@@ -82,10 +82,11 @@ class PopWaiters:
         self.size = 0
         """Bytes of all waiting pops."""
         self.watch: Callable[[bool], None] = lambda watched: None
-        """Called when the first pop begins to wait, and when none does any more."""
+        """Called with True when the first pop begins to wait, with False when the last one leaves.
+        """
 
     def add(self, waiter: PopWaiter) -> Waits:
-        """Let a pop wait."""
+        """Add a waiting pop, unless a limit is reached (FULL)."""
         size = WAITER_SIZE + waiter.size
         key = self._key(waiter, waiter.topics[0])
         if (
@@ -112,18 +113,18 @@ class PopWaiters:
         return Waits.WAITS
 
     def number_of(self, topic: str, group: str, queue_id: int) -> int:
-        """How many pops wait for that queue, -1: for any (POLLING_INFO)."""
+        """Return the number of pops waiting for the queue; -1: for any queue (POLLING_INFO)."""
         return len(self._by_key.get((topic, group, queue_id), ()))
 
     def arrived(self, topic: str, queue_id: int) -> None:
-        """A queue has grown, or may be popped again. Nothing is answered here: this runs inside an
-        append."""
+        """Note that a queue has grown or may be popped again. Nothing is answered here, because
+        this runs inside an append."""
         if topic in self._groups:
             self._arrived[topic, queue_id] = None
             self._ask_for_sweep()
 
     def sweep(self) -> None:
-        """Attempt the pops that wait for what has arrived."""
+        """Attempt the pops that wait for the queues that have grown."""
         self._woken = False
         if not self._behind:
             arrived, self._arrived = self._arrived, {}
@@ -139,31 +140,33 @@ class PopWaiters:
             if waiter.waiting and waiter.attempt(one):
                 self._remove(waiter)
             elif not waiter.waiting:
-                self._choose(waiter.group, one)  # it is gone: the message is another one's
+                # the client is gone: wake another waiter for the message
+                self._choose(waiter.group, one)
             reads_on += len(self._arrived) > known
         if self._behind or self._arrived:
             self._ask_for_sweep()
 
     def tick(self, now_ms: int) -> None:
-        """Answer the pops whose time is over."""
+        """Answer the pops whose deadline has passed."""
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             waiter = heapq.heappop(self._deadlines)[2]
             if waiter.waiting:
                 self._finish(waiter)
 
     def drop(self, owner: Hashable) -> None:
-        """Forget the pops of a connection that is gone."""
+        """Forget the pops of a closed connection."""
         for waiter in list(self._by_owner.get(owner, ())):
             self._remove(waiter)
 
     def release_all(self) -> None:
-        """Answer every waiting pop now (the broker stops, or is not the master any more)."""
+        """Answer every waiting pop now (the broker stops, or is no longer the master)."""
         for waiters in list(self._by_owner.values()):
             for waiter in list(waiters):
                 self._finish(waiter)
 
     def _choose(self, group: str, arrived: Arrived) -> None:
-        """The waiters of a group that an arrival wakes: the first one, and all that only ask."""
+        """Choose the waiters of a group that an arrival wakes: the first pop, and all that only
+        ask."""
         topic, queue_id = arrived
         popped = False
         for key in ((topic, group, -1), (topic, group, queue_id)):
@@ -176,7 +179,7 @@ class PopWaiters:
 
     @staticmethod
     def _key(waiter: PopWaiter, topic: str) -> _Key:
-        # In a retry topic it waits for any queue.
+        # in a retry topic a pop waits for any queue
         return topic, waiter.group, waiter.queue_id if topic == waiter.topics[0] else -1
 
     def _ask_for_sweep(self) -> None:

@@ -1,9 +1,12 @@
-"""Delay levels: messages that wait in SCHEDULE_TOPIC_XXXX until their time, then get delivered.
+"""Delay levels: messages wait in SCHEDULE_TOPIC_XXXX until their time, then get delivered.
 
-Owns how far each level was delivered (delayOffset.json). It must never deliver before the time in
-the queue's tags code; what it may say of its progress is progress.py's, what a replica sends to
-other masters is level_escape.py's. Called by duties.py every tick and by
-broker/ha/metadata/pulling.py.
+Owns the progress of each level (delayOffset.json). It must never deliver before the time in the
+queue's tags code. progress.py decides which progress may be published; level_escape.py sends due
+messages to other masters while a replica acts.
+
+    replica --acts--> escaping (level_escape.py)
+       ^  '--master--> delivering into this log
+       '---- role lost, or no longer acting
 """
 
 import logging
@@ -36,18 +39,20 @@ FILE_NAME = "delayOffset.json"
 MAX_PER_STEP = 128
 """Messages of all levels delivered by one step, some 5 ms: sends and pulls are served after it."""
 BYTES_OF_STEP = 4 << 20
-"""Bytes of the messages that one step delivers, and one message more."""
+"""Bytes that one step delivers at most, plus one message."""
 _HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 MAX_LEVELS = 1_000
-"""Of an answer; messageDelayLevel has 18, and no queue id of its topic can be over 65,535."""
-_INT = re.compile(r"[0-9]{1,9}", re.ASCII)  # of a queue id
+"""Maximum of levels in an answer; messageDelayLevel has 18, and queue ids of its topic end at
+65,535."""
+_INT = re.compile(r"[0-9]{1,9}", re.ASCII)  # a queue id
 
 Levels = dict[int, QueueOffset]
 """Level to the queue offset to deliver next."""
 
 
 class DelayedMessages:
-    """Delivers what is due, level by level (RocketMQ: ScheduleMessageService). Loop thread only."""
+    """Delivers due messages, level by level (RocketMQ: ScheduleMessageService). Loop thread
+    only."""
 
     def __init__(
         self,
@@ -61,14 +66,14 @@ class DelayedMessages:
         self._role = role
         self._files = files
         self._delays_ms = config.delay_levels_ms
-        """Of level 1, 2, ..."""
+        """Delays in ms of level 1, 2, ..."""
         self._version_step = config.delay_offset_update_version_step
         self._steps = 0
         self._left = 0
         """Bytes that the step may still deliver."""
         self._escape = escape
         self._escaping: LevelEscape | None = None
-        """While this replica acts for its master, and sends what is due to others."""
+        """Set while this replica acts for its master, and sends due messages to others."""
         self._is_save_due = False
         self.lost = 0
         """Messages that were removed with their files before their time, since the start."""
@@ -77,8 +82,8 @@ class DelayedMessages:
         self._kept: SafeProgress[Levels] = SafeProgress(store, role, {})
 
     def load(self) -> None:
-        """Read delayOffset.json, ours or RocketMQ's; a level it does not name starts at its first
-        message. Raises ConfigError."""
+        """Read delayOffset.json, written by this broker or RocketMQ; a missing level starts at its
+        first message. Raises ConfigError."""
         saved = self._files.load(FILE_NAME)
         if saved is None:
             return
@@ -89,12 +94,12 @@ class DelayedMessages:
 
     @property
     def data_version(self) -> DataVersion:
-        """Of the progress."""
+        """The version of the progress."""
         return self._kept.data_version
 
     @property
     def versions(self) -> Versions:
-        """What makes new ones."""
+        """The source of new versions."""
         return self._kept.versions
 
     @versions.setter
@@ -102,16 +107,16 @@ class DelayedMessages:
         self._kept.versions = versions
 
     def bump_version(self, now_ms: int) -> None:
-        """A new version of the same progress: from here on it is of another reign."""
+        """Start a new version of the same progress: it belongs to another term."""
         self._kept.bump_version(now_ms)
 
     def progress(self) -> dict[int, QueueOffset]:
-        """Level to the queue offset to deliver next; levels that had messages only."""
+        """Return level to the queue offset to deliver next; only levels that had messages."""
         return dict(self._kept.current)
 
     def kept_progress(self) -> dict[tuple[str, int], QueueOffset]:
-        """(topic, queue id) to the first message that may still have to be delivered: deliveries
-        after it can be lost by a crash."""
+        """Return (topic, queue id) to the first message that may still have to be delivered:
+        deliveries after it can be lost by a crash."""
         safe = self._kept.safe
         return {
             (SCHEDULE_TOPIC, queue_id): safe.get(queue_id + 1, QueueOffset(0))
@@ -119,8 +124,8 @@ class DelayedMessages:
         }
 
     def safe_progress(self) -> dict[int, QueueOffset]:
-        """As `progress`, less what a replica could lack of the deliveries; for replicas, and for a
-        master that returns: a replica has the deliveries behind what it took over."""
+        """Return the progress whose deliveries no replica lacks, for replicas and for a master that
+        returns. On a replica it is the progress taken over, whose deliveries its log has."""
         if self.versions.following:
             return self.progress()
         self.begin_save()
@@ -128,17 +133,17 @@ class DelayedMessages:
         return dict(self._kept.safe)
 
     def follow(self) -> None:
-        """The master delivers from here on, see SafeProgress."""
+        """Follow a master, which delivers now; see SafeProgress."""
         self._kept.follow()
 
     def leave(self) -> None:
-        """The broker stops, see SafeProgress."""
+        """Settle before the broker stops; see SafeProgress."""
         self._kept.leave()
 
     def merged(
         self, progress: dict[int, QueueOffset], version: DataVersion
     ) -> dict[int, QueueOffset]:
-        """Return the progress to adopt where the master's is `progress`. A master that is back may
+        """Return the progress to adopt if the master's is `progress`. A master that is back may
         have an older version: while this replica acted, it sent messages to other masters, and its
         own master asks for that progress later (RIP-32). Both are true then, and each level gets
         the higher offset (I13)."""
@@ -149,34 +154,34 @@ class DelayedMessages:
         return current | more
 
     def truncated(self) -> None:
-        """The log of a replica was cut, or starts again: deliveries in it may be gone, and the
-        master's progress is right."""
+        """Accept any progress of the master: this replica's log was cut, or starts again, and
+        deliveries in it may be gone."""
         self._kept.data_version = DataVersion()
 
     def adopt(
         self, progress: dict[int, QueueOffset], version: DataVersion, log_end: LogOffset
     ) -> None:
-        """The master had this progress, see SafeProgress."""
+        """Adopt the master's progress; see SafeProgress."""
         self._kept.adopt(progress, version, log_end)
 
     def take_newer(self, progress: dict[int, QueueOffset], version: DataVersion) -> None:
-        """A replica knows of deliveries that this broker does not; its log has all of them, or
-        other masters have. What either knows was delivered (RIP-32: pre-online)."""
+        """Take over a replica's progress. This log, or other masters, have all its deliveries, so
+        each level gets the higher offset (RIP-32: pre-online)."""
         current = self._kept.current
         newer = {level: at for level, at in progress.items() if at > current.get(level, 0)}
         self._kept.take_newer(current | newer, version)
 
     def lead(self) -> None:
-        """This broker delivers from here on, see SafeProgress."""
+        """Start to deliver; see SafeProgress."""
         self._kept.lead()
 
     def forget_coming(self) -> None:
-        """The master whose progress is waited for is not followed any more."""
+        """Drop the awaited progress: its master is no longer followed."""
         self._kept.forget_coming()
 
     def step(self, now_ms: int) -> bool:
-        """Deliver what is due, at most MAX_PER_STEP; True if there may be more. A replica has them
-        delivered by its master, or sends them to another one while it acts."""
+        """Deliver due messages, at most MAX_PER_STEP; True if there may be more. A replica leaves
+        this to its master, or sends them to other masters while it acts."""
         if not self._role.is_master:
             self._kept.take_coming()
             return self._step_elsewhere(now_ms)
@@ -199,7 +204,7 @@ class DelayedMessages:
             return False
         if self._escaping is None:
             self._escaping = LevelEscape(self._store, self._escape, self)
-            # More than the master that died could have counted, whichever broker compares.
+            # Higher than any counter of the dead master, whichever broker compares.
             version = self.data_version
             counter = version.counter + ACTING_STEP
             self._kept.data_version = replace(version, counter=counter, timestamp=now_ms)
@@ -211,13 +216,13 @@ class DelayedMessages:
             self._escaping = None
 
     def begin_save(self) -> None:
-        """Remember the progress now, to be saved once it is safe."""
+        """Make the present progress a candidate, to be saved once it is safe."""
         self._is_save_due = True
         if not self.versions.following:
             self._kept.begin()
 
     def take_save(self) -> dict[str, Any] | None:
-        """What to write to FILE_NAME, once; None if nothing new is safe to write."""
+        """Return the content to write to FILE_NAME, once; None if nothing new is safe to write."""
         safe = self._kept.unsaved if self._is_save_due else None
         if safe is None:
             return None
@@ -225,7 +230,7 @@ class DelayedMessages:
         return self._to_json(safe)
 
     def save_failed(self) -> None:
-        """What `take_save` gave is not on disk: the next interval tries again."""
+        """Note that the content of `take_save` is not on disk: the next interval tries again."""
         self._kept.saved = None
 
     def save(self) -> None:
@@ -243,13 +248,13 @@ class DelayedMessages:
         }
 
     def _deliver_level(self, level: int, budget: int, now_ms: int) -> int:
-        """Deliver one level's due messages; returns how many were looked at."""
+        """Deliver one level's due messages; return how many were examined."""
         queue_id = level - 1
         high = self._store.max_queue_offset(SCHEDULE_TOPIC, queue_id)
         known = self._kept.current.get(level)
         if known == high or (known is None and high == 0):
             return 0
-        # The file may be of another life of the store.
+        # The file may belong to an earlier store.
         at = QueueOffset(min(self.position(level), high))
         if known is not None and known < at:
             self.lost += at - known
@@ -271,21 +276,22 @@ class DelayedMessages:
             self._kept.data_version = self.versions.next(self.data_version, now_ms)
 
     def _counts(self, done: int) -> bool:
-        """Whether so many deliveries make a new version."""
+        """Whether `done` more deliveries make a new version."""
         before = self._steps // self._version_step
         self._steps += done
         return self._steps // self._version_step > before
 
-    # What level_escape.py needs
+    # Interface of level_escape.py
 
     def position(self, level: int) -> QueueOffset:
-        """The first message that is not known to be delivered; retention may have taken some."""
+        """Return the first message that is not known to be delivered; retention may have removed
+        earlier ones."""
         low = self._store.min_queue_offset(SCHEDULE_TOPIC, level - 1)
         return QueueOffset(max(self._kept.current.get(level, 0), low))
 
     def is_due(self, level: int, unit: QueueUnit, now_ms: int) -> bool:
-        """Whether its time has come, or the clock was set back behind the time at which it was
-        stored. messageDelayLevel may have had a longer delay then."""
+        """Whether the message's time has come, or the clock was set back to before its store time.
+        messageDelayLevel may have had a longer delay then."""
         due_ms = unit.tags_code
         if due_ms <= now_ms:
             return True
@@ -295,12 +301,12 @@ class DelayedMessages:
         return record is None or now_ms < record.store_timestamp_ms
 
     def message_of(self, unit: QueueUnit) -> NewMessage | None:
-        """The waiting message as its consumers get it; None: it never will be delivered."""
+        """Return the waiting message for its consumers; None: it can never be delivered."""
         log_offset = unit.log_offset
         record = self._store.record_of(unit)
         if record is None:
             if log_offset < self._store.min_log_offset:
-                self.lost += 1  # waiting.py reports them all in one line
+                self.lost += 1  # waiting.py reports all losses in one line
             else:
                 logger.error("delayed message at %d cannot be read: dropped", log_offset)
             return None
@@ -312,7 +318,7 @@ class DelayedMessages:
         return message
 
     def delivered_elsewhere(self, level: int, at: QueueOffset, now_ms: int) -> None:
-        """Other masters have all of the level that is before it."""
+        """Record that other masters have all messages of the level before `at`."""
         current, version = self._kept.current, self.data_version
         done = at - self.position(level)
         self._kept.delivered_elsewhere(current | {level: at})
@@ -320,7 +326,7 @@ class DelayedMessages:
             self._kept.data_version = version.next(now_ms, version.state_version)
 
     def _deliver(self, unit: QueueUnit, now_ms: int) -> bool:
-        """Append the waiting message where it belongs; False to try again later."""
+        """Append the waiting message to its target queue; False to try again later."""
         message = self.message_of(unit)
         if message is None:
             return True
@@ -332,15 +338,15 @@ class DelayedMessages:
             self.on_delivered(message.topic)
             return True
         if appended.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
-            # The store will never take it: its limits were lowered since. Blocking the level for
-            # ever would cost every message behind it.
+            # The store will never take it: its limits were lowered since. Blocking the level would
+            # delay all messages after it forever.
             logger.error("delayed message at %d: %s, dropped", log_offset, appended.status.value)
             return True
         return False
 
 
 def read_progress(value: Any) -> tuple[dict[int, QueueOffset], DataVersion]:
-    """Level to queue offset, from delayOffset.json or the answer to 45. Raises BadBody."""
+    """Read level to queue offset from delayOffset.json or the answer to 45. Raises BadBody."""
     members = as_object(value)
     version = DataVersion.from_json(members.get("dataVersion"))
     progress = {
@@ -353,7 +359,7 @@ def read_progress(value: Any) -> tuple[dict[int, QueueOffset], DataVersion]:
 
 
 def _delivered(record: Record) -> NewMessage | None:
-    """The message as its consumers get it (RocketMQ: messageTimeUp); None if it has no target.
+    """Return the message for its consumers (RocketMQ: messageTimeUp); None if it has no target.
 
     DELAY, REAL_TOPIC and REAL_QID stay in its properties, as consumers of RocketMQ see them.
     """

@@ -1,18 +1,18 @@
-"""The slots of timers that are read: which one is next, and what of it is due at which millisecond.
+"""Reader of the timer wheel's slots: the next slot, and the units of it that are due at each ms.
 
 Owns the cursor over the wheel, the units that were taken out of slots and wait for their
-millisecond, and what the clock does to both. It must never deliver, nor read the clock. Called by
-timers.py.
+millisecond, and the effect of clock changes on both. It neither delivers nor reads the clock.
 
     slots     ... delivered | cursor ... scanned | in the wheel alone ...
                               ^ units of these are in the heap (of a very full slot a part)
 
-A slot holds what is due behind its time, up to the next slot's: RocketMQ delivers it when the next
-one begins, this at each unit's own millisecond. It is taken out half a second before it begins.
+A slot contains units due from its time to the next slot's: RocketMQ delivers them when the next
+slot begins, this broker at each unit's own millisecond. A slot is taken out half a second before it
+begins.
 
-Where the clock is set back the cursor goes back with it, for what comes now may be due before what
-was delivered already. What was delivered is not read again: slots below `high` count from the
-position on that the log had at that time (`_floors`).
+If the clock is set back, the cursor goes back with it, because new units may be due before those
+already delivered. Delivered units are not read again: for slots below `high`, units count only from
+the position at which the log ended then (`_floors`).
 """
 
 import logging
@@ -28,24 +28,23 @@ from turbopump.pyx.timer import DueHeap, SlotWalk
 logger = logging.getLogger(__name__)
 
 ROOM: Final = 1 << 17
-"""Units in the heap at which no more are taken out of slots, some 7 MB. Of a slot that has more
-they come in the order in which they were written, one part after the other."""
+"""Units in the heap at which slots are not taken out further, some 7 MB. A slot with more units is
+read in parts, in the order in which they were written."""
 SLOTS_MAX: Final = 64
-"""Slots that are taken out at once: of a backlog they are few anyway, or small."""
+"""Slots that are taken out at once: the slots of a backlog are few, or small."""
 LOADED_PER_STEP: Final = 512
-"""Units that are looked at for their millisecond by one step, some 2 ms; natively it is so many
-times as many."""
+"""Units whose exact time one step reads, some 2 ms; native code reads NATIVE_SPEED times as
+many."""
 NATIVE_SPEED: Final = 8
 SCANNED_PER_STEP: Final = 1 << 16
-"""Slots looked at for units by one step, less than a millisecond."""
+"""Slots searched for units in one step, less than a millisecond."""
 AHEAD_MS: Final = 500
 RECALLS_MAX: Final = kernel.RECALLS
-"""Of one slot: beyond that a message is delivered although it was recalled."""
+"""Maximum of recalls of a slot: beyond it a message is delivered although it was recalled."""
 ASIDE_MAX: Final = 1_024
 """Slots that were begun and are kept when the clock is set back."""
 MAX_FLOORS: Final = 64
-"""Steps back of the clock that are remembered at once. With more of them something may be delivered
-twice."""
+"""Maximum of remembered clock steps. Beyond it timers may be delivered twice."""
 
 
 class Due(NamedTuple):
@@ -69,12 +68,12 @@ class _Loading:
 
     @property
     def is_last(self) -> bool:
-        """Whether no part of the slot is left behind this one."""
+        """Whether this is the last part of the slot."""
         return self.walk.count == len(self.walk)
 
     @property
     def is_done(self) -> bool:
-        """Whether all of it is in the heap."""
+        """Whether all units of this part are in the heap."""
         return self.done == len(self.walk)
 
 
@@ -89,47 +88,48 @@ class DueSlots:
         recall_of: Callable[[int], str | None],
         order: Callable[[SlotWalk, int, int, DueHeap], int],
     ) -> None:
-        """`due_of` reads the millisecond of a message, `recall_of` what it recalls; None where it
-        is not there any more. `order` pushes many units of a walk at once, see TimerBatches."""
+        """`due_of` reads the exact time of a message, `recall_of` the key that it recalls; None if
+        the message is gone. `order` pushes many units of a walk at once, see TimerBatches."""
         self._files = files
         self._precision_ms = precision_ms
         self._due_of, self._recall_of, self._order = due_of, recall_of, order
         self.heap = DueHeap()
         self._loading: _Loading | None = None
         self._is_scanning = False
-        """Whether slots up to now are left to be looked at, as after a step of the clock."""
+        """Whether slots up to now still have to be searched, as after a step of the clock."""
         self._waiting: dict[int, int] = {}
-        """Tick to units of it in the heap; of slots from the cursor on, also those with none."""
+        """Tick to the number of its units in the heap; includes empty slots from the cursor."""
         self._parts: dict[int, int] = {}
-        """Tick to the position from which on the rest of a slot is to be taken out."""
+        """Tick to the position at which the rest of the slot begins, still to be taken out."""
         self._recalls: dict[int, set[str]] = {}
         self._floors: list[tuple[int, int]] = []
         self._begun: set[int] = set()
-        """Slots of which something was delivered, from the cursor on."""
+        """Slots from the cursor of which a unit was delivered."""
         self._aside: set[int] = set()
         """Slots that were begun before the clock was set back: the rest of them stays in the
         heap."""
         self.cursor = self.high = self._scanned = 0
 
     def begin(self, read_tick: int, now_tick: int) -> None:
-        """All slots before `read_tick` were delivered."""
+        """Start with all slots before `read_tick` as delivered."""
         self.stop()
         self.cursor = self.high = self._scanned = read_tick
         self.watch_clock(now_tick)
 
     def resume(self, cursor: int, floors: tuple[tuple[int, int], ...]) -> None:
-        """After `begin`: slots were read again from `cursor` on when the broker stopped."""
+        """Resume after `begin`: slots were being read again from `cursor` when the broker
+        stopped."""
         self.cursor = self._scanned = min(cursor, self.cursor)
         self._floors = list(floors)
 
     @property
     def floors(self) -> tuple[tuple[int, int], ...]:
-        """(slot, position) of each step back of the clock: units before the position, of slots
-        before that one, were delivered."""
+        """(slot, position) of each step back of the clock: units before the position, in slots
+        before that slot, were delivered."""
         return tuple(self._floors)
 
     def stop(self) -> None:
-        """Another broker delivers."""
+        """Forget all state: another broker delivers."""
         self.heap.clear()
         self._loading = None
         for table in (self._waiting, self._parts, self._recalls):
@@ -145,11 +145,11 @@ class DueSlots:
 
     @property
     def is_late(self) -> bool:
-        """Whether the clock was set back: slots are read anew."""
+        """Whether slots are being read again after the clock was set back."""
         return self.cursor < self.high
 
     def watch_clock(self, now_tick: int) -> None:
-        """It may have been set back."""
+        """Go back to `now_tick` if the clock was set back."""
         if now_tick >= self.cursor:
             return
         if len(self._floors) < MAX_FLOORS:
@@ -159,7 +159,7 @@ class DueSlots:
         self._unload()
 
     def _unload(self) -> None:
-        """Slots that were taken out for a time that is now later go back: the heap has room for the
+        """Return slots to the wheel whose time is now later, so that the heap has room for the
         slots that come first. A slot that was begun stays, or its messages would be delivered
         twice."""
         kept = {tick for tick in self._waiting if tick in self._begun}
@@ -175,15 +175,15 @@ class DueSlots:
         self._begun, self._aside = set(kept), kept
 
     def free_tick(self, tick: int) -> int | None:
-        """The first tick from `tick` on whose place in the wheel holds no waiting unit of another
-        round; None: there is none within a round of the cursor."""
+        """Return the first tick at or after `tick` whose place in the wheel holds no waiting unit
+        of another round; None: there is no such tick within a round of the cursor."""
         high, floor = self._floors[0] if self._floors else (0, 0)
         found = self._files.free_tick(tick, self.cursor, high, floor)
         return found if found - self.cursor < self._files.slots else None
 
     def added(self, due: Due) -> None:
-        """A unit was added to a slot. A slot that was taken out gets it in the heap, or, while the
-        heap is full, is taken out again from this unit on."""
+        """Note a unit that was added to a slot. If the slot was taken out, the unit goes to the
+        heap, or, while the heap is full, the slot is taken out again from this unit."""
         if due.tick >= self._scanned and due.tick not in self._waiting:
             return
         if due.magic & (kernel.DELETE | kernel.ROLL) == kernel.DELETE:
@@ -196,31 +196,30 @@ class DueSlots:
 
     @property
     def takes_many(self) -> bool:
-        """Whether `added` is nothing but a push for a unit of a slot before `scanned`, and nothing
-        at all for others."""
+        """Whether `added` only pushes units of slots before `scanned`, and ignores all others."""
         return (
             not self.is_late and not self._parts and max(self._waiting, default=-1) < self._scanned
         )
 
     @property
     def scanned(self) -> int:
-        """The first slot that nothing was taken out of."""
+        """The first slot that was not taken out."""
         return self._scanned
 
     def added_many(self, ticks: list[tuple[int, int]]) -> None:
-        """So many units of each tick were pushed to the heap."""
+        """Note units that were pushed to the heap natively: (tick, number of units)."""
         for tick, count in ticks:
             self._waiting[tick] = self._waiting.get(tick, 0) + count
 
     def done_many(self, ticks: list[tuple[int, int]]) -> None:
-        """So many units of each tick were delivered from the heap."""
+        """Note units that were delivered from the heap natively: (tick, number of units)."""
         for tick, count in ticks:
             self._waiting[tick] -= count
             self._begun.add(tick)
 
     @property
     def recalled_ticks(self) -> tuple[int, ...]:
-        """Slots of which something was recalled."""
+        """Slots that contain recalls."""
         return tuple(self._recalls)
 
     def _push(self, due: Due) -> None:
@@ -234,10 +233,11 @@ class DueSlots:
         if key is not None and len(recalls) < RECALLS_MAX:
             recalls.add(key)
 
-    # Taking out of slots
+    # Taking units out of slots
 
     def load(self, now_ms: int) -> bool:
-        """Take out what is due soon, as much as one step may; whether there is more of it."""
+        """Take out units that are due soon, as many as one step may; return whether there are
+        more."""
         ahead_ms = max(AHEAD_MS, self._precision_ms // 2)
         until = (now_ms + ahead_ms) // self._precision_ms + 1
         budget, self._is_scanning = LOADED_PER_STEP, False
@@ -254,7 +254,7 @@ class DueSlots:
         return self._loading is not None or self._is_scanning
 
     def _find(self, until: int) -> bool:
-        """Begin with the next slot that has units; False if there is none yet."""
+        """Begin with the next slot that has units; False if there is no such slot yet."""
         taken = len(self._waiting) - len(self._aside)
         if len(self.heap) >= ROOM // 2 or taken >= SLOTS_MAX:
             return False
@@ -316,47 +316,47 @@ class DueSlots:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When something is due, None if nothing is known to be."""
+        """The time of the first unit in the heap, None if it is empty."""
         return self.heap.due_ms
 
     def loaded_ms(self, until_ms: int) -> int:
-        """`until_ms`, or the begin of the slot that is being taken out: it may have a unit that has
-        to be delivered before later slots are, as the first part of a recall."""
+        """Return `until_ms`, limited to the begin of the slot being taken out: its units may have
+        to be delivered before later slots, as the first part of a recall."""
         loading = self._loading
         return until_ms if loading is None else min(until_ms, loading.tick * self._precision_ms)
 
     def delivered_ms(self, now_ms: int) -> int:
-        """The time up to which each unit of the wheel was delivered."""
+        """Return the time up to which each unit of the wheel was delivered."""
         due_ms = self.next_due_ms
         until_ms = now_ms if due_ms is None else min(now_ms, due_ms - 1)
         loading = self._loading.tick if self._loading is not None else self._scanned
         return min(until_ms, min(self._scanned, loading, *self._parts) * self._precision_ms)
 
     def pop(self) -> Due:
-        """What is due first. `done` or `put_back` is to follow."""
+        """Take the first unit. `done` or `put_back` must follow."""
         return Due(*self.heap.pop())  # type: ignore[arg-type]
 
     def put_back(self, due: Due) -> None:
-        """It could not be delivered now."""
+        """Return a unit that could not be delivered now."""
         self.heap.push(*due)
 
     def done(self, due: Due) -> None:
-        """It was delivered, or never will be."""
+        """Mark a unit as delivered or dropped."""
         self._waiting[due.tick] -= 1
         self._begun.add(due.tick)
 
     def topic_hash_of(self, due: Due) -> int | None:
-        """The hash of a unit's topic, which the unit has; None if the unit is gone."""
+        """Return the topic hash stored in a unit; None if the unit is gone."""
         found = self._files.message_at(due.position)
         return None if found is None else found[1]
 
     def is_recalled(self, due: Due, keys: tuple[str, ...]) -> bool:
-        """Whether its slot has a recall of one of these keys."""
+        """Whether the unit's slot has a recall with any of these keys."""
         recalls = self._recalls.get(due.tick)
         return recalls is not None and not recalls.isdisjoint(keys)
 
     def advance(self, now_tick: int) -> None:
-        """The cursor moves on to the first slot that is not over, or of which something waits."""
+        """Move the cursor to the first slot that is not past, or that has waiting units."""
         loading = self._loading.tick if self._loading is not None else self._scanned
         busy = [tick for tick, count in self._waiting.items() if count]
         cursor = min(now_tick, self._scanned, loading, *busy, *self._parts)

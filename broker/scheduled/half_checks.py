@@ -1,13 +1,16 @@
-"""The check pass: half messages whose producers did not say how they end are asked about.
+"""The check pass: producers are asked about half messages that are still open.
 
-Owns when a half message is asked about, renewed and given up (TransactionalMessageServiceImpl), and
-the request to its producer (39). It must never end a transaction: the answer is a request of its
-own. Called by node.py, every tick and behind the turn while there is more to do.
+Owns when a half message is checked, renewed and given up (TransactionalMessageServiceImpl), and the
+request to its producer (39). A check never ends a transaction: the answer is a separate request.
 
-A half message that is checked is stored again, with one check more, and the request names the new
-record: so the queue's old part can be forgotten. One in its immunity stays where it is, unless too
-many ended ones after it are kept because of it. RocketMQ leaves the old one to its offset alone;
-here an op message says that it is done with, so a crash in between does not make two of it.
+    open --immunity or timeout passed--> renewed (checks + 1), producer asked --> open
+      '--check limit or age reached--> given up
+
+A checked half message is stored again with its number of checks increased, and the request names
+the new record: so the old part of the queue can be forgotten. A message in its immunity stays where
+it is, unless too many ended messages after it are kept because of it. RocketMQ only moves its
+offset past the old record; here an op message marks the old record as finished, so that a crash in
+between does not duplicate it.
 """
 
 import logging
@@ -45,21 +48,22 @@ from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
 logger = logging.getLogger(__name__)
 
 STEP_MS: Final = 5
-"""A step examines no further half message after this time."""
+"""Time in ms after which a step examines no further half message."""
 HALVES_OF_STEP: Final = 256
 """Half messages that one step examines at most; a check takes up to 1 ms."""
 BYTES_OF_STEP: Final = 1 << 20
 """Bytes of bodies that one step stores again and sends to producers."""
 HELD_BACK_MAX: Final = 10_000
-"""Ended half messages, beside as many as are open, that open ones in their immunity keep in memory.
-With more of them the open ones are stored again at the end of the queue."""
+"""Maximum of ended half messages, in addition to the number of open ones, that open messages in
+their immunity keep in memory. Beyond it the open messages are stored again at the end of the queue.
+"""
 _HOUR_MS = 3_600_000
 _NEVER_TAKEN = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 
 
 class HalfChecks:
-    """Loop thread only. `steady_ms` is the monotonic clock, for the time between two passes, and
-    `wall_ms` the wall clock, for the duration of a step."""
+    """The check pass. Loop thread only. `steady_ms` is the monotonic clock, for the interval
+    between passes; `wall_ms` is the wall clock, for the duration of a step."""
 
     def __init__(
         self,
@@ -77,24 +81,24 @@ class HalfChecks:
         self._topics, self._producers, self._config = topics, producers, config
         self._steady_ms, self._wall_ms = steady_ms, wall_ms
         self.elsewhere = elsewhere
-        """Where half messages go from a replica that acts."""
+        """Moves half messages to other masters while this replica acts."""
         self._due_ms: int | None = None
         self._at: QueueOffset | None = None
-        """The next half message of the pass that is under way."""
+        """The next half message of the current pass."""
         self._end = QueueOffset(0)
         self._compacts = False
         """Whether the pass stores messages in their immunity again, see HELD_BACK_MAX."""
         self.asked = 0
-        """Producers that were asked, since the start."""
+        """Number of checks sent to producers since the start."""
         self.unasked = 0
-        """Times at which no producer of the group was connected."""
+        """Number of checks for which no producer of the group was connected."""
         self.given_up = 0
         self.lost = 0
         """Half messages that were removed with their files while they were open."""
         role.on_change.append(self._role_changed)
 
     def step(self, now_ms: int) -> bool:
-        """Go on with transactions and a check pass, or begin one; True if there is more to do at
+        """Advance transactions and the check pass, or begin a pass; True if there is more to do at
         once."""
         if self.elsewhere.is_on:
             return self.elsewhere.step(now_ms)
@@ -125,21 +129,22 @@ class HalfChecks:
                 continue
             refused = isinstance(self._role.admit(), PutStatus)
             if refused or not self._settle(half, now_ms):
-                self._at = None  # it is too young, or nothing can be written: the next pass
+                self._at = None  # it is too young, or writes are refused: the next pass tries again
                 return
             self._at = QueueOffset(at + 1)
             left -= len(half.record.body)
 
     def _drop(self, at: QueueOffset) -> None:
         if at < self._store.min_queue_offset(HALF_TOPIC, QUEUE_ID):
-            self.lost += 1  # waiting.py reports them all in one line
+            self.lost += 1  # waiting.py reports all losses in one line
         else:
             logger.error("half message %d cannot be read: dropped", at)
 
     def _begins(self) -> bool:
-        """Whether a pass is due: what is stored after its beginning is for the next one."""
+        """Whether a pass is due. Half messages stored after its beginning are left to the next
+        pass."""
         steady_ms, interval_ms = self._steady_ms(), self._config.transaction_check_interval_ms
-        # An interval that was shortened meanwhile holds at once.
+        # A shortened interval takes effect at once.
         due_ms = min(self._due_ms or steady_ms + interval_ms, steady_ms + interval_ms)
         self._due_ms = due_ms
         if steady_ms < due_ms:
@@ -156,7 +161,8 @@ class HalfChecks:
         self._at = self._due_ms = None
 
     def _settle(self, half: Half, now_ms: int) -> bool:
-        """Do with a half message what is to be done; False to stop here for now."""
+        """Check, renew, give up or end a half message, as it needs; False to stop the pass for
+        now."""
         transactions, properties = self._transactions, half.properties
         age_ms, times = now_ms - half.record.born_timestamp_ms, check_times(properties)
         limit_ms = immunity_ms(properties)
@@ -172,7 +178,7 @@ class HalfChecks:
         if outcome is not HalfOutcome.OPEN or newest.queue_offset != half.queue_offset:
             if transactions.known.get(half.queue_offset) is HalfOutcome.OPEN:
                 transactions.end(half.queue_offset, HalfOutcome.DONE)
-            return True  # a reign before ended it, or its half message arrived twice
+            return True  # an earlier term ended it, or its half message arrived twice
         if target(properties) is None:
             logger.error("half message %d names no topic and queue: given up", half.queue_offset)
             return self._give_up(half, now_ms)
@@ -191,8 +197,8 @@ class HalfChecks:
         return self._config.store.file_reserved_time_hours * _HOUR_MS
 
     def _renew(self, half: Half, properties: dict[str, str], now_ms: int) -> Appended | None:
-        """Store a half message again with other properties, or give it up if it cannot hold them;
-        None to try again later."""
+        """Store a half message again with other properties, or give it up if they do not fit; None
+        to try again later."""
         appended = self._store.append(renewed(half.record, properties), now_ms)
         if appended.status in _NEVER_TAKEN:
             return appended if self._give_up(half, now_ms) else None
@@ -207,7 +213,7 @@ class HalfChecks:
             return False
         status = self._store.append(given_up(half.record, half.properties), now_ms).status
         if status in _NEVER_TAKEN:
-            # Its limits were lowered since.
+            # The store's limits were lowered since.
             logger.error("half message %d: %s, dropped", half.queue_offset, status.value)
             self._transactions.end(half.queue_offset, HalfOutcome.DONE)
             return True

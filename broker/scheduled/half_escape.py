@@ -1,16 +1,14 @@
-"""Half messages at a replica that acts for its master: they move to other masters, which ask their
-producers and end them.
+"""Half messages on an acting replica: they move to other masters, which check and end them.
 
-Owns which of them are on their way, where each one went, and how far all are gone. It must never
-write to this broker's log (I11), nor count one as gone that no other master has (I15). Called by
-half_checks.py at each tick, and by handlers/transactions.py for producers that end one.
+Owns the half messages on their way, the place of each moved one, and the progress. It must never
+write to this broker's log (I11), nor count a half message as moved that no other master has (I15).
 
-    open here -> on its way -> moved: its end is passed on to the master that has it
-             '-> rolled back by its producer: it goes nowhere
+    open here -> on its way -> moved: its end is forwarded to the master that has it
+             '-> rolled back by its producer: not moved
 
-A half message moves as one, not as what it would be when it is committed: so it is ended in one
-place, and is never seen unless its producer says so there. The progress is the offset of
-CID_RMQ_SYS_TRANS, as a master has it: up to where all are gone.
+It moves as a half message, not in its committed form: so it is ended in one place, and never
+visible unless its producer commits it there. The progress is the offset of CID_RMQ_SYS_TRANS, as on
+a master: all half messages before it have moved or ended.
 """
 
 import logging
@@ -47,28 +45,28 @@ from turbopump.net.wire.names import kept_size
 logger = logging.getLogger(__name__)
 
 WINDOW: Final = 1_024
-"""Half messages behind the progress that may have moved."""
+"""Half messages after the progress that may have moved."""
 AGAIN_PER_STEP: Final = 32
 READ_PER_STEP: Final = 64
-"""Half messages that are looked at by one step: some of them ask the index."""
+"""Half messages that one step examines: some require a look in the index."""
 MOVED_SIZE_MAX: Final = 16 << 20
-"""Bytes of what is remembered of where half messages are, some 20,000; producers of the others are
-asked by the master that has them."""
+"""Maximum of bytes of remembered places, some 20,000 half messages; for others, the master that has
+the half message asks the producer."""
 MOVED_SIZE: Final = 500
-"""Bytes of one besides its texts."""
+"""Bytes of a place besides its texts."""
 WAITING_MAX: Final = 1_000
 """Producers that wait until their half message has moved."""
 
 
 class _Place(NamedTuple):
-    """Where a half message is now."""
+    """The master that has a half message now, and the request that ends it there."""
 
     address: str
     request: EndTransactionRequest
 
     @property
     def size(self) -> int:
-        """Bytes that it takes."""
+        """Size in memory, in bytes."""
         of = self.request
         texts = of.producer_group, of.msg_id or "", of.transaction_id or ""
         return MOVED_SIZE + kept_size(self.address, *texts)
@@ -96,11 +94,11 @@ class HalfEscape:
 
     @property
     def is_on(self) -> bool:
-        """Whether half messages move."""
+        """Whether this replica acts, so that half messages move."""
         return self._role.is_acting and not self._role.is_master and self._escape.is_on
 
     def stop(self) -> None:
-        """This replica acts no more: what its master says counts, and no answer does."""
+        """Stop acting: answers no longer count, and the master decides about transactions."""
         if self._acts:
             self._acts, self._window = False, None
             self._places.clear()
@@ -109,7 +107,7 @@ class HalfEscape:
             self._transactions.role_changed()
 
     def step(self, now_ms: int) -> bool:
-        """Send what is open; whether there may be more for now."""
+        """Send open half messages; return whether there may be more to do now."""
         transactions = self._transactions
         if not self._acts:
             self._acts = True
@@ -138,7 +136,8 @@ class HalfEscape:
         return True
 
     def _look_at(self, window: EscapeWindow, number: QueueOffset) -> bool:
-        """Send it, or find that it is over; False if that is not known yet."""
+        """Send an open half message, or mark an ended one as done; False if its state is not known
+        yet."""
         half = self._transactions.half_at(number)
         found = None if half is None else self._transactions.outcome(half, asks_index=True)
         if half is not None and found is None:
@@ -215,11 +214,11 @@ class HalfEscape:
         if at > self._offsets.query(TRANSACTION_GROUP, HALF_TOPIC, QUEUE_ID):
             self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, QUEUE_ID, at, now_ms)
 
-    # Producers that end one
+    # Producers that end a transaction
 
     def end(self, half: Half, how: int) -> Later[Command | str]:
-        """Pass the end of a transaction on, once its half message is where it goes; the answer of
-        that master, or why there is none, "" if none is needed."""
+        """Forward the end of a transaction once its half message has moved. Resolves to that
+        master's answer, or the reason why there is no answer; "" if no answer is needed."""
         ended: Later[Command | str] = Later()
         window = self._window
         numbers = {half.queue_offset, *(each.queue_offset for each in self._known(half))}
@@ -248,7 +247,7 @@ class HalfEscape:
         return ended
 
     def _known(self, half: Half) -> list[Half]:
-        """All half messages of its transaction: a producer may not know the newest."""
+        """Return all half messages of the transaction: a producer may not know the newest."""
         return self._transactions.halves(half) if self._transactions.is_ready else []
 
     def _pass_on(
@@ -261,7 +260,7 @@ class HalfEscape:
 
 
 def _place_of(arrival: Arrival, half: Half) -> _Place | None:
-    """None if the answer does not say where it is."""
+    """Read where the half message is stored; None if the answer does not contain it."""
     try:
         header = read_header(SendMessageResponse, arrival.answer.fields)
         _, log_offset = decode_message_id(header.msg_id)

@@ -1,12 +1,9 @@
-"""The records of a transaction: what each is made of the one before (TransactionalMessageBridge).
+"""Records of a transaction and how each is made from the previous one (TransactionalMessageBridge).
 
-Owns the shapes of half messages, renewed ones, committed ones, those given up, and op messages. It
-must never read or write a store. Called by handlers/send.py, handlers/transactions.py and the other
-modules of transactions.
+    send -> half message -> (renewed half message ->)* committed message, rolled back, or given up
 
-    send -> half message -> (renewed half message ->)* committed message, nothing, or given up
-
-An op message lists the queue offsets of half messages that are done with.
+An op message lists the queue offsets of half messages that are finished. The functions here build
+and read these records; they never access a store.
 """
 
 import re
@@ -24,13 +21,14 @@ HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
-"""Whose offsets of the first two topics say how far transactions are done with."""
+"""Group whose offsets in the first two topics mark how far transactions are finished."""
 QUEUE_ID: Final = 0
-"""Of all three topics: RocketMQ uses no other."""
+"""Queue id in all three topics: RocketMQ uses no other."""
 
 DONE_TAG: Final = "d"
 MAX_CHECK_TIMES: Final = 1_000_000
-"""TRANSACTION_CHECK_TIMES is text of a record that another broker may have written."""
+"""Upper bound for TRANSACTION_CHECK_TIMES, which is text in a record that another broker may have
+written."""
 
 _TRANSACTION_BITS = 0x4 | 0x8
 _COMMITTED = 0x8
@@ -42,20 +40,21 @@ _FRAME_ROOM = 8
 
 
 def is_prepared(properties: dict[str, str]) -> bool:
-    """Whether a send asks for a half message; a retry of clients before 4.6.1 still carries
-    TRAN_MSG of the message that it repeats, which its handler knows."""
+    """Whether a send asks for a half message. Clients before 4.6.1 also set TRAN_MSG when they send
+    a message back for a retry; that handler checks for it."""
     return properties.get(names.TRAN_MSG, "").lower() == "true"
 
 
 def add_half_properties(properties: dict[str, str], topic: str, queue_id: int) -> None:
-    """What a half message has beside the message's own, which has its UNIQ_KEY."""
+    """Add the properties of a half message to the original message's, which include
+    UNIQ_KEY."""
     properties[names.TRANSACTION_ID] = properties[names.UNIQ_KEY]
     properties[names.REAL_TOPIC] = topic
     properties[names.REAL_QID] = str(queue_id)
 
 
 def target(properties: dict[str, str]) -> tuple[str, int] | None:
-    """Where a half message goes if it is committed; None if it does not say."""
+    """Return the topic and queue id of a half message after commit; None if it names no target."""
     topic, queue = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
     if not topic or topic == HALF_TOPIC or not _INT.fullmatch(queue):
         return None
@@ -63,7 +62,7 @@ def target(properties: dict[str, str]) -> tuple[str, int] | None:
 
 
 def committed_properties(properties: dict[str, str]) -> dict[str, str]:
-    """Those of the message that consumers get."""
+    """Return the properties of the message that consumers receive."""
     left = dict(properties)
     for name in (names.REAL_TOPIC, names.REAL_QID, names.CRC32):
         left.pop(name, None)
@@ -71,22 +70,23 @@ def committed_properties(properties: dict[str, str]) -> dict[str, str]:
 
 
 def committed_flag(sys_flag: int) -> int:
-    """The sysFlag of the message that consumers get."""
+    """Return the sysFlag of the message that consumers receive."""
     return (sys_flag & ~_TRANSACTION_BITS) | _COMMITTED
 
 
 def is_committed(sys_flag: int) -> bool:
-    """Whether a record is one that was committed."""
+    """Whether a record is a committed message of a transaction."""
     return sys_flag & _TRANSACTION_BITS == _COMMITTED
 
 
 def renewed(record: Record, properties: dict[str, str]) -> NewMessage:
-    """A half message anew, at the end of its queue, with other properties."""
+    """Return a new half message for the end of the queue, with other properties."""
     return _copy(record, HALF_TOPIC, properties)
 
 
 def moved(record: Record, properties: dict[str, str]) -> NewMessage | None:
-    """A half message as another master gets it from a producer; None if it has no target."""
+    """Return the half message in the form in which another master receives it from a producer; None
+    if it has no target."""
     where = target(properties)
     if where is None:
         return None
@@ -99,7 +99,7 @@ def moved(record: Record, properties: dict[str, str]) -> NewMessage | None:
 
 
 def given_up(record: Record, properties: dict[str, str]) -> NewMessage:
-    """A half message that is not checked any more."""
+    """Return the record of a half message that is given up: it is not checked again."""
     return _copy(record, GIVEN_UP_TOPIC, properties)
 
 
@@ -121,8 +121,8 @@ def _copy(record: Record, topic: str, properties: dict[str, str]) -> NewMessage:
 
 
 def op_message(body: bytes, now_ms: int, host: bytes) -> NewMessage:
-    """Says that half messages are done with: their queue offsets, each with a comma
-    (TransactionalOpBatchService)."""
+    """Return an op message. Its body contains the queue offsets of finished half messages, each
+    followed by a comma (TransactionalOpBatchService)."""
     return NewMessage(
         topic=OP_TOPIC,
         queue_id=QUEUE_ID,
@@ -135,8 +135,8 @@ def op_message(body: bytes, now_ms: int, host: bytes) -> NewMessage:
 
 
 def read_op(record: Record) -> Iterator[QueueOffset]:
-    """The half messages an op message names; what is no queue offset is passed over. RocketMQ 4
-    writes one without a comma."""
+    """Yield the queue offsets that an op message lists; other text is skipped. RocketMQ 4 writes a
+    single offset without a comma."""
     if decode_properties(record.properties).get(names.TAGS) != DONE_TAG:
         return
     for text in record.body.split(b","):
@@ -145,15 +145,15 @@ def read_op(record: Record) -> Iterator[QueueOffset]:
 
 
 def check_times(properties: dict[str, str]) -> int:
-    """How often a half message's producer was asked."""
+    """Return how often the producer of a half message was asked."""
     text = properties.get(names.TRANSACTION_CHECK_TIMES, "")
     return min(int(text), MAX_CHECK_TIMES) if _INT.fullmatch(text) else 0
 
 
 def immunity_ms(properties: dict[str, str]) -> int | None:
-    """For how long after its birth a half message is not checked; None if it does not say.
+    """Return how long after its birth a half message is not checked, in ms; None for the default.
 
-    -1 says that, too, and so does what is no number, as in RocketMQ (getImmunityTime).
+    As in RocketMQ (getImmunityTime), -1 and text that is not a number also mean the default.
     """
     text = properties.get(names.CHECK_IMMUNITY_TIME, "")
     return int(text) * 1_000 if _SECONDS.fullmatch(text) else None
@@ -162,9 +162,9 @@ def immunity_ms(properties: dict[str, str]) -> int | None:
 def as_committed(
     record: Record, log_offset: LogOffset, queue_offset: QueueOffset, properties: dict[str, str]
 ) -> bytes:
-    """The record that a producer is sent with a check: the half message as it would be committed.
+    """Return the record sent to a producer with a check: the half message in its committed form.
 
-    `log_offset` and `queue_offset` are those of the half message.
+    `log_offset` and `queue_offset` belong to the half message.
     """
     where = target(properties)
     assert where is not None, "a half message without a target is not checked"
@@ -197,8 +197,8 @@ def as_committed(
 
 
 def same_body(record: Record, other: Record) -> bool:
-    """Whether two records are of one transaction, given that their unique keys are equal: a program
-    may send one message object again, with the same key."""
+    """Whether two records with equal unique keys belong to one transaction: a program may send a
+    message object again, with the same key."""
     return (
         record.born_timestamp_ms == other.born_timestamp_ms
         and record.born_host == other.born_host
@@ -208,5 +208,5 @@ def same_body(record: Record, other: Record) -> bool:
 
 
 def unique_key(properties: dict[str, str]) -> str:
-    """The key under which all records of a transaction are found; "" if it has none."""
+    """Return the key under which all records of a transaction are indexed; "" if it has no key."""
     return properties.get(names.UNIQ_KEY, "")

@@ -1,12 +1,12 @@
-"""What is due of delay levels at a replica that acts for its master: it goes to other masters.
+"""Delay levels on a replica that acts for its master: due messages are sent to other masters.
 
-Owns which of it is on its way, level by level. It must never deliver into this broker's log (I11),
-nor say that a message was delivered which no other master has (I14). Made and called by delay.py.
+Owns the messages on their way, level by level. It must never deliver into this broker's log (I11),
+nor report a message as delivered that no other master has (I14).
 
-    queue of a level ... progress | on their way, done with a gap before, waiting for a retry ...
+    queue of a level ... progress | on their way, done after a gap, waiting for a retry ...
 
-A message that no master takes holds up the progress of its level but not what is behind it, up to
-WINDOW messages: these come once more when this replica starts again, or its master does.
+A message that no master takes holds up the progress of its level but not the messages after it, up
+to WINDOW messages: these are sent once more after a restart of this replica or its master.
 """
 
 from collections.abc import Iterator
@@ -20,27 +20,27 @@ from turbopump.engine.types import NewMessage, QueueOffset, QueueUnit
 from turbopump.net.wire.names import SCHEDULE_TOPIC
 
 WINDOW: Final = 1_024
-"""Messages of a level behind its progress that may have been sent."""
+"""Messages of a level after its progress that may have been sent."""
 AGAIN_PER_STEP: Final = 32
-"""Of a level: where no master takes anything, all of them are not tried at once."""
+"""Retries of a level in a step: if no master takes anything, not all are tried at once."""
 READ_PER_STEP: Final = 128
-"""Messages that are looked at by one step, of all levels: some 5 ms."""
+"""Messages that one step examines, of all levels: some 5 ms."""
 
 
 class Levels(Protocol):
-    """What it needs of the delay levels (delay.py)."""
+    """The delay levels, as this module uses them (delay.py)."""
 
     def position(self, level: int) -> QueueOffset:
-        """The first message that is not known to be delivered."""
+        """Return the first message that is not known to be delivered."""
 
     def is_due(self, level: int, unit: QueueUnit, now_ms: int) -> bool:
-        """Whether its time has come."""
+        """Whether the message's time has come."""
 
     def message_of(self, unit: QueueUnit) -> NewMessage | None:
-        """As its consumers get it; None: it never will be delivered."""
+        """Return the message for its consumers; None: it can never be delivered."""
 
     def delivered_elsewhere(self, level: int, at: QueueOffset, now_ms: int) -> None:
-        """All before it is where it belongs."""
+        """Record that other masters have all messages of the level before `at`."""
 
 
 class LevelEscape:
@@ -50,16 +50,18 @@ class LevelEscape:
         self._store, self._escape, self._levels = store, escape, levels
         self._windows: dict[int, EscapeWindow] = {}
         self._first = 0
-        """The level that a step begins behind: none waits for a backlog of another one."""
+        """The level after which a step begins, in rotation: no level waits for the backlog of
+        another."""
         self._left = 0
-        """How many messages this step may look at."""
+        """Number of messages this step may still examine."""
 
     def stop(self) -> None:
-        """This replica acts no more: of what is on its way no answer counts."""
+        """Stop acting: answers to messages on their way do not count."""
         self._windows.clear()
 
     def step(self, count: int, now_ms: int) -> bool:
-        """Send what is due of so many levels; whether there may be more for now."""
+        """Send due messages of the first `count` levels; return whether there may be more to do
+        now."""
         more, self._left = False, READ_PER_STEP
         for number in range(count):
             level = (self._first + number) % count + 1
@@ -92,7 +94,7 @@ class LevelEscape:
             self._left -= 1
             unit = next(iter(self._units(level, number, 1)), None)
             window.again(number)
-            if unit is None:  # retention took it
+            if unit is None:  # retention removed it
                 window.done(number)
             else:
                 self._send(level, window, number, unit, now_ms)

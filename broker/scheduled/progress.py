@@ -1,15 +1,17 @@
-"""How far deliveries are, and how much of that may be said and saved.
+"""Progress of deliveries, and the part of it that may be published and saved.
 
-Owns the one rule for all that is delivered later, delay levels and timers: no progress is ahead of
-what the disk, or the replicas, have of the deliveries behind it, so that after any crash and any
-change of role a message is delivered once or more (I13, I14). It must never know what is
-delivered, nor write a file. Called by delay.py and timers.py.
+The rule for delay levels and timers: no progress is ahead of the deliveries that the disk, or the
+replicas, have. So after any crash and any change of role a message is delivered once or more (I13,
+I14). This module does not know the deliveries themselves and writes no file.
 
-    current   what was delivered here
-    candidate a progress on its way to become safe, and where the log ended at that time
-    safe      the newest progress whose deliveries no crash and no other master takes back
-    coming    a master's progress, until our log has the deliveries behind it
-    adopted   a replica's progress, until the deliveries behind it are on its disk
+    current   the deliveries of this broker
+    candidate a progress on its way to become safe, and the log's end at that time
+    safe      the newest progress whose deliveries survive any crash and any change of master
+    coming    a master's progress, until this log has its deliveries
+    adopted   a replica's progress, until its deliveries are on this disk
+
+    current --begin--> candidate --flushed and copied--> safe --> saved
+    coming --log confirmed--> current, adopted --flushed--> safe
 """
 
 from dataclasses import dataclass
@@ -32,7 +34,7 @@ class _Coming(Generic[P]):
 
 
 class SafeProgress(Generic[P]):
-    """See the module; a progress is never changed, only replaced. Loop thread only."""
+    """See the module. Progress values are immutable. Loop thread only."""
 
     def __init__(self, store: Store, role: Role, begin: P) -> None:
         self._store = store
@@ -40,7 +42,7 @@ class SafeProgress(Generic[P]):
         self.current: P = begin
         self.safe: P = begin
         self.saved: P | None = begin
-        """What the file says; None if that is not known."""
+        """The content of the file; None if unknown."""
         self._candidate: tuple[P, LogOffset] | None = None
         self._coming: _Coming[P] | None = None
         self._adopted: tuple[P, LogOffset] | None = None
@@ -49,23 +51,23 @@ class SafeProgress(Generic[P]):
         self.versions = Versions()
 
     def load(self, progress: P, version: DataVersion) -> None:
-        """What the file says."""
+        """Set the progress read from the file."""
         self.current = self.safe = self.saved = progress
         self.data_version = version
 
     def bump_version(self, now_ms: int) -> None:
-        """A new version of the same progress: from here on it is of another reign."""
+        """Start a new version of the same progress: it belongs to another term."""
         self.data_version = self.versions.next(self.data_version, now_ms)
         self.saved = None
 
     def begin(self) -> None:
-        """Remember the progress now; it is safe once the deliveries behind it are on disk and with
-        the replicas that a message needs: they take over the progress."""
+        """Make the present progress a candidate. It becomes safe once its deliveries are on disk
+        and on the replicas that a message needs, because a replica takes over the progress."""
         if self._candidate is None and self.current != self.saved:
             self._candidate = (self.current, self._store.max_log_offset)
 
     def settle(self) -> None:
-        """Whether the deliveries behind a progress that waits for it are safe by now."""
+        """Make pending progress safe if its deliveries are safe by now."""
         store = self._store
         safe = min(store.flushed_log_offset, self._copied_end())
         if self._candidate is not None and safe >= self._candidate[1]:
@@ -75,12 +77,14 @@ class SafeProgress(Generic[P]):
 
     @property
     def unsaved(self) -> P | None:
-        """What is safe and not saved; None if there is nothing new, or something newer soon."""
+        """The safe progress that is not saved; None if it is saved, or a newer one will be safe
+        soon."""
         self.settle()
         return None if self._candidate is not None or self.safe == self.saved else self.safe
 
     def leave(self) -> None:
-        """The broker stops, and its role is about to end: what replicas have by now counts."""
+        """Settle before the broker stops and loses its role: the deliveries that replicas have now
+        count."""
         self.settle()
         self._left_at = self._copied_end()
 
@@ -88,7 +92,8 @@ class SafeProgress(Generic[P]):
         return LogOffset(min(self._store.confirm_log_offset, self._role.safe_end()))
 
     def settle_last(self) -> None:
-        """The store is flushed and closed: what no replica lacks is safe now."""
+        """Settle after the store was flushed and closed: deliveries that no replica lacks are
+        safe."""
         store = self._store
         self._candidate = self._candidate or (self.current, store.max_log_offset)
         self.settle()
@@ -97,47 +102,48 @@ class SafeProgress(Generic[P]):
             self.safe = self.current
 
     def follow(self) -> None:
-        """The master delivers from here on. What it may not have of our deliveries did not
-        happen."""
+        """Follow a master, which delivers now. Deliveries of this broker that it may lack are
+        dropped from the progress."""
         self.settle()
         self.current, self._candidate = self.safe, None
 
     def adopt(self, progress: P, version: DataVersion, log_end: LogOffset) -> None:
-        """The master had this progress when its log did not go beyond `log_end`: it is ours once
-        our log has as much, confirmed. Before that we may not have the deliveries behind it."""
-        if self._coming is None:  # one that is waited for comes sooner than a newer one
+        """Adopt a master's progress. The master had it when its log ended at `log_end` at most; it
+        counts here once this log has that much, confirmed. Before that, deliveries may be missing
+        here."""
+        if self._coming is None:  # an older awaited progress arrives sooner than a newer one
             self._coming = _Coming(progress, version, log_end)
         self.take_coming()
 
     def take_coming(self) -> bool:
-        """Whether what was waited for is ours now."""
+        """Take over the awaited progress if this log is long enough; return whether it was."""
         return self._take(self._store.confirm_log_offset)
 
     def delivered_elsewhere(self, progress: P) -> None:
-        """A replica delivered as far as that, to other masters: they have it."""
+        """Set the progress of an acting replica: other masters have the deliveries before it."""
         end = LogOffset(0) if self._adopted is None else self._adopted[1]
         self.current, self._adopted = progress, (progress, end)
 
     def take_newer(self, progress: P, version: DataVersion) -> None:
-        """Another broker of the group, whose log ours has, delivered as far as that."""
+        """Take over the progress of another broker of the group, whose log this broker has."""
         self.current = progress
-        if not self._role.is_master:  # a master's own deliveries say what is safe
+        if not self._role.is_master:  # a master's own deliveries decide its safe progress
             self._adopted = progress, self._store.max_log_offset
         if is_older(self.data_version, version):
             self.data_version = version
 
     def replace(self, progress: P, safe: P) -> None:
-        """The log was cut: what it had is not there any more."""
+        """Replace the progress after the log was cut: its end is gone."""
         self.current, self.safe, self._adopted = progress, safe, None
 
     def lead(self) -> None:
-        """This broker delivers from here on, from the progress whose deliveries its log has, which
-        can no longer be cut."""
+        """Start to deliver, from the progress whose deliveries this log has; the log is not cut
+        again."""
         self._take(self._store.max_log_offset)
         self._coming = self._adopted = None
 
     def forget_coming(self) -> None:
-        """The master whose progress is waited for is not followed any more."""
+        """Drop the awaited progress: its master is no longer followed."""
         self._coming = None
 
     def _take(self, ours: LogOffset) -> bool:

@@ -1,7 +1,7 @@
-"""Timers whose time has come: what becomes of each, in this broker's log or on its way to another.
+"""Delivery of due timers, into this broker's log or as a message for another master.
 
-Owns which message a unit of the wheel is, and what is counted of it. It must never deliver before
-the millisecond, nor decide who delivers. Made and called by timers.py.
+Owns the step from a unit of the wheel to its message, and the counters. It must never deliver
+before the exact time; timers.py decides which broker delivers.
 """
 
 import logging
@@ -32,11 +32,11 @@ from turbopump.pyx.record import Record
 logger = logging.getLogger(__name__)
 
 DELIVERED_PER_STEP: Final = 256
-"""As delay.py: sends and pulls come in between."""
+"""Timers delivered in a step, as in delay.py: sends and pulls are served in between."""
 
 
 class _Waiting(NamedTuple):
-    """A unit's message."""
+    """The message of a unit."""
 
     record: Record
     facts: TimerFacts
@@ -57,7 +57,7 @@ class TimerDeliveries:
         on_delivered: Callable[[str], None],
         reading: TimerReading,
     ) -> None:
-        """`counted`: what waits, and what left the wheel."""
+        """`counted`: metrics of waiting timers, and totals of timers that left the wheel."""
         self._reading = reading
         self._store, self._role = store, role
         self._slots, self._batches = slots, batches
@@ -68,7 +68,7 @@ class TimerDeliveries:
         """Timers whose files were removed before their time, since the start."""
 
     def step(self, now_ms: int, until_ms: int) -> bool:
-        """Deliver messages that are due until `until_ms`; whether there are more of them."""
+        """Deliver messages that are due until `until_ms`; return whether there are more."""
         slots, left = self._slots, DELIVERED_PER_STEP
         while left > 0:
             until_ms = min(until_ms, self._reading.until_ms(now_ms))
@@ -88,7 +88,7 @@ class TimerDeliveries:
         return True
 
     def _deliver_many(self, most: int, now_ms: int, until_ms: int) -> int:
-        """Deliver messages with nothing unusual about them; how many."""
+        """Deliver plain messages natively; return how many."""
         store, slots = self._store, self._slots
         if store.deletions.going or isinstance(self._role.admit(), PutStatus):
             return 0
@@ -103,7 +103,7 @@ class TimerDeliveries:
         return done.messages
 
     def _deliver_one(self, due: Due, now_ms: int) -> bool:
-        """Append the waiting message where it belongs; False to try again later."""
+        """Append the waiting message to its target queue; False to try again later."""
         waiting = self._waiting_at(due, now_ms)
         if waiting is None or self._is_recalled(due, waiting, now_ms):
             return True
@@ -115,7 +115,7 @@ class TimerDeliveries:
             return False
         appended = self._store.append(message, now_ms)
         if appended.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
-            # The store will never take it; blocking the slot would cost every message behind it.
+            # The store will never take it; blocking the slot would delay all messages after it.
             logger.error("timer at %d: %s, dropped", due.log_offset, appended.status.value)
         elif appended.status is not PutStatus.PUT_OK:
             return False
@@ -135,7 +135,7 @@ class TimerDeliveries:
         return self._store.queue_of(message.topic, message.queue_id)
 
     def _waiting_at(self, due: Due, now_ms: int) -> _Waiting | None:
-        """None of one that never will be delivered."""
+        """Read the message of a unit; None if it can never be delivered."""
         record = self._store.record(due.log_offset)
         facts = read_waiting(record, self._precision_ms) if record is not None else None
         if record is None or facts is None:
@@ -156,7 +156,7 @@ class TimerDeliveries:
         return True
 
     def _message_of(self, due: Due, waiting: _Waiting, now_ms: int) -> NewMessage | None:
-        """What is appended when its slot is over; None: it names nothing."""
+        """Return the message to append for a due unit; None: it names no target."""
         record, facts, properties = waiting
         if due.magic & kernel.ROLL:
             return rolled(record, properties, now_ms)
@@ -168,29 +168,29 @@ class TimerDeliveries:
         return found
 
     def drop(self, log_offset: LogOffset) -> None:
-        """A timer cannot be read: its file was removed, or the disk damaged it."""
+        """Count a timer that cannot be read: its file was removed, or the disk damaged it."""
         if log_offset < self._store.min_log_offset:
-            self.lost += 1  # waiting.py reports them all in one line
+            self.lost += 1  # waiting.py reports all losses in one line
         else:
             logger.error("timer at %d cannot be read: dropped", log_offset)
 
     def uncount(self, topic_hash: int | None, now_ms: int, *, is_recall: bool) -> str | None:
-        """A unit whose message cannot be read waits no more; returns its topic if it is known. A
-        recall counted as one less."""
+        """Remove a unit whose message cannot be read from the counts; return its topic if known. A
+        recall was counted as minus one."""
         topic = None if topic_hash is None else self._metrics.topic_of(topic_hash)
         if topic is not None:
             self._metrics.add(topic, 1 if is_recall else -1, now_ms)
         return topic
 
     def count(self, facts: TimerFacts, now_ms: int) -> None:
-        """One left the wheel."""
+        """Count a timer that left the wheel."""
         topic = text_of(facts.topic)
         self._metrics.add(topic, 1 if facts.is_recall else -1, now_ms)
         self._dequeued.add(topic, 1)
 
     def leaving(self, due: Due, now_ms: int) -> Leaving | None:
-        """As `_deliver_one`, of a replica that acts. The second part of a long wait is the other
-        master's: there it is a timer, or a recall of one."""
+        """Return the message that an acting replica sends instead of `_deliver_one`. The second
+        part of a long wait is left to the other master: there it is a timer, or a recall."""
         waiting = self._waiting_at(due, now_ms)
         if waiting is None or self._is_recalled(due, waiting, now_ms):
             return None
@@ -206,5 +206,5 @@ class TimerDeliveries:
 
 
 def text_of(topic: bytes) -> str:
-    """A topic as operators see it."""
+    """Return a topic as text for operators."""
     return topic.decode(errors="replace")

@@ -1,11 +1,14 @@
-"""Timers that are due at a replica that acts for its master: they go to other masters.
+"""Timers on a replica that acts for its master: due timers are sent to other masters.
 
-Owns which of them are on their way or wait for another try. It must never deliver into this
-broker's log (I11), nor count a timer as delivered that no other master has (I14). Made and called
-by timers.py.
+Owns the timers on their way or waiting for another try. It must never deliver into this broker's
+log (I11), nor count a timer as delivered that no other master has (I14).
 
-What is on its way, or waits, stays counted in its slot, so that no progress passes it; so do check
-points and acknowledgements of popped messages, which meet elsewhere (broker/pop/revive_escape.py).
+    due --> on its way --> delivered
+               ^   '--no master took it--> waiting --pause--'
+
+A timer stays counted in its slot until it is delivered, so that no progress passes it. Check points
+and acknowledgements of popped messages are handed to broker/pop/revive_escape.py and stay counted,
+too.
 """
 
 from collections.abc import Callable
@@ -19,14 +22,15 @@ from turbopump.broker.scheduled.timer_messages import TimerFacts
 from turbopump.engine.types import NewMessage
 
 OUT_MAX: Final = 4_096
-"""Timers that are on their way or wait for another try. At most so many are sent behind those that
-no master takes; they come once more when this replica starts again, or its master does."""
+"""Maximum of timers on their way or waiting for another try. Up to this many may be sent after
+timers that no master takes; they are sent once more after a restart of this replica or its master.
+"""
 SENT_PER_STEP: Final = 128
 
 
 class Leaving(NamedTuple):
-    """A timer as it is to be sent. `key`: those of one key go to the same master; `due_ms`: when it
-    is due there, None: at once."""
+    """A timer to be sent. Timers with the same `key` go to the same master; `due_ms`: when it is
+    due there, None: at once."""
 
     facts: TimerFacts
     message: NewMessage
@@ -51,7 +55,7 @@ class TimerEscape:
         left: Callable[[Due, TimerFacts | None], None],
     ) -> None:
         """`read` makes the message of a unit, None: it is not to be delivered; `left` is called
-        when another master has it, or, without facts, when none shall."""
+        when another master has it, or, without facts, when it is dropped."""
         self._escape, self._slots = escape, slots
         self._read, self._left = read, left
         self._out: set[int] = set()
@@ -60,11 +64,11 @@ class TimerEscape:
         self._is_over = False
 
     def stop(self) -> None:
-        """This replica acts no more: of what is on its way no answer counts."""
+        """Stop acting: answers to timers on their way do not count."""
         self._is_over = True
 
     def step(self, now_ms: int, until_ms: int) -> bool:
-        """Send timers that are due until `until_ms`; whether more may be sent at once."""
+        """Send timers that are due until `until_ms`; return whether more may be sent at once."""
         self._again(now_ms)
         for _ in range(SENT_PER_STEP):
             due_ms = self._slots.next_due_ms

@@ -1,8 +1,7 @@
-"""Timer messages as texts: which message asks for a time, when it is due, and what is delivered.
+"""Properties of timer messages: the requested time, the slot, and the delivered message.
 
-Owns RocketMQ's rules (HookUtils, TimerMessageStore.convert) about the properties of a timer. It
-must never store or read anything. Called by handlers/puts.py before a message is stored, and by
-timers.py.
+Owns RocketMQ's rules (HookUtils, TimerMessageStore.convert) about the properties of a timer.
+Nothing is stored or read here.
 """
 
 import re
@@ -22,16 +21,16 @@ TIMER_PROPERTIES: Final = (
     names.TIMER_DELAY_MS,
     names.TIMER_DELIVER_MS,
 )
-"""In the order in which they count."""
+"""Timer properties in their order of precedence."""
 FAR_MS: Final = 1 << 53
-"""No time of a message is behind this: some 285,000 years."""
+"""Upper bound of all message times: some 285,000 years."""
 _HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 _INT64 = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _QUEUE_ID = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
 class TimerRefusal(Enum):
-    """Why a timer is not stored (RocketMQ: PutMessageStatus)."""
+    """Reason why a timer is not stored (RocketMQ: PutMessageStatus)."""
 
     ILLEGAL = "WHEEL_TIMER_MSG_ILLEGAL"
     FLOW_CONTROL = "WHEEL_TIMER_FLOW_CONTROL"
@@ -39,7 +38,8 @@ class TimerRefusal(Enum):
 
 
 class TimerFacts(NamedTuple):
-    """What a stored timer message says; `due_ms` is its millisecond."""
+    """Facts of a stored timer message; `out_ms` is the time of its slot, `due_ms` its exact
+    millisecond."""
 
     out_ms: int
     due_ms: int
@@ -58,12 +58,11 @@ def is_timer(properties: dict[str, str]) -> bool:
 def slot_of(
     properties: dict[str, str], now_ms: int, max_delay_ms: int, precision_ms: int
 ) -> int | TimerRefusal | None:
-    """The time of the slot that a timer belongs to, TIMER_OUT_MS; None: it is due, and an ordinary
-    message.
+    """Return the time of a timer's slot, TIMER_OUT_MS; None: it is due, and an ordinary message.
 
-    The slot is the last multiple of the precision before the time, so what is in it is never early
-    for a broker that reads it when the next one begins. A number that Java would have overflow is
-    ILLEGAL here: RocketMQ delivers it at once.
+    The slot is the last multiple of the precision before the time, so a broker that reads a slot
+    when the next one begins never delivers early. A number that overflows in Java is ILLEGAL here:
+    RocketMQ delivers it at once.
     """
     deliver_ms = _deliver_ms(properties, now_ms)
     if deliver_ms is None:
@@ -77,7 +76,7 @@ def slot_of(
 
 def keep_exact_time(properties: dict[str, str], now_ms: int) -> None:
     """Replace a timer's delay by its time. The delay counts from the store time of the record,
-    which is ahead of the clock `now_ms` where the clock was set back. A timer that has its time
+    which is ahead of the clock `now_ms` if the clock was set back. A timer with an absolute time
     keeps its properties as they are, in their order."""
     delays = names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS
     if not any(name in properties for name in delays):
@@ -103,7 +102,7 @@ def _deliver_ms(properties: dict[str, str], now_ms: int) -> int | None:
 
 
 def read_waiting(record: Record, precision_ms: int) -> TimerFacts | None:
-    """What a record of TIMER_TOPIC says; None if it is none that can be delivered."""
+    """Read the facts of a record of TIMER_TOPIC; None if it cannot be delivered."""
     out_ms, _delay, _deliver, topic, topic_hash, is_recall = read_facts(record.properties)
     if not 0 <= out_ms < FAR_MS or not topic or record.topic != _TOPIC_BYTES:
         return None
@@ -112,21 +111,22 @@ def read_waiting(record: Record, precision_ms: int) -> TimerFacts | None:
 
 
 def delete_key(topic: str, unique_key: str, *, with_topic: bool) -> str:
-    """The TIMER_DEL_UNIQKEY of a recall; `with_topic` as with appendTopicForTimerDeleteKey
+    """Return the TIMER_DEL_UNIQKEY of a recall; `with_topic` as with appendTopicForTimerDeleteKey
     (TimerMessageStore.buildDeleteKey)."""
     return f"{topic}+{unique_key}" if with_topic else unique_key
 
 
 def recall_key(record: Record) -> str | None:
-    """Which message a recall is for: the recall's topic and TIMER_DEL_UNIQKEY. RocketMQ compares
-    the latter alone, so that a recall of one topic reaches messages of all."""
+    """Return the key of the message that a recall cancels: the recall's topic and
+    TIMER_DEL_UNIQKEY. RocketMQ compares the latter alone, so that a recall in one topic reaches
+    messages of all."""
     properties = decode_properties(record.properties)
     named = properties.get(names.TIMER_DEL_UNIQKEY)
     return None if named is None else f"{properties.get(names.REAL_TOPIC, '')}\x01{named}"
 
 
 def keys_of(properties: dict[str, str]) -> tuple[str, ...]:
-    """The keys of recalls that are for this message, see `recall_key`."""
+    """Return the keys of recalls that cancel this message, see `recall_key`."""
     key, topic = properties.get(names.UNIQ_KEY), properties.get(names.REAL_TOPIC, "")
     if key is None:
         return ()
@@ -136,7 +136,7 @@ def keys_of(properties: dict[str, str]) -> tuple[str, ...]:
 def delivered(
     record: Record, properties: dict[str, str], write_ms: int, now_ms: int
 ) -> NewMessage | None:
-    """The message as its consumers get it; None if it has no target. REAL_TOPIC, REAL_QID and the
+    """Return the message for its consumers; None if it has no target. REAL_TOPIC, REAL_QID and the
     timer's properties stay, as consumers of RocketMQ see them."""
     topic, queue = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
     if not topic or topic in (_HALF_TOPIC, TIMER_TOPIC) or not _QUEUE_ID.fullmatch(queue):
@@ -145,7 +145,7 @@ def delivered(
 
 
 def rolled(record: Record, properties: dict[str, str], now_ms: int) -> NewMessage:
-    """The message for the second part of its wait."""
+    """Return the message for the second part of its wait."""
     times = properties.get(names.TIMER_ROLL_TIMES, "")
     count = int(times) if _QUEUE_ID.fullmatch(times) else 0
     # TIMER_ENQUEUE_MS of a rolled message is when its delay began, so that its exact time is known.
@@ -167,7 +167,7 @@ def _again(
     moved = {names.TIMER_ENQUEUE_MS: str(write_ms), names.TIMER_DEQUEUE_MS: str(now_ms)}
     text = encode_properties({**properties, **moved})
     if len(text) > MAX_PROPERTIES - CRC_RESERVED:
-        # Of a broker that left no room for its own: without them it can be delivered.
+        # The record's broker left no room for these properties: without them it can be delivered.
         text = record.properties
     return NewMessage(
         topic=topic,

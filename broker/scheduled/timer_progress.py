@@ -1,7 +1,6 @@
-"""How far timers were delivered, as a broker keeps it and as a checkpoint has it.
+"""Progress of timer deliveries, as a broker keeps it and as a checkpoint contains it.
 
-Owns the pair that timers.py describes. It must never decide which progress is safe: progress.py
-does.
+The pair is described in timers.py; progress.py decides which progress is safe.
 """
 
 from collections.abc import Generator, Iterator
@@ -17,12 +16,12 @@ from turbopump.net.wire.topics import DataVersion
 from turbopump.pyx import timer as kernel
 
 ROLLS_PER_STEP: Final = 2_000
-"""Units of passed slots that are looked at in one step, some 2 ms."""
+"""Units of passed slots that one step examines, some 2 ms."""
 
 
 class TimerProgress(NamedTuple):
-    """Of the messages before `queue_offset` those in slots before `read_ms` were delivered;
-    `position` is where our log ended, -1 in the progress of a master."""
+    """Messages before `queue_offset` in slots before `read_ms` were delivered; `position` is where
+    the timer log ended, -1 in the progress of a master."""
 
     read_ms: int = 0
     queue_offset: QueueOffset = QueueOffset(0)
@@ -30,19 +29,19 @@ class TimerProgress(NamedTuple):
 
 
 def progress_before(progress: TimerProgress, end: QueueOffset) -> TimerProgress:
-    """The progress of a queue that ends at `end`."""
+    """Limit a progress to a queue that ends at `end`."""
     if progress.queue_offset <= end:
         return progress
     return TimerProgress(progress.read_ms, end)
 
 
 def progress_of(checkpoint: TimerCheckpoint) -> TimerProgress:
-    """The progress that a checkpoint has."""
+    """Return the progress of a checkpoint."""
     return TimerProgress(checkpoint.read_ms, checkpoint.master_queue_offset)
 
 
 def version_of(checkpoint: TimerCheckpoint) -> DataVersion:
-    """The version that a checkpoint has."""
+    """Return the version of a checkpoint."""
     return DataVersion(
         state_version=checkpoint.state_version,
         timestamp=checkpoint.timestamp_ms,

@@ -1,12 +1,10 @@
-"""Up to which time the queue of timers has been read, so that no recall is passed over (I14).
-
-Owns that time and nothing else. It must never read the queue, nor a clock. Called by timers.py.
+"""The time up to which the queue of timers has been read, so that no recall is missed (I14).
 
 A recall is a message of the same queue as its timer and is stored before the timer's time. So a
-timer may be delivered once all messages are in the wheel that were stored before its time. The end
-of the queue is noted together with the clock; when the queue has been read up to that end, all
-messages of before that time are in the wheel. A reign begins with the queue's end of that moment:
-the messages before it carry the times of another clock.
+timer may be delivered once all messages stored before its time are in the wheel. The end of the
+queue is noted together with the clock; when the queue has been read up to that end, all earlier
+messages are in the wheel. A term begins with the queue's end at that moment: the messages before it
+carry the times of another clock.
 
 The second part of a long wait is stored when the first part is delivered, which may be late. Then
 it may be a recall whose timer is due already, so it holds up later timers until it has been read.
@@ -16,28 +14,28 @@ from turbopump.engine.types import QueueOffset
 
 
 class TimerReading:
-    """Of one reign. Loop thread only."""
+    """The reading progress of a term. Loop thread only."""
 
     def __init__(self) -> None:
         self._until_ms: int | None = None
         self._end, self._end_ms = QueueOffset(0), 0
         self._rolled: tuple[QueueOffset, int] | None = None
-        """Where the queue ended after the last second part, and the first slot of such parts."""
+        """Queue end after the last second part, and the first slot of such parts."""
 
     def begin(self, end: QueueOffset, now_ms: int) -> None:
-        """A reign begins; the queue ends at `end`, including messages that no consumer may read
+        """Begin a term. The queue ends at `end`, including messages that no consumer may read
         yet."""
         self._until_ms, self._end, self._end_ms = None, end, now_ms
         self._rolled = None
 
     def rolled(self, end: QueueOffset, out_ms: int) -> None:
-        """The queue ends at `end` with the second part of a message of the slot `out_ms`: later
-        timers wait until it has been read."""
+        """Note that the queue ends at `end` with the second part of a message of the slot `out_ms`:
+        later timers wait until it has been read."""
         held_ms = out_ms if self._rolled is None else min(self._rolled[1], out_ms)
         self._rolled = end, held_ms
 
     def note(self, read: QueueOffset, end: QueueOffset, now_ms: int) -> None:
-        """Messages before `read` are in the wheel, and the queue ends at `end`."""
+        """Note that messages before `read` are in the wheel, and that the queue ends at `end`."""
         self._end_ms = min(self._end_ms, now_ms)  # the clock may have been set back
         if self._until_ms is not None:
             self._until_ms = min(self._until_ms, now_ms)
@@ -52,7 +50,8 @@ class TimerReading:
         self._until_ms, self._end, self._end_ms = self._end_ms, end, now_ms
 
     def until_ms(self, now_ms: int) -> int:
-        """Timers that are due until then may be delivered, by the clock's `now_ms`; -1: none."""
+        """Return the time up to which due timers may be delivered, at most `now_ms`; -1: none
+        yet."""
         if self._until_ms is None:
             return -1
         until_ms = min(self._until_ms, now_ms)

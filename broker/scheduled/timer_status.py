@@ -1,6 +1,6 @@
-"""How timers stand, for operators: what waits, until when, and what is behind.
+"""Status of timers for operators: waiting timers, the next due time, and the backlog.
 
-Owns what these figures are made of. It must never change anything. Called by timers.py.
+Computes the figures and changes nothing.
 """
 
 from typing import Final, NamedTuple
@@ -9,28 +9,28 @@ from turbopump.engine.store import Store
 from turbopump.engine.timer.timer_files import TIMER_TOPIC, TimerFiles
 
 BACKLOG_BOUNDS_S: Final = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)
-"""Of RocketMQ's metric timer_message_snapshot."""
+"""Bounds in s of RocketMQ's metric timer_message_snapshot."""
 
 
 class TimerStatus(NamedTuple):
-    """What operators are shown."""
+    """The figures shown to operators."""
 
     waiting: int
     next_due_ms: int | None
     backlog: list[int]
-    """How many are due within each of BACKLOG_BOUNDS_S, from the bound before it on."""
+    """Number of timers due within each of BACKLOG_BOUNDS_S, after the previous bound."""
     read_behind_ms: int
     offset_behind: int
     offset_behind_ms: int
-    """How long the first message has waited that is not in the wheel yet."""
+    """Time in ms that the first message that is not in the wheel yet has waited."""
     in_wheel: int
-    """Recalls among them count as one less."""
+    """Each recall in the wheel subtracts one."""
     enqueued: int
     dequeued: int
 
 
 class TimerStatusGround(NamedTuple):
-    """What the figures are read from: `cursor` is the first slot that is not over."""
+    """Sources of the figures: `cursor` is the first slot that is not past."""
 
     store: Store
     files: TimerFiles
@@ -42,7 +42,7 @@ class TimerStatusGround(NamedTuple):
 
 
 class TimerCounts(NamedTuple):
-    """What was counted meanwhile."""
+    """Counters kept by the caller."""
 
     waiting: int
     enqueued: int
@@ -50,7 +50,7 @@ class TimerCounts(NamedTuple):
 
 
 def read_status(ground: TimerStatusGround, counts: TimerCounts, now_ms: int) -> TimerStatus:
-    """How it stands."""
+    """Compute the figures; `now_ms` is of the wall clock."""
     store, files, precision_ms = ground.store, ground.files, ground.precision_ms
     now_tick = now_ms // precision_ms
     since = max(ground.cursor, now_tick - ground.ring // 2)
@@ -60,7 +60,7 @@ def read_status(ground: TimerStatusGround, counts: TimerCounts, now_ms: int) -> 
     if due_ms is None and next_tick < now_tick + ground.ring // 2:
         due_ms = (next_tick + 1) * precision_ms
     slots = files.counts(since, [*bounds, now_tick + files.roll_slots + 2])
-    # What age took with the log is not waited for.
+    # Messages removed by retention are not waited for.
     at = max(files.queue_offset, store.min_queue_offset(TIMER_TOPIC, 0))
     behind = max(0, store.max_queue_offset(TIMER_TOPIC, 0) - at)
     stored_ms = store.stored_ms(TIMER_TOPIC, 0, at)[0] if behind else 0

@@ -1,19 +1,21 @@
-"""Timers: messages that wait in rmq_sys_wheel_timer until their time, then get delivered.
+"""Timers: messages wait in rmq_sys_wheel_timer until their time, then get delivered.
 
-Owns what a broker does with its timers in each role, and what may be said of that. It must never
-deliver before a message's time, nor have a progress be ahead of what the disk, or the replicas,
-have of the deliveries (progress.py). Called by node.py at each tick and whenever something is due,
-and by broker/ha/metadata/pulling.py.
+Owns the timer work of a broker in each role, and the progress that it may publish. It must never
+deliver before a message's time, nor have a progress ahead of the deliveries that the disk, or the
+replicas, have (progress.py).
 
     queue of TIMER_TOPIC -> _enqueue -> wheel and log (engine/timer) -> DueSlots -> _deliver -> log
 
-A progress is a pair: of the messages before `queue_offset` those in slots before `read_ms` were
-delivered. A replica has its wheel filled up to that queue offset, and no further (RocketMQ:
-masterTimerQueueOffset): what it puts there as a master must not be in a slot that is over.
+    following --master--> leading (_leads)           both: _held while slots are read again
+       ^ '--replica acts--> escaping (_escaping)     and _rolls while passed slots are searched
+       '---- role lost, or no longer acting
 
-Each message of the queue has one unit. What comes too late for its slot, as after a restart, goes
-into the first slot that is not over. Where the clock was set back, slots are read anew: then the
-saved progress rests at the first message that came since, until the clock has caught up.
+A progress is a pair: messages before `queue_offset` in slots before `read_ms` were delivered. A
+replica fills its wheel up to that queue offset, and no further (RocketMQ: masterTimerQueueOffset):
+units that it adds as a master must not be in a past slot. Each message of the queue has one unit. A
+message too late for its slot, as after a restart, goes into the first slot that is not past. If the
+clock was set back, slots are read again: then the saved progress stays at the first message since,
+until the clock has caught up.
 """
 
 import logging
@@ -62,11 +64,11 @@ ENQUEUED_PER_STEP: Final = 512
 EXPIRE_MS: Final = 30_000
 _DELAY_MAX_MS: Final = (1 << 31) - 1
 _FAR_TICK: Final = 1 << 60
-"""Behind all slots."""
+"""A tick after all slots."""
 
 
 class Timers:
-    """One broker's. Loop thread only."""
+    """The timers of a broker. Loop thread only."""
 
     def __init__(
         self,
@@ -93,14 +95,14 @@ class Timers:
         self._leads = False
         self._escape = escape
         self._escaping: TimerEscape | None = None
-        """While this replica acts for its master, and sends what is due to others."""
+        """Set while this replica acts for its master, and sends due timers to others."""
         self._newer: TimerProgress | None = None
-        """Of another broker, see `take_newer`."""
+        """Progress of another broker, see `take_newer`."""
         self._rolls: Iterator[Due | None] | None = None
         self._late: dict[int, QueueOffset] = {}
-        """Then: what came too late for its slot and is not known to be there yet, by position."""
+        """While escaping: queue offsets of late timers not yet delivered, by timer log position."""
         self._delivered = TimerProgress()
-        """Of before this reign: of it nothing is put into the wheel again."""
+        """Progress when this term began; timers before it are not put into the wheel again."""
         self._held: tuple[QueueOffset, int] | None = None
         self._reading = TimerReading()
         self._all_until_ms = 0
@@ -126,7 +128,7 @@ class Timers:
         )
 
     def load(self) -> None:
-        """Read what the files say, also RocketMQ's; raises StoreError."""
+        """Read the files, written by this broker or RocketMQ; raises StoreError."""
         if not self._enabled:
             return
         self._files.load()
@@ -139,16 +141,16 @@ class Timers:
             self.metrics.take(saved)
         self._metrics_saved = self.metrics.changes
 
-    # As delay.py has them, for broker/ha/metadata/pulling.py.
+    # The interface of delay.py, for broker/ha/metadata/pulling.py
 
     @property
     def data_version(self) -> DataVersion:
-        """Of the progress."""
+        """The version of the progress."""
         return self._kept.data_version
 
     @property
     def versions(self) -> Versions:
-        """What makes new ones."""
+        """The source of new versions."""
         return self._kept.versions
 
     @versions.setter
@@ -156,12 +158,12 @@ class Timers:
         self._kept.versions = versions
 
     def bump_version(self, now_ms: int) -> None:
-        """A new version of the same progress: from here on it is of another reign."""
+        """Start a new version of the same progress: it belongs to another term."""
         self._kept.bump_version(now_ms)
 
     def follow(self) -> None:
-        """The master delivers from here on. What this broker put into the wheel behind its safe
-        progress may not be so in the master's: it comes out."""
+        """Follow a master, which delivers now. Remove units after the safe progress from the wheel:
+        the master's wheel may differ there."""
         if self._leads:
             self._leads, self._held = False, None
             self._slots.stop()
@@ -170,20 +172,20 @@ class Timers:
             self._files.rewind(self._kept.current.queue_offset)
 
     def leave(self) -> None:
-        """The broker stops, see SafeProgress."""
+        """Settle before the broker stops; see SafeProgress."""
         self._kept.leave()
 
     def lead(self) -> None:
-        """This broker delivers from here on."""
+        """Start to deliver as the master; see SafeProgress."""
         self._kept.lead()
 
     def forget_coming(self) -> None:
-        """The master whose progress is waited for is not followed any more."""
+        """Drop the awaited progress: its master is no longer followed."""
         self._kept.forget_coming()
 
     def needs(self, checkpoint: TimerCheckpoint) -> bool:
-        """Whether a master's progress says more than ours. Both are true, also of a master that
-        knows less: then it is ours that stays (I13)."""
+        """Whether a master's progress is ahead of this one's. Both are true, even if the master's
+        is lower, and then this broker keeps its own (I13)."""
         ours, theirs = self._kept.current, checkpoint
         is_less = theirs.read_ms < ours.read_ms or theirs.master_queue_offset < ours.queue_offset
         is_same = theirs.read_ms == ours.read_ms and (
@@ -192,13 +194,13 @@ class Timers:
         return not is_less and not is_same
 
     def adopt(self, checkpoint: TimerCheckpoint, log_end: LogOffset) -> None:
-        """The master had this progress when its log did not go beyond `log_end`."""
+        """Adopt a progress that the master had when its log ended at `log_end` at most."""
         self._kept.adopt(progress_of(checkpoint), version_of(checkpoint), log_end)
 
     def take_newer(self, checkpoint: TimerCheckpoint) -> None:
-        """Another broker of the group, whose log this one's has, knows of more deliveries (RIP-32:
-        pre-online): it counts from when this broker delivers on. Where it read more of the slots
-        and less of the queue, some of what is behind that is delivered twice."""
+        """Take over the progress of another broker of the group, whose log this one has (RIP-32:
+        pre-online). It counts from the time this broker delivers. If it is ahead in slots but not
+        in the queue, some later timers are delivered twice."""
         theirs, known = progress_of(checkpoint), self._newer or self._kept.current
         if self._enabled and theirs[:2] > known[:2]:
             self._newer = theirs
@@ -207,7 +209,7 @@ class Timers:
             self._kept.data_version = version
 
     def truncated(self) -> None:
-        """The log was cut, or begins anew: neither wheel nor progress may speak of what is gone."""
+        """Limit wheel and progress to the log after it was cut, or begins again."""
         if not self._enabled:
             return
         end = QueueOffset(self._store.next_queue_offset(TIMER_TOPIC, 0))
@@ -219,8 +221,7 @@ class Timers:
     # Steps
 
     def step(self, now_ms: int, steady_ms: int) -> int | None:
-        """A part of what is to be done; in how many milliseconds something is due, None if not
-        before the next tick."""
+        """Do a part of the work; return the ms until a timer is due, None: after the next tick."""
         if not self._enabled:
             return None
         self._now_ms = now_ms
@@ -257,7 +258,7 @@ class Timers:
         return due_ms - now_ms if due_ms > now_ms else None
 
     def _read_until_ms(self, now_ms: int) -> int:
-        """Timers that are due until then may be delivered, see TimerReading."""
+        """Return the time up to which due timers may be delivered, see TimerReading."""
         store = self._store
         read = max(self._files.queue_offset, store.min_queue_offset(TIMER_TOPIC, 0))
         end = QueueOffset(store.max_queue_offset(TIMER_TOPIC, 0))
@@ -265,8 +266,8 @@ class Timers:
         return self._reading.until_ms(now_ms)
 
     def delivered_ms(self, now_ms: int) -> int:
-        """The time up to which each timer was delivered that was stored before it; 0 while that is
-        not known. Pop revives nothing beyond it: acknowledgements of that time may not be read."""
+        """Return the time up to which each timer stored before it was delivered, 0 if unknown. Pop
+        revives nothing after it: later acknowledgements may not be readable."""
         if not (self._enabled and self._leads):
             return 0 if self._enabled else now_ms
         until_ms = min(self._all_until_ms, now_ms)  # the clock may have gone back
@@ -284,7 +285,7 @@ class Timers:
             self._kept.delivered_elsewhere(progress)
 
     def _stop_escaping(self) -> None:
-        """The master is back, or this replica is it."""
+        """Stop acting: the master is back, or this replica became the master."""
         if self._escaping is None:
             return
         self._escaping.stop()
@@ -295,7 +296,7 @@ class Timers:
             self._files.rewind(self._kept.current.queue_offset)
 
     def _begin(self, now_tick: int, *, acts: bool) -> None:
-        """The first step of a reign, or of a replica that acts."""
+        """Run the first step of a term, or of a replica that acts."""
         self._leads, self._held = True, None
         if acts:
             self._escaping = TimerEscape(
@@ -334,7 +335,7 @@ class Timers:
         self._held = ours.queue_offset, ours.position
 
     def _take_rolls(self) -> bool:
-        """Whether there are more of them."""
+        """Add first parts of long waits from passed slots; return whether there are more."""
         for due in self._rolls or ():
             if due is None:
                 return True
@@ -348,7 +349,7 @@ class Timers:
         if self._held is not None:
             queue_offset, position = self._held
             return TimerProgress(read_ms, queue_offset, position)
-        # Until the queue has come so far, what was delivered there is known from before.
+        # Until the queue is read up to that offset, the earlier progress counts.
         queue_offset = files.queue_offset
         if queue_offset < self._delivered.queue_offset:
             return self._kept.current
@@ -357,7 +358,7 @@ class Timers:
     # Into the wheel
 
     def _enqueue(self, now_ms: int, steady_ms: int, limit: int | None = None) -> bool:
-        """Put messages of the queue into their slots; whether there are more."""
+        """Put messages of the queue into their slots; return whether there are more."""
         files, store = self._files, self._store
         high = store.max_queue_offset(TIMER_TOPIC, 0)
         at = max(files.queue_offset, store.min_queue_offset(TIMER_TOPIC, 0))
@@ -384,7 +385,7 @@ class Timers:
         return done == count and at + done < high
 
     def _put_many(self, at: QueueOffset, count: int, now_ms: int) -> int:
-        """As `_put`, for messages with nothing unusual about them; how many."""
+        """Put plain messages into their slots natively; return how many."""
         slots, leads = self._slots, self._leads
         known = self._delivered if leads else self._kept.current
         is_plain = self._escaping is None and (slots.takes_many or not leads)
@@ -406,7 +407,7 @@ class Timers:
         return taken.messages
 
     def _put(self, unit: QueueUnit, queue_offset: QueueOffset, now_ms: int) -> bool:
-        """One message; False if the wheel cannot have it yet."""
+        """Put one message into its slot; False if the wheel has no place for it yet."""
         record = self._store.record_of(unit)
         waiting = read_waiting(record, self._precision_ms) if record is not None else None
         if record is None or waiting is None:
@@ -450,8 +451,8 @@ class Timers:
         return True
 
     def _slot(self, waiting: TimerFacts, write_ms: int) -> tuple[int, int]:
-        """(time of the slot, magic): what is due beyond the window waits in two parts, of which the
-        second is not too short (TimerMessageStore.doEnqueue)."""
+        """Return (time of the slot, magic). A time beyond the window is split into two parts, the
+        second not too short (TimerMessageStore.doEnqueue)."""
         magic = kernel.DEFAULT | (kernel.DELETE if waiting.is_recall else 0)
         window_ms = self._roll_ms
         beyond_ms = waiting.out_ms - write_ms - window_ms
@@ -470,7 +471,7 @@ class Timers:
         return None if waiting is None else waiting.due_ms
 
     def _recall_of(self, position: int) -> str | None:
-        """The key of the message that a recall is for; the recall counts no more, read or not."""
+        """Return the key of the message that a recall cancels; stop counting the recall."""
         if (found := self._files.message_at(position)) is None:
             return None
         record = self._store.record(found[0])
@@ -482,16 +483,16 @@ class Timers:
         return recall_key(record)
 
     def _left(self, due: Due, facts: TimerFacts | None) -> None:
-        """It escaped, or is not to be delivered."""
+        """Finish a unit that was sent to another master, or is dropped (without facts)."""
         self._slots.done(due)
         self._late.pop(due.position, None)
         if facts is not None:
             self._deliveries.count(facts, self._now_ms)
 
-    # Saying and saving
+    # Publishing and saving
 
     def _save(self, now_ms: int, steady_ms: int) -> None:
-        """Each flush interval: the progress that is safe, and files whose timers are all gone."""
+        """Save the safe progress each flush interval; remove files whose timers are gone."""
         if not self._files.exists or steady_ms < self._flush_due_ms:
             return
         self._flush_due_ms = steady_ms + self._config.timer_flush_interval_ms
@@ -503,7 +504,7 @@ class Timers:
         moved = self.enqueued.total + self.dequeued.total
         if moved != self._moved:
             self._moved = moved
-            self._store.flush_soon()  # a broker that is killed repeats what is not safe
+            self._store.flush_soon()  # a killed broker repeats deliveries that are not safe
         kept.settle()
         kept.saved = kept.safe
         if steady_ms >= self._expire_due_ms:
@@ -535,29 +536,29 @@ class Timers:
         )
 
     def told(self) -> TimerCheckpoint:
-        """The answer to GET_TIMER_CHECK_POINT (60): what no replica lacks of the deliveries."""
+        """Return the answer to GET_TIMER_CHECK_POINT (60): progress that no replica lacks."""
         self._kept.begin()
         self._kept.settle()
         return self._checkpoint()
 
     def take_metrics(self) -> dict[str, Any] | None:
-        """What to write to `timermetrics`, once; None if nothing has changed."""
+        """Return the content to write to `timermetrics`, once; None if nothing has changed."""
         if not self._enabled or self.metrics.changes == self._metrics_saved:
             return None
         self._metrics_saved = self.metrics.changes
         return self.metrics_json()
 
     def metrics_json(self) -> dict[str, Any]:
-        """The answer to GET_TIMER_METRICS (61)."""
+        """Return the answer to GET_TIMER_METRICS (61)."""
         version = replace(self.data_version, counter=self.metrics.changes)
         return {"dataVersion": version.to_json(), **self.metrics.to_json()}
 
     def metrics_failed(self) -> None:
-        """What `take_metrics` gave is not on disk."""
+        """Note that the content of `take_metrics` is not on disk."""
         self._metrics_saved = -1
 
     def close(self) -> None:
-        """Write down all; the store is closed. Raises OSError."""
+        """Save all; the store is closed. Raises OSError."""
         if not self._enabled:
             return
         self._kept.settle_last()
@@ -580,11 +581,11 @@ class Timers:
         return oldest_timer(self._store, self._files, self._kept.safe, self._precision_ms)
 
     def count_at(self, slot_ms: int) -> int:
-        """How many wait in the slot of a time."""
+        """Return the number of timers waiting in the slot of a time."""
         return self._files.count(slot_ms // self._precision_ms)
 
     def status(self, now_ms: int) -> TimerStatus:
-        """How it stands."""
+        """Return the status for operators."""
         slots, read_tick = self._slots, self._kept.current.read_ms // self._precision_ms
         ground = TimerStatusGround(
             self._store,

@@ -1,16 +1,18 @@
-"""Transactions: which half messages are open, and who ends them.
+"""Transactions: the open half messages, and their ends.
 
-Owns the outcomes of half messages, the op messages that say so to the next broker, and how far both
-topics are done with (offsets of CID_RMQ_SYS_TRANS). It must never show a half message, nor write
-where the role does not allow it, nor publish a progress ahead of what the disk, and the replicas,
-have of the records behind it. Called by handlers/transactions.py, half_checks.py and, every tick,
-by node.py.
+Owns the outcomes of half messages, the op messages that record them for the next master, and the
+progress in both topics (offsets of CID_RMQ_SYS_TRANS). It must never show a half message, nor write
+without the role, nor publish a progress ahead of the records that the disk and the replicas have.
 
-What a transaction is, lies in the log alone: half messages, committed messages, op messages. A
-broker that begins to lead reads the op messages, and looks in the index for what a crash may have
-left without one (`known_from`): the commit is before its op message in the log, so a crash between
-them leaves a half message that seems open and is committed. It is found by its unique key, and
-never committed again (F31, I15).
+    not master --> reading op messages --all read--> ready
+         ^                 |                           |
+         '---------- role changed --------------------'
+
+The log alone defines a transaction: half messages, committed messages, op messages. A new master
+reads the op messages, and looks in the index for ends that a crash left without one (`known_from`):
+the committed message is before its op message in the log, so a crash between them leaves a half
+message that seems open and is committed. It is found by its unique key, and never committed again
+(F31, I15).
 """
 
 import logging
@@ -46,16 +48,16 @@ from turbopump.pyx.region import Region
 logger = logging.getLogger(__name__)
 
 OPS_OF_STEP: Final = 128
-"""Op messages that are read in one step of the start of a reign: some 2 ms."""
+"""Op messages read in one step at the start of a term: some 2 ms."""
 MAX_WAITING: Final = 1_000
 """Requests that wait until op messages are read, or until a half message can be read."""
 MAX_PENDING: Final = 20_000
-"""Half messages that wait for an op message, where none can be written (RocketMQ: the capacity of
-its queue)."""
+"""Maximum of half messages that wait for an op message while none can be written (RocketMQ: the
+capacity of its queue)."""
 OPS_APART_MS: Final = 10
 OPS_AT_ONCE: Final = 256
-"""An op message costs as much as several ends: the next one comes so much later than the last, or
-when so many half messages wait for it."""
+"""Minimum interval between op messages in ms, and the number of pending half messages that shortens
+it: an op message costs as much as several ends."""
 _FINAL = (HalfOutcome.COMMITTED, HalfOutcome.ROLLED_BACK, HalfOutcome.GIVEN_UP)
 _HITS: Final = 32
 _TIMERS = (names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS)
@@ -64,7 +66,7 @@ _FOREVER_MS = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """A half message where it lies."""
+    """A half message and its place in the log."""
 
     queue_offset: QueueOffset
     log_offset: LogOffset
@@ -73,8 +75,9 @@ class Half:
 
 
 class Transactions:
-    """Loop thread only. `soon` has work done at the end of the loop's turn, `host` is the packed
-    address op messages carry, `op_size` the bytes of one's body (transactionOpMsgMaxSize)."""
+    """The transactions of a broker. Loop thread only. `soon` runs work at the end of the loop's
+    turn, `host` returns the packed address in op messages, `op_size` the maximum of bytes of their
+    bodies (transactionOpMsgMaxSize)."""
 
     def __init__(
         self,
@@ -89,30 +92,31 @@ class Transactions:
         self._store, self._role, self._offsets = store, role, offsets
         self._soon, self._wall_ms, self._host, self._op_size = soon, wall_ms, host, op_size
         self.known_from = LogOffset(0)
-        """Where the log ended when this reign began: half messages before it may have been ended
-        by a broker whose op message is lost."""
+        """End of the log when this term began: half messages before it may have been ended by a
+        broker whose op message is lost."""
         self.outcomes: HalfOutcomes | None = None
-        """None until a reign has begun."""
+        """The outcomes of this term; None until it has begun."""
         self.is_ready = False
-        """Whether all op messages of before are read."""
+        """Whether all op messages of earlier terms are read."""
         self._read_to = QueueOffset(0)
         self._written_ms = 0
         """When op messages were last written."""
         self._renewed: dict[QueueOffset, QueueOffset] = {}
         self._waiting: list[tuple[LogOffset, Callable[[], None]]] = []
         self._late: dict[str, LogOffset] = {}
-        """Unique keys of messages that were committed and that the index may not have yet, with
-        the ends of their records."""
+        """Unique keys of committed messages that the index may not have yet, with the ends of their
+        records."""
         self._candidate: tuple[QueueOffset, LogOffset] | None = None
         self.on_delivered: Callable[[str], None] = lambda topic: None
         """Called with a topic that got a committed message; to be replaced."""
         self.serve_ends: Callable[[HalfOutcomes | None], None] = lambda known: None
-        """Called with what the native path may end, None: nothing; to be replaced."""
+        """Called with the outcomes that the native path may end; None: it may end nothing. To be
+        replaced."""
         role.on_change.append(self.role_changed)
 
     def role_changed(self) -> None:
-        """Another reign: what this broker knew is worth nothing any more, for its log may be cut,
-        and what it wanted to write is another broker's to say."""
+        """Drop all state: the log may be cut, and another broker decides about pending
+        transactions."""
         self.outcomes, self.is_ready = None, False
         self.serve_ends(None)
         self._renewed, self._late, self._candidate = {}, {}, None
@@ -121,7 +125,7 @@ class Transactions:
             callback()
 
     def step(self, now_ms: int) -> bool:
-        """Go on with what is under way; True if there is more to be done at once."""
+        """Advance the transactions; True if there is more to do at once."""
         if not self._role.is_master:
             return False
         if self.outcomes is None:
@@ -129,39 +133,39 @@ class Transactions:
         if not self.is_ready:
             return self._read_ops()
         self._wake()
-        self.known.told = False  # the end of a turn may have been in vain
+        self.known.told = False  # a call at the end of a turn may have been lost
         self.write_ops(now_ms)
         self._publish(now_ms)
         return False
 
-    # What a request asks.
+    # Queries of requests
 
     def awaited(self, at: LogOffset) -> LogOffset | None:
-        """What has to be readable before anything can be said of a half message that is said to lie
-        there; None: nothing more."""
+        """Return the log offset that must be readable before the half message at `at` can be
+        judged; None: it can be judged now."""
         store = self._store
         if not self.is_ready:
             return LogOffset(-1)
         return at if store.dispatched_log_offset <= at < store.max_log_offset else None
 
     def when_readable(self, at: LogOffset, callback: Callable[[], None]) -> bool:
-        """Call back once op messages are read and what lies there can be read, or when the reign is
-        over; False if too many wait."""
+        """Call back once op messages are read and the record at `at` can be read, or when the term
+        ends; False if too many requests wait."""
         if len(self._waiting) >= MAX_WAITING:
             return False
         self._waiting.append((at, callback))
         return True
 
     def read(self) -> bool:
-        """Of a replica that acts: learn what is open, as a master does that begins, and write
-        nothing; True if there is more to be done at once."""
+        """Read the open half messages on an acting replica, as a new master does, without writing;
+        True if there is more to do at once."""
         if self.outcomes is None:
             self._lead()
         return not self.is_ready and self._read_ops()
 
     def half_at(self, queue_offset: QueueOffset, topic: str = HALF_TOPIC) -> Half | None:
-        """The half message of that number, or the one that was given up; None if it cannot be
-        read."""
+        """Return the half message at that queue offset, or the given-up one of `topic`; None if it
+        cannot be read."""
         units = self._store.units(topic, QUEUE_ID, queue_offset, 1)
         if not units or units[0].queue_offset != queue_offset:
             return None
@@ -172,11 +176,12 @@ class Transactions:
         return Half(queue_offset, log_offset, record, properties)
 
     def outcome(self, half: Half, *, asks_index: bool = False) -> tuple[HalfOutcome, Half] | None:
-        """What became of a transaction, and its newest half message, which a producer may not know.
-        None: that one cannot be read yet.
+        """Return the outcome of a transaction and its newest half message, which a producer may not
+        know; None: that half message cannot be read yet.
 
-        `asks_index`: also if nothing speaks for it that there is another half message of it. There
-        is one if a send arrived twice (F32)."""
+        `asks_index`: look for other half messages even if nothing indicates any. A send that
+        arrived twice makes two (F32).
+        """
         known = self.known.get(half.queue_offset)
         if known in _FINAL:
             return known, half
@@ -197,22 +202,22 @@ class Transactions:
         is_open = known is HalfOutcome.OPEN
         if known not in (HalfOutcome.DONE, None) and not (is_open and self._is_old(newest)):
             return known, newest
-        # The last thing of it may be that it was given up. Else, if op messages name it, it ended.
+        # Its last record may be that it was given up. Else, if op messages name it, it ended.
         last = max(half.log_offset, newest.log_offset)
         if any(at >= last for at, _ in self._found(GIVEN_UP_TOPIC, half)):
             return HalfOutcome.GIVEN_UP, newest
         return (HalfOutcome.OPEN, newest) if is_open else (HalfOutcome.DONE, half)
 
     def _is_old(self, half: Half) -> bool:
-        """Whether a reign before may have ended it, and its op message is lost."""
+        """Whether an earlier term may have ended it, and its op message is lost."""
         return half.log_offset < self.known_from
 
     def end_all(self, half: Half, outcome: HalfOutcome, end: LogOffset) -> None:
-        """A transaction is ended, by a record that ends there: its newest half message, and older
-        ones that a crash left open, or that are not remembered."""
+        """End a transaction by a record that ends at `end` in the log: its newest half message, and
+        older ones that a crash left open, or that are not remembered."""
         is_known = self.known.get(half.queue_offset) is not None
         if is_known:
-            self.end(half.queue_offset, outcome)  # also one that was given up
+            self.end(half.queue_offset, outcome)  # also for a half message that was given up
             if not self._is_old(half):
                 return
         self._end_open(self.halves(half), outcome)
@@ -221,36 +226,36 @@ class Transactions:
 
     @property
     def open_count(self) -> int:
-        """Half messages that are open; 0 of a broker that does not know, or does not lead."""
+        """Number of open half messages; 0 if unknown, or not the master."""
         if not self.is_ready:
             return 0
         return self.known.open_count(self._store.next_queue_offset(HALF_TOPIC, QUEUE_ID))
 
     @property
     def known(self) -> HalfOutcomes:
-        """The outcomes of this reign."""
+        """The outcomes of this term."""
         assert self.outcomes is not None, "asked before op messages were read"
         return self.outcomes
 
-    # What is written.
+    # Writes
 
     def end(self, queue_offset: QueueOffset, outcome: HalfOutcome) -> None:
-        """A half message is done with; an op message says so soon."""
+        """End a half message; an op message records it soon."""
         self.known.end(queue_offset, outcome)
 
     def renewed(self, old: QueueOffset, new: QueueOffset) -> None:
-        """A half message has a newer one."""
+        """Record that a half message was replaced by a newer one."""
         self._renewed[old] = new
         self.end(old, HalfOutcome.DONE)
 
     @property
     def is_full(self) -> bool:
-        """Whether op messages could not be written for so long that nothing may be ended."""
+        """Whether too many op messages are pending, so that no transaction may be ended."""
         return self.known.is_full or len(self._late) >= MAX_PENDING
 
     def write_ops(self, now_ms: int) -> Put | None:
-        """Write what waits for an op message. The last one, None if there was none to be written or
-        some could not be: they are tried again."""
+        """Write the pending op messages. Return the last write; None if nothing was pending or a
+        write failed, which is tried again."""
         put, known = None, self.outcomes
         while known is not None and known.waiting:
             permit = self._role.admit()
@@ -270,8 +275,8 @@ class Transactions:
         self._soon(self._write_due)
 
     def _write_due(self) -> None:
-        """The end of a turn in which half messages ended. Those of the next turns are named by one
-        op message with them, if one was written a moment ago; a tick is not far."""
+        """Write op messages at the end of a turn, unless some were written a moment ago: then one
+        op message names the ends of several turns, at a tick soon after."""
         known = self.outcomes
         if known is None:
             return
@@ -280,7 +285,7 @@ class Transactions:
         if known.waiting >= OPS_AT_ONCE or not 0 <= now_ms - self._written_ms < OPS_APART_MS:
             self.write_ops(now_ms)
 
-    # A reign, from its beginning to its end.
+    # A term, from its beginning to its end
 
     def _lead(self) -> None:
         store = self._store
@@ -290,17 +295,17 @@ class Transactions:
         self.outcomes = HalfOutcomes(base, op_base, self.known_from, MAX_PENDING, self._ops_due)
 
     def _progress(self, topic: str) -> QueueOffset:
-        """Where the broker before was, as far as this log has it (R12)."""
+        """Return the progress of the previous master, limited to this log (R12)."""
         store = self._store
         at = self._offsets.query(TRANSACTION_GROUP, topic, QUEUE_ID)
         low = store.min_queue_offset(topic, QUEUE_ID)
         return QueueOffset(min(max(at, low), store.next_queue_offset(topic, QUEUE_ID)))
 
     def _read_ops(self) -> bool:
-        """Some op messages of before; True if there are more."""
+        """Read some op messages of earlier terms; True if there are more."""
         store, known = self._store, self.known
         if store.dispatched_log_offset < self.known_from:
-            return False  # replicas have to have it first
+            return False  # replicas must have these records first
         end = store.next_queue_offset(HALF_TOPIC, QUEUE_ID)
         units = store.units(OP_TOPIC, QUEUE_ID, self._read_to, OPS_OF_STEP)
         for unit in units:
@@ -333,7 +338,7 @@ class Transactions:
         self._late = {key: end for key, end in self._late.items() if end > dispatched}
 
     def _publish(self, now_ms: int) -> None:
-        """The progress, once everything that it rests on is safe and can be read."""
+        """Publish the progress, once all records before it are safe and readable."""
         store = self._store
         if self._candidate is None:
             end = store.next_queue_offset(HALF_TOPIC, QUEUE_ID)
@@ -350,7 +355,7 @@ class Transactions:
             if self._offsets.query(TRANSACTION_GROUP, topic, QUEUE_ID) != at:
                 self._offsets.commit(TRANSACTION_GROUP, topic, QUEUE_ID, at, now_ms)
 
-    # What the index knows.
+    # Queries of the index
 
     def _has_copy(self, half: Half) -> bool:
         """Whether the message of a transaction was committed."""
@@ -371,7 +376,7 @@ class Transactions:
         )
 
     def halves(self, half: Half) -> list[Half]:
-        """The half messages of a transaction that the index knows, oldest first."""
+        """Return the half messages of a transaction in the index, oldest first."""
         return [
             Half(
                 QueueOffset(record.queue_offset),
@@ -383,8 +388,8 @@ class Transactions:
         ]
 
     def _newest(self, halves: list[Half]) -> Half | None:
-        """The newest half message of a transaction, which the index may not know; None if it cannot
-        be read yet."""
+        """Return the newest half message of a transaction, which the index may lack; None if it
+        cannot be read yet."""
         newest = max(halves, key=lambda half: half.queue_offset)
         at = newest.queue_offset
         while at in self._renewed:
@@ -392,7 +397,7 @@ class Transactions:
         return newest if at == newest.queue_offset else self.half_at(at)
 
     def _found(self, topic: str, half: Half) -> list[tuple[LogOffset, Record]]:
-        """The records of that topic that are of the transaction, oldest first."""
+        """Return the records of that topic that belong to the transaction, oldest first."""
         key, found = unique_key(half.properties), list[tuple[LogOffset, Record]]()
         if not key:
             return found

@@ -1,15 +1,14 @@
-"""Where the first message lies that waits for its time, and how many were lost with their files.
+"""Log offset of the first waiting message, and the number of messages lost with their files.
 
 Owns the report to the store's retention (keepWaitingMessages), the age of the oldest message of
-each kind, and the line about losses. It must never remove a file: engine/upkeep/retention.py does.
-Called by duties.py.
+each kind, and the log line about losses. Files are removed by engine/upkeep/retention.py only.
 
     timers, delay levels, half messages, pop check points -> the least log offset -> Store.keep_from
 
 Each broker reports from its own log and its own copy of each progress. A replica is never ahead of
 its master, so it keeps at least the files that the master keeps.
 
-A report stays true: messages that come later lie later in the log.
+A report stays true, because messages that arrive later are later in the log.
 """
 
 import logging
@@ -32,12 +31,12 @@ from turbopump.engine.types import LogOffset, QueueOffset
 logger = logging.getLogger(__name__)
 
 LOOK_MS: Final = 5_000
-"""From the end of one look at all that waits to the next one."""
+"""Interval in ms between two scans of all waiting messages."""
 TIMERS, DELAYS, HALVES, POPS = "timers", "delays", "half_messages", "pop_check_points"
 
 
 class WaitingMessages:
-    """Of one broker. Loop thread only."""
+    """The waiting messages of a broker. Loop thread only."""
 
     def __init__(
         self,
@@ -48,8 +47,8 @@ class WaitingMessages:
         half_checks: HalfChecks,
         check_points: tuple[str, str],
     ) -> None:
-        """`check_points`: the topic of pop check points, and the group whose offset is how far
-        they are done with."""
+        """`check_points`: the topic of pop check points, and the group whose offset is the progress
+        in it."""
         self._store, self._offsets = store, offsets
         self._delay, self._timers, self._half_checks = delay, timers, half_checks
         self._revive_topic, self._revive_group = check_points
@@ -57,10 +56,10 @@ class WaitingMessages:
         self._due_ms = 0
         self._since_ms: dict[str, int] = {}
         self._reported: Mapping[str, int] = {}
-        store.keep_from(LogOffset(0))  # until the first look has ended
+        store.keep_from(LogOffset(0))  # until the first scan has ended
 
     def step(self, steady_ms: int) -> None:
-        """Go on with a look, some milliseconds of it, or begin one."""
+        """Continue a scan for some milliseconds, or begin one."""
         if self._look is None:
             if steady_ms < self._due_ms:
                 return
@@ -72,11 +71,11 @@ class WaitingMessages:
             self._took(done.value)
 
     def oldest_ms(self) -> dict[str, int]:
-        """When the oldest waiting message of each kind was stored, in epoch ms."""
+        """Return when the oldest waiting message of each kind was stored, in epoch ms."""
         return dict(self._since_ms)
 
     def lost(self) -> dict[str, int]:
-        """Messages of each kind that were removed before their time, since the start."""
+        """Return how many messages of each kind were removed before their time, since the start."""
         return {
             TIMERS: self._timers.lost,
             DELAYS: self._delay.lost,
@@ -101,7 +100,8 @@ class WaitingMessages:
         self._reported = lost
 
     def _places(self) -> Generator[None, None, dict[str, LogOffset]]:
-        """The log offset of the first waiting message of each kind; reported to the store."""
+        """Return the log offset of the first waiting message of each kind; report the least to the
+        store."""
         store = self._store
         end, begins = store.max_log_offset, store.min_log_offset
         places: dict[str, LogOffset] = {}
@@ -121,13 +121,14 @@ class WaitingMessages:
             add(POPS, self._place(self._revive_topic, queue_id, at))
         yield
         add(TIMERS, (yield from self._timers.oldest()))
-        # A log that was cut, or had files removed, meanwhile is looked at again.
+        # The scan does not count if the log was cut, or had files removed, meanwhile.
         if store.max_log_offset >= end and store.min_log_offset == begins:
             store.keep_from(min([end, *places.values()]))
         return places
 
     def _place(self, topic: str, queue_id: int, queue_offset: int) -> LogOffset | None:
-        """Where the message of that number lies, or the first one after it."""
+        """Return the log offset of the message at that queue offset, or of the first one after
+        it."""
         store = self._store
         at = QueueOffset(max(queue_offset, store.min_queue_offset(topic, queue_id)))
         units = store.units(topic, queue_id, at, 1)

@@ -1,16 +1,16 @@
-"""A broker of a group whose replicas act for their master (RIP-32): what it hears, what it does.
+"""A broker of a group whose replicas act for their master (RIP-32): its events and checks.
 
-Owns the parts of this folder and when a master asks its replicas. It must never lead or follow by
-itself: `replicating.py` does, which makes and ticks it. Called by the handlers of 905 and 906.
+Owns the parts of this folder and when a master asks its replicas. The roles themselves are changed
+by `replicating.py`.
 
-    a master that starts     pre_online.py, and only then the reign is that of its clients, too
-    a master that was not    heard for as long as name servers wait: a replica may have acted, and
-                             is asked once more for its offsets, while this broker serves
-    a replica                seat.py
-    a broker that was        asks them, too, and does not wait for one that does not answer: the
-    elected                  controllers have decided
-    a broker that keeps      each replica that it has not asked: it was away, or unknown to name
-    progress hears of        servers, and may have acted before; so it is asked for its offsets
+    a starting master       pre_online.py; only then clients are served
+    a master unreachable    for as long as name servers wait: a replica may have acted, and is
+                            asked once more for its offsets, while this broker serves
+    a replica               seat.py
+    an elected broker       asks its replicas, too, but waits for no unreachable one: the
+                            controllers have decided
+    a new replica           appears at a broker that keeps progress: it was away, or unknown to
+                            name servers, and may have acted; it is asked for its offsets
 """
 
 import logging
@@ -35,15 +35,15 @@ from turbopump.net.wire.names import check_lengths
 logger = logging.getLogger(__name__)
 
 SAID_DEAD_PARTS: Final = 2
-"""A master that was not heard for this part of its time-out asks its replicas: a name server counts
-from when it heard of it last."""
+"""Divisor of broker_not_active_timeout: a master unreachable for this part of it asks its replicas,
+because a name server counts from the last message that it received."""
 
 HELD_MS: Final = 30_000
-"""So long a master that serves revives no popped messages while it asks its replicas."""
+"""Time in ms in which a serving master revives no popped messages while it asks its replicas."""
 
 
 class ReplicaLinks(Protocol):
-    """What it needs of the replication (broker/ha/service.py)."""
+    """The part of replication that is used here (broker/ha/service.py)."""
 
     def copying_hosts(self) -> list[str]: ...
     def follow_anew(self, address: str) -> None: ...
@@ -63,11 +63,11 @@ class ActingGroup:
     ) -> None:
         config, replication = broker.config, broker.config.replication
         self.on_online: Callable[[], None] = lambda: None
-        """Called once, when a master that started knows what its replicas do."""
+        """Called once, when a starting master has taken over its replicas' progress."""
         self.on_acts: Callable[[], None] = lambda: None
         """Called when this replica begins to act for its master."""
         self.on_told: Callable[[str, str], None] = lambda address, ha_address: None
-        """Called with the two addresses of a master that comes back."""
+        """Called with the two addresses of a master that returns."""
         self._broker = broker
         self._service = service
         self._call = call
@@ -83,7 +83,7 @@ class ActingGroup:
             call,
             broker.steady_ms,
         )
-        """Of locks, with lockInStrictMode."""
+        """Quorum of locks, with lockInStrictMode."""
         self.seat = Seat(broker, self.members, has_master)
         self.seat.on_change = self._seat_changed
         self.seat.is_ready = self._knows_others
@@ -95,7 +95,8 @@ class ActingGroup:
         """Whether a master does not serve yet."""
         self._asking: PreOnline | None = None
         self._reign: object = None
-        """Of this elected broker, for which its replicas were asked, or are."""
+        """The reign of this elected broker for which its replicas were asked, or are being
+        asked."""
         self._ticked_ms = self._heard_ms = self._asked_ms = LONG_AGO_MS
         broker.pop.others_first = self._holds_revival
         if self.waits:
@@ -103,23 +104,23 @@ class ActingGroup:
 
     @property
     def why_not(self) -> str:
-        """Why a master does not serve yet."""
+        """Reason why a master does not serve yet."""
         return self._asking.reason if self.waits and self._asking is not None else ""
 
     @property
     def acts_for_ms(self) -> int | None:
-        """For how long this replica has acted for its master; None: it does not."""
+        """Time in ms that this replica has acted for its master; None if it does not act."""
         acts = self._broker.role.is_acting
         return self._broker.steady_ms() - self.seat.changed_ms if acts else None
 
     @property
     def looks_for_master(self) -> bool:
-        """Whether name servers know a master that this replica does not follow: by an answer to a
-        registration they say where."""
+        """Whether name servers know a master that this replica does not follow: the answer to a
+        registration contains its address."""
         return MASTER_ID in self.members.members and not self._has_master()
 
     def tick(self) -> None:
-        """Every 100 ms."""
+        """Do periodic work; called every 100 ms."""
         broker = self._broker
         now_ms, of = broker.steady_ms(), broker.config.replication
         if self._stood_still:
@@ -127,7 +128,8 @@ class ActingGroup:
         self._ticked_ms = now_ms
         period_ms = of.sync_broker_member_group_period_ms
         if self._asking is not None:
-            period_ms = min(period_ms, AGAIN_MS)  # a master that waits asks at the pace of its wait
+            # a master that waits needs answers at the interval of its attempts
+            period_ms = min(period_ms, AGAIN_MS)
         self.members.tick(broker.config.namesrv_addr, period_ms)
         self.seat.look()
         if self._asking is not None:
@@ -136,9 +138,9 @@ class ActingGroup:
             self._others.tick()
 
     def elected(self, reign: object) -> bool:
-        """The controllers have elected this broker: brokers that act hear that before clients do,
-        and what was committed to them is here then. Whether that is not over yet: `on_online` is
-        called when it is."""
+        """Handle the election of this broker. Acting brokers are notified before clients, and their
+        commits are taken over. Return True if that has not finished: `on_online` is called at the
+        end."""
         if reign is self._reign:
             return self.waits
         self._reign, self.waits = reign, True
@@ -155,7 +157,7 @@ class ActingGroup:
         return True
 
     def deposed(self) -> None:
-        """The reign is over, or none was."""
+        """Handle the end of the reign, if there was one."""
         if self._reign is not None:
             self._reign, self.waits = None, False
             if self._asking is not None:
@@ -163,21 +165,22 @@ class ActingGroup:
                 self._asking = None
 
     def stop(self) -> None:
-        """No answer counts any more."""
+        """Stop: no answer counts after this."""
         for one in (self._asking, self._others):
             if one is not None:
                 one.stop()
 
     def forgotten(self) -> None:
-        """A name server may have forgotten this broker, for it lost the connection."""
+        """Ask the replicas again after a lost connection to a name server: it may have removed this
+        broker."""
         self._ask_again("a name server has not heard this broker")
 
     def noticed(self) -> None:
-        """905: the lowest id of the group has changed."""
+        """Handle 905: the lowest id of the group has changed."""
         self.members.hasten()
 
     def master_comes(self, address: str, ha_address: str, number: int | None) -> str | None:
-        """906, of a master that is back: follow it. Why not, if that cannot be."""
+        """Handle 906 of a returning master: follow it. Return the reason if that is impossible."""
         is_elected = self._broker.config.replication.is_elected
         if self._broker.role.leads or (self.waits and not is_elected):
             return "this broker is a master"
@@ -197,7 +200,7 @@ class ActingGroup:
         return None
 
     def master_serves(self, number: int) -> None:
-        """906, of the master that came back with that number."""
+        """Handle 906 of a master that serves; `number` identifies its return."""
         if self.seat.master_serves(number) and number is not None:
             self._broker.pop.notes.taken_over(number)
 
@@ -207,13 +210,14 @@ class ActingGroup:
         return 0 < self._ticked_ms < self._broker.steady_ms() - limit_ms // SAID_DEAD_PARTS
 
     def _holds_revival(self) -> bool:
-        """Whether a master asks its replicas, or is about to, which may have acted: it revives
-        nothing that was acknowledged there. Not for long: one that cannot be heard may be gone."""
+        """Whether revival waits for replicas that may have acted and are being asked, or will be:
+        messages acknowledged there must not be revived. The wait is limited, because an unreachable
+        replica may be gone."""
         for_ms = self._broker.steady_ms() - self._asked_ms
         return self._stood_still or (self._asking is not None and for_ms < HELD_MS)
 
     def _heard(self) -> None:
-        """A name server answered."""
+        """Handle an answer of a name server."""
         now_ms = self._broker.steady_ms()
         silent_ms = now_ms - self._heard_ms if self._heard_ms > 0 else 0
         self._heard_ms = now_ms
@@ -238,7 +242,7 @@ class ActingGroup:
             return
         shown = {one for one in self.members.members.items() if one[0] != MASTER_ID}
         shown -= {one for one in shown if one[1] == broker.address}
-        self._asked_of &= shown  # one that goes and comes is asked once more
+        self._asked_of &= shown  # a replica that leaves and returns is asked once more
         if shown == self._asked_of or broker.config.replication.skip_pre_online:
             return
         if broker.role.is_acting:
@@ -268,7 +272,7 @@ class ActingGroup:
             self.on_online()
 
     def _knows_others(self) -> bool:
-        """Whether each other replica was asked for its offsets since this one would act."""
+        """Whether every other replica was asked for its offsets since this one wanted to act."""
         if self._knows:
             self._knows = False
             return True
@@ -297,8 +301,8 @@ class ActingGroup:
         self._knows = False
 
     def _seat_changed(self) -> None:
-        """The master that is gone is not looked for at its old address: it says when it is back, or
-        the controllers do."""
+        """Stop looking for the lost master at its old address: it announces its return, or the
+        controllers do."""
         is_acting = self._broker.role.is_acting
         if is_acting:
             self.on_acts()

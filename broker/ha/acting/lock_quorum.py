@@ -1,17 +1,16 @@
-"""Locks of ordered consumers that several brokers of the group give (lockInStrictMode, RIP-32).
+"""Locks of ordered consumers by a majority of the group's brokers (lockInStrictMode, RIP-32).
 
-Owns which votes make a lock. It must never keep a lock: broker/tables/locks.py does, of each voter
-its own. Made by group.py, called by handlers/locks.py.
+Owns the counting of votes; each voter keeps its own locks in broker/tables/locks.py.
 
 A client asks one broker, which asks the others (41 with onlyThisBroker). It gets a queue that
 
     a majority of totalReplicas gave, this broker included, and
-    so many of them that no majority is without one did not start of late
+    brokers gave that did not start recently, enough for every majority to have one
 
-The second line is there because a broker that starts has lost its table. A client believes in its
-lock for 30 s (RocketMQ: ProcessQueue.isLockExpired); whatever majority gave it, one of these votes
-is of a broker that still knows it. So no two clients hold a queue, whatever is killed, cut off or
-comes back; a group of two gives no new locks, nor renews any, while one of the two is away.
+The second condition is needed because a starting broker has lost its table. A client relies on its
+lock for 30 s (RocketMQ: ProcessQueue.isLockExpired); in any majority that gave it, one vote is of a
+broker that still knows it. So no two clients hold a queue, after any crash, partition or return; a
+group of two neither gives nor renews locks while one of the two is away.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,17 +26,17 @@ from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.queues import MessageQueue
 
 YOUNG: Final = "lockTableIsYoung"
-"""A member of the answer to 41, of ours alone: the voter may have given a lock that it forgot."""
+"""Field of the answer to 41, of this project only: the voter may have forgotten a lock it gave."""
 YOUNG_MS: Final = 35_000
-"""For how long after its start a broker says so: 30 s that a client believes in a lock, and what
-the answer took."""
+"""Time in ms after its start in which a broker sets this field: 30 s for a client's lock, plus the
+time of the answer."""
 TIMEOUT_MS: Final = 700
-"""Of a question to another broker: a client waits a second for all of it (RocketMQ: 1 s and 2 s,
-which its clients do not wait for)."""
+"""Time-out in ms of a request to another broker: a client waits a second for the whole (RocketMQ: 1
+s and 2 s, longer than its clients wait)."""
 
 ANSWER_MAX: Final = 256 << 10
-"""Bytes of a voter's answer: bodies.READ queues with the longest names take less. It is read in one
-step."""
+"""Bytes of a voter's answer at most: bodies.READ queues with the longest names take less. It is
+read in one step."""
 
 
 class LockQuorum:
@@ -50,22 +49,23 @@ class LockQuorum:
         call: Call,
         steady_ms: Callable[[], int],
     ) -> None:
-        """`others` are the addresses of the rest of the group, `total` is totalReplicas."""
+        """`others` returns the addresses of the rest of the group, `total` is totalReplicas."""
         self._others, self._total = others, total
         self._call, self._steady_ms = call, steady_ms
         self._began_ms = steady_ms()
 
     @property
     def is_young(self) -> bool:
-        """Whether this broker may have given a lock in its last life that still counts."""
+        """Whether this broker may have given a lock before its restart that still counts."""
         return self._steady_ms() - self._began_ms < YOUNG_MS
 
     def ask(self, wish: LockWish) -> Later[list[MessageQueue]]:
-        """Those of the queues that the client gets if this broker gives them, too."""
+        """Ask the others; resolves to the queues that the client gets if this broker gives them,
+        too."""
         asked: Later[list[MessageQueue]] = Later()
         others = self._others() if wish.queues else []
         if self._total == 1 and not others:
-            asked.resolve(list(wish.queues))  # a group of one needs no votes
+            asked.resolve(list(wish.queues))  # a single broker needs no votes
             return asked
         total = max(self._total, 1 + len(others))
         votes = _Votes(wish.queues, total, own_is_old=not self.is_young)
@@ -86,14 +86,15 @@ class LockQuorum:
         return asked
 
     def unlock(self, wish: LockWish) -> None:
-        """The others give them back, too; one that does not hear it does when the lease is over."""
+        """Release the queues at the other brokers; an unreachable one keeps them until the lease
+        ends."""
         for address in self._others():
             request = _request(RequestCode.UNLOCK_BATCH_MQ, wish)
             self._call(address, request, TIMEOUT_MS).then(lambda _answer: None)
 
 
 def _request(code: int, wish: LockWish) -> Command:
-    """To another broker of the group."""
+    """Build a request to another broker of the group."""
     members = {
         "consumerGroup": wish.group,
         "clientId": wish.client_id,
@@ -104,7 +105,7 @@ def _request(code: int, wish: LockWish) -> Command:
 
 
 class _Votes:
-    """Of one request."""
+    """The votes of a request."""
 
     def __init__(self, queues: Sequence[MessageQueue], total: int, *, own_is_old: bool) -> None:
         self._needed = total // 2 + 1
@@ -114,7 +115,7 @@ class _Votes:
         self._old = dict.fromkeys(queues, int(own_is_old))
 
     def count(self, answer: Command | str) -> None:
-        """Of another broker; one that is not there, or says nonsense, has no vote."""
+        """Count another broker's answer; a failed or unreadable one has no vote."""
         if isinstance(answer, str) or answer.code != ResponseCode.SUCCESS:
             return
         if len(answer.body) > ANSWER_MAX:
@@ -131,7 +132,7 @@ class _Votes:
 
     @property
     def given(self) -> list[MessageQueue]:
-        """The queues that have enough of them."""
+        """The queues that have enough votes."""
         return [
             queue
             for queue in self._queues
@@ -140,7 +141,7 @@ class _Votes:
 
 
 def gathered(parts: Sequence[Later[list[MessageQueue]]]) -> Later[list[MessageQueue]]:
-    """All that the parts come to, in their order."""
+    """Join the results of all parts, in their order."""
     whole: Later[list[MessageQueue]] = Later()
     left = len(parts)
 

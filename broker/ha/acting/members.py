@@ -1,24 +1,23 @@
-"""Who is in this broker's group, as its name servers say.
+"""Members of this broker's group, as reported by its name servers.
 
-Owns the last answer of each name server (GET_BROKER_MEMBER_GROUP, 901) and when the next question
-is due. It must never decide who acts. Made and ticked by broker/replicating.py; read by seat.py and
-pre_online.py.
+Owns the last answer of each name server (GET_BROKER_MEMBER_GROUP, 901) and when the next request is
+due. Which replica acts is decided in seat.py.
 
-A name server of RocketMQ 4 does not know the question: it is asked for the route of a topic that
-all brokers of the group have (BrokerOuterAPI: compatibleWithOldNameSrv). It does not say that it is
-one, it is silent; so is one that starts anew, or whose network is cut:
+A name server of RocketMQ 4 does not know request 901: it is asked for the route of a topic that all
+brokers of the group have (BrokerOuterAPI: compatibleWithOldNameSrv). It sends no answer to 901; nor
+does a server that is starting, or whose network is cut:
 
-    901 not answered     the route is asked for; a server that has answered 901 before is asked for
-                         that again first
-    901 refused as a     it is an old one
-    code not known
-    route answered       901 is asked once more; a server is an old one when it was silent for that
+    901 not answered     the route is requested; a server that has answered 901 before is first
+                         asked for that again
+    901 refused as an    it is an old server
+    unknown code
+    route answered       901 is requested once more; a server is old if it does not answer that
                          and then answers the route again
-    an empty route       says that there is no member only if the server is an old one and never
-                         answered 901; and 901 is asked next
+    an empty route       means that there is no member only if the server is old and never
+                         answered 901; 901 is requested next
 
-A notice that the lowest id changed (905) is no more than a reason to ask at once: anyone can send
-one, and one that is lost does no harm.
+A notice that the lowest id changed (905) only causes an immediate request: any peer can send one,
+and a lost notice does no harm.
 """
 
 import logging
@@ -42,54 +41,55 @@ logger = logging.getLogger(__name__)
 Call = Callable[[str, Command, int], Later[Command | str]]
 
 TIMEOUT_MS: Final = 3_000
-"""Of one question (RocketMQ: 3 s)."""
+"""Time-out of a request in ms (RocketMQ: 3 s)."""
 FRESH_MS: Final = 5_000
-"""So long an answer counts beside those of other name servers."""
+"""Age in ms up to which a name server's answer is merged with the others'."""
 SETTLED_MS: Final = 3_000
-"""A name server that has just started knows no broker before that has registered there again, which
-takes a second or two: what they say of replicas counts once it is so old."""
+"""Age in ms at which reported replicas count. A name server that has just started knows no broker
+before it has registered there again, which takes a second or two."""
 MEMBERS_MAX: Final = 64
 MASTER_ID: Final = 0
 SYNC_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
-"""Of the topic by whose route an old name server says who is in the group."""
+"""Prefix of the topic whose route at an old name server lists the group's members."""
 AGAIN_MS: Final = 1_000
-"""Of the question that follows an answered route: a server that answers the one answers the other,
-and one that is old keeps a master that starts waiting for no longer."""
+"""Time-out in ms of request 901 after an answered route. A server that answers the route answers
+901 as fast; on an old one a starting master waits no longer than this."""
 AGAIN_FIRST: Final = 1
-"""So often a name server that has answered the question before is asked it again, before it is
-asked for a route."""
+"""Number of repeated 901 requests to a name server that has answered one before, until a route is
+requested."""
 OLD_ROUTES: Final = 2
-"""A name server that answers so many routes and not the question between them is an old one."""
+"""Number of answered routes, with 901 unanswered between them, after which a server counts as
+old."""
 
 
 @dataclass(slots=True)
 class _Server:
     members: dict[int, str] | None = None
-    """None: it never answered."""
+    """Address by id; None until it answers."""
     answered_ms: int = LONG_AGO_MS
     due_ms: int = LONG_AGO_MS
     busy: bool = False
     again: bool = False
     knows: bool = False
-    """Whether it has ever answered that question itself."""
+    """Whether it has ever answered 901."""
     failures: int = 0
-    """Questions of that which it has not answered since it last did."""
+    """Requests 901 not answered since the last answer to one."""
     routes: int = 0
-    """Routes that it has answered meanwhile, one after the other."""
+    """Routes answered meanwhile, in a row."""
     refuses: bool = False
-    """Whether it said that it does not know that question."""
+    """Whether it refused 901 as an unknown code."""
     asks_route: bool = False
-    """Whether it is asked for a route next."""
+    """Whether a route is requested next."""
 
     @property
     def is_old(self) -> bool:
-        """Whether it is RocketMQ 4's."""
+        """Whether it is a name server of RocketMQ 4."""
         return self.refuses or self.routes >= OLD_ROUTES
 
     def failed(self, *, refused: bool) -> None:
-        """It has not answered what it was asked, or does not know that."""
+        """Note that it did not answer, or refused the request."""
         if self.asks_route:
-            self.refuses, self.routes = False, 0  # it may be another one by now
+            self.refuses, self.routes = False, 0  # the address may have another server by now
             self.asks_route = False
             return
         self.failures += 1
@@ -97,7 +97,7 @@ class _Server:
         self.asks_route = refused or not self.knows or self.failures > AGAIN_FIRST
 
     def said(self, *, is_empty: bool) -> bool:
-        """It has answered what it was asked; whether that counts."""
+        """Note an answer; return whether it counts."""
         if not self.asks_route:
             self.knows, self.refuses, self.failures, self.routes = True, False, 0, 0
             return True
@@ -119,11 +119,11 @@ class GroupMembers:
     on_answer: Callable[[], None] = lambda: None
     """Called after each answer."""
     changed_ms: int = LONG_AGO_MS
-    """When a name server last said something else of the replicas than before."""
+    """When a name server last reported different replicas than before."""
     _servers: dict[str, _Server] = field(default_factory=dict)
 
     def tick(self, servers: Collection[str], period_ms: int) -> None:
-        """Ask those of the name servers that are due."""
+        """Send requests to the name servers that are due."""
         now_ms = self.steady_ms()
         for address in [one for one in self._servers if one not in servers]:
             del self._servers[address]
@@ -133,30 +133,30 @@ class GroupMembers:
                 self._ask(address, server, now_ms + period_ms)
 
     def hasten(self) -> None:
-        """Something has changed: ask anew at the next tick."""
+        """Send requests at the next tick, because something has changed."""
         for server in self._servers.values():
             server.due_ms, server.again = LONG_AGO_MS, server.busy
 
     def is_old(self, address: str) -> bool:
-        """Whether the name server there is asked as one of RocketMQ 4."""
+        """Whether the name server at that address counts as RocketMQ 4's."""
         server = self._servers.get(address)
         return server is not None and server.is_old
 
     @property
     def answered_ms(self) -> int:
-        """When a name server answered last."""
+        """Time of the last answer of any name server."""
         return max((one.answered_ms for one in self._servers.values()), default=LONG_AGO_MS)
 
     @property
     def are_settled(self) -> bool:
-        """Whether name servers have said the same of the replicas for a while, and not only once
-        before they were gone."""
+        """Whether name servers have reported the same replicas for a while, by more than one old
+        answer."""
         return self.answered_ms - self.changed_ms >= SETTLED_MS
 
     @property
     def members(self) -> dict[int, str]:
-        """Address by id: what any name server says that answered of late; where none did, what they
-        said last. A member that one of them still has may be asked for by clients."""
+        """Address by id: the union of recent answers of all name servers, or of the last known ones
+        if none is recent. Clients may use a member that any name server still has."""
         now_ms = self.steady_ms()
         known = [one for one in self._servers.values() if one.members is not None]
         fresh = [one for one in known if now_ms - one.answered_ms <= FRESH_MS]
@@ -167,7 +167,7 @@ class GroupMembers:
         return found
 
     def others(self, own: Callable[[], str]) -> Callable[[], list[str]]:
-        """What gives the addresses of all but one's own."""
+        """Return a function that returns the addresses of all members but this broker."""
         return lambda: [at for _, at in sorted(self.members.items()) if at != own()]
 
     def _ask(self, address: str, server: _Server, due_ms: int) -> None:
@@ -207,7 +207,7 @@ class GroupMembers:
         self.on_answer()
 
     def _read_route(self, answer: Command) -> dict[int, str]:
-        """Of the topic that each broker of a group has for that. Raises BadBody."""
+        """Read the members from the route of the group's special topic. Raises BadBody."""
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return {}
         if answer.code != ResponseCode.SUCCESS:
@@ -221,7 +221,7 @@ class GroupMembers:
 
 
 def read_members(answer: Command) -> dict[int, str]:
-    """Address by id, of the answer to 901. Raises BadBody."""
+    """Read address by id from the answer to 901. Raises BadBody."""
     if answer.code != ResponseCode.SUCCESS:
         raise BadBody(f"answered with code {answer.code}: {(answer.remark or '')[:200]}")
     group = bodies.as_object(bodies.small_object(answer.body).get("brokerMemberGroup") or {})

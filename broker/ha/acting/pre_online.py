@@ -1,21 +1,21 @@
-"""A master comes back: it asks its replicas for what they know better before it serves (RIP-32).
+"""Return of a master: it takes over newer progress of its replicas before it serves (RIP-32).
 
-Owns the order of that, and when it is over. It must never make this broker the master:
-replicating.py does, once `done` is called. Made and ticked by group.py.
+Owns the order of these requests, and their end. replicating.py makes this broker the master, once
+`done` is called.
 
     for each replica that name servers know, the lowest id, which may be acting, last:
-      906  here is your master            it follows, and acts no more
-           its connection stands          it has all of this log that it can have
-      43   deletions that it knows    what it has of a former life does not count
-      43   notes of what it popped         they are kept, and come into this log (broker/pop)
-      43   consumer offsets               the higher one stays, unless it was set back there
-      28, 45, 60  where its log ends, delay levels, timers: what either knows was delivered
-    all connections stand still, and the last 906 is not so old that a replica acts again -> done
-    906 to each: the master serves, so no replica that should act when it dies waits for it any more
+      906  address of the master         the replica follows, and stops acting
+           its connection stands         it has as much of this log as possible
+      43   deletions that it knows       its entries of a former life do not count
+      43   notes of its pops             they are kept, and go into this log (broker/pop)
+      43   consumer offsets              the higher offset stays, unless it was set back there
+      28, 45, 60  log end, delay levels, timers: deliveries known to either count
+    all connections stand, and the last 906 is too recent for a replica to act again -> done
+    906 to each: the master serves, so replicas need not wait for it if it dies
 
-Anything else than that: once more from the beginning, a second later. So a replica that is alive
-and cannot be heard keeps its master from serving, until no name server knows it any more. A master
-that serves already asks the others nevertheless, and that one again.
+Any failure starts this again from the beginning, a second later. So an unreachable replica that is
+alive keeps its master from serving, until no name server knows the replica. A master that serves
+already asks the others nevertheless, and repeats the failed one.
 """
 
 import ipaddress
@@ -44,51 +44,53 @@ from turbopump.net.wire.hosts import split
 logger = logging.getLogger(__name__)
 
 AGAIN_MS: Final = 1_000
-"""Between two attempts (RocketMQ: 1 s)."""
+"""Interval between two attempts in ms (RocketMQ: 1 s)."""
 CONNECT_MS: Final = 3_000
-"""A replica that heard where its master is has connected by then, or is asked again."""
+"""Time in ms in which a replica must connect after it received the master's address; else it is
+asked again."""
 SURE_MS: Final = COMING_MS // 2
-"""A replica that heard 906 so long ago surely does not act: clocks and frames may be slow."""
+"""Age in ms of a 906 up to which its replica surely does not act: clocks and frames may be slow."""
 TIMEOUT_MS: Final = 3_000
-"""Of one request."""
+"""Time-out of a request in ms."""
 ELECTED_TIMEOUT_MS: Final = 1_000
-"""Of one where a whole group waits for the elected master."""
+"""Time-out of a request in ms while a whole group waits for the elected master."""
 
 
 class Copying(Protocol):
     """The connections of replicas (broker/ha/service.py)."""
 
     def copying_hosts(self) -> Sequence[str]:
-        """The hosts of those that follow this broker's log now; one for each connection."""
+        """Return the hosts of replicas that follow this broker's log now; one for each
+        connection."""
 
 
 class NotYet(Exception):
-    """Why this master has to wait."""
+    """Reason why this master has to wait."""
 
 
 @dataclass(slots=True)
 class _Seen:
-    """A replica that was heard."""
+    """A replica that has answered."""
 
     address: str
     said_ms: int
     number: int
-    """Of the 906."""
+    """Number of the 906 sent to it."""
 
     @property
     def host(self) -> str:
-        """Where its connection comes from."""
+        """The host from which it connects."""
         return split(self.address)[0]
 
 
 class PreOnline:
-    """One return, or one more look at what replicas know (see `replicating.py`). Loop thread only;
-    times are of the monotonic clock."""
+    """The return of a master, or a later check of its replicas (see `replicating.py`). Loop thread
+    only; times are of the monotonic clock."""
 
     timeout_ms = TIMEOUT_MS
-    """Of one request."""
+    """Time-out of a request in ms."""
     connect_ms = CONNECT_MS
-    """Up to when a replica has to follow."""
+    """Time in ms in which a replica must follow."""
 
     def __init__(
         self,
@@ -102,10 +104,10 @@ class PreOnline:
         wall_ms: Callable[[], int],
         serves: bool = False,
     ) -> None:
-        """`done` is called once. `serves`: this broker is the master, and was not heard for a
+        """`done` is called once. `serves`: this broker is the master, and was unreachable for a
         while; its own progress of deliveries is the newest."""
         self.reason = "no name server has said yet who is in the group"
-        """Why it is not over."""
+        """Reason why it has not finished."""
         self.is_over = False
         self.heard: set[tuple[int, str]] = set()
         """The replicas whose offsets were taken over: ids and addresses."""
@@ -123,12 +125,12 @@ class PreOnline:
         self._replica_count = 0
         self._seen: list[_Seen] = []
         self._asked = ""
-        """The replica that is asked."""
+        """Address of the replica that is asked now."""
         self._waits = False
-        """For the next tick."""
+        """Whether it waits for the next tick."""
 
     def tick(self) -> None:
-        """Every 100 ms."""
+        """Do periodic work; called every 100 ms."""
         now_ms = self._broker.steady_ms()
         if self.is_over:
             return
@@ -140,7 +142,7 @@ class PreOnline:
             self._go_on(self._round, None)
 
     def stop(self) -> None:
-        """No answer counts any more."""
+        """Stop: no answer counts after this."""
         self.is_over = True
         if self._round is not None:
             self._round.close()
@@ -223,7 +225,7 @@ class PreOnline:
             raise NotYet("another replica has come")
 
     def _check_seen(self) -> None:
-        """What they said is the last word."""
+        """Check that the replicas' answers are still final: they follow, and do not act again."""
         for one in self._seen:
             if not self._follows(one.host):
                 raise NotYet(f"the replica at {one.host} does not follow any more")
@@ -231,7 +233,7 @@ class PreOnline:
                 raise NotYet("it took too long: replicas may act again")
 
     def _tell_online(self) -> None:
-        """That it serves, to the replicas that wait for that."""
+        """Notify the replicas that the master serves."""
         for one in self._seen:
             header = ExchangeHaInfo(return_number=one.number, is_online=True)
             request = new_request(RequestCode.EXCHANGE_BROKER_HA_INFO, header)
@@ -262,11 +264,12 @@ class PreOnline:
 
     @property
     def _takes_progress(self) -> bool:
-        """Whether a replica may know of deliveries that this broker does not."""
+        """Whether a replica may know deliveries that this broker does not."""
         return not self._serves
 
     def _follows(self, host: str) -> bool:
-        """Of replicas whose address is a name it is only known how many there are."""
+        """Whether a replica at that host is connected. For a host name only the number of replicas
+        is known."""
         hosts = self._replicas.copying_hosts()
         return host in hosts or (not _is_ip(host) and len(hosts) >= self._replica_count)
 
@@ -278,7 +281,7 @@ class PreOnline:
         return answer
 
     def _former(self, name: str) -> answers.Steps[FormerLives]:
-        """Before its notes and offsets: it may hear of a deletion meanwhile."""
+        """Ask for its deletions before its notes and offsets: it may learn of more meanwhile."""
         former = FormerLives(self._broker)
         if former.is_needed:
             request = new_request(RequestCode.GET_ALL_CONSUMER_OFFSET, fields={LIVES: "true"})
@@ -287,10 +290,11 @@ class PreOnline:
         return former
 
     def _notes(self, name: str, former: FormerLives, return_number: int = 0) -> answers.Steps[None]:
-        """What it gave out while it acted, and what was acknowledged there: before its offsets,
-        which are behind that, and on the disk. RocketMQ's answers with offsets, without notes."""
+        """Take over its notes of hand-outs and acknowledgements as an acting replica. This comes
+        before its offsets, which are later, and the notes are saved. A RocketMQ replica answers
+        with offsets, without notes."""
         if self._broker.config.replication.is_elected and not self._broker.escape.is_on:
-            return  # there replicas do not pop
+            return  # replicas do not pop then
         notes, after, pages = self._broker.pop.notes, 0, 0
         more: int | None = 0
         while more is not None:
@@ -323,8 +327,8 @@ class PreOnline:
             offsets.forget_marks()
 
     def _progress(self, name: str) -> answers.Steps[None]:
-        """What a replica knows to be delivered is in its log. One whose log is longer than ours may
-        know of deliveries that are lost here."""
+        """Take over its progress of deliveries, all of which are in its log. A replica with a
+        longer log is skipped: its deliveries may be lost here."""
         answer = yield from self._answer(name, new_request(RequestCode.GET_BROKER_RUNTIME_INFO))
         theirs, end = answers.log_end_of(answer), LogOffset(self._broker.store.max_log_offset)
         if theirs > end:
@@ -338,29 +342,29 @@ class PreOnline:
 
 
 class ElectedPreOnline(PreOnline):
-    """The controllers have elected this broker. Who acts hears that before the reign begins for
-    clients, and what was committed there is taken over. One that does not answer holds up nothing:
-    it is asked again while this broker serves. Nor are connections waited for, because the
-    controllers tell replicas which broker to follow."""
+    """The return of a broker elected by controllers. Acting brokers are notified before the reign
+    begins for clients, and their commits are taken over. An unreachable replica delays nothing: it
+    is asked again while this broker serves. Connections are not awaited, because the controllers
+    name the master to the replicas."""
 
     timeout_ms = ELECTED_TIMEOUT_MS
     connect_ms = 0
 
     @property
     def _takes_progress(self) -> bool:
-        """Only of what escaped: what a member of the set has to know of its master it has copied,
-        and a broker that was deposed knows of deliveries that are in no other log."""
+        """Whether escapes are on: only then is a replica's progress used. Otherwise a member of the
+        set has copied it, and a deposed broker knows deliveries that are in no other log."""
         return self._broker.escape.is_on
 
     def _ask_all(self) -> answers.Steps[None]:
         broker, members = self._broker, self._members
-        while broker.config.namesrv_addr and members.answered_ms < 0:  # it started just now
+        while broker.config.namesrv_addr and members.answered_ms < 0:  # the broker has just started
             if broker.steady_ms() - self._began_ms > self.timeout_ms:
                 break
             yield None
         asked = {broker.address}
         while True:
-            # Some may come meanwhile.
+            # Replicas may register meanwhile.
             others = [one for one in sorted(members.members.items()) if one[1] not in asked]
             if not others:
                 return
@@ -376,9 +380,8 @@ class ElectedPreOnline(PreOnline):
 
 
 class OthersOffsets(PreOnline):
-    """A replica is about to act: another one may have acted before, and has newer offsets, and
-    knows what escaped. One that cannot be heard is gone, as far as that can be known: it is not
-    waited for."""
+    """The check before a replica acts: another replica may have acted before, with newer offsets
+    and escaped messages. An unreachable replica counts as gone and is not awaited."""
 
     def _ask_all(self) -> answers.Steps[None]:
         replicas = self._members.members

@@ -1,21 +1,20 @@
-"""Whether this replica acts for its master now (RIP-32).
+"""Decision whether this replica acts for its master now (RIP-32).
 
-Owns that decision. It must never serve anything: handlers read it in `Role.is_acting`. Made by
-broker/replicating.py, which ticks it and says what it hears.
+Owns that decision; handlers read it in `Role.is_acting`.
 
-    acts while     name servers show this broker as the one with the lowest id of its group
-    and            it has no connection to a master, and none has just said that it comes back (906)
-                   and not yet that it serves (906, too)
+    acts while     name servers show this broker with the lowest id of its group
+    and            it has no connection to a master, and no master has announced its return (906)
+                   without reporting that it serves (906, too)
 
-It begins once they have said the same of the replicas for a while: one that has just started shows
-whichever registered there first.
+It begins once name servers have reported the same replicas for a while: a server that has just
+started shows the first brokers that registered.
 
-The second line is what the master's return relies on: a replica that it is connected with takes no
-commits and gives no locks, so what the master copies from it is the last word (I13).
+The master's return relies on the second condition: a replica connected to it takes no commits and
+gives no locks, so the progress that the master copies from it is final (I13).
 
-Where controllers elect, theirs is the first word. A broker acts once it has had no master for a
-while, and has not heard from them since that there is one; so does a master without a lease that
-name servers still show. A notice of the elected master (906) ends it, and so does a lease.
+With controllers, their election comes first. A broker acts once it has had no master for a while,
+and the controllers have not named one since; so does a master without a lease that name servers
+still show. A notice of the elected master (906) ends it, and so does a lease.
 """
 
 import logging
@@ -29,28 +28,30 @@ from turbopump.engine.types import LONG_AGO_MS
 logger = logging.getLogger(__name__)
 
 COMING_MS: Final = 10_000
-"""So long after 906 this replica does not act, unless its master says before that it serves."""
+"""Time in ms after a 906 in which this replica does not act, unless its master reports earlier that
+it serves."""
 NO_MASTER_MS: Final = 3_000
-"""Where controllers elect, a broker acts after so long without a master: another one is elected
-within a second or two, or it will take longer."""
+"""Time in ms without a master after which a broker acts, with controllers: another master is
+usually elected within a second or two."""
 NAMED_MS: Final = 10_000
-"""So long their word that there is a master counts: they may be gone since."""
+"""Age in ms up to which the controllers' report of a master counts: they may be gone since."""
 STALE_ROUTES_MS: Final = 60_000
-"""Clients look for new routes every 30 s: up to then some take this replica for the master."""
+"""Age in ms of stale routes: clients refresh routes every 30 s, and some take this replica for the
+master until then."""
 
 
 class Seat:
-    """One replica's; loop thread only."""
+    """The acting state of a replica; loop thread only."""
 
     def __init__(
         self, broker: BrokerContext, members: GroupMembers, has_master: Callable[[], bool]
     ) -> None:
         self.named_ms: Callable[[], int] = lambda: LONG_AGO_MS
-        """When controllers last said that another broker is the master."""
+        """Returns when controllers last named another broker as the master."""
         self.ask_controllers: Callable[[], None] = lambda: None
-        """Called when there is no master any more."""
+        """Called when the master was lost."""
         self.is_ready: Callable[[], bool] = lambda: True
-        """Whether it knows what another replica did that acted before; asked when it would act."""
+        """Whether the progress of earlier acting replicas is known; called before it acts."""
         self.on_change: Callable[[], None] = lambda: None
         """Called after it has begun or ended to act."""
         self.changed_ms = LONG_AGO_MS
@@ -63,9 +64,9 @@ class Seat:
         self._coming_until_ms = LONG_AGO_MS
         self._is_served = False
         self._led_ms = LONG_AGO_MS
-        """When there last was a master: this broker, or one that it is connected with."""
+        """When there last was a master: this broker, or a master that it was connected to."""
         self._return_number: int | None = None
-        """Of the last 906."""
+        """Number of the last 906."""
 
     @property
     def leads(self) -> bool:
@@ -78,32 +79,33 @@ class Seat:
 
     @property
     def is_left(self) -> bool:
-        """Whether clients may take this broker for the master that is another one again."""
+        """Whether clients may take this broker for the master although another broker is the master
+        again."""
         since_ms = self._steady_ms() - self.changed_ms
         return self.leads or (not self._role.is_acting and since_ms < STALE_ROUTES_MS)
 
     def master_comes(self, number: int | None) -> None:
-        """The master said that it is back: what it is about to copy must not change any more."""
+        """Stop acting, because the master returns: its copy of this replica's progress must stay
+        final."""
         self._coming_until_ms = self._steady_ms() + COMING_MS
         self._return_number = number
         self.look()
 
     def master_serves(self, number: int) -> bool:
-        """It has copied that. A word that was late, of a return before this one, says nothing; nor
-        does one while this broker does not follow it yet, where the master changes. Whether it says
-        something."""
+        """Handle the master's report that it serves; return whether it counts. A late report of an
+        earlier return does not count, nor one while this broker does not follow the master yet."""
         counts = number == self._return_number and (self._has_master() or not self._is_elected)
         if counts:
             self._coming_until_ms = LONG_AGO_MS
         return counts
 
     def lead(self) -> None:
-        """This broker was elected, and its reign begins: it acts no more."""
+        """Stop acting, because this broker was elected and its reign begins."""
         self._led_ms = self._steady_ms()
         self._set(False)
 
     def look(self) -> None:
-        """Decide: at each tick, and when something was heard."""
+        """Decide whether to act; called at each tick and after each event."""
         role, now_ms = self._role, self._steady_ms()
         has_master = self._has_master() or role.leads
         if has_master:
@@ -118,7 +120,7 @@ class Seat:
         self._set(acts)
 
     def _is_led(self, now_ms: int) -> bool:
-        """Whether controllers have a master for this group, or may elect one at this moment."""
+        """Whether controllers have a master for this group, or may be electing one."""
         if not self._is_elected:
             return False
         named_ms = self.named_ms()

@@ -1,1 +1,1 @@
-"""The broker and its controllers: enrolment, heartbeats, elections, what they say."""
+"""The broker and its controllers: enrolment, heartbeats, elections, notices."""

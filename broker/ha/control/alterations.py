@@ -1,10 +1,10 @@
-"""The controller as the one who decides what the SyncStateSet is.
+"""Proposals of a new SyncStateSet to the controller, which decides on it.
 
-Owns the fate of a proposal as `ports.Alterations` has it: agreed, refused or lost. It must never
-propose anything: net/ha/sync_state.py does. Made by membership.py, asked by the leader.
+Owns the result of a proposal as in `ports.Alterations`: agreed, refused or lost. Proposals are made
+in net/ha/sync_state.py.
 
-An answer counts as a refusal only where the controller looked at this very proposal and said no.
-A controller that leads no more may have written it down before (R01): not an answer, like none.
+An answer counts as a refusal only if the controller evaluated this proposal and refused it. A
+controller that no longer leads may have recorded it before (R01): its answer counts as lost.
 """
 
 from collections.abc import Callable
@@ -45,16 +45,16 @@ class ControllerAlterations:
         reign: Callable[[], tuple[int, int]],
         wall_ms: Callable[[], int],
     ) -> None:
-        """`reign` is this broker's id and the epoch it is the master of."""
+        """`reign` returns this broker's id and the epoch in which it is the master."""
         self.on_stale: Callable[[], None] = lambda: None
-        """Called when the controller's set, or its master, is not what was thought."""
+        """Called when the controller's set, or its master, differs from the known one."""
         self._controllers = controllers
         self._name = name
         self._reign = reign
         self._wall_ms = wall_ms
 
     def propose(self, proposal: Proposal) -> Later[Answer]:
-        """Ask for a set."""
+        """Propose a set to the controller; resolves to its decision, or Lost."""
         own_id, epoch = self._reign()
         request = words.alter(self._name, own_id, epoch, proposal, self._wall_ms())
         told: Later[Answer] = Later()

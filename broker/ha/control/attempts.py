@@ -1,10 +1,14 @@
-"""What a broker asks its controllers, one script at a time, and when the next attempt is due.
+"""Requests of a broker to its controllers, in scripts: one at a time, with pauses.
 
-Owns the running script and the wait behind it: after a failure a short one, else the period. It
-must never know what a script asks. Called by membership.py only; times are of the monotonic clock.
+Owns the running script and the pause after it: short after a failure, else the period. Times are of
+the monotonic clock.
 
-A script (`Steps`, enrolment.py) yields each answer it waits for. Whatever it raises, the next
-attempt begins anew.
+    waiting --due--> running --success--> waiting for the period
+       ^                |
+       '---- failure, pause of AGAIN_MS
+
+A script (`Steps`, enrolment.py) yields each answer it waits for. After any error the next attempt
+starts from the beginning.
 """
 
 import logging
@@ -18,19 +22,19 @@ from turbopump.engine.types import LONG_AGO_MS, StoreError
 logger = logging.getLogger(__name__)
 
 AGAIN_MS = 500
-"""From a registration or an election that failed to the next (RocketMQ: 5 s). A few requests a
-second of a few brokers; clients wait meanwhile."""
+"""Pause in ms after a registration or an election that failed (RocketMQ: 5 s). A few brokers send a
+few requests a second, while clients wait."""
 
 
 class Attempts:
-    """One broker's. Loop thread only."""
+    """The attempts of a broker. Loop thread only."""
 
     def __init__(
         self, stage: Callable[[], str], steady_ms: Callable[[], int], period_ms: int
     ) -> None:
-        """`stage` says for the log what is attempted."""
+        """`stage` returns the present stage for the log."""
         self.reason = "not registered yet"
-        """Why the last one failed; "" if it did not."""
+        """Reason why the last script failed; "" if it succeeded."""
         self._stage = stage
         self._steady_ms = steady_ms
         self._period_ms = period_ms
@@ -43,17 +47,17 @@ class Attempts:
         return self._script is None and now_ms >= self._due_ms
 
     def run(self, script: Steps[None]) -> None:
-        """Begin it; it goes on as answers come."""
+        """Begin a script; it continues as answers arrive."""
         self._script, self._again = script, False
         self._go_on(script, None)
 
     def hasten(self) -> None:
-        """The next one is due at once, or as soon as the one that runs has succeeded."""
+        """Make the next script due at once, or as soon as the running one has succeeded."""
         self._due_ms = min(self._due_ms, self._steady_ms())
         self._again = self._script is not None
 
     def close(self) -> None:
-        """End the script that runs: no answer counts any more."""
+        """End the running script: no answer counts after this."""
         script, self._script = self._script, None
         if script is not None:
             script.close()

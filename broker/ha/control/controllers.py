@@ -1,11 +1,13 @@
-"""The controllers of a group, as one of its brokers finds them.
+"""The controllers of a group, and the search of a broker for their leader.
 
-Owns the list, and which of them is taken for the leader. It must never know what is asked. Called
-by membership.py and its parts; times are of the monotonic clock.
+Owns the list, and which controller is taken for the leader. Times are of the monotonic clock.
 
-Who leads is asked of all of them at once (1005); the first that names one is believed. That
-may be wrong for a while: who is asked and does not lead says so, and who does not answer is asked
-no more before another names it again. RocketMQ asks one after the other, each three seconds.
+    searching --a controller names a leader--> known --it refuses or does not answer--> searching
+
+All controllers are asked at once (1005), and the first that names a leader is believed. The name
+may be wrong for a while: a controller that does not lead refuses, and a silent controller is
+not taken again before another controller names it. RocketMQ asks one after the other, three seconds
+each.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,25 +22,25 @@ from turbopump.net.wire.header import BadHeader, read_header
 from turbopump.net.wire.headers.controller import GetMetaDataResponse
 
 LOOK_AGAIN_MS = 200
-"""While none leads: a controller that was just elected is found before clients notice."""
+"""Interval of the search in ms: a newly elected controller is found before clients notice."""
 LOOK_TIMEOUT_MS = 1_000
-"""One that does not say for so long who leads may be asked again; another answers meanwhile."""
+"""Time-out in ms of a question for the leader; it may be repeated after that."""
 CALL_TIMEOUT_MS = 3_000
-"""RocketMQ's for all that a broker asks a controller (BrokerOuterAPI)."""
+"""Time-out in ms of other requests to a controller, as in RocketMQ (BrokerOuterAPI)."""
 CONTROLLERS_MAX = 16
-"""A quorum has three or five."""
+"""Maximum number of controllers; a quorum has three or five."""
 NOBODY_LEADS = "no controller is known to lead"
 
 
 class ControllerCall(Protocol):
-    """How a broker asks a controller: net/transport/calls.py, or a simulated network."""
+    """Sends a request to a controller: net/transport/calls.py, or a simulated network."""
 
     def __call__(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
-        """The answer, or a text that says why there is none."""
+        """Send a request; resolves to the answer, or a text with the reason why it is missing."""
 
 
 class Controllers:
-    """See the module."""
+    """The controllers of a group; see the module."""
 
     def __init__(
         self,
@@ -47,13 +49,13 @@ class Controllers:
         steady_ms: Callable[[], int],
         period_ms: int,
     ) -> None:
-        """`period_ms`: between two looks while the leader answers (RocketMQ:
+        """`period_ms`: interval of checks while the leader answers (RocketMQ:
         syncControllerMetadataPeriod)."""
         self.addresses = list(addresses)[:CONTROLLERS_MAX]
         self.leader = ""
-        """Where the leader is believed to be, "" if that is not known."""
+        """Address of the supposed leader, "" if unknown."""
         self.on_leader: Callable[[], None] = lambda: None
-        """Called when another one is believed to lead."""
+        """Called when another controller is taken for the leader."""
         self._call = call
         self._steady_ms = steady_ms
         self._period_ms = period_ms
@@ -62,7 +64,7 @@ class Controllers:
         self._doubted = ""
 
     def tick(self) -> None:
-        """Several times a second."""
+        """Search for the leader if that is due; called several times a second."""
         now_ms = self._steady_ms()
         if now_ms < self._due_ms:
             return
@@ -75,7 +77,7 @@ class Controllers:
                 answer.then(partial(self._told, address))
 
     def ask(self, request: Command, timeout_ms: int = CALL_TIMEOUT_MS) -> Later[Command | str]:
-        """Of the leader."""
+        """Send a request to the leader."""
         leader = self.leader
         if not leader:
             nobody: Later[Command | str] = Later()
@@ -86,14 +88,14 @@ class Controllers:
         return answer
 
     def leads(self, address: str) -> None:
-        """That one is known to lead."""
+        """Take the controller at `address` for the leader."""
         self._doubted = ""
         if address != self.leader:
             self.leader = address
             self.on_leader()
 
     def doubt(self, address: str) -> None:
-        """That one does not answer, or says that it does not lead."""
+        """Drop the controller at `address` as leader: it does not answer, or refused."""
         if address == self.leader:
             self.leader, self._doubted = "", address
             self._due_ms = min(self._due_ms, self._steady_ms())

@@ -1,12 +1,15 @@
-"""How a broker becomes known to its controllers: an id of its own, and a place in its group.
+"""Enrolment of a broker at its controllers: an id of its own, and a place in its group.
 
-Owns the order of the three requests (next id, apply for it, register), what is written down between
-them, and what the controllers know by them of this broker's log. It must never take a role: what
-the registration answers is returned. Run by membership.py, which begins anew after any failure;
-what was reached is in the identity files.
+    no id --1012--> next id written, applied for (1013) --granted--> id written, registered (1003)
+      ^                      |                                          |
+      '-- id of another -----'------ controllers do not know it --------'
 
-A controller that does not know a persisted id (cleanBrokerMetadata) gets another registration, from
-the start: RocketMQ's broker repeats the same one for ever (observed in 5.5.0).
+Owns the order of the three requests, the files written between them, and the report of this
+broker's log in them. No role is taken: the registration's answer is returned. membership.py starts
+again after any failure; the identity files keep the progress.
+
+A broker whose persisted id is unknown to the controllers (cleanBrokerMetadata) registers again from
+the start: RocketMQ's broker repeats the same registration for ever (observed in 5.5.0).
 """
 
 import logging
@@ -25,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Steps = Generator[Later[Any], Any, T]
-"""What is waited for, one after the other; each is sent back with its value."""
+"""A script that yields the results it waits for, one after the other, and receives their values."""
 
 UNKNOWN_BROKER = frozenset(
     {
@@ -36,13 +39,13 @@ UNKNOWN_BROKER = frozenset(
 
 
 class _Elsewhere(Protocol):
-    """What has a disk's thread write: service.py."""
+    """Runs writes in a disk thread: service.py."""
 
     def elsewhere(self, work: Callable[[], None]) -> Later[OSError | None]: ...
 
 
 class Enrolment:
-    """One broker's."""
+    """The enrolment of a broker."""
 
     def __init__(
         self,
@@ -53,10 +56,10 @@ class Enrolment:
         disk: _Elsewhere,
     ) -> None:
         self.registered = self.told_damaged = False
-        """Whether the controllers know this life, and that its log is damaged."""
+        """Whether the controllers know this process's registration, and that its log is damaged."""
         self.on_doubt_told: Callable[[], None] = lambda: None
-        """Called by a disk's thread when the controllers know that this broker may lack something;
-        raises OSError, and is called again then."""
+        """Called in a disk thread when the controllers know that this broker may lack messages;
+        called again if it raises OSError."""
         self._unclean = ""
         self._doubt_told = False
         self._controllers = controllers
@@ -67,13 +70,13 @@ class Enrolment:
         self._life = wall_ms()
 
     def begin(self, unclean: str) -> None:
-        """`unclean`: why bytes may be missing that were acknowledged; "" if none can be."""
+        """Begin. `unclean`: why acknowledged bytes may be missing; "" if none can be."""
         self._unclean = unclean
         if unclean:
             logger.error("no candidate until it has caught up once: %s", unclean)
 
     def identify(self, address: str) -> Steps[int]:
-        """The broker's id. Raises BadAnswer, IdentityError, OSError."""
+        """Return the broker's id. Raises BadAnswer, IdentityError, OSError."""
         files, controllers = self._files, self._controllers
         known = files.load()
         if known is not None:
@@ -97,8 +100,8 @@ class Enrolment:
         return applied.broker_id
 
     def register(self, broker_id: int, address: str, *, damaged: bool) -> Steps[Word | None]:
-        """Who is master. Raises BadAnswer, OSError; where the controllers do not know the broker
-        any more it is to `forget`."""
+        """Register; return the master, if any. Raises BadAnswer, OSError; if the controllers no
+        longer know the broker, the caller must `forget`."""
         applied = self._files.load_applied()
         request = words.register(
             self._name,
@@ -119,7 +122,7 @@ class Enrolment:
         return word
 
     def forget(self, broker_id: int) -> Steps[None]:
-        """The id stands for no broker any more. Raises OSError."""
+        """Give up the id, which controllers no longer know. Raises OSError."""
         logger.error(
             "the controllers do not know broker %d of %s any more: it registers anew, under another"
             " id",
@@ -129,7 +132,7 @@ class Enrolment:
         yield from self.write(self._files.forget)
 
     def write(self, work: Callable[[], None]) -> Steps[None]:
-        """Have a disk's thread do it: the loop goes on. Raises OSError."""
+        """Run `work` in a disk thread, while the loop goes on. Raises OSError."""
         failed: OSError | None = yield self._disk.elsewhere(work)
         if failed is not None:
             raise failed

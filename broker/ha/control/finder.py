@@ -1,12 +1,17 @@
-"""Where a replica finds its master's log: the controller names the master's address for clients,
-the master itself the port for replicas.
+"""Search for the HA address of the master that a controller has named.
 
-Owns the question (EXCHANGE_BROKER_HA_INFO, 906) and its rhythm. It must never choose a master.
-Called by membership.py. RocketMQ's replica waits until a name server tells it, at a registration;
-that may take as long as the period between two.
+The controller names the master's address for clients, the master itself the port for replicas.
 
-A RocketMQ master does not record an epoch in which nothing was written before the next, and it does
-not say so: behind one the replica cannot insist on it (`fenced`). Which one it is its answer tells.
+    idle --look_for--> asking --answered--> found --its log arrives--> waiting
+                          ^---- not followed after ASK_AGAIN_MS --'
+
+Owns the request (EXCHANGE_BROKER_HA_INFO, 906) and its interval. RocketMQ's replica waits until a
+name server reports the address in the answer to a registration; that may take as long as the period
+between two.
+
+A RocketMQ master does not record an epoch in which no message was written before the next epoch,
+and does not report that: its replica cannot insist on such an epoch (`fenced`). The answer's
+language reveals a RocketMQ master.
 """
 
 from collections.abc import Callable
@@ -21,11 +26,12 @@ from turbopump.net.wire.header import BadHeader, read_header
 from turbopump.net.wire.headers.routes import ExchangeHaInfo
 
 FIRST_ASK_MS = 100
-"""Between the first questions: the master was elected a moment ago, and takes its role now."""
+"""Interval in ms of the first requests: the master was elected a moment ago, and takes its role
+now."""
 FIRST_ASKS = 20
 ASK_MS = 1_000
 ASK_AGAIN_MS = 5_000
-"""Of one that was found, and is not followed: it may be at another port."""
+"""Interval in ms for a master that was found, and is not followed: its port may have changed."""
 TIMEOUT_MS = 1_000
 
 
@@ -38,9 +44,9 @@ class Finder:
         found: Callable[[str, bool], None],
         steady_ms: Callable[[], int],
     ) -> None:
-        """`found(ha_address, fenced)` is called with where it is."""
+        """`found(ha_address, fenced)` is called with the master's address for replicas."""
         self.address = ""
-        """The master's address for clients, "" while there is none to follow."""
+        """The master's address for clients, "" if no master is to be followed."""
         self._call = call
         self._found = found
         self._steady_ms = steady_ms
@@ -50,7 +56,7 @@ class Finder:
         self._due_ms = LONG_AGO_MS
 
     def look_for(self, address: str) -> None:
-        """That one is the master now; "" none."""
+        """Look for the master at `address`; "" stops the search."""
         self.address = address
         self._search += 1
         self._asked = 0
@@ -59,7 +65,7 @@ class Finder:
         self.tick(False)
 
     def tick(self, follows: bool) -> None:
-        """Several times a second; `follows`: its log arrives."""
+        """Ask if that is due; called several times a second. `follows`: its log arrives."""
         now_ms = self._steady_ms()
         if not self.address or self._busy:
             return
@@ -78,7 +84,7 @@ class Finder:
             answer.then(partial(self._answered, self._search))
 
     def told(self, address: str, ha_address: str, fenced: bool) -> None:
-        """The master said by itself where its log is (906 the other way round)."""
+        """Take the address that the master sent by itself (906 in the other direction)."""
         if address == self.address and ha_address:
             self._known = True
             self._due_ms = self._steady_ms() + ASK_AGAIN_MS
@@ -86,7 +92,7 @@ class Finder:
 
     def _answered(self, search: int, answer: Command | str) -> None:
         if search != self._search:
-            return  # of a master that is not looked for any more
+            return  # answer of an earlier master
         self._busy = False
         if isinstance(answer, str) or answer.code != ResponseCode.SUCCESS:
             return

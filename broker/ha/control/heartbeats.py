@@ -1,22 +1,22 @@
-"""Heartbeats of a broker to all controllers, and the lease that their answers are.
+"""Heartbeats of a broker to all controllers, and the lease in their answers.
 
-Owns when they are due and until when the lease holds. It must never know the role: membership.py
-says what follows when the lease is over. Times are of the monotonic clock.
+Owns when heartbeats are due and until when the lease holds; membership.py handles its end. Times
+are of the monotonic clock.
 
-A leading controller lets a broker serve as the master for a part of the time after which it would
-elect another (`leaseMs` of its answer), counted from when the heartbeat was SENT: the controller
-counts from when it came, which is later. So a broker that hears nothing stops before another
-can be the master. A controller that is not sure that it leads grants nothing. RocketMQ's grants
-nothing at all (its brokers send heartbeats one-way); there a success of the leader is taken for the
-same, which is as good as that leader's knowledge of itself: a deposed one may say yes until it
-notices. Then still nothing is lost, for every member of the SyncStateSet must have what is
-acknowledged, and the next master is one of them.
+A leading controller grants a lease (`leaseMs` of its answer) for a part of the time after which it
+would elect another master. The lease counts from when the heartbeat was SENT: the controller counts
+from when it arrived, which is later. So a broker without answers stops before another can be the
+master. A controller that is not sure that it leads grants no lease. RocketMQ's controllers never do
+(its brokers send heartbeats one-way); with them, the leader's success counts as a lease, which is
+as good as that leader's knowledge of itself: a deposed one may succeed until it notices. Then still
+no message is lost, because every member of the SyncStateSet must have acknowledged messages, and
+the next master is a member.
 
-A lease counts in the reign in which it was asked for, never in a later one: until its first lease a
-new master is not the only one who may be master (controller/elections.py).
+A lease counts only in the reign in which it was requested: until its first lease a new master is
+not the only possible master (controller/elections.py).
 
-All controllers get them, as any may lead next. One that does not answer costs one request at a
-time, and holds up nothing (R34).
+All controllers get heartbeats, because any may lead next. An unreachable one costs one pending
+request, and delays nothing (R34).
 """
 
 from collections.abc import Callable
@@ -33,9 +33,10 @@ from turbopump.net.wire.header import BadHeader, read_header
 from turbopump.net.wire.headers.controller import BrokerHeartbeatResponse
 
 LEASE_PART = 0.8
-"""Of controllerHeartBeatTimeoutMills; what is left is for clocks that do not run alike."""
+"""Fraction of controllerHeartBeatTimeoutMills; the rest is a margin for clock drift."""
 CALLS_IN_TIMEOUT = 3
-"""A heartbeat is given up early enough for two more before the controller counts us dead."""
+"""Heartbeats in a time-out: one is given up early enough for two more before the broker counts as
+dead."""
 
 
 @dataclass(slots=True)
@@ -45,7 +46,7 @@ class _Link:
 
 
 class ControllerHeartbeats:
-    """See the module."""
+    """The heartbeats of a broker; see the module."""
 
     def __init__(
         self,
@@ -57,14 +58,15 @@ class ControllerHeartbeats:
         interval_ms: int,
         timeout_ms: int,
     ) -> None:
-        """`make` gives the heartbeat of this moment; intervals are brokerHeartbeatInterval and
+        """`make` returns the present heartbeat; intervals are brokerHeartbeatInterval and
         controllerHeartBeatTimeoutMills."""
         self.lease_until_ms = LONG_AGO_MS
         self.on_answer: Callable[[BrokerHeartbeatResponse], None] = lambda answer: None
-        """Called with what a controller of ours says of the group's state beside the lease."""
+        """Called with the group's state that a controller of this project sends beside the
+        lease."""
         self.leader_is_java = False
-        """Whether RocketMQ's own controller leads, as far as its last answer says: it passes over
-        what a heartbeat says beyond RocketMQ's fields."""
+        """Whether RocketMQ's own controller leads, by its last answer: it ignores additional fields
+        of a heartbeat."""
         self._controllers = controllers
         self._call = call
         self._make = make
@@ -77,11 +79,11 @@ class ControllerHeartbeats:
 
     @property
     def holds(self) -> bool:
-        """Whether the lease does."""
+        """Whether the lease holds."""
         return self._steady_ms() < self.lease_until_ms
 
     def tick(self) -> None:
-        """Send what is due."""
+        """Send the heartbeats that are due."""
         leader = self._controllers.leader
         addresses = self._controllers.addresses
         if leader and leader not in addresses:
@@ -96,7 +98,7 @@ class ControllerHeartbeats:
                 del self._links[address]
 
     def beat(self) -> Later[bool]:
-        """To the leader, now; whether it took it."""
+        """Send a heartbeat to the leader now; resolves to whether it succeeded."""
         told: Later[bool] = Later()
         leader = self._controllers.leader
         if not leader:
@@ -108,12 +110,12 @@ class ControllerHeartbeats:
         return told
 
     def begin(self) -> None:
-        """A reign begins: no lease that was asked for before counts in it."""
+        """Begin a reign: earlier leases, and pending requests for one, do not count."""
         self._reign += 1
         self.lease_until_ms = LONG_AGO_MS
 
     def hasten(self) -> None:
-        """The next ones are due now: another controller leads, or a lease is wanted."""
+        """Make all heartbeats due now: another controller leads, or a lease is needed."""
         for link in self._links.values():
             link.due_ms = LONG_AGO_MS
 

@@ -1,27 +1,27 @@
-"""Who this broker is to its controllers: the id that was given to it once, and keeps.
+"""Identity of this broker at its controllers: an id that was assigned once, and stays.
 
-Owns the two small files beside the store, and which of them says what after a crash. It must never
-ask a controller. Called by ha/control/enrolment.py; their form is RocketMQ's (BrokerMetadata,
-TempBrokerMetadata), so that the store may change hands:
+Owns the two small files beside the store, and their meaning after a crash. Their format is
+RocketMQ's (BrokerMetadata, TempBrokerMetadata), so that the store can move between the two:
 
     brokerIdentity        clusterName#brokerName#brokerId
     brokerIdentity-temp   clusterName#brokerName#brokerId#registerCheckCode
 
-What a crash leaves, and what the next start makes of it:
+Files after a crash, and the next start:
 
-    neither               nothing was asked for: begin
-    the second            the id may be given to us, or not: ask for that id with that code again,
-                          which a controller that gave it grants
-    both, or the first    the id is ours
+    neither               no id was requested: begin
+    the second            the id may or may not be assigned: apply again for that id with that
+                          code, which the controller that assigned it grants
+    both, or the first    the id is assigned
 
-RocketMQ deletes and writes each file anew, without a sync: a crash between the two loses the id,
-and an empty file is taken for none. Ours are replaced whole and are durable before the next word to
-a controller. It also gives up its temporary id after any failure, which leaks one whenever an
-answer is lost; here the id stays until a controller says that it is another broker's.
+RocketMQ deletes and rewrites each file, without a sync: a crash between the two loses the id, and
+an empty file counts as missing. These files are replaced atomically and are durable before the next
+request to a controller. RocketMQ also gives up its temporary id after any failure, which leaks an
+id whenever an answer is lost; here the id stays until a controller reports that it is another
+broker's.
 
-The second file stays: its code proves later, too, whose the id is. Controllers that lost all they
-had give ids anew, and two brokers with one id would both lead. (RocketMQ reads it only where the
-first one is missing.)
+The second file stays, because its code proves later, too, which broker has the id. Controllers that
+lost their state assign ids again, and two brokers with one id would both lead. (RocketMQ reads it
+only if the first one is missing.)
 """
 
 import logging
@@ -40,19 +40,19 @@ ID_MAX = 2**63 - 1
 
 
 class IdentityError(Exception):
-    """A file of another broker, or without anything credible; one clear sentence."""
+    """A file of another broker, or without credible content; the text is one clear sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """An id that was asked for; `check_code` proves that it was us."""
+    """An id that was applied for; `check_code` proves that this broker applied."""
 
     broker_id: int
     check_code: str
 
 
 class IdentityFiles:
-    """The files of one broker. Methods raise OSError; what is written is durable on return."""
+    """The files of a broker. Methods raise OSError; written files are durable on return."""
 
     def __init__(self, files: Files, path: str, cluster_name: str, broker_name: str) -> None:
         self._files = files
@@ -62,32 +62,32 @@ class IdentityFiles:
         self._broker_name = broker_name
 
     def load(self) -> int | None:
-        """The id, None if none was given yet. Raises IdentityError."""
+        """Return the id, None if none was assigned yet. Raises IdentityError."""
         found = self._read(self._path, 3)
         return None if found is None else self._id(found[2], self._path)
 
     def load_applied(self) -> Applied | None:
-        """The id that was asked for last, and its code, whether it was given or not. Raises
-        IdentityError."""
+        """Return the id that was last applied for, and its code, whether it was assigned or not.
+        Raises IdentityError."""
         path = self._path + TEMPORARY
         found = self._read(path, 4)
         return None if found is None else Applied(self._id(found[2], path), found[3])
 
     def save_applied(self, applied: Applied) -> None:
-        """Before the controller is asked for that id."""
+        """Save the id and its code before it is applied for."""
         self._replace(self._path + TEMPORARY, f"{applied.broker_id}#{applied.check_code}")
 
     def drop_applied(self) -> None:
-        """The id is another broker's."""
+        """Remove the second file: the id belongs to another broker."""
         self._remove(self._path + TEMPORARY)
 
     def save(self, broker_id: int) -> None:
-        """The controller gave it."""
+        """Save an id that a controller assigned."""
         self._replace(self._path, str(broker_id))
 
     def forget(self) -> None:
-        """The controllers know of no such broker any more: the next id is another one. What the
-        file said is kept beside it, should they have been the wrong controllers."""
+        """Remove both files, because the controllers no longer know the id. A copy of the first
+        file is kept, in case these were the wrong controllers."""
         self._remove(self._path + TEMPORARY)
         if self._files.exists(self._path):
             replacing.set_aside(self._files, self._path, self._path + FORGOTTEN)

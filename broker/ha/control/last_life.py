@@ -1,17 +1,17 @@
-"""How this broker's last life ended, as far as its store may have lost what it acknowledged.
+"""End of the broker's previous life, and whether its store may have lost acknowledged messages.
 
-Owns BOOT_FILE, and the verdict that a controller gets at registration. It must never repair
-anything, nor forget a doubt that no controller knows of. `look` before the store is opened,
-`record` after, `write` by a disk's thread; called by replicating.py and node.py.
+Owns BOOT_FILE, and the result that a controller gets at registration. It repairs nothing, and keeps
+a doubt until a controller knows it. `look` runs before the store is opened, `record` after, `write`
+in a disk thread.
 
-Without SYNC_FLUSH what was acknowledged may be in the page cache only. The end of the process does
-not take that, the end of the machine does. So a store that was not closed (`abort`) on a machine
-that was booted anew since may lack what its SyncStateSet says it has: KIP-966 calls it an unclean
-restart, and it is no candidate until it has caught up once. RocketMQ does not look.
+Without SYNC_FLUSH acknowledged bytes may be in the page cache only. They survive the end of the
+process, but not of the machine. So a store that was not closed (`abort`) on a machine that was
+rebooted since may lack messages that its SyncStateSet counts on: KIP-966 calls it an unclean
+restart, and it is no candidate until it has caught up once. RocketMQ does not check this.
 
-A life in which no controller could be reached leaves its doubt to the next one, which begins in the
-same boot and would see nothing: BOOT_FILE has the boot in its first line, and behind it why the
-store may lack something, until a registration with these words was answered.
+If no controller could be reached in a life, its doubt must outlast it, because the next life begins
+in the same boot and would notice nothing. So BOOT_FILE has the boot in its first line, then why the
+store may lack messages, until a registration that reports it was answered.
 """
 
 import logging
@@ -27,12 +27,13 @@ logger = logging.getLogger(__name__)
 
 NOTHING = LogOffset(0)
 BOOT_FILE = "bootId"
-"""Which boot of the machine the store was last open in, and a doubt; beside `abort`."""
+"""File with the boot of the machine in which the store was last open, and a doubt; beside
+`abort`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastLife:
-    """What was found before the store was opened."""
+    """State found before the store was opened."""
 
     crashed: bool = False
     same_boot: bool = True
@@ -40,10 +41,10 @@ class LastLife:
     confirmed: LogOffset = NOTHING
     """haConfirmOffset of the checkpoint."""
     doubt: str = ""
-    """What a life before said of itself without being heard."""
+    """Doubt of an earlier life that no controller knows."""
 
     def lost(self, log_end: LogOffset) -> str:
-        """Why the store may lack what it acknowledged, "" if it surely has it."""
+        """Return why the store may lack acknowledged messages, "" if it surely has them."""
         if self.doubt:
             return self.doubt
         if self.confirmed > log_end:
@@ -54,8 +55,9 @@ class LastLife:
 
 
 def look(files: Files, config: StoreConfig, confirmed: LogOffset = NOTHING) -> LastLife:
-    """Before the store is opened. An unrecorded boot is another one. `confirmed` is what a
-    life before in this very process had confirmed: the checkpoint may be a second older."""
+    """Find the state before the store is opened. An unrecorded boot counts as different.
+    `confirmed` is the offset confirmed by an earlier life in this process: the checkpoint may be a
+    second older."""
     root = config.root
     path = f"{root}/{BOOT_FILE}"
     try:
@@ -74,7 +76,8 @@ def look(files: Files, config: StoreConfig, confirmed: LogOffset = NOTHING) -> L
 
 
 def record(files: Files, config: StoreConfig, doubt: str) -> None:
-    """After the store was opened, before anything is acknowledged. Raises StoreError."""
+    """Record the boot and the doubt after the store was opened, before any acknowledgement. Raises
+    StoreError."""
     try:
         write(files, config, doubt)
     except OSError as error:
@@ -82,7 +85,7 @@ def record(files: Files, config: StoreConfig, doubt: str) -> None:
 
 
 def write(files: Files, config: StoreConfig, doubt: str) -> None:
-    """As `record`, on any thread; with `doubt` "" when it was reported. Raises OSError."""
+    """Write the file, on any thread; with `doubt` "" after it was reported. Raises OSError."""
     path = f"{config.root}/{BOOT_FILE}"
     files.write(path, f"{files.boot_id()}\n{doubt}".encode())
     files.sync(path)

@@ -1,29 +1,29 @@
-"""A broker's part in a group whose masters are elected (RocketMQ: ReplicasManager).
+"""A broker's membership in a group whose masters are elected (RocketMQ: ReplicasManager).
 
-Owns what its controllers say to the broker and when it acts on that: it has no role before they
-name one, takes another only of a greater epoch, and serves as the master only while its lease
-holds. It must never elect, nor touch a socket, a file of the store or a clock. Made, ticked
-and stopped by replicating.py; given 1008 by its handler; times are of the monotonic clock.
+Owns the reaction to the controllers' reports: the broker has no role before they name one, takes
+another only of a greater epoch, and serves as the master only while its lease holds. It touches no
+socket, file of the store or clock. Times are of the monotonic clock.
 
-    find who leads (controllers.py) -> id, registration (enrolment.py) -> a heartbeat, so that we
-    count as alive -> the role that is named, or an election -> then, until the end:
-    heartbeats, looks (1004), notices (1008), proposals of sets (alterations.py)
+    JOINING: find the leader (controllers.py) -> id, registration (enrolment.py) -> a heartbeat, to
+             count as alive -> the named role, or an election
+    MEMBER:  heartbeats, looks (1004), notices (1008), proposals of sets (alterations.py)
+    MEMBER --controllers do not know the broker--> JOINING
 
-Whatever fails begins anew after a while, from what was reached: the id is in a file. Differences to
-RocketMQ, which all keep the wire:
+After any failure it starts again after a while, from the last saved step: the id is in a file.
+Differences to RocketMQ, which all keep the wire format:
 
-* The role is dropped when there is no master any more, not kept until there is another.
-* A broker whose store takes no messages says so with its heartbeats (`unfit`), at once: another is
-  elected, and none such while there is another (controller/elections.py). A broker
+* The role is dropped when there is no master, not kept until there is another.
+* A broker whose store takes no messages reports that in its heartbeats (`unfit`), at once: another
+  is elected, and no unfit one while there is another (controller/elections.py). A broker
   whose disk is too slow for senders reports that (`slow`), so that a faster one is elected.
-* A reign needs an epoch that is greater than the log's last one. Who is named master of one that it
-  had before (it was restarted before the controllers noticed, or they forgot the group), or whose
-  log cannot be led, declines (`_decline`): its heartbeats say that it cannot lead until the
+* A reign needs an epoch greater than the log's last one. A broker that is named master of an epoch
+  that it had before (it restarted before the controllers noticed, or they forgot the group), or
+  whose log is damaged, declines (`_decline`): its heartbeats report that it cannot lead until the
   controllers have a later epoch. RocketMQ writes two reigns into one epoch.
-* RocketMQ's controllers pass over those words. Behind them who declines, or is master with a store
-  that failed, sends no heartbeats for a while (abstention.py), so that it counts as dead.
-* Without a lease nothing is acknowledged (heartbeats.py).
-* An id the controllers do not know is given up (enrolment.py).
+* RocketMQ's controllers ignore that report. With them a broker that declines, or is master with a
+  failed store, sends no heartbeats for a while (abstention.py), so that it counts as dead.
+* Without a lease no message is acknowledged (heartbeats.py).
+* An id that the controllers do not know is given up (enrolment.py).
 """
 
 import logging
@@ -54,8 +54,8 @@ logger = logging.getLogger(__name__)
 
 NO_ROLE = -1
 CHANGE_MAX_MS = 30_000
-"""A reign whose epoch a disk has not written down by then is given up: another broker has one that
-does. Five syncs of a disk that takes 5 s for each, which is slow and no more."""
+"""Time in ms after which a reign whose epoch is not on disk is given up, for a broker with a faster
+disk. It allows five syncs of a slow disk, 5 s each."""
 
 
 class Membership:
@@ -67,11 +67,11 @@ class Membership:
         self.options = options
         self.stage = Stage.JOINING
         self.own_id: int | None = None
-        """What the controllers know this broker by; None until they gave it."""
+        """The broker's id at the controllers; None until it is assigned."""
         self.on_lease: Callable[[], None] = lambda: None
         """Called after a lease began or lapsed."""
         self.epoch = NO_ROLE
-        """Of the role in force, or of the last one."""
+        """Epoch of the present role, or of the last one."""
         self._service, self._log = service, parts.log
         self._wall_ms, self._steady_ms = wall_ms, steady_ms
         self._address = self._ha_address = ""
@@ -87,11 +87,11 @@ class Membership:
         self._lapsed = True
         self._role_reason = ""
         self._unknown = False
-        """Whether a controller said that it does not know this broker."""
+        """Whether a controller reported that it does not know this broker."""
         self._named_ms = LONG_AGO_MS
-        """When controllers last said that another broker is the master."""
+        """When controllers last named another broker as the master."""
         self._coming: Word | None = None
-        """The newest word on the reign that is being written down."""
+        """The newest report on the reign that is being recorded."""
         self._coming_since_ms = LONG_AGO_MS
         self.controllers = Controllers(
             options.controller_addr, call, steady_ms, options.sync_controller_metadata_period_ms
@@ -118,8 +118,8 @@ class Membership:
     # Life
 
     def start(self, address: str, ha_address: str) -> None:
-        """Join, under the address at which clients find this broker, and replicas. Raises
-        IdentityError, OSError: the files are another broker's, or not to be read."""
+        """Join, with the addresses for clients and for replicas. Raises IdentityError, OSError: the
+        files belong to another broker, or cannot be read."""
         self._identity.load()
         self._identity.load_applied()
         self._address, self._ha_address = address, ha_address
@@ -128,12 +128,12 @@ class Membership:
         self.tick()
 
     def stop(self) -> None:
-        """No controller is asked any more, and no answer counts."""
+        """Stop: no controller is asked, and no answer counts, after this."""
         self._stopped, self._coming = True, None
         self._attempts.close()
 
     def tick(self) -> None:
-        """Every 100 ms."""
+        """Do periodic work; called every 100 ms."""
         if self._stopped:
             return
         self.controllers.tick()
@@ -153,11 +153,11 @@ class Membership:
             else:
                 self._attempts.run(self._look())
 
-    # What is said
+    # State
 
     @property
     def reason(self) -> str:
-        """Why there is no role, or the last one could not be taken; "" if all is well."""
+        """Reason why there is no role, or the last one was not taken; "" if all is well."""
         return self._role_reason or self._attempts.reason
 
     def holds(self) -> bool:
@@ -165,17 +165,17 @@ class Membership:
         return self.heartbeats.holds
 
     def named_at(self) -> int:
-        """When controllers last said that another broker is the master."""
+        """Return when controllers last named another broker as the master."""
         return self._named_ms
 
     @property
     def ha_address(self) -> str:
-        """Where replicas find this broker while it is the master."""
+        """Address for replicas while this broker is the master."""
         return self._ha_address
 
     @property
     def fitness(self) -> Fitness:
-        """What the controllers learn of this broker."""
+        """The fitness reported to the controllers."""
         if self._abstention.declines:
             return Fitness.FAILED
         fitness = self._log.fitness
@@ -191,17 +191,19 @@ class Membership:
         return serves and others and not self.heartbeats.leader_is_java
 
     def retire(self) -> None:
-        """Have another member lead; this broker serves until there is one, follows none then."""
+        """Have another member lead. This broker serves until there is one, and follows no master
+        then."""
         self._retires = True
         self.tick()
 
     def on_notice(self, word: Word) -> None:
-        """1008. Before this life was registered it may be meant for the one before."""
+        """Handle a notice (1008). It is ignored before the registration: it may be meant for an
+        earlier life."""
         if not self._stopped and self.stage is Stage.MEMBER and word.master is not None:
             self._take(word)
 
     def look_soon(self) -> None:
-        """Things may not be as they were thought to be."""
+        """Look at the group soon: its state may have changed."""
         self._attempts.hasten()
 
     def _other_leader(self) -> None:
@@ -212,14 +214,14 @@ class Membership:
     def _answered(self, seen: BrokerHeartbeatResponse) -> None:
         self._watch_lease()
         if self._service.is_master and not self.holds() and self._may_be_elected:
-            self.heartbeats.tick()  # the one before was of before its reign
+            self.heartbeats.tick()  # the previous heartbeat was sent before its reign
         if seen.unknown and self.stage is Stage.MEMBER and not self._unknown:
             self._unknown = True
             self.look_soon()
         self._glimpse(seen)
 
     def _glimpse(self, seen: BrokerHeartbeatResponse) -> None:
-        """What a heartbeat's answer says of the group: a notice may have been lost."""
+        """Look again if a heartbeat's answer has news of the group: a notice may have been lost."""
         if self.stage is not Stage.MEMBER or seen.master_epoch is None:
             return
         is_other_set = (seen.sync_state_set_epoch or 0) > self._known_set_epoch
@@ -249,7 +251,7 @@ class Membership:
         self.on_lease()
 
     def _beat(self) -> None:
-        """A master without a lease: heartbeats now, and again before they are due."""
+        """Send heartbeats now, and again early, for a master without a lease."""
         self._beat_again_ms = self._steady_ms() + AGAIN_MS
         self.heartbeats.hasten()
         if self._may_be_elected:
@@ -275,10 +277,10 @@ class Membership:
         )
         return new_request(RequestCode.BROKER_HEARTBEAT, header)
 
-    # What is asked
+    # Requests
 
     def _join(self) -> Steps[None]:
-        """From nothing to a role."""
+        """Join the group: from no id to a role."""
         broker_id = yield from self.enrolment.identify(self._address)
         if broker_id != self.own_id:
             self._service.identify(broker_id)
@@ -312,7 +314,7 @@ class Membership:
             raise
 
     def _look(self) -> Steps[None]:
-        """1004: who is master now."""
+        """Ask for the present master (1004), and handle the answer."""
         assert self.own_id is not None, "a member has an id"
         if self._unknown:
             self._unknown = False
@@ -348,15 +350,15 @@ class Membership:
 
     @property
     def _may_be_elected(self) -> bool:
-        """Whether it sends heartbeats, whose log may then be taken for whole: not before the
-        controllers have agreed on what became of it (unclean, damaged). Any of them may begin to
-        lead between a heartbeat and the registration."""
+        """Whether heartbeats may be sent, by which the log counts as whole. Before that the
+        controllers must have agreed on its state (unclean, damaged), because any of them may begin
+        to lead between a heartbeat and the registration."""
         told = self.enrolment
         is_told = told.registered and (told.told_damaged or self._log.may_lead)
         return is_told and not self._abstention.is_silent
 
     def _forgotten(self) -> None:
-        """The controllers do not know us: from the start, under another id."""
+        """Start again under another id: the controllers do not know this broker."""
         self.stage, self.epoch, self.own_id = Stage.JOINING, NO_ROLE, None
         self.enrolment.registered, self._coming, self._unknown = False, None, False
         self.finder.look_for("")
@@ -369,7 +371,7 @@ class Membership:
             self._follow("")
 
     def _take(self, word: Word) -> None:
-        """A role only of a greater epoch: late and repeated words do nothing (K7)."""
+        """Take a role only of a greater epoch: late and repeated reports have no effect (K7)."""
         reign = self._service.reign
         if word.master is not None and word.master != self.own_id:
             self._named_ms = self._steady_ms()
@@ -408,7 +410,7 @@ class Membership:
         later.then(lambda error: self._led(word.epoch, error))
 
     def _led(self, epoch: int, error: StoreError | OSError | None) -> None:
-        """The reign has begun, or cannot; heartbeats went on meanwhile."""
+        """Handle the result of recording the epoch; heartbeats went on meanwhile."""
         coming = self._coming
         if coming is None or coming.epoch != epoch:
             return
@@ -425,7 +427,7 @@ class Membership:
         self._beat()
 
     def _watch_fitness(self) -> None:
-        """The controllers hear at once of what has changed."""
+        """Report a changed fitness to the controllers at once."""
         self._abstention.look(self.epoch)
         fitness, told = self.fitness, self._told_fitness
         self._told_fitness = fitness
@@ -433,7 +435,7 @@ class Membership:
             logger.warning("reported to the controllers: %s", self._why(fitness))
             self.heartbeats.hasten()
             if self.stage is Stage.MEMBER:
-                self.look_soon()  # of damage they hear by a registration, before any heartbeat
+                self.look_soon()  # damage is reported by a registration, before any heartbeat
         failed = fitness is Fitness.FAILED and self._service.is_master
         if failed and self.heartbeats.leader_is_java and not self._abstention.is_silent:
             self._decline(self._log.why_unfit)
@@ -446,8 +448,8 @@ class Membership:
         return self._log.why_unfit or self._role_reason or "this broker is about to stop"
 
     def _decline(self, reason: str) -> None:
-        """Lead nothing in this epoch, and say so: another is elected, or this broker of a later
-        one."""
+        """Lead nothing in this epoch, and report that: another is elected, or this broker of a
+        later epoch."""
         logger.error("epoch %d is not led: %s", self.epoch, reason)
         if self.heartbeats.leader_is_java:
             self._abstention.resign()

@@ -1,8 +1,4 @@
-"""What a broker's part in an elected group is made of.
-
-Owns the options and the parts as values. It must never use them: membership.py does. Made by
-replicating.py, and by tests.
-"""
+"""Options and dependencies of a broker's membership in an elected group, as values."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,7 +15,7 @@ from turbopump.engine.types import Fitness, LogOffset
 
 
 class _Log(Protocol):
-    """What heartbeats and registrations tell of the log."""
+    """The part of the log reported in heartbeats and registrations."""
 
     @property
     def end(self) -> LogOffset: ...
@@ -39,7 +35,7 @@ class _Log(Protocol):
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class MembershipOptions(ReplicationConfig):
-    """The keys of replication, and what else of the configuration a member goes by."""
+    """The options of replication, and other options that a member needs."""
 
     name: Name
     identity_path: str
@@ -48,13 +44,13 @@ class MembershipOptions(ReplicationConfig):
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class MembershipParts:
-    """What a membership works with."""
+    """The dependencies of a membership."""
 
     service: HaService
-    """Gets its roles from the membership; its alterations are to be the membership's."""
+    """The service whose roles the membership sets; it must use the membership's alterations."""
     log: _Log
     files: Files
-    """Those of the broker's identity."""
+    """The files of the broker's identity."""
     call: ControllerCall
     wall_ms: Callable[[], int]
     steady_ms: Callable[[], int]

@@ -1,31 +1,35 @@
-"""What a broker was last named to be in its group, for heartbeats to say.
+"""The last role of a broker in its group, reported in heartbeats.
 
-Owns that memory. It must never decide on a role: a controller reads it that has lost its log, and
-must know which brokers may lack acknowledged messages. Called by membership.py only.
+A controller that has lost its log reads it, because it must know which brokers may lack
+acknowledged messages. Roles are decided elsewhere.
+
+    None --named--> OUTSIDE or IN_SET --reign--> REIGNS
+                        ^                           |
+                        '---- another master -------'
 """
 
 from turbopump.broker.ha.control.words import Word
 
 OUTSIDE, IN_SET, REIGNS = 0, 1, 2
-"""BrokerHeartbeatRequest.standing."""
+"""Values of BrokerHeartbeatRequest.standing."""
 
 
 class Standing:
-    """One broker's."""
+    """The last role of a broker."""
 
     def __init__(self) -> None:
         self.value: int | None = None
-        """OUTSIDE, IN_SET or REIGNS; also while that is unconfirmed. None: nothing was said."""
+        """OUTSIDE, IN_SET or REIGNS, even if unconfirmed. None: no role was named yet."""
         self.set_epoch = 0
-        """Of the newest SyncStateSet that was named."""
+        """Epoch of the newest SyncStateSet that was named."""
 
     def reign(self) -> None:
-        """This broker is the master from now on."""
+        """Note that this broker is now the master."""
         self.value = REIGNS
 
     def note(self, word: Word, epoch: int, own_id: int | None) -> None:
-        """What is said of the set while this broker is in `epoch`: a master knows better, until
-        there is another."""
+        """Note the set named while this broker is in `epoch`; a master ignores it until there is
+        another master."""
         if word.epoch > epoch or word.set_epoch >= self.set_epoch:
             self.set_epoch = word.set_epoch
         elif word.epoch == epoch:

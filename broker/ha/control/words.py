@@ -1,8 +1,7 @@
-"""What a broker asks its controllers, and what their answers say of the group.
+"""Requests of a broker to its controllers, and the state of the group in their answers.
 
-Owns the making of the requests and the reading of answers into `Word`. It must never decide whether
-a word counts: membership.py does. Called by enrolment.py, alterations.py, membership.py and the
-handler of 1008.
+Owns the making of the requests and the reading of answers into `Word`; membership.py decides
+whether a word counts.
 """
 
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from turbopump.net.wire.headers.controller import (
 )
 
 JAVA = "JAVA"
-"""The language by which a RocketMQ peer's answers differ from ours."""
+"""The language that marks answers of RocketMQ peers, which differ from ours."""
 
 _Header = (
     ElectMasterResponse
@@ -40,17 +39,17 @@ _Header = (
 
 
 class BadAnswer(Exception):
-    """An answer that says no, or nothing; the text is for the log."""
+    """A refusal, a missing answer or an unreadable one; the text is for the log."""
 
     def __init__(self, reason: str, code: int | None = None) -> None:
         super().__init__(reason)
         self.code = code
-        """What was answered; None if nothing was."""
+        """Response code; None without an answer."""
 
 
 @dataclass(slots=True, frozen=True)
 class Name:
-    """The broker as controllers know it before it has an id."""
+    """The name of a broker at controllers before it has an id."""
 
     cluster: str
     broker: str
@@ -58,11 +57,11 @@ class Name:
 
 @dataclass(slots=True, frozen=True)
 class Word:
-    """Who is master, and who must have a message, as a controller says it."""
+    """The master and the brokers that must have a message, as reported by a controller."""
 
     epoch: int
     master: int | None = None
-    """None: there is none in that epoch."""
+    """Id of the master; None: the epoch has no master."""
     address: str = ""
     members: frozenset[int] = frozenset()
     set_epoch: int = 0
@@ -72,13 +71,13 @@ class Word:
 
 
 def next_id(name: Name) -> Command:
-    """1012."""
+    """Build GET_NEXT_BROKER_ID (1012)."""
     header = GetNextBrokerIdRequest(name.cluster, name.broker)
     return new_request(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, header)
 
 
 def apply_id(name: Name, broker_id: int, check_code: str) -> Command:
-    """1013."""
+    """Build APPLY_BROKER_ID (1013)."""
     header = ApplyBrokerIdRequest(name.cluster, name.broker, broker_id, check_code)
     return new_request(RequestCode.CONTROLLER_APPLY_BROKER_ID, header)
 
@@ -94,7 +93,7 @@ def register(
     check_code: str | None = None,
     life: int | None = None,
 ) -> Command:
-    """1003."""
+    """Build REGISTER_BROKER (1003)."""
     header = RegisterBrokerToControllerRequest(
         name.cluster,
         name.broker,
@@ -110,18 +109,18 @@ def register(
 
 
 def elect(name: Name, broker_id: int, now_ms: int) -> Command:
-    """1002, by the broker itself."""
+    """Build ELECT_MASTER (1002), by the broker itself."""
     header = ElectMasterRequest(name.broker, name.cluster, broker_id, invoke_time=now_ms)
     return new_request(RequestCode.CONTROLLER_ELECT_MASTER, header)
 
 
 def replica_info(name: Name) -> Command:
-    """1004."""
+    """Build GET_REPLICA_INFO (1004)."""
     return new_request(RequestCode.CONTROLLER_GET_REPLICA_INFO, GetReplicaInfoRequest(name.broker))
 
 
 def alter(name: Name, broker_id: int, epoch: int, proposal: Proposal, now_ms: int) -> Command:
-    """1001."""
+    """Build ALTER_SYNC_STATE_SET (1001)."""
     fence = proposal.fence or None
     header = AlterSyncStateSetRequest(name.broker, broker_id, epoch, now_ms, fence)
     body = SyncStateSet(proposal.members, proposal.set_epoch).encode()
@@ -132,7 +131,7 @@ def alter(name: Name, broker_id: int, epoch: int, proposal: Proposal, now_ms: in
 
 
 def checked(answer: Command | str, *also: int) -> Command:
-    """The answer, if it is a success or of a code that says as much."""
+    """Return the answer if it is a success or has one of the codes `also`."""
     if isinstance(answer, str):
         raise BadAnswer(answer)
     if answer.code != ResponseCode.SUCCESS and answer.code not in also:
@@ -141,7 +140,7 @@ def checked(answer: Command | str, *also: int) -> Command:
 
 
 def read_next_id(answer: Command | str) -> int:
-    """Of 1012."""
+    """Read the answer to 1012."""
     try:
         header = read_header(GetNextBrokerIdResponse, checked(answer).fields)
     except BadHeader as error:
@@ -152,14 +151,14 @@ def read_next_id(answer: Command | str) -> int:
 
 
 def read_registered(answer: Command | str) -> Word | None:
-    """Of 1003; None while no master lives."""
+    """Read the answer to 1003; None while no master is alive."""
     found = checked(answer)
     word = _word(RegisterBrokerToControllerResponse, found)
     return word if word.master is not None else None
 
 
 def read_elected(answer: Command | str) -> Word:
-    """Of 1002: the one elected, or the one that stays."""
+    """Read the answer to 1002: the elected master, or the present one if it stays."""
     found = checked(answer, ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
     try:
         header = read_header(ElectMasterResponse, found.fields)
@@ -173,17 +172,17 @@ def read_elected(answer: Command | str) -> Word:
 
 
 def read_replica_info(answer: Command | str) -> Word:
-    """Of 1004."""
+    """Read the answer to 1004."""
     return _word(GetReplicaInfoResponse, checked(answer))
 
 
 def read_notice(request: Command) -> Word:
-    """1008 itself."""
+    """Read a notice (1008)."""
     return _word(NotifyBrokerRoleChangedRequest, request)
 
 
 def read_altered(answer: Command | str) -> SyncStateSet:
-    """Of 1001: the set in force."""
+    """Read the answer to 1001: the set in force."""
     found = checked(answer)
     try:
         header = read_header(AlterSyncStateSetResponse, found.fields)
@@ -203,7 +202,7 @@ def _word(kind: type[_Header], command: Command) -> Word:
 
 
 def _made(header: _Header, members: SyncStateSet) -> Word:
-    """A master without an address is none: no replica could follow it."""
+    """Ignore a master without an address: replicas could not connect to it."""
     epoch = header.master_epoch or 0
     master = header.master_broker_id
     if master is None or master <= 0 or not header.master_address:

@@ -1,10 +1,9 @@
-"""What a master's answers to a replica say: read, checked, merged with what is here.
+"""A master's answers to a replica: read, checked and merged with the local tables.
 
-Owns the bounds of such answers and the rule of merging tables by name. It must never change a
-table. Called by metadata/pulling.py.
+Owns the limits of such answers and the rule of merging tables by name. No table is changed here.
 
-A master may be damaged, hostile, or a RocketMQ of another version: an answer that cannot be read is
-refused as a whole, an entry that no broker should have is left out and named.
+A master may be damaged, hostile, or a RocketMQ of another version: an unreadable answer is refused
+as a whole, an invalid entry is left out and logged.
 """
 
 import logging
@@ -55,34 +54,35 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Work = Callable[[], object]
 Steps = Generator[Command | Work | Later[Any] | None, Any, T]
-"""Asks requests, is sent their answers, gives what they came to. What is asked may also be work for
-another thread, or that is under way; its result is sent then. None: others have the loop first.
-Raises BadBody."""
+"""A script that yields requests, receives their answers and returns a result. It may also yield
+work for another thread, or a pending result; None lets the loop serve others first. Raises BadBody.
+"""
 
 MAX_INLINE: Final = 128 << 10
 """Bytes of a body that are read at once, some 5 ms; a larger one is read by another thread."""
 
 PAGE: Final = 2_000
-"""Entries asked for at once, as a RocketMQ replica does (splitMetadataSize)."""
+"""Entries requested at once, as by a RocketMQ replica (splitMetadataSize)."""
 MAX_PAGES: Final = 1_000
-"""Of one table: a master that gives a few entries at a time does not hold us up for ever."""
+"""Pages of a table at most: a master that sends a few entries at a time must not hold up
+copying."""
 MAX_TABLE: Final = 48 << 20
-"""Bytes of all pages of a table: as a file it has to be read again, of which 64 MiB are."""
+"""Bytes of all pages of a table at most: as a file it can be read again up to 64 MiB."""
 MAX_STARTS: Final = 3
-"""A table that changes between two pages is begun again so often, then at the next round."""
+"""Attempts to read a table that changes between two pages, before the next round."""
 MAX_NAMED: Final = 5
 """Refused entries that are named in the log."""
 MAX_CLOCK_AHEAD_MS: Final = 7 * 24 * 3_600_000
-"""Of a clock of the master; as far as a timer wheel reaches."""
+"""Maximum of a master's clock ahead of this one, in ms; as far as a timer wheel reaches."""
 MAX_GROUP_NAME: Final = 255
-"""A group that was made before names were limited to 120."""
+"""Length of a group name that was made before names were limited to 120."""
 
 _ALL_PERMS: Final = PERM_INHERIT | PERM_WRITE | PERM_READ | PERM_PRIORITY
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of a master: its entries by name, and what else the body says."""
+    """A table of a master: its entries by name, and other members of the body."""
 
     version: DataVersion
     entries: dict[str, Any]
@@ -90,14 +90,14 @@ class Table:
 
 
 def checked(answer: Command) -> dict[str, Any]:
-    """The body of an answer that is a success. Raises BadBody."""
+    """Return the body of a successful answer. Raises BadBody."""
     if answer.code != ResponseCode.SUCCESS:
         raise BadBody(f"answered with code {answer.code}: {(answer.remark or '')[:200]}")
     return bodies.load_object(answer.body)
 
 
 def read(answer: Command, reader: Callable[[Any], T]) -> Steps[T]:
-    """What `reader` makes of the body of an answer that is a success."""
+    """Return the result of `reader` for the body of a successful answer."""
 
     def work() -> T | ValueError:
         try:
@@ -112,8 +112,8 @@ def read(answer: Command, reader: Callable[[Any], T]) -> Steps[T]:
 
 
 def all_topics(counts: bool = False) -> Steps[Table]:
-    """21, page by page; `counts`: with how far idle queues have counted, if a master of ours
-    answers."""
+    """Request all topics page by page (21). `counts`: with the counts of idle queues, if the master
+    supports them."""
     fields = {DELETED_TOPICS: "true"} | ({QUEUE_COUNTS: "true"} if counts else {})
     return _pages(
         lambda first, version: new_request(
@@ -127,7 +127,7 @@ def all_topics(counts: bool = False) -> Steps[Table]:
 
 
 def all_groups() -> Steps[Table]:
-    """201, page by page."""
+    """Request all groups page by page (201)."""
     return _pages(
         lambda first, version: new_request(
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
@@ -139,7 +139,8 @@ def all_groups() -> Steps[Table]:
 
 
 def _pages(ask: Callable[[int, str], Command], total_name: str, table_name: str) -> Steps[Table]:
-    """A broker before 5.3 knows no pages: it gives all at once and names no total."""
+    """Request a table page by page. A broker before 5.3 has no pages: it sends all entries and no
+    total."""
     for _ in range(MAX_STARTS):
         found: Table | None = None
         size = 0
@@ -172,12 +173,12 @@ def _text(version: DataVersion) -> str:
 
 
 def log_end() -> Steps[LogOffset]:
-    """Where the master's log ends now (28, which every RocketMQ has)."""
+    """Return where the master's log ends now (28, which every RocketMQ has)."""
     return log_end_of((yield new_request(RequestCode.GET_BROKER_RUNTIME_INFO)))
 
 
 def log_end_of(answer: Command) -> LogOffset:
-    """Where a broker's log ends, of its answer to 28. Raises BadBody."""
+    """Read a broker's log end from its answer to 28. Raises BadBody."""
     members = as_object(checked(answer).get("table"))
     end = bodies.number(members, "commitLogMaxOffset", -1)
     if end < 0:
@@ -186,8 +187,8 @@ def log_end_of(answer: Command) -> LogOffset:
 
 
 def timer_checkpoint(answer: Command, now_ms: int) -> TimerCheckpoint:
-    """The master's progress with its timers. Raises BadBody; also for a time that no clock of a
-    master can show: a broker that believed it would deliver nothing before."""
+    """Read the master's progress of timers. Raises BadBody, also for a time that no valid clock
+    shows: with it a broker would deliver nothing before that time."""
     body = answer.body
     try:
         found = decode(b"".join(body) if isinstance(body, list) else body)
@@ -199,46 +200,47 @@ def timer_checkpoint(answer: Command, now_ms: int) -> TimerCheckpoint:
 
 
 def topics_of(table: Table) -> dict[str, TopicConfig]:
-    """The topics a broker may have."""
+    """Return the valid topics of a table."""
     return _readable(table.entries, _topic, "topic")
 
 
 def groups_of(table: Table) -> dict[str, SubscriptionGroupConfig]:
-    """The groups a broker may have."""
+    """Return the valid groups of a table."""
     return _readable(table.entries, _group, "group")
 
 
 def bans_of(table: Table) -> dict[str, dict[str, int]]:
-    """Group to topic to mask. Raises BadBody."""
+    """Return group to topic to mask of the bans. Raises BadBody."""
     return read_bans(table.members)
 
 
 def deleted_groups_of(table: Table) -> dict[str, int]:
-    """Group to the time of its last deletion with its offsets, in epoch ms. Raises BadBody."""
+    """Return group to the time of its last deletion with its offsets, in epoch ms. Raises
+    BadBody."""
     return read_deleted(table.members)
 
 
 def deleted_of(table: Table) -> dict[str, LogOffset]:
-    """Topic to the end of the log when it was deleted; only masters of ours say so."""
+    """Return topic to the log's end at its deletion; only masters of this project send it."""
     ends = bodies.table(table.members, DELETED_TOPICS, partial(as_int, name=DELETED_TOPICS))
     last = list(ends.items())[-MAX_DELETED_TOPICS:]
     return {name: LogOffset(end) for name, end in last if end >= 0 and is_folder_name(name)}
 
 
 def deletion_times_of(table: Table) -> dict[str, int]:
-    """Topic to the time of its last deletion at the master, in epoch ms. Raises BadBody."""
+    """Return topic to the time of its last deletion at the master, in epoch ms. Raises BadBody."""
     times = bodies.table(table.members, DELETED_TIMES, partial(as_int, name=DELETED_TIMES))
     return {name: at_ms for name, at_ms in times.items() if at_ms > 0}
 
 
 def may_count(table: Table) -> bool:
-    """Whether the broker that gave this knows how far idle queues have counted, or will once it
-    serves as the master. RocketMQ's never does."""
+    """Whether the sender knows the counts of idle queues, or will once it serves as the master.
+    RocketMQ's never does."""
     return DELETED_TOPICS in table.members
 
 
 def counts_of(table: Table) -> Counts | None:
-    """How far the master's idle queues have counted, None if it does not say. Raises BadBody."""
+    """Return the counts of the master's idle queues, None if it sent none. Raises BadBody."""
     value = table.members.get(QUEUE_COUNTS)
     if value is None:
         return None
@@ -296,9 +298,9 @@ def merged(
     their_version: DataVersion,
     gone: Collection[str],
 ) -> dict[str, T]:
-    """A table of both: of what both have the newer table's entry, and nothing of `gone`.
+    """Merge two tables: entries in both come from the newer table, names in `gone` are removed.
 
-    What only one of them has stays: the master may be the one that lost it (R20, R21).
+    Entries in only one table stay: the master may be the broker that lost them (R20, R21).
     """
     older = is_older(their_version, version)
     result = {**theirs, **mine} if older else {**mine, **theirs}
@@ -308,16 +310,16 @@ def merged(
 
 
 def check_count(entries: Collection[str], limit: int, kind: str) -> None:
-    """Raises BadBody if a table would have more than a broker may."""
+    """Raises BadBody if a table would exceed a broker's limit."""
     if len(entries) > limit:
         raise BadBody(f"{len(entries)} {kind}s, a broker holds at most {limit}")
 
 
 def check_topics(topics: Collection[str]) -> None:
-    """See `check_count`."""
+    """Raises BadBody if there are too many topics."""
     check_count(topics, MAX_TOPICS, "topic")
 
 
 def check_groups(groups: Collection[str]) -> None:
-    """See `check_count`."""
+    """Raises BadBody if there are too many groups."""
     check_count(groups, MAX_GROUPS, "group")

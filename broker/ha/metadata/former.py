@@ -1,11 +1,9 @@
-"""Which offsets and notes of another broker of the group are of a former life of their topic or
-group.
+"""Offsets and notes of another broker that belong to a former life of their topic or group.
 
-Owns the question when a broker knows topics and groups to be deleted (43 with `deletionTimes`), its
-answer, and the comparison. A replica that acts for a dead master may not have copied the master's
-last deletions: what it commits and gives out then counts messages of the life that has ended. It
-must never change a table. Called by the master that is back (acting/pre_online.py), and by the
-handler of 43.
+Before taking over offsets, a broker that knows deleted topics and groups asks its peer for the
+deletions known there (43 with `deletionTimes`) and compares them. A replica that acted for a dead
+master may not have copied the master's last deletions: its commits and hand-outs then refer to
+messages of the life that has ended. No table is changed here.
 """
 
 from collections.abc import Mapping
@@ -19,26 +17,26 @@ from turbopump.net.wire import bodies
 from turbopump.net.wire.bodies import as_int, as_object
 
 LIVES: Final = "deletionTimes"
-"""Of a request for offsets (43), and of its answer, which has no offsets then: when topics and
-groups were deleted last. RocketMQ passes over the field."""
+"""Field of a request for offsets (43), and of its answer, which then has no offsets: when topics
+and groups were last deleted. RocketMQ ignores the field."""
 
 
 class Former(NamedTuple):
-    """Topics and groups."""
+    """Names of topics and groups with former lives."""
 
     topics: frozenset[str]
     groups: frozenset[str]
 
     def has(self, topic: str, group: str) -> bool:
-        """Whether what a peer says of that is of a former life."""
+        """Whether a peer's entry for that topic and group belongs to a former life."""
         return topic in self.topics or group in self.groups
 
 
 class FormerLives:
-    """What a peer knows of deletions, compared with what this broker knows. Loop thread only."""
+    """The deletions that a peer knows, compared with this broker's. Loop thread only."""
 
     def __init__(self, broker: BrokerContext) -> None:
-        """As if the peer knew all."""
+        """Begin as if the peer knew all deletions."""
         self._broker = broker
         self._topics: Mapping[str, int] | None = None
         self._groups: Mapping[str, int] = {}
@@ -49,7 +47,8 @@ class FormerLives:
         return any(known_deletions(self._broker).values())
 
     def learn(self, said: Any) -> None:
-        """A peer's answer; a peer that does not say is believed to know all. Raises BadBody."""
+        """Read a peer's answer; a peer that omits the field counts as knowing all. Raises
+        BadBody."""
         lives = as_object(said).get(LIVES)
         if lives is None:
             return
@@ -58,7 +57,7 @@ class FormerLives:
         self._groups = read_deleted(members)
 
     def now(self) -> Former:
-        """The topics and groups of whose last deletion the peer does not know."""
+        """Return the topics and groups whose last deletion the peer does not know."""
         if self._topics is None:
             return Former(frozenset(), frozenset())
         mine = known_deletions(self._broker)
@@ -68,7 +67,8 @@ class FormerLives:
 
 
 def known_deletions(broker: BrokerContext) -> dict[str, dict[str, int]]:
-    """The last ones that this broker knows of, for a peer: times in epoch ms, 0 if not known."""
+    """Return the last deletions that this broker knows, for a peer: times in epoch ms, 0 if
+    unknown."""
     times = list(broker.store.deletions.times().items())[-MAX_DELETED_TOPICS:]
     return {DELETED_TIMES: dict(times), DELETED: broker.groups.deletion_times()}
 

@@ -1,20 +1,19 @@
-"""A replica's tables: topics, groups, offsets and delay progress of its master, copied every few
-seconds, and what becomes of them when the role changes.
+"""A replica's tables: topics, groups, offsets and delay progress, copied from its master.
 
-Owns the rhythm, what is asked in which order (RocketMQ: SlaveSynchronize), and which answers still
-count. It must never open a connection: it is given a function that asks. Called by node.py, which
-wires it to the role, ticks it, and by what learns that the master has news.
+Owns the interval of copying, the order of requests (RocketMQ: SlaveSynchronize), the fence against
+late answers, and the changes of the tables with the role. It opens no connection: a function sends
+the requests.
 
-    follow(address, epoch)   a master is known: asked at once, then every few seconds
-    tick(...)                whatever is due
+    follow(address, epoch)   a master is known: copy at once, then every few seconds
+    tick(...)                send the requests that are due
     lead(epoch)              this broker is the master: before it takes the first message
-    truncated()              the log was cut: nothing here may speak of what is gone
-    link_changed()           what the master said before may be of another process
+    truncated()              the log was cut: no table may refer to the removed part
+    link_changed()           earlier answers of the master may be from another process
     stop()                   no master, or the broker stops
 
-Law 7: nothing goes back. Tables are merged by version (reign, then changes), entries are forgotten
-only if the master is known to have had them. An answer counts for the reign it was asked in; one
-that comes after a change of role is dropped.
+Law 7: nothing goes back. Tables are merged by version (term, then changes); entries are removed
+only if the master is known to have had them. An answer counts only in the term in which it was
+requested; a later one is dropped.
 """
 
 import logging
@@ -44,21 +43,22 @@ from turbopump.net.wire.topics import DataVersion, TopicConfig
 logger = logging.getLogger(__name__)
 
 Call = Callable[[str, Command, int], Later[Command | str]]
-"""(address, request, time-out in ms): the answer, or why there is none; one of them comes."""
+"""(address, request, time-out in ms): resolves to the answer, or the reason for its absence."""
 
 PERIOD_MS: Final = 3_000
-"""Between two rounds; RocketMQ's replicas look every 3 s, and copy all every 10 or 60 s."""
+"""Interval between two rounds, in ms; RocketMQ's replicas check every 3 s, and copy all every 10 or
+60 s."""
 PERIOD_OF_MIB_MS: Final = 3_000
-"""Longer by that for each MiB a round brought: reading one takes some 20 ms of two loops."""
+"""Additional interval in ms for each MiB of a round: reading one takes some 20 ms of two loops."""
 MAX_PERIOD_MS: Final = 60_000
 FIRST_RETRY_MS: Final = 500
-"""After a failed round; doubled up to MAX_RETRY_MS. A master that has just restarted is asked soon,
-a dead one is not asked for nothing."""
+"""Pause in ms after a failed round, doubled up to MAX_RETRY_MS: short for a master that has just
+restarted, long for a dead one."""
 MAX_RETRY_MS: Final = 10_000
 DELETE_AGAIN_MS: Final = 10_000
-"""From a deletion that failed to the next try."""
+"""Pause in ms after a failed deletion before the next try."""
 TIMEOUT_MS: Final = 5_000
-"""Of one request (RocketMQ: 3 to 5 s)."""
+"""Time-out of a request in ms (RocketMQ: 3 to 5 s)."""
 
 
 class Versioned(Protocol):
@@ -70,11 +70,11 @@ class Versioned(Protocol):
     def data_version(self) -> DataVersion: ...
 
     def bump_version(self, now_ms: int) -> None:
-        """A new version of the same content."""
+        """Start a new version of the same content."""
 
 
 class CountedLog(Protocol):
-    """What a replica's log may want to know (engine.replicated.Replicated)."""
+    """The part of a replica's log that needs queue counts (engine.replicated.Replicated)."""
 
     @property
     def min(self) -> LogOffset: ...
@@ -86,7 +86,7 @@ class CountedLog(Protocol):
 
 @dataclass(slots=True)
 class Following:
-    """One master in one reign, and what it said before: the fence of every answer."""
+    """The master of a term, and its last answers: the fence against late answers."""
 
     address: str
     epoch: int
@@ -94,20 +94,20 @@ class Following:
     groups: answers.Table | None = None
     offsets: Offsets | None = None
     shares: str = ""
-    """The version of the last assignments that it gave."""
+    """Version of the last assignments received."""
     counts_from: int = -1
-    """Where the log began for which it was asked how far idle queues have counted."""
+    """Begin of the log for which the counts of idle queues were requested."""
     failures: int = 0
     due_ms: int = LONG_AGO_MS
     busy: bool = False
     cuts: int = 0
-    """How often the log was cut: what was taken over before one may be set back since."""
+    """Number of cuts of the log: entries taken over before a cut may have been set back since."""
     bytes: int = 0
     errors: list[str] = field(default_factory=list)
 
 
 class MetadataFollower:
-    """See the module. Loop thread only; times are of the monotonic clock, but `now_ms`."""
+    """See the module. Loop thread only; times are of the monotonic clock, except `now_ms`."""
 
     def __init__(
         self,
@@ -117,12 +117,12 @@ class MetadataFollower:
         log: CountedLog | None = None,
         pause: Callable[[], Later[None]] | None = None,
     ) -> None:
-        """`queue_end`: the offset behind the last message of a queue, of all records of the log; by
-        default the store's. `log`: engine.replicated.Replicated, which may want to know
-        the queues that it has nothing of. `pause` gives what resolves when the loop has served
-        others; by default nothing comes between two steps."""
+        """`queue_end` returns the offset after the last message of a queue, of all records of the
+        log; by default the store's. `log` (engine.replicated.Replicated) may need counts of queues
+        that it has no records of. `pause` returns a value that resolves after the loop has served
+        others; by default there is no pause between two steps."""
         self.error = ""
-        """Why the last round was not whole; "" if it was."""
+        """Reason why the last round was incomplete; "" if it was complete."""
         self.synced_ms = LONG_AGO_MS
         """When all tables were last taken over and durable."""
         self._broker = broker
@@ -139,19 +139,19 @@ class MetadataFollower:
         self._now_ms = broker.started_ms
         for table in self._tables():
             table.versions = self._versions
-        # The master's word on a deletion comes before the log's.
+        # Deletions reported by the master are handled before those found in the log.
         broker.store.on_unheard.insert(0, self._unheard)
 
     # Roles
 
     @property
     def master(self) -> str:
-        """The broker that is asked, "" if none."""
+        """Address of the broker that is asked, "" if none."""
         return self._following.address if self._following is not None else ""
 
     def follow(self, address: str, epoch: int, steady_ms: int) -> None:
-        """This broker is a replica; its master serves clients at `address`, "" if that is not
-        known, in the reign `epoch` (0 and less: there are no epochs)."""
+        """Follow a master. It serves clients at `address` ("" if unknown) in the term `epoch` (0
+        and less: there are no epochs)."""
         if self._left:
             return
         if not self._versions.following:
@@ -169,24 +169,24 @@ class MetadataFollower:
             self._following = Following(address, epoch, due_ms=steady_ms)
 
     def stop(self) -> None:
-        """No broker is asked any more, and no answer counts."""
+        """Stop asking: no answer counts after this."""
         self._following = None
 
     def leave(self) -> None:
-        """The broker stops: what comes of its role is no other master, and what it delivered as one
-        stays delivered as far as replicas have it."""
+        """Leave the role before the broker stops: other masters are ignored, and deliveries made as
+        master count as far as replicas have them."""
         self.stop()
         self._left = True
         self._broker.delay.leave()
         self._broker.timers.leave()
 
     def lead(self, epoch: int, now_ms: int) -> Later[OSError | None]:
-        """This broker is the master, of that epoch (0 and less: there are none); to be called when
-        the log has changed sides, before it takes a message. Resolves when the tables are durable,
-        or with what went wrong.
+        """Become the master of that epoch (0 and less: no epochs). To be called when the log
+        has changed sides, before it takes a message. Resolves when the tables are durable, or with
+        the error.
 
-        Progress that its log does not hold goes: what an offset or a delay level stands for will be
-        other messages here. Topics that only the log knows come (R20).
+        Progress beyond the log is removed: its offsets will belong to other messages here. Topics
+        that only the log contains are added (R20).
         """
         self.stop()
         self._apply_deletions(now_ms)
@@ -207,8 +207,8 @@ class MetadataFollower:
         return broker.saver.saved()
 
     def add_stored(self, now_ms: int) -> None:
-        """Topics that only the log knows (R20), but those whose queues are about to go; also for a
-        replica that acts for its master."""
+        """Add topics that only the log contains (R20), except those whose queues are being removed;
+        also for a replica that acts for its master."""
         store = self._broker.store
         names = [name for name in store.topics() if name not in store.deletions.going]
         self._broker.topics.add_stored(
@@ -216,14 +216,14 @@ class MetadataFollower:
         )
 
     def truncated(self, now_ms: int) -> int:
-        """The log of a replica was cut, or begun anew; gives how many offsets were set back. They
-        do not count as set back: what the master says of them is right, and who still takes this
-        broker for its master must not set back its own."""
+        """Limit the tables after a replica's log was cut or restarted; return how many offsets were
+        set back. They are not marked as set back: the master's offsets are right, and clients that
+        still take this broker for the master must not set theirs back."""
         self._deletions.clear()
         self._broker.delay.truncated()
         self._broker.timers.truncated()
         if self._following is not None:
-            self._following.offsets = None  # all of what it says is news again
+            self._following.offsets = None  # all entries of its next answer are news
             self._following.cuts += 1
         set_back = self._clamp(now_ms)
         if set_back:
@@ -240,12 +240,12 @@ class MetadataFollower:
         broker = self._broker
         return [broker.topics, broker.groups, broker.offsets, broker.delay, broker.timers]
 
-    # Rhythm
+    # Interval of copying
 
     def link_changed(self) -> None:
-        """The connection to the master's log is gone, or stands anew. Another process may answer at
-        its address, without what the one before it had not saved: that is not deleted. What was
-        asked does not count, and is asked again."""
+        """Forget earlier answers after the connection to the master's log was lost or made. Another
+        process may answer at its address without unsaved entries of the previous one: these are not
+        deletions. A pending request does not count, and is repeated."""
         now = self._following
         if now is not None:
             due_ms = self._broker.steady_ms() if now.busy else now.due_ms
@@ -254,7 +254,7 @@ class MetadataFollower:
             )
 
     def tick(self, now_ms: int, steady_ms: int) -> None:
-        """Ask if that is due."""
+        """Begin a round if it is due."""
         self._now_ms, self._steady_ms = now_ms, steady_ms
         if steady_ms >= self._deletions_due_ms:
             self._apply_deletions(now_ms)
@@ -274,7 +274,7 @@ class MetadataFollower:
     ) -> None:
         while True:
             if self._following is not now:
-                steps.close()  # another reign: what was asked in this one does not count
+                steps.close()  # another term: pending requests of this one do not count
                 return
             if isinstance(answer, str):
                 now.errors.append(answer)
@@ -323,7 +323,7 @@ class MetadataFollower:
             wait_ms = min(FIRST_RETRY_MS << min(now.failures, 10), MAX_RETRY_MS)
             now.failures += 1
             now.due_ms = steady_ms + wait_ms
-            # Another process may answer there next: what this one said before says nothing of it.
+            # Another process may answer there next: earlier answers are no proof about it.
             now.topics = now.groups = now.offsets = None
             now.shares = ""
 
@@ -334,10 +334,10 @@ class MetadataFollower:
     # A round
 
     def _round(self, now: Following) -> answers.Steps[None]:
-        """One part that fails does not keep the others from being followed."""
+        """Copy all tables; a failed table does not keep the others from being copied."""
         parts = (
             self._topics,
-            self._groups,  # before the offsets: those of a former life are forgotten here
+            self._groups,  # before the offsets, because offsets of a former life are removed here
             self._offsets,
             self._delay,
             self._timers,
@@ -350,18 +350,18 @@ class MetadataFollower:
                 now.errors.append(f"{part.__name__.strip('_')}: {error}")
 
     def _is_told(self, now: Following, mine: DataVersion, theirs: DataVersion) -> bool:
-        """Whether all that is here came from this very table: it is of the same reign, in which
-        there is one master, and this broker was not that."""
+        """Whether all local entries came from this very table: it is of the same term, which has
+        one master, and this broker was not that master."""
         same = theirs.state_version == mine.state_version == now.epoch
         return now.epoch > 0 and same and not is_older(theirs, mine)
 
     def _wants_counts(self, now: Following) -> bool:
-        """The log began anew, and this master was not asked since how far its queues are."""
+        """Whether the log was restarted, and this master was not asked for queue counts since."""
         log = self._log
         return log is not None and log.wants_counts and now.counts_from != log.min
 
     def _take_counts(self, table: answers.Table, log_min: LogOffset) -> answers.Steps[None]:
-        """What was asked of another beginning of the log says nothing of this one."""
+        """Take over queue counts, unless they were requested for another begin of the log."""
         log = self._log
         if log is None or not log.wants_counts or log.min != log_min:
             return
@@ -388,7 +388,8 @@ class MetadataFollower:
         gone = {name for name in gone if not topics.is_system(name)}
         deleted = answers.deleted_of(table)
         if gone - deleted.keys():
-            # How far its log was when the topic was surely gone: once more without it, behind that.
+            # Ask for the log's end when the topic was surely gone; then ask again for topics, after
+            # that.
             end = yield from answers.log_end()
             table = yield from answers.all_topics()
             gone -= table.entries.keys()
@@ -398,8 +399,8 @@ class MetadataFollower:
             raise BadBody("a broker without any topic: its table is lost")
         deletions, times = self._broker.store.deletions, answers.deletion_times_of(table)
         former = deletions.ends()
-        # A topic may go twice while nothing is written: the later time counts, and the master's
-        # time of a deletion that only the log proved here.
+        # A topic may be deleted twice while nothing is written: the later time counts, and the
+        # master's time of a deletion that only the log proved here.
         known = {
             name: 0 if deletions.is_proven(name) else deletions.deleted_ms(name) for name in deleted
         }
@@ -411,14 +412,15 @@ class MetadataFollower:
         gone |= {name for name in new if name not in table.entries and not topics.is_system(name)}
         result = answers.merged(mine, topics.data_version, theirs, table.version, gone)
         answers.check_topics(result)
-        self._broker.offsets.forget_resets(deleted)  # the master's are the right ones
+        self._broker.offsets.forget_resets(deleted)  # the master's resets replace them
         for name in new:
             self._deletions[name] = new[name]
         self._deletion_times = times
         for name in (gone & mine.keys()) | new.keys():
             self._broker.offsets.remove_topic(name)
             self._broker.statistics.forget_topic(name)
-            now.offsets = None  # of its next life the master may have said the same before
+            # for a new life of the topic the master's offsets may look unchanged
+            now.offsets = None
         only_here = frozenset(result.keys() - table.entries.keys())
         topics.adopt(result, _taken(now, topics.data_version, table.version), only_here)
         now.topics = answers.Table(table.version, dict.fromkeys(table.entries), {})
@@ -437,7 +439,7 @@ class MetadataFollower:
         result = answers.merged(mine, version, theirs, table.version, gone)
         answers.check_groups(result)
         answers.check_groups(banned)
-        # A ban that was lifted is not there either: of the newer table, or of none.
+        # A lifted ban is removed: the newer table decides.
         bans = groups.all_forbidden() if is_older(table.version, version) else banned
         only_here = frozenset(result.keys() - table.entries.keys())
         deleted = answers.deleted_groups_of(table)
@@ -456,7 +458,8 @@ class MetadataFollower:
         version: DataVersion,
         mine: dict[str, TopicConfig] | dict[str, SubscriptionGroupConfig],
     ) -> set[str]:
-        """The names this master is known to have had; those it lacks now it has deleted."""
+        """Return the names that this master is known to have had; the missing ones were deleted
+        there."""
         if said is not None and _goes_on(now, said.version, table.version):
             return set(said.entries)
         return set(mine) if self._is_told(now, version, table.version) else set()
@@ -470,11 +473,11 @@ class MetadataFollower:
             self._broker.pop.notes.learn(master_takes=TAKES_NOTES in answer.fields)
         while not (yield from self._adopt_offsets(now, theirs)):
             pass
-        # Of topics that begin anew they go once more, when the deletion ends.
+        # Offsets of topics that are restarted are copied once more, after the deletion.
         now.offsets = None if self._broker.store.deletions.unheard() else theirs
 
     def _adopt_offsets(self, now: Following, theirs: Offsets) -> answers.Steps[bool]:
-        """False if the log was cut meanwhile: once more then, from the first one on."""
+        """Take over offsets in steps; False if the log was cut meanwhile, to start again."""
         offsets, cuts = self._broker.offsets, now.cuts
         before, told = now.offsets, False
         if before is None or not _goes_on(now, before.version, theirs.version):
@@ -496,7 +499,8 @@ class MetadataFollower:
         delay.adopt(progress, version, end)
 
     def _timers(self, now: Following) -> answers.Steps[None]:
-        """60 and 61; a RocketMQ broker without timers answers neither."""
+        """Copy the timers' progress and metrics (60 and 61); a RocketMQ broker without timers
+        answers neither."""
         timers = self._broker.timers
         answer = yield new_request(RequestCode.GET_TIMER_CHECK_POINT)
         if answer.code != ResponseCode.SUCCESS:
@@ -509,7 +513,7 @@ class MetadataFollower:
         timers.metrics.take(answers.checked(answer))
 
     def _modes(self, now: Following) -> answers.Steps[None]:
-        """402: how groups get their messages and queues, and who had which queues last."""
+        """Copy the request modes of groups and the last assignments of queues (402)."""
         request = new_request(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
         request.fields[VERSION] = now.shares
         members, shares = yield from answers.read((yield request), _read_modes)
@@ -521,8 +525,8 @@ class MetadataFollower:
     # Deleted topics
 
     def _apply_deletions(self, now_ms: int) -> None:
-        """Queues of a topic that the master deleted go once our log has come as far as its was:
-        what comes behind that is of the topic's next life, and counts from 0 again."""
+        """Delete a topic's queues once this log has reached the end that the master's log had at
+        the deletion: later records belong to the topic's next life, and count from 0."""
         if not self._deletions:
             return
         store = self._broker.store
@@ -538,8 +542,8 @@ class MetadataFollower:
                 logger.error("%s", error)
 
     def _unheard(self, now_ms: int) -> None:
-        """The log proves deletions. Offsets of the topics are about to go here, and are taken from
-        the master anew."""
+        """Handle deletions that the log proves. The offsets of these topics are removed here, and
+        copied from the master again."""
         self._apply_deletions(now_ms)
         now = self._following
         if now is not None and now.offsets is not None and self._broker.store.deletions.unheard():
@@ -552,7 +556,7 @@ class MetadataFollower:
             self._deletions.setdefault(name, end)
             self._deletions_due_ms = self._steady_ms + DELETE_AGAIN_MS
         elif self._broker.role.is_master:
-            self.add_stored(self._now_ms)  # its next life, of which nothing was known yet
+            self.add_stored(self._now_ms)  # the topic's next life, unknown until now
 
 
 def _read_modes(value: Any) -> tuple[dict[str, Any], dict[str, KeptShare]]:
@@ -561,11 +565,11 @@ def _read_modes(value: Any) -> tuple[dict[str, Any], dict[str, KeptShare]]:
 
 
 def _taken(now: Following, mine: DataVersion, theirs: DataVersion) -> DataVersion:
-    """The version of a table that was taken over.
+    """Return the version for a table that was taken over.
 
-    Not one of a later reign than this: who answers may be a replica of the next master by then, and
-    have what that never had. Its version would have all of it taken for the next master's own, and
-    deleted there.
+    A version of a later term is not taken: the answering broker may be a replica of the next master
+    by then, and have entries which that master never had. With that version all entries would count
+    as the next master's own, and be deleted there.
     """
     if 0 < now.epoch < theirs.state_version or is_older(theirs, mine):
         return mine
@@ -573,8 +577,8 @@ def _taken(now: Following, mine: DataVersion, theirs: DataVersion) -> DataVersio
 
 
 def _goes_on(now: Following, before: DataVersion, version: DataVersion) -> bool:
-    """Whether a table is what the same master's became: one of a broker that lost its files is not,
-    nor one of a later reign than this, which its owner may have as a replica of the next master."""
+    """Whether a table follows from the same master's earlier one. A broker that lost its files, or
+    a version of a later term, which the peer may have as a replica of the next master, does not."""
     if 0 < now.epoch < version.state_version:
         return False
     return before == version or is_older(before, version)

@@ -1,4 +1,4 @@
-"""Properties: RocketMQ's keys, and what is said of bad ones."""
+"""Properties: RocketMQ's keys, and messages about invalid ones."""
 
 from pathlib import Path
 

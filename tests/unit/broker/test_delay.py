@@ -104,7 +104,7 @@ def test_clock_that_was_wrong_for_a_moment_makes_no_delay_shorter(
         world.close()
         world.open()
     send(world, 2, b"later")
-    if restart:  # what is delayed is the last record now
+    if restart:  # the delayed message is the last record now
         world.close()
         world.open()
     unit = world.broker.store.units("SCHEDULE_TOPIC_XXXX", 1, QueueOffset(0), 1)[0]

@@ -1,7 +1,7 @@
-"""What a real RocketMQ 5.5.0 was asked, asked again of ours: the answers must be the same.
+"""Replays requests that RocketMQ 5.5.0 answered: the responses must be equal.
 
-The captures keep at most three frames of a kind, so a queue is filled up with messages of our own
-to the offset a frame speaks of. Left out: SQL filters, which would look at our own messages.
+A capture keeps at most three frames of a kind, so queues are filled with other messages up to the
+offset in a frame. Frames with SQL filters are skipped: a filter would read those messages.
 """
 
 import json
@@ -58,7 +58,7 @@ def fill(world: Any, topic: str, queue_id: int, max_offset: int) -> None:
 
 
 def prepare_pull(world: Any, fields: dict[str, str], expected: dict[str, Any]) -> None:
-    """What the group had done before: its heartbeat, a reset by an admin."""
+    """Bring the group to its recorded state: its heartbeat, and a reset by an admin."""
     group, topic, queue_id = fields["consumerGroup"], fields["topic"], int(fields["queueId"])
     if topic.startswith("%RETRY%"):
         world.broker.topics.create_internal(topic, 1, 6, world.now_ms)
@@ -78,7 +78,7 @@ def prepare_pull(world: Any, fields: dict[str, str], expected: dict[str, Any]) -
 
 
 def replay(world: Any, frame: bytes, truth: dict[str, Any], expected: dict[str, Any]) -> None:
-    """One request, and its answer compared."""
+    """Replay a request and compare its response."""
     request = decode(frame)
     fields = request.fields
     born_ms = int(fields.get("g") or fields.get("bornTimestamp") or 0)
@@ -171,7 +171,7 @@ def test_answers_are_those_of_rocketmq(make_world: Callable[..., Any], capture: 
 
 
 def comparable(view: MessageView) -> tuple[object, ...]:
-    """What must be equal of a message that both brokers were sent."""
+    """Properties that must be equal for a message sent to both brokers."""
     return (
         view.topic,
         view.queue_id,

@@ -78,8 +78,8 @@ def test_commit_is_checked(world: Any) -> None:
 
 
 def test_a_commit_outside_of_the_queue_is_taken_as_it_is(world: Any) -> None:
-    """As RocketMQ has it: tools set a group on beyond the end, and -1 stands for none. A new
-    master sets back what lies beyond its log (broker/ha/metadata/pulling.py)."""
+    """As in RocketMQ: tools commit offsets beyond the end, and -1 means no offset. A new master
+    lowers offsets beyond its log (broker/ha/metadata/pulling.py)."""
     send(world)
     world.broker.groups.find("G", world.now_ms)
     for commit in (1 << 40, 2**63 - 1):
@@ -174,7 +174,7 @@ def test_a_search_for_now_after_the_clock_was_ahead_finds_the_end(world: Any) ->
 
 
 class Timers:
-    """A link that keeps what is to be run later."""
+    """A link that records delayed callbacks."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[int, Any]] = []

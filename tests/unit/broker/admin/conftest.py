@@ -32,7 +32,7 @@ class _Timer:
 
 
 class Wire:
-    """The link of a peer: keeps what is sent, and what waits for the answer to go out first."""
+    """A peer's link: keeps the commands sent and the callbacks that run after the next response."""
 
     def __init__(self) -> None:
         self.sent: list[Command] = []
@@ -90,7 +90,7 @@ def connect(version: int = VERSION, language: str = "JAVA") -> Peer:
 
 
 def consumer(group: str, *topics: str, **members: Any) -> ConsumerData:
-    """One entry of a heartbeat, subscribing `topics` (`topic:tags` or `topic`)."""
+    """A consumer entry of a heartbeat that subscribes to `topics` (`topic:tags` or `topic`)."""
     version = members.pop("sub_version", 1)
     subscriptions = []
     for topic in topics:
@@ -100,7 +100,7 @@ def consumer(group: str, *topics: str, **members: Any) -> ConsumerData:
 
 
 def notified(peer: Peer) -> list[str]:
-    """The groups of whose change a client was notified since the last call."""
+    """Groups for which a client received a change notification since the last call."""
     taken = peer.context["wire"].take(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
     assert all(command.is_oneway for command in taken)
     return [command.fields["consumerGroup"] for command in taken]
@@ -153,7 +153,7 @@ class Admin:
         peer: Peer | None = None,
         **fields: object,
     ) -> Command | Later[Command | None] | None:
-        """A request with raw fields; its answer or the promise of one."""
+        """Send a request with raw header fields; returns its response or the promise of it."""
         if isinstance(body, dict):
             body = fastjson.dumps(body).encode()
         texts = {
@@ -180,7 +180,7 @@ class Admin:
         producers: tuple[str, ...] = (),
         **members: Any,
     ) -> Command:
-        """A heartbeat of a client, and what follows its answer."""
+        """Send a client's heartbeat, then run the callbacks that follow its response."""
         beat = HeartbeatData(
             client_id, [ProducerData(name) for name in producers], list(consumers), **members
         )
@@ -250,5 +250,5 @@ def admin(make_admin: Callable[..., Admin]) -> Admin:
 
 @pytest.fixture(scope="session")
 def kit() -> Any:
-    """What tests without a broker need: connect(), consumer(), notified()."""
+    """Helpers for tests without a broker: connect(), consumer(), notified()."""
     return SimpleNamespace(connect=connect, consumer=consumer, notified=notified)

@@ -1,4 +1,5 @@
-"""What the broker passes on to clients: 307, 309, 223 and the push of a reset (remoting.md 15)."""
+"""Requests that the broker relays to clients: 307, 309, 223 and the push of a reset (remoting.md
+15)."""
 
 from typing import Any
 

@@ -19,8 +19,8 @@ GROUP, TOPIC = "G", "T"
 
 
 class Brokers:
-    """Worlds by their broker names. `route` is what the name server says; questions between them
-    are answered at once, unless `cut` names the address."""
+    """Brokers by name. `route` is the name server's response; requests between the brokers are
+    answered at once, unless `cut` has the address."""
 
     def __init__(self, make: Callable[..., World]) -> None:
         self._make = make

@@ -1,4 +1,4 @@
-"""No two brokers of a container have the same name, folder or port."""
+"""Brokers of a container have different names, folders and ports."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -26,7 +26,7 @@ DAY_MS = 86_400_000
 
 
 def send(world: Any, body: bytes, **properties: object) -> None:
-    """One message to queue 0 of T."""
+    """Send a message to queue 0 of T."""
     text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
     one = SendMessageRequestV2("PG", "T", "TBW102", 4, 0, 0, 1, 0, properties=text)
     assert world.ask(RequestCode.SEND_MESSAGE_V2, one, body).code == 0
@@ -289,7 +289,7 @@ OF_ROCKETMQ = """{
 \t\t}
 \t}
 }"""
-"""What ConsumerFilterManager of 5.5.0 writes."""
+"""A file that ConsumerFilterManager of RocketMQ 5.5.0 wrote."""
 
 
 def test_the_file_of_a_rocketmq_broker(make_world: Callable[..., Any]) -> None:
@@ -348,7 +348,7 @@ def test_a_hundred_thousand_filters(world: Any, monkeypatch: pytest.MonkeyPatch)
     assert filters.get("T", "G3").filter.evaluate(b"a\x01G3\x02") is True
     filters.unregister("G3", world.now_ms)
     filters.unregister("G4", world.now_ms)
-    register(world, "new")  # in place of the one that has been unused longest
+    register(world, "new")  # replaces the filter that has been unused longest
     assert filters.get("T", "new") is not None
     assert (filters.get("T", "G3"), filters.get("T", "G4") is None) == (None, False)
     answer = heartbeat(world, "b = '" + "x" * 60_000 + "'", 1)
@@ -356,7 +356,7 @@ def test_a_hundred_thousand_filters(world: Any, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_retries_pass_unfiltered(world: Any) -> None:
-    """As RocketMQ's clients ask for them: their subscription to the retry topic is by tags."""
+    """RocketMQ's clients subscribe to the retry topic by tags."""
     world.broker.topics.put(TopicConfig("%RETRY%G"), world.now_ms)
     wanted = [
         parse_subscription("T", "a = 1", "SQL92", 1),
@@ -394,7 +394,7 @@ def test_bit_maps_are_written_when_asked_for(make_world: Callable[..., Any]) -> 
 
 
 def bit_map(bits: tuple[int, ...]) -> bytes:
-    """RocketMQ's BitsArray."""
+    """The bytes of RocketMQ's BitsArray."""
     return sum(1 << bit for bit in set(bits)).to_bytes(14, "little")
 
 

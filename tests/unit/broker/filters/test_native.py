@@ -1,4 +1,4 @@
-"""Filters in the native path: what it serves is what matches, and it serves."""
+"""Filters on the native path: pulls are served natively and return only matching messages."""
 
 import tempfile
 from collections.abc import Iterator

@@ -1,6 +1,5 @@
-"""Native pops and what is beside them: pops that wait, offsets that are asked for, new topics, and
-what Python does in the midst of one (docs/internals/fast-lane.md, "Native code that calls Python").
-"""
+"""Native pops together with waiting pops, offset requests, new topics, and Python code that runs in
+the middle of a native pop (docs/internals/fast-lane.md, "Native code that calls Python")."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,11 +19,11 @@ from turbopump.pyx.pops import MAX_PLACES
 
 HOOKS = [(Popping, "places_of"), (Lookup, "units_of"), (CommitLog, "region_of")]
 MANY = 40
-"""Groups whose rows are more than there was room for."""
+"""Number of groups whose rows exceed the reserved room."""
 
 
 class Popper(Driven):
-    """A connection that does `acts[name]()`, once, when what the lane calls so is done."""
+    """A connection that calls `acts[name]()` once, after the hooked function `name` returns."""
 
     acts: dict[str, Callable[[], object]]
 
@@ -41,7 +40,7 @@ def acting(acts: dict[str, Callable[[], object]], name: str, original: Any) -> A
 
 @pytest.fixture
 def popped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[PopWorld, Popper]]:
-    """A broker whose lane has learned the pops of a group, and its connection."""
+    """A broker whose fast path has learned the pops of a group, and its connection."""
     acts: dict[str, Callable[[], object]] = {}
     for owner, name in HOOKS:
         monkeypatch.setattr(owner, name, acting(acts, name, getattr(owner, name)))
@@ -112,7 +111,7 @@ def test_places_are_bounded(popped: tuple[PopWorld, Popper]) -> None:
         driven.fast_lane.learn_pop("g0", "Wide", None, "*", "TAG", [], now_ms, 0)
     assert MAX_PLACES - 1_000 < pops.place_count <= MAX_PLACES
     assert not pop(native, driven, 2)
-    assert pop(native, driven, 3)  # of those that are known the lane goes on
+    assert pop(native, driven, 3)  # known places are still served natively
 
 
 def learn_many(native: PopWorld, driven: Driven) -> None:

@@ -114,11 +114,11 @@ ILLEGAL = {
     RequestCode.GET_TOPIC_CONFIG: ResponseCode.TOPIC_NOT_EXIST,
     RequestCode.GET_TOPIC_STATS_INFO: ResponseCode.TOPIC_NOT_EXIST,
 }
-"""What RocketMQ answers, but for 215, where it answers 0 and looks for no folder."""
+"""RocketMQ's response codes, except that it answers 215 with 0 and deletes no folder."""
 
 
 def numbers(now_ms: int) -> dict[str, object]:
-    """Members that are no names, with what makes headers complete."""
+    """Header fields that hold no names: values that complete the headers."""
     fields: dict[str, object] = dict.fromkeys(ZEROS, 0)
     fields |= dict.fromkeys(("bornTimestamp", "g"), now_ms)
     fields |= dict.fromkeys(("defaultTopicQueueNums", "d", "readQueueNums", "writeQueueNums"), 4)
@@ -188,7 +188,7 @@ def tree(root: Path) -> set[str]:
 
 
 def answered(answer: Command | Later[Command | None] | None) -> int | None:
-    """The code of an answer; None while there is none."""
+    """The response code; None while the response is pending."""
     if isinstance(answer, Later):
         answer = answer.value if answer.done else None
     return None if answer is None else answer.code
@@ -242,7 +242,8 @@ def test_what_a_name_of_no_topic_is_answered(line: Any) -> None:
 
 
 def test_a_topic_of_other_rules_can_be_deleted(line: Any, tmp_path: Path) -> None:
-    """From a topics.json that RocketMQ 3 wrote, say; but not one that leads elsewhere."""
+    """RocketMQ 3 may have written such a name to topics.json; a name that leaves the folder is
+    refused."""
     from turbopump.net.wire.topics import TopicConfig
 
     for name in ("a.b", ".."):

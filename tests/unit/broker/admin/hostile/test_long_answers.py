@@ -1,4 +1,4 @@
-"""Long answers are made in steps of bounded work, byte for byte what they would be at once."""
+"""Long responses are built in bounded steps and have the same bytes as if built at once."""
 
 from collections.abc import Callable, Generator
 from typing import Any

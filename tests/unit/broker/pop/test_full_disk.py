@@ -13,7 +13,7 @@ from turbopump.net.wire.codes import ResponseCode
 
 
 def fill(world: World, is_full: bool) -> None:
-    """As retention does when it has measured the disk."""
+    """Set the store's state as retention does after it measured the disk."""
     store = world.broker.store
     store._retention.disk_full = is_full
     store._log.tail.refuse(DISK_FULL, is_full)

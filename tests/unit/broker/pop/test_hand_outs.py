@@ -1,4 +1,4 @@
-"""When hand-outs become the group's offset."""
+"""Hand-outs, and the point at which they advance the group's offset."""
 
 from turbopump.broker.pop.hand_outs import HandOuts, PoppedQueue
 from turbopump.engine.types import QueueOffset

@@ -113,7 +113,7 @@ def test_a_handle_of_before_acknowledges_nothing(popper: Popper, end: Any) -> No
 
 
 def test_a_pop_is_later_than_the_deletion_though_the_clock_went_back(popper: Popper) -> None:
-    """Its check point would count as one of the former life, and the message would be lost."""
+    """Otherwise its check point would count for the former life, and the message would be lost."""
     popper.world.pass_time(9_000)
     make_again(popper)
     popper.world.set_clock(-5_000)
@@ -127,8 +127,8 @@ def test_a_pop_is_later_than_the_deletion_though_the_clock_went_back(popper: Pop
 def test_a_pop_of_before_is_of_the_former_life_though_the_clock_went_back(
     popper: Popper, end: Any
 ) -> None:
-    """Its time is later than the clock's at the deletion: messages of the next life were taken for
-    handed out, and acknowledged by old handles. Twice: the second life's pops are later, too."""
+    """The pop's time is later than the clock at the deletion: messages of the next life counted as
+    handed out, and old handles acknowledged them. Pops of the second life are later, too."""
     for life in ("old", "next"):
         popper.send(life)
         [*_, (_, old)] = popper.pop(invisible_time=LONG_MS)
@@ -254,7 +254,7 @@ def test_a_step_of_recovery_reads_few_records_of_all_queues(popper: Popper) -> N
     for _ in recover_offsets(store, places, REVIVE_TOPIC, broker_name, known):
         steps.append(len(step))
         step.clear()
-    steps.append(len(step))  # those of the last step, after which nothing is yielded
+    steps.append(len(step))  # entries of the last step, which does not yield
     assert sum(steps) == 320 and max(steps) <= READ_MAX
 
 

@@ -1,4 +1,5 @@
-"""Ordered batches in the log: a new master, and a broker after a crash, know what is out (I17)."""
+"""Ordered batches in the log: a new master, and a broker after a crash, know the batches in flight
+(I17)."""
 
 from typing import Any
 
@@ -78,7 +79,7 @@ def test_the_time_of_a_message_that_was_changed_holds(popper: Popper) -> None:
 
 
 def test_a_batch_that_is_out_for_long_is_among_the_newest_records(make_world: Any) -> None:
-    """Only the last minute is looked at; a lot is popped meanwhile."""
+    """The new master reads only the last minute, and many messages are popped meanwhile."""
     popper = Popper(make_world("reviveQueueNum=1\n"))
     popper.send("a", "b")
     batch = popper.pop(order=True, invisible_time=600_000, queue_id=0)
@@ -177,14 +178,14 @@ def test_one_that_leads_no_more_knows_nothing_of_what_the_next_one_gives_out(
     pop = popper.world.broker.pop
     pop._stop()
     assert pop.orders.get(*QUEUE) is None and pop.orders.size == 0
-    assert bodies(popper) == []  # it leads again: the log says what is out
+    assert bodies(popper) == []  # the broker is master again: the log has the batch in flight
 
 
 def test_a_record_is_read_as_it_was_written() -> None:
     offsets = [QueueOffset(3), QueueOffset(4)]
     batch = OrderedBatch(7, 900, offsets, "t" * 300, 7, 1, {QueueOffset(4): 90}, {offsets[0]: 2})
     logged = read_record(body_of(QUEUE, batch, "broker-a"), LogOffset(5))
-    batch.attempt_id = None  # no client's is so long
+    batch.attempt_id = None  # clients use no attempt ids of this length
     assert logged == (QUEUE, batch, "broker-a", 5)
 
 

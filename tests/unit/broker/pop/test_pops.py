@@ -211,7 +211,7 @@ def test_an_offset_that_is_ahead_of_the_log_is_put_right_before_messages_come(
 def test_what_was_handed_out_since_an_offset_was_set_back_does_not_come_early(
     popper: Popper,
 ) -> None:
-    """And what was handed out before that comes again, as was asked."""
+    """Messages handed out before the reset are popped again, as requested."""
     world = popper.world
     offsets = world.broker.offsets
     popper.send("a", "b")
@@ -229,7 +229,8 @@ def test_what_was_handed_out_since_an_offset_was_set_back_does_not_come_early(
 
 
 def test_a_group_that_a_crash_lost_is_made_again_and_a_deleted_one_is_not(popper: Popper) -> None:
-    """Seed 340 of the suite of pops: what was revived for it was for no consumer."""
+    """Seed 340 of the simulation of pops: messages revived for the lost group reached no
+    consumer."""
     groups, now_ms = popper.world.broker.groups, popper.world.now_ms
     assert groups.find_used("g", now_ms) is not None
     groups.delete("g", now_ms)
@@ -428,7 +429,7 @@ def test_bad_acknowledgements_are_refused(
 
 
 def test_acknowledgements_of_one_turn_are_one_record(popper: Popper) -> None:
-    """Those of one check point; each is answered once the record is safe."""
+    """They belong to the same check point, and each is answered once the record is safe."""
     world = popper.world
     popper.send(*"abcd")
     popped = popper.pop(invisible_time=1_500)

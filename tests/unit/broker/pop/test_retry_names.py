@@ -89,7 +89,7 @@ def crash(world: World) -> None:
 
 
 def lose_topic(world: World, name: str) -> None:
-    """Another broker of the group leads, which had the log, and not yet the topic."""
+    """Restart the broker like a new master that has copied the log, but not yet the topic."""
     crash(world)
     saved = world.files.load(FILE_NAME)
     assert saved is not None

@@ -1,4 +1,4 @@
-"""What is revived where the store refuses, and which check points are none of ours."""
+"""Reviving while the store refuses messages, and check points that this broker ignores."""
 
 from collections.abc import Callable
 
@@ -38,7 +38,8 @@ def copies(popper: Popper) -> int:
 def test_a_store_that_is_not_safe_is_not_flooded_with_copies(
     popper: Popper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What FLUSH_SLAVE_TIMEOUT is answered of lies in the log: each attempt is another copy."""
+    """A message answered with FLUSH_SLAVE_TIMEOUT lies in the log: each attempt appends another
+    copy."""
     popper.send(*map(str, range(20)))
     assert len(popper.pop()) == 20
 
@@ -112,7 +113,7 @@ def test_a_check_point_that_no_broker_wrote_keeps_nothing(popper: Popper) -> Non
 
 
 def test_what_is_in_flight_is_counted(popper: Popper) -> None:
-    """What is acknowledged is not, nor what was revived; what is hidden for longer is."""
+    """Acknowledged and revived messages do not count; messages with a longer invisible time do."""
     world = popper.world
 
     def told() -> str:

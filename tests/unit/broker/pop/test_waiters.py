@@ -4,7 +4,7 @@ from turbopump.broker.pop.waiters import MAX_OF_GROUP, Arrived, PopWaiter, PopWa
 
 
 class World:
-    """Waiters, what was attempted, and which attempts find something."""
+    """Waiters, the recorded attempts, and the groups whose attempts find messages."""
 
     def __init__(self) -> None:
         self.wakes = 0

@@ -59,7 +59,8 @@ def test_recalls_hold_while_the_queue_is_not_read(make_world: Any) -> None:
 def test_more_overdue_timers_than_the_heap_holds_are_delivered(
     make_world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No timer is delivered before the queue is read, so a full heap must not end the reading."""
+    """Timers are delivered only after the queue has been read, so a full heap must not end the
+    reading."""
     monkeypatch.setattr(due_slots, "ROOM", 100)
     monkeypatch.setattr(timers, "ROOM", 100)
     world = make_world("timerStopEnqueue=true\n")
@@ -159,7 +160,7 @@ def test_a_clock_that_was_ahead_by_a_month(world: Any, clean: bool | None) -> No
 @pytest.mark.parametrize("after", [1_000, 20])
 @pytest.mark.parametrize("name", ["TIMER_DELAY_MS", "TIMER_DELAY_SEC"])
 def test_a_delay_is_exact_after_the_clock_was_ahead(world: Any, name: str, after: int) -> None:
-    """Its record has the store time of the newest record, an hour after the clock."""
+    """The record has the store time of the newest record, an hour ahead of the clock."""
     world.set_clock(3_600_000)
     send(world, b"ahead", TIMER_DELIVER_MS=world.now_ms)
     world.set_clock(-3_600_000)

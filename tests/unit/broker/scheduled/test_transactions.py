@@ -1,4 +1,5 @@
-"""Transactions: what is stored when, who may end one, and that it ends once (I15, F31)."""
+"""Transactions: the records stored at each step, the producers that may end one, and that an end
+counts once (I15, F31)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -94,7 +95,7 @@ def fast(make_world: Callable[..., Any]) -> Any:
 
 
 def test_what_is_committed_to_an_unknown_topic_makes_it(fast: Any) -> None:
-    """That of a new master, which had not copied it: no client could read the message (R20)."""
+    """The topic of a new master that had not copied it: no client could read the message (R20)."""
     half = prepare(fast)
     fast.broker.topics.delete("T", fast.now_ms)
     assert end(fast, half).code == 0
@@ -155,7 +156,7 @@ def test_ends_of_one_turn_share_an_op_message(fast: Any) -> None:
 
 
 def test_ends_of_a_moment_share_an_op_message(fast: Any) -> None:
-    """The first one has its own; those of the turns right behind it wait, until so many do."""
+    """The first end has its own op message; ends of the following turns wait for a shared one."""
     fast.soon = lambda work: work()
 
     def written() -> list[bytes]:
@@ -241,7 +242,7 @@ def test_end_that_speaks_of_another_record(fast: Any, changed: dict, remark: str
 
 
 def test_end_of_a_plain_message_and_of_a_message_inside_a_body(fast: Any) -> None:
-    """A body may hold the bytes of a half message that says where it lies."""
+    """A body may hold the bytes of a half message that names its own log offset."""
     half = prepare(fast)
     (mine,) = records(fast, HALF_TOPIC)
     view = fast.broker.store.record_view(mine.log_offset)
@@ -249,7 +250,7 @@ def test_end_of_a_plain_message_and_of_a_message_inside_a_body(fast: Any) -> Non
     text = encode_properties({"UNIQ_KEY": "u"}).decode()
     header = SendMessageRequestV2("PG", "T", "TBW102", 4, 1, 0, 1, 0, properties=text)
     start = fast.broker.store.max_log_offset
-    inner_at = start + 88  # behind the header of the outer record
+    inner_at = start + 88  # after the header of the outer record
     forged[28:36] = inner_at.to_bytes(8, "big")
     assert fast.ask(RequestCode.SEND_MESSAGE_V2, header, bytes(forged)).code == 0
     assert fast.broker.store.record(inner_at).topic == HALF_TOPIC.encode()
@@ -453,7 +454,7 @@ def test_progress_is_kept_for_the_next_broker(make_world: Callable[..., Any]) ->
 
 def test_commit_whose_op_message_a_crash_took_is_found(fast: Any) -> None:
     half = prepare(fast)
-    assert end(fast, half).code == 0  # the op message would be written behind the turn
+    assert end(fast, half).code == 0  # the op message would be written after the turn
     fast.close()
     fast.open()
     fast.broker.producers.register(fast.client, "client", "PG", fast.now_ms)

@@ -1,5 +1,5 @@
-"""Messages that wait for a time or a commit, while the configuration changes: recalls that reach
-no other topic, delay levels and queues that are gone, batches whose elements would have to wait."""
+"""Messages that wait for a time or a commit while the configuration changes: recalls that reach no
+other topic, removed delay levels and queues, batches whose elements would have to wait."""
 
 import dataclasses
 from collections.abc import Callable, Iterator

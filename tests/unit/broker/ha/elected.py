@@ -1,4 +1,4 @@
-"""Brokers whose controllers are a script: every question waits until the test answers it."""
+"""Brokers whose controllers are a script: each request waits until the test answers it."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -51,15 +51,15 @@ class Asked:
 
 
 class Script:
-    """`calls`: keeps what is asked. Heartbeats and looks for the leader are answered at once while
-    `leads` names the leader and `grants` is set."""
+    """A controller client: `calls` records requests. Heartbeats and leader lookups are answered at
+    once while `leads` names the leader and `grants` is set."""
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
         self.leads = LEADER
         self.grants = True
         self.holds_beats = False
-        """Heartbeats wait, too."""
+        """Whether heartbeats wait for an answer, too."""
         self.dead: set[str] = set()
         self.language = "PYTHON"
         self.beats: list[Command] = []
@@ -136,7 +136,7 @@ class Member:
             self.membership.tick()
             self.group.network.run()
 
-    # What the controllers say
+    # Answers of the controllers
 
     def give_id(self, broker_id: int) -> None:
         """The first two of the three steps."""
@@ -159,7 +159,7 @@ class Member:
         return asked.request
 
     def elected(self, word: Word, code: int = 0) -> None:
-        """What 1002 is answered."""
+        """Answer the pending request 1002 (elect a master)."""
         header = headers.ElectMasterResponse(
             word.master, word.address or None, word.epoch, word.set_epoch
         )
@@ -167,7 +167,7 @@ class Member:
         self.script.take(CODES.CONTROLLER_ELECT_MASTER).answer(header, body, code)
 
     def info(self, word: Word) -> None:
-        """What 1004 is answered."""
+        """Answer the pending request 1004 (replica info)."""
         header = headers.GetReplicaInfoResponse(word.master, word.address or None, word.epoch)
         body = SyncStateSet(word.members, word.set_epoch).encode()
         self.script.take(CODES.CONTROLLER_GET_REPLICA_INFO).answer(header, body)
@@ -179,14 +179,14 @@ class Member:
         self.script.take(code).answer(code=answer)
 
     def ha_info(self, ha_address: str | None, language: str = "PYTHON") -> str:
-        """What 906 is answered; who was asked."""
+        """Answer the pending request 906; returns the address that it was sent to."""
         asked = self.script.take(CODES.EXCHANGE_BROKER_HA_INFO)
         asked.answer(ExchangeHaInfo(ha_address, 0, asked.address), language=language)
         return asked.address
 
 
 def address_of(number: int) -> str:
-    """Where clients find a broker."""
+    """The address at which clients reach a broker."""
     return f"broker-{number}:10911"
 
 

@@ -1,7 +1,7 @@
 """Brokers that replicate, on real stores, without sockets, threads or a clock.
 
-`Network` keeps what was asked for until a test runs it, in order, so a test says when things
-happen; connections are cut by the test or by the brokers.
+`Network` queues all work until a test runs it, in order, so that the test sets the times of events;
+the test or the brokers close connections.
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ FILE_SIZE = 4 * 4096
 
 @dataclass
 class End:
-    """One end of a connection."""
+    """An end of a connection."""
 
     shell: "MemoryShell"
     number: int
@@ -36,7 +36,7 @@ class End:
 
 
 class Network:
-    """Carries what is sent; `now_ms` is the time of all."""
+    """Delivers the sent bytes; `now_ms` is the clock of all brokers."""
 
     def __init__(self) -> None:
         self.now_ms = START_MS
@@ -47,7 +47,7 @@ class Network:
         """Bytes are delivered in pieces of that size; 0: as they were sent."""
 
     def run(self) -> None:
-        """Until nothing is left to do."""
+        """Run queued work until the queue is empty."""
         for _ in range(100_000):
             if not self.todo:
                 return
@@ -56,16 +56,16 @@ class Network:
 
 
 class MemoryShell:
-    """The connections of one broker."""
+    """Transport of a broker over the simulated network."""
 
     def __init__(self, network: Network, events: Events) -> None:
         self.network = network
         self.events = events
         self.ends: dict[int, End] = {}
         self.blocked: set[int] = set()
-        """Connections that take no more."""
+        """Connections whose peer does not read: sends are refused."""
         self.paused: set[int] = set()
-        """Connections of which no more is to be read."""
+        """Connections whose received bytes are not read."""
         self._address = ""
         self._numbers = 0
 
@@ -116,7 +116,7 @@ class MemoryShell:
             self.network.todo.append(lambda other=other: self._closed(other, "cut"))
 
     def take_more(self) -> None:
-        """What was blocked is written again."""
+        """Unblock all connections, so that blocked bytes are written again."""
         blocked, self.blocked = self.blocked, set()
         for connection in blocked:
             self.events.on_writable(connection)
@@ -213,7 +213,7 @@ class Broker:
         return 1 if reign is None else reign.need()
 
     def send(self, body: bytes = b"body", queue_id: int = 0) -> list[PutStatus]:
-        """As the send path does; what the sender is answered comes into the list."""
+        """Append like the send path; the returned list receives the sender's status."""
         answers: list[PutStatus] = []
         need = self.need()
         assert need is not None, "not enough replicas"

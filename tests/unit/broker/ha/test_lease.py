@@ -46,7 +46,8 @@ def test_without_a_lease_nothing_is_acknowledged(make: Make) -> None:
 
 
 def test_an_acknowledgement_after_the_lease_releases_nobody(make: Make) -> None:
-    """F12: the process stood still; the first thing it sees is what its replica said."""
+    """F12: the process was paused; the first event that it processes is its replica's
+    acknowledgement."""
     one, _two = pair(make)
     answers = one.broker.send(b"late")
     one.group.network.now_ms += LEASE_MS
@@ -82,7 +83,7 @@ def test_an_answer_that_took_its_time_is_no_longer_lease(make: Make) -> None:
 
 
 def test_no_lease_of_before_counts_in_a_reign(make: Make) -> None:
-    """Until the controllers agreed that it begins another may be elected."""
+    """Until the controllers have agreed to the term's start, they may elect a different broker."""
     member = make()
     member.start()
     member.give_id(1)

@@ -1,4 +1,5 @@
-"""A replica that acted keeps what it sent away of delay levels until its master has asked (I13)."""
+"""A replica that acted keeps the progress of its delay levels until its master has read it
+(I13)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -53,7 +54,7 @@ def test_the_master_s_further_deliveries_are_taken(group: Group) -> None:
 
 
 def test_behind_a_cut_log_the_master_is_right(group: Group) -> None:
-    """Its queue may count other messages now, and deliveries may be gone."""
+    """The master's queue may count other messages now, and deliveries may be lost."""
     copy_log(group.master, group.replica)
     acted(group)
     group.follower.truncated(group.replica.now_ms)

@@ -1,4 +1,4 @@
-"""A broker under controllers that are a script: what it asks, and what it does about answers."""
+"""A broker whose controllers are a script: its requests, and its reactions to the responses."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -153,8 +153,8 @@ def test_who_may_lack_something_says_so(make: Make) -> None:
 
 
 def test_a_doubt_is_told_each_time_and_written_down_once(make: Make) -> None:
-    """The loop waits for the disk meanwhile: a slow one held up the heartbeat behind each
-    registration, for ever (group seed 140)."""
+    """The loop waits for the disk meanwhile: a slow disk delayed the heartbeat after each
+    registration, forever (group seed 140)."""
     member = make(last_life=LastLife(confirmed=LogOffset(1 << 40)))
     member.script.holds_beats = True
     told: list[int] = []
@@ -376,7 +376,6 @@ def test_behind_a_java_master_its_epoch_is_not_insisted_on(make: Make) -> None:
 
 
 def test_a_master_at_another_address_is_found_there(make: Make) -> None:
-    """R30."""
     member = make(2)
     member.start()
     member.give_id(2)
@@ -393,7 +392,7 @@ def test_a_master_at_another_address_is_found_there(make: Make) -> None:
 
 
 def test_a_lost_answer_leaves_both_sets_in_force(make: Make) -> None:
-    """R01: every member the controller may count must have what is acknowledged."""
+    """R01: each member that the controller may count must have all acknowledged bytes."""
     one, two = master(make), make(2)
     two.start()
     two.give_id(2)

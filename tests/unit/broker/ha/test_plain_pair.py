@@ -27,7 +27,7 @@ def group(tmp_path: Path) -> Iterator[Group]:
 
 
 def pair(group: Group, **changes: object) -> tuple[Broker, Broker]:
-    """A master and a slave that the name server tells where it is."""
+    """A master, and a slave that received the master's address from a name server."""
     master = group.add(1, replace(MASTER, **changes))  # type: ignore[arg-type]
     own = {**changes, "broker_role": BrokerRole.SLAVE}
     slave = group.add(2, replace(SLAVE, **own))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A replica has the timers of its master, and what it may know of their progress (I13, R40)."""
+"""A replica has its master's timers, and the progress it may know of them (I13, R40)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -66,7 +66,8 @@ def test_as_the_new_master_it_delivers_what_the_old_one_did_not(group: Group) ->
 
 
 def test_a_master_that_stops_forgets_nothing_of_what_it_delivered(group: Group) -> None:
-    """Its role ends before its store does: that is no other master, which may lack deliveries."""
+    """The role ends before the store closes: the broker must not react as to a new master, which
+    may lack deliveries."""
     master = group.master
     send(master, b"soon", TIMER_DELAY_SEC=1)
     put(master, DELAY)

@@ -1,4 +1,4 @@
-"""A broker that cannot lead, or takes no messages, and what its controllers hear of it."""
+"""A broker that cannot lead or accepts no messages, and the heartbeats that report it."""
 
 import pytest
 from tests.unit.broker.ha.elected import (
@@ -44,7 +44,7 @@ def test_who_is_named_master_of_an_epoch_it_had_declines(make: Make, group: Grou
 
 
 def test_behind_javas_controllers_it_falls_silent(make: Make, group: Group) -> None:
-    """They pass over what a heartbeat says beyond RocketMQ's fields."""
+    """Java controllers ignore heartbeat fields that RocketMQ lacks."""
     member = master(make)
     member.broker.send()
     group.brokers.pop(1).stop()
@@ -67,7 +67,8 @@ def test_behind_javas_controllers_it_falls_silent(make: Make, group: Group) -> N
 
 
 def test_who_gave_way_in_vain_gives_way_again(make: Make, group: Group) -> None:
-    """While it was silent no controller led, so none was elected: the next one names it still."""
+    """While the broker was silent no controller led, so no master was elected: the next leader
+    still names this broker."""
     master(make)
     group.brokers.pop(1).stop()
     again = make()
@@ -238,7 +239,8 @@ class TestFitness:
 
 
 class TestHandingOver:
-    """Before a stop another broker leads, and this one serves until then."""
+    """Before it stops, a master waits for another broker to become master, and serves until
+    then."""
 
     def test_it_says_so_and_serves_until_there_is_another(self, make: Make) -> None:
         one, _two = pair(make)
@@ -283,7 +285,7 @@ class TestHandingOver:
         assert not one.membership.has_heir
 
     def test_nor_behind_javas_controllers(self, make: Make) -> None:
-        """They pass over it."""
+        """Java controllers ignore the request."""
         one, _two = pair(make)
         one.script.language = "JAVA"
         one.pass_time(2000)
@@ -300,7 +302,7 @@ class TestHandingOver:
         assert waits.done
 
     def test_a_stop_waits_for_a_bounded_time(self, make: Make, group: Group) -> None:
-        """No other is elected, and this broker leads on."""
+        """If no other broker is elected, this broker stays the master."""
         one, _two = pair(make)
         waits, heir = stopping(one, group)
         one.pass_time(HAND_OVER_MS - 100)
@@ -327,13 +329,13 @@ class TestHandingOver:
 
 
 def stopping(member: Member, group: Group) -> tuple[Later[None], Heir]:
-    """It is about to stop; what the stop waits for."""
+    """Begin to stop a member; returns the promise that the stop waits for."""
     heir = Heir(member.membership, member.broker.service, lambda: group.network.now_ms)
     return heir.hand_over(), heir
 
 
 def nobody_reigns(member: Member, epoch: int) -> None:
-    """What a look says."""
+    """Answer a lookup: the group has no master."""
     member.membership.look_soon()
     member.pass_time()
     if CODES.CONTROLLER_GET_REPLICA_INFO in member.script.codes():
@@ -341,7 +343,7 @@ def nobody_reigns(member: Member, epoch: int) -> None:
 
 
 def unfit(member: Member) -> str | None:
-    """What its last heartbeat said."""
+    """The `unfit` field of the last heartbeat."""
     return member.script.beats[-1].fields.get("unfit")
 
 

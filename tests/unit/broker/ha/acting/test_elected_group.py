@@ -1,4 +1,5 @@
-"""Acting in groups with controllers: who acts, and what an elected master asks first."""
+"""Acting replicas in groups with controllers: the choice of the acting replica, and the first
+requests of an elected master."""
 
 from collections.abc import Callable
 
@@ -22,7 +23,7 @@ TEXT = (
 
 
 class Elector(Bench):
-    """A broker whose controllers are these lines."""
+    """A broker whose controllers' answers are set by the test."""
 
     def __init__(self, world: World, address: str, names: Names) -> None:
         super().__init__(world, address, names)

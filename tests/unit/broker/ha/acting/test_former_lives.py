@@ -1,5 +1,5 @@
-"""A replica that acts may not have copied its master's last deletion: what it commits and gives out
-is of a former life of the topic or the group, and does not count at the master that is back."""
+"""An acting replica may not have copied its master's last deletion: its commits and hand-outs then
+belong to a former life of the topic or the group, and the returning master ignores them."""
 
 from collections.abc import Callable
 
@@ -104,7 +104,7 @@ def test_deletions_that_are_none_keep_a_master_waiting(
 def test_another_replica_in_a_former_life_is_not_followed(
     make: Callable[..., Bench],  # noqa: F811
 ) -> None:
-    """It acted, and went, before it heard of a deletion that this replica knows of."""
+    """The other replica acted and left before it learned of a deletion that this replica knows."""
     other = make(AS_SLAVE.replace("brokerId=1", "brokerId=2"), OTHER)
     slave = make(AS_SLAVE, SLAVE)
     other.say(_2=OTHER)

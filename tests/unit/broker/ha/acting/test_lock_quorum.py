@@ -27,14 +27,14 @@ def ask(bench: Bench, client_id: str, code: int = RequestCode.LOCK_BATCH_MQ) -> 
 
 
 def locks(bench: Bench, client_id: str) -> int:
-    """How many of two queues a client gets."""
+    """Number of queues, of two, that a client locks."""
     answer = ask(bench, client_id)
     assert answer.code == 0, answer.remark
     return len(json.loads(answer.body)["lockOKMQSet"])
 
 
 def together(*benches: Bench) -> None:
-    """They hear of each other."""
+    """Make the brokers known to each other."""
     brokers = [bench.world.broker for bench in benches]
     benches[0].names.members = {one.config.broker_id: one.address for one in brokers}
     for bench in benches:

@@ -146,7 +146,7 @@ def test_an_empty_master_of_a_newer_reign_wipes_nothing(group: Group) -> None:
 def test_a_master_that_lost_its_files_wipes_nothing(
     group: Group, make_world: Callable[..., Any]
 ) -> None:
-    """In the middle of a reign, at the same address."""
+    """The loss comes in the middle of a term, at the same address."""
     group.master.broker.topics.put(TopicConfig("T"), 7)
     group.master.broker.groups.put(SubscriptionGroupConfig("G"), 7)
     group.commit(50)
@@ -207,7 +207,7 @@ def test_a_topic_deleted_while_the_replica_was_away_goes(group: Group) -> None:
 
 
 def test_in_one_reign_a_missing_topic_was_deleted(group: Group) -> None:
-    """Also across a restart of the replica, and without a word (a RocketMQ master)."""
+    """Also after a restart of the replica, and without a deletion list (a RocketMQ master)."""
     master, replica = group.master.broker, group.replica.broker
     group.lead.lead(3, 5)
     master.topics.put(TopicConfig("T"), 7)
@@ -274,7 +274,7 @@ def test_a_reset_is_known_after_restarts_of_both(
 
 
 def test_without_counts_a_drop_of_the_same_master_is_a_reset(group: Group) -> None:
-    """A RocketMQ master."""
+    """The master is RocketMQ's."""
     said = {"T@G": {"0": 100}}
 
     def java(request: Command) -> Command | str:
@@ -296,7 +296,7 @@ def test_without_counts_a_drop_of_the_same_master_is_a_reset(group: Group) -> No
 
 
 def test_a_new_master_forgets_what_its_log_does_not_hold(group: Group) -> None:
-    """R14: offsets beyond the log's end skip what is written next; the other replicas follow."""
+    """R14: an offset beyond the log's end would skip later messages; the other replicas follow."""
     master, replica = group.master, group.replica
     for _ in range(3):
         put(master)
@@ -369,7 +369,7 @@ def test_progress_without_safe_deliveries_is_not_kept(make_world: Callable[..., 
 
 
 def test_the_next_life_of_a_deleted_topic_is_read_whole(group: Group) -> None:
-    """The replica's log is ahead of what it knows: records of the next life came first."""
+    """The replica's log is ahead of its tables: records of the next life came first."""
     master, replica = group.master, group.replica
     group.round()
     for number in range(6):
@@ -408,7 +408,8 @@ def test_a_deletion_waits_for_the_log(group: Group) -> None:
 def test_a_deletion_that_failed_is_tried_again(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its files are in the way of the topic's next life, and the master does not say it twice."""
+    """The old files are in the way of the topic's next life, and the master reports a deletion
+    once."""
     master, replica = group.master, group.replica
     group.round()
     put(master)
@@ -447,7 +448,7 @@ def test_a_deletion_inside_of_a_record_is_refused(group: Group) -> None:
 def test_an_operator_deletes_nothing_of_a_replica(
     group: Group, code: int, fields: dict[str, str]
 ) -> None:
-    """mqadmin tells all brokers; the log may hold the topic's next life already."""
+    """mqadmin sends the request to all brokers; the log may hold the topic's next life already."""
     put(group.master)
     copy_log(group.master, group.replica)
     group.replica.broker.role.end(1)

@@ -31,8 +31,8 @@ def make_again(group: Group) -> None:
 def test_what_is_made_again_before_the_next_round_has_no_offsets(
     group: Group, code: int, fields: dict[str, str]
 ) -> None:
-    """Seed 1006 of the suite `acting`: the master has an offset of one queue by then, and the
-    replica kept that of the other queue."""
+    """Seed 1006 of the simulation `acting`: the master had an offset of the first queue by then,
+    and the replica kept that of the second queue."""
     for queue_id in (0, 1):
         group.master.broker.offsets.commit("G", "T", queue_id, QueueOffset(40), 5)
     group.round()

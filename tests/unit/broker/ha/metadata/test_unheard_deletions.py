@@ -33,7 +33,7 @@ def group(make_world: Callable[..., Any]) -> Group:
 
 
 def first_of(world: Any) -> int:
-    """Where the first message that is read lies in the log."""
+    """Log offset of the first message that consumers of T read."""
     store = world.broker.store
     record = store.record_of(store.units("T", 0, 0, 1)[0])
     assert record is not None
@@ -59,7 +59,7 @@ def test_a_new_master_serves_the_new_life(group: Group) -> None:
 
 
 def test_a_replica_applies_it_too(group: Group) -> None:
-    """A RocketMQ master never tells of it."""
+    """A RocketMQ master never reports the deletion."""
     master, replica = group.master, group.replica
     copy_log(master, replica)
     assert replica.broker.store.max_queue_offset("T", 0) == 2
@@ -67,7 +67,7 @@ def test_a_replica_applies_it_too(group: Group) -> None:
 
 
 def test_the_masters_word_comes_first(group: Group) -> None:
-    """It knows more exactly when and where the topic was deleted."""
+    """The master knows the exact time and log offset of the deletion."""
     master, replica = group.master, group.replica
     group.round()
     assert replica.broker.store.deletions.ends() == {}
@@ -108,7 +108,7 @@ def test_what_was_popped_of_the_former_life_does_not_count(group: Group) -> None
 
 
 def test_no_message_is_taken_before_it_is_applied(group: Group) -> None:
-    """Nothing of the former life is given out either: the table waits for the disk."""
+    """No message of the former life is handed out either: the table waits for the disk."""
     master, replica = group.master, group.replica
     replica.config_disk.hold()
     copy_log(master, replica)
@@ -151,7 +151,7 @@ def test_one_that_fails_is_tried_again(group: Group, monkeypatch: pytest.MonkeyP
 def test_offsets_that_cannot_be_saved_hold_it_up(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They would be taken for the new life's after a crash."""
+    """After a crash the old offsets would count for the new life."""
     master, replica = group.master, group.replica
     group.follower.stop()
 
@@ -191,7 +191,7 @@ def test_a_topic_that_no_table_has_is_made_known(group: Group) -> None:
 def test_what_a_deletion_left_of_a_topics_next_life_is_known_to_a_new_master(
     make_world: Callable[..., Any],
 ) -> None:
-    """Its lead began while the files of the former life went (R20)."""
+    """The master's term began while the files of the former life were being removed (R20)."""
     group = Group(make_world)
     master, replica = group.master, group.replica
     group.round()

@@ -1,4 +1,4 @@
-"""A whole broker whose clients speak gRPC, without a socket: calls are made by hand."""
+"""A whole broker whose clients use gRPC, without a socket: tests make the calls directly."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +26,8 @@ TYPES = {
 
 
 class Heard:
-    """The carrier of one call, and what its client has heard. `error` is how the call ended."""
+    """The carrier of a call, with the messages sent to its client. `error` is the call's
+    failure."""
 
     def __init__(self, name: str, address: str) -> None:
         self.address = address
@@ -47,13 +48,13 @@ class Heard:
 
     @property
     def messages(self) -> list[Any]:
-        """What was heard since it was asked for the last time."""
+        """Messages received since this property was read last."""
         raw, self.raw = self.raw, []
         return [message_class(self.name).FromString(one) for one in raw]
 
     @property
     def answer(self) -> Any:
-        """The one message of an answer that has ended."""
+        """The only message of a response that has ended."""
         assert self.error is None, self.error
         assert self.is_over, "the call is not answered"
         (one,) = self.messages
@@ -101,7 +102,7 @@ class GrpcWorld:
     def begin(
         self, name: str, client_id: str = "c1", answer: str = "", timeout_s: float = 0
     ) -> tuple[GrpcCall, Heard]:
-        """A call whose headers came."""
+        """Begin a call: its headers have arrived."""
         heard = Heard(answer or f"{name}Response", "127.0.0.1:50001")
         metadata = {
             b"x-mq-client-id": client_id.encode(),
@@ -136,14 +137,14 @@ class GrpcWorld:
         return heard.answer
 
     def telemetry(self, client_id: str, **settings: Any) -> tuple[GrpcCall, Heard]:
-        """A client opens its stream and says its settings."""
+        """Open a client's telemetry stream and send its settings."""
         call, heard = self.begin("Telemetry", client_id, "TelemetryCommand")
         said = message_class("TelemetryCommand")(settings=settings)
         self.tell(call, said.SerializeToString())
         return call, heard
 
     def tell(self, call: GrpcCall, message: bytes, times: int = 1) -> None:
-        """A client says something on a stream, and it has its turn."""
+        """Send a client's message on a stream, and run the loop."""
         for _ in range(times):
             if call.on_message is not None:
                 tell(call, message)
@@ -180,7 +181,7 @@ class GrpcWorld:
 
 
 def tell(call: GrpcCall, message: bytes) -> None:
-    """A client says one message, as the connection hands it on."""
+    """Pass a client's message to the call as the connection does."""
     assert call.on_message is not None
     try:
         call.on_message(message)
@@ -189,7 +190,7 @@ def tell(call: GrpcCall, message: bytes) -> None:
 
 
 def message(topic: str = "TNormal", body: bytes = b"body", **system: Any) -> dict[str, Any]:
-    """The fields of a message; its id is `m1` unless said."""
+    """The fields of a message; its id is `m1` by default."""
     system = {"message_id": "m1", "message_type": 1, "body_encoding": 1, **system}
     user = system.pop("user", {})
     return {

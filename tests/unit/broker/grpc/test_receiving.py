@@ -1,4 +1,4 @@
-"""ReceiveMessage, acknowledgements, renewals: who gets a message, when it comes again."""
+"""ReceiveMessage, acknowledgements, renewals: the receiver of a message, and its redelivery."""
 
 from collections.abc import Callable
 from typing import Any
@@ -206,7 +206,7 @@ def test_what_was_popped_for_a_call_that_is_over_comes_again_at_once(
 
 
 def start_clogged(front: GrpcWorld) -> tuple[GrpcCall, Heard]:
-    """A receive whose client does not take what is written."""
+    """Start a receive whose client does not read the response."""
     begin = front.begin
 
     def clogged(*given: Any, **named: Any) -> tuple[GrpcCall, Heard]:
@@ -340,7 +340,7 @@ def test_attempts_that_are_used_up_make_a_dead_letter(front: GrpcWorld) -> None:
 
 
 def test_a_message_is_delivered_once_where_no_retry_is_allowed(front: GrpcWorld) -> None:
-    """With retryMaxTimes=-1 each message became a dead letter without a delivery."""
+    """With retryMaxTimes=-1, each message became a dead letter before its first delivery."""
     config = SubscriptionGroupConfig("G1", retry_max_times=-1)
     front.world.broker.groups.put(config, front.world.now_ms)
     front.send(message())
@@ -395,7 +395,7 @@ def test_a_member_in_order_gets_the_queue_that_it_asks_for(front: GrpcWorld) -> 
 
 
 def push(front: GrpcWorld, client_id: str = "c1") -> Any:
-    """A push consumer has begun and received the one message."""
+    """Start a push consumer, which receives the only message."""
     front.consumer(client_id, "G1", "TNormal", kind=PUSH)
     front.send(message())
     (found,) = receive(front, client_id=client_id, auto_renew=True)

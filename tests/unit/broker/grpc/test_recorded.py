@@ -1,7 +1,7 @@
-"""What RocketMQ's clients of gRPC said to a broker (interop/grpc/recording.py), said once more.
+"""Replays the bytes that RocketMQ's gRPC clients sent to a broker (interop/grpc/recording.py).
 
-Each connection's bytes, in pieces of several sizes, with plain calls served natively and not: every
-call is answered, and what was sent is there.
+The bytes of each connection are delivered in pieces of several sizes, with and without the native
+path: every call is answered, and all sent messages are stored.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ FINE = {
 
 
 class Replay:
-    """The connections of one client, and what came of their calls."""
+    """The connections of a client, and the results of their calls."""
 
     def __init__(self, front: GrpcWorld, client: str, is_native: bool) -> None:
         self.topic = "simple" if client == "java" else f"{client}-simple"
@@ -63,7 +63,7 @@ class Replay:
         return begin
 
     def play(self, data: bytes, size: int) -> None:
-        """One connection, to its end."""
+        """Replay a connection until it ends."""
         one = GrpcConnection(self.side.hub)
         wire: Any = Wire(one)
         one.connection_made(wire)

@@ -25,7 +25,7 @@ INTERVAL_MS = 10_000
 
 
 class UsedFiles(RealFiles):
-    """A disk of which so much is used."""
+    """Files on a disk whose usage the test sets."""
 
     used = 0.1
 
@@ -52,7 +52,7 @@ def other_hour(now_ms: int) -> str:
 
 @pytest.fixture
 def filled(stores: Any, disk: UsedFiles, put: Any, settle: Any) -> Callable[[], Any]:
-    """Open a durable store of several files, all of them as old as NOW_MS says."""
+    """Open a durable store of several files, all with NOW_MS as their time."""
 
     def run() -> Any:
         store = stores.open()
@@ -67,7 +67,7 @@ def filled(stores: Any, disk: UsedFiles, put: Any, settle: Any) -> Callable[[], 
 
 
 def age(root: Path, hours: int) -> None:
-    """Set the files' time to so many hours before NOW_MS."""
+    """Set the files' time to `hours` before NOW_MS."""
     for path in (root / "commitlog").iterdir():
         seconds = (NOW_MS - hours * HOUR_MS) / 1000
         os.utime(path, (seconds, seconds))
@@ -78,7 +78,7 @@ def log_names(root: Path) -> list[int]:
 
 
 def check_follows(store: Any, root: Path) -> None:
-    """Queues, index and minimums speak only of what is there."""
+    """Check that queues, index and minimums refer only to existing files."""
     minimum = store.min_log_offset
     assert log_names(root)[0] == minimum > 0
     for topic in "AB":
@@ -307,7 +307,8 @@ def test_a_queue_keeps_its_last_durable_file(
 def test_the_log_waits_for_the_checkpoint_that_is_on_its_way(
     stores: Any, disk: UsedFiles, put: Any, held_disk: Any
 ) -> None:
-    """Found by the simulation: with the old checkpoint a recovery cuts units whose records went."""
+    """Found by the simulation: with the old checkpoint a recovery would cut queue units of expired
+    records."""
     stores.configure(flush_commit_log_least_pages=0, flush_consume_queue_thorough_interval_ms=1)
     store = stores.open(held_disk)
     for _ in range(40):
@@ -415,7 +416,7 @@ def test_many_queues_follow_some_at_a_time(
 def test_cleaning_does_not_wait_for_removals(
     stores: Any, disk: UsedFiles, put: Any, held_disk: Any
 ) -> None:
-    """A disk that does not answer: what goes meanwhile is removed behind the rest."""
+    """While the disk does not answer, files that expire are queued after the pending removals."""
     stores.configure(delete_file_batch_max=1, flush_consume_queue_thorough_interval_ms=1)
     store = stores.open(held_disk)
     for _ in range(60):

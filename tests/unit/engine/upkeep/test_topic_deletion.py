@@ -48,7 +48,7 @@ def made(seed: int) -> SimDisk:
 
 
 def counts(store: Store, topic: str) -> list[int]:
-    """How many messages of each queue are read."""
+    """Number of readable messages of each queue."""
     found = []
     for queue_id in range(QUEUES):
         result = store.read(topic, queue_id, 0, 32)
@@ -57,7 +57,7 @@ def counts(store: Store, topic: str) -> list[int]:
 
 
 def test_the_caller_waits_for_no_disk() -> None:
-    """Before, it did: for the checkpoint, the list of deletions, and each file."""
+    """Otherwise the loop would wait for the checkpoint, the list of deletions, and each file."""
     disk = made(1)
     store, work = opened(disk)
     counted = Counted(disk)
@@ -74,7 +74,8 @@ def test_the_caller_waits_for_no_disk() -> None:
 
 
 def test_a_replica_that_deletes_what_its_master_did_waits_for_no_disk() -> None:
-    """As of an end of the log that is past. Before, the loop waited for each file."""
+    """The deletion is at an earlier offset than the log's end. Otherwise the loop would wait for
+    each file."""
     disk = made(1)
     store, work = opened(disk)
     end = store.max_log_offset
@@ -106,7 +107,7 @@ def test_a_past_deletion_that_is_heard_of_again_is_the_same_one() -> None:
 
 
 def test_a_deletion_of_bytes_that_were_cut_is_none() -> None:
-    """What comes instead of them is another master's word."""
+    """A different master decides on the bytes that replace them."""
     store, work = opened(made(1))
     end = store.max_log_offset
     put(store, "kept")
@@ -121,7 +122,8 @@ def test_a_deletion_of_bytes_that_were_cut_is_none() -> None:
 
 
 def test_its_files_do_not_come_back() -> None:
-    """If the log is cut its new records have the offsets of those of its former life."""
+    """After a truncation of the log, new records may have the offsets of the former life's
+    records."""
     for seed in range(8):
         disk = made(seed)
         store, work = opened(disk)
@@ -170,7 +172,8 @@ def test_several_deletions_follow_one_another() -> None:
 
 
 def test_a_round_of_the_checkpoint_is_waited_for() -> None:
-    """It would count the queues that go, and a start would look for them."""
+    """The checkpoint would count the queues that are being removed, and a start would look for
+    them."""
     store, work = opened(made(1))
     put(store, "kept")
     store.tick(NOW_MS + 100_000)
@@ -270,7 +273,8 @@ def test_a_log_that_is_cut_waits_for_it() -> None:
 
 
 def test_records_that_come_meanwhile_wait_for_the_last_file() -> None:
-    """As a replica gets them, which is no master any more: their files have the same names."""
+    """A replica may receive records after it lost the master role: their files have the same
+    names."""
     store, work = opened(made(1))
     store.deletions.delete("going", NOW_MS)
     work.jobs[0].finish()
@@ -287,7 +291,7 @@ def test_records_that_come_meanwhile_wait_for_the_last_file() -> None:
 
 
 def test_records_from_before_the_first_file_went_are_kept() -> None:
-    """Of a replica, too: its log has them behind the place of the deletion."""
+    """Also on a replica, whose log has these records after the offset of the deletion."""
     store, work = opened(made(1))
     store.deletions.delete("going", NOW_MS)
     store.deletions.going.clear()

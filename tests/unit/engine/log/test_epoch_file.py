@@ -35,7 +35,8 @@ def opened(disk: SimDisk, log_end: int, log_min: int = 0) -> EpochFile:
 
 
 def lined(disk: SimDisk, log_end: int, *, kept: bool = True) -> EpochFile:
-    """With lines, as `Replicated` has it; `kept`: there was a list once, which is marked."""
+    """An epoch file with its line file, as `Replicated` has it; `kept`: a list existed once, which
+    is marked."""
     end = LogOffset(log_end)
     file = EpochFile.open(disk, PATH, LogOffset(0), end, never_kept=not kept)
     file.begin_lines()
@@ -79,7 +80,7 @@ def test_files_of_a_real_broker_are_believed(disk: SimDisk) -> None:
     file = opened(disk, 623578)
     assert (file.trust, file.lost_from) == (Trust.WHOLE, None)
     assert file.epochs == epochs({1: 0, 2: 407727, 3: 602849})
-    assert decode(disk.read(PATH + BACKUP))[0] == file.epochs  # no longer one change behind
+    assert decode(disk.read(PATH + BACKUP))[0] == file.epochs  # both copies have the same list now
 
 
 def test_entries_behind_the_end_of_the_log_are_absent(disk: SimDisk) -> None:
@@ -193,7 +194,7 @@ def test_what_was_read_is_durable(disk: SimDisk) -> None:
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_a_power_cut_anywhere_leaves_the_list_before_or_after(ordered: bool) -> None:
-    """And then either copy alone tells it; a change that returned is never lost."""
+    """Each of the copies alone gives the list; a change that returned is never lost."""
     for seed in range(150):
         rng = random.Random(seed)
         disk = SimDisk(rng, lambda: 0)
@@ -221,7 +222,7 @@ def test_a_power_cut_anywhere_leaves_the_list_before_or_after(ordered: bool) -> 
 
 
 class Syncs:
-    """Counts them."""
+    """Counts the syncs of a disk."""
 
     def __init__(self, disk: SimDisk, patch: pytest.MonkeyPatch) -> None:
         self.count = 0
@@ -235,7 +236,7 @@ class Syncs:
 
 
 def test_a_change_is_one_sync(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also the first of a new store, and while the copies have not followed."""
+    """The same for the first change of a new store, and while the copies are older."""
     file = lined(disk, 0, kept=False)
     syncs = Syncs(disk, monkeypatch)
     for epoch in (1, 2, 3):
@@ -269,7 +270,7 @@ def test_a_line_that_is_torn_anywhere_is_none(disk: SimDisk) -> None:
 
 
 def test_nothing_is_read_behind_a_line_that_failed(disk: SimDisk) -> None:
-    """It is written over, and its list counts for nothing although it may be on the disk."""
+    """The next line replaces it, and its list does not count, although it may be on the disk."""
     file = lined(disk, 0, kept=False)
     file.append(1, LogOffset(0))
     disk.fail_syncs = 1
@@ -312,7 +313,7 @@ def test_a_first_change_that_failed_makes_no_list(disk: SimDisk) -> None:
 
 
 def test_lines_count_for_nothing_beside_a_list_that_rocketmq_wrote(disk: SimDisk) -> None:
-    """It knows nothing of them; its second copy is the list before."""
+    """RocketMQ ignores the lines; its backup copy is the previous list."""
     file = lined(disk, 0, kept=False)
     file.append(1, LogOffset(0))
     file.fold()
@@ -343,8 +344,8 @@ def test_a_list_that_is_lost_is_not_made_of_old_lines(disk: SimDisk) -> None:
 
 
 def play(disk: SimDisk, rng: random.Random) -> Iterator[tuple[Epochs, Epochs, int]]:
-    """(the list that is durable, the one that is being written, the log's end) before each step:
-    changes, some of which come while the copies follow the one before, failures, openings."""
+    """Yields (durable list, list being written, log's end) before each step: changes, some of them
+    while the copies are being written, failures, restarts."""
     log_end, epoch = 0, 0
     file = lined(disk, 0, kept=False)
     for _step in range(12):
@@ -381,8 +382,8 @@ def play(disk: SimDisk, rng: random.Random) -> Iterator[tuple[Epochs, Epochs, in
 def test_an_end_anywhere_beside_lines_leaves_the_list_before_or_after(
     ordered: bool, kill: bool
 ) -> None:
-    """Before a line, in it, behind it, amid the copies that follow: nothing that was recorded is
-    lost, nothing that was not is there but a change that failed."""
+    """Ends before, in and after a line, and during the copies: recorded changes are never lost, and
+    unrecorded ones appear only if their write failed."""
     for seed in range(400):
         rng = random.Random(seed)
         disk = SimDisk(rng, lambda: 0)

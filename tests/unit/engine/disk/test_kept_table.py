@@ -1,4 +1,4 @@
-"""Tables whose rows are written once: the text is what fastjson writes of the whole."""
+"""Tables whose rows are encoded once: the text equals fastjson's text of the whole table."""
 
 from typing import Any
 

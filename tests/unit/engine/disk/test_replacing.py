@@ -1,4 +1,4 @@
-"""A table whose name is a symbolic link is written where the link leads, and stays a link."""
+"""A table whose name is a symbolic link is written to the link's target, and stays a link."""
 
 from pathlib import Path
 

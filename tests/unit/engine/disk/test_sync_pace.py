@@ -1,4 +1,4 @@
-"""When a disk counts as too slow for sends, and when it recovers."""
+"""The sync times at which a disk counts as too slow for sends, and its recovery."""
 
 import logging
 from typing import Any
@@ -33,7 +33,7 @@ class Log:
         return self.pace.slow
 
     def fast(self, for_ms: int, took_ms: int = 10) -> bool | None:
-        """One each 100 ms."""
+        """Make a fast sync every 100 ms."""
         for _ in range(for_ms // 100):
             self.now_ms += 100
             self.sync(took_ms)

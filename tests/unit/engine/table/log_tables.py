@@ -38,7 +38,7 @@ class Bytes:
 
 
 class Steps:
-    """Files as an object store has them: no mapping, a read costs what it brings."""
+    """Files as in an object store: without mappings, and a read transfers only its bytes."""
 
     def __init__(self, step: int) -> None:
         self._step = step

@@ -164,7 +164,7 @@ class TestDamage:
     def test_what_looks_like_a_record_inside_a_body_is_found_out(
         self, stores: Any, put: Any
     ) -> None:
-        """A sender guessed where the body will lie and put records there that say so."""
+        """The sender guessed the body's log offset and put records with matching offsets there."""
         store = stores.open()
         fill(store, put, range(3))
         begin = store.max_log_offset
@@ -222,8 +222,8 @@ class TestFilesThatGo:
 
     @pytest.mark.parametrize("missed", [0, 1])
     def test_while_their_folder_is_listed(self, store: Store, stores: Any, missed: int) -> None:
-        """A listing is no moment: it may lack a file that was made, or have one that went, while
-        it has the next one."""
+        """A listing is not atomic: it may lack a new file, or have a removed one, and still have
+        the next file."""
 
         class Busy(DiskOpener):
             lists = 0

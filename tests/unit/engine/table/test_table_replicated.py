@@ -1,4 +1,4 @@
-"""A table of a replica: what is confirmed, and epochs."""
+"""The table of a replica: the confirmed part, and epochs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -132,5 +132,5 @@ class TestReplicated:
 
 
 def replace_marks(saved: checkpoints.Checkpoint, confirm: int) -> checkpoints.Checkpoint:
-    """As RocketMQ would have written it: without our numbers."""
+    """The checkpoint as RocketMQ would have written it: without Turbopump's counts."""
     return saved._replace(marks=None, confirm_offset=confirm, damaged=False)

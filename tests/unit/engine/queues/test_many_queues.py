@@ -106,7 +106,7 @@ def test_a_look_at_the_end_of_a_queue_finds_what_a_walk_finds(
     clean: bool,
     look_max: int,
 ) -> None:
-    """Queues of one unit, of more than a look sees, and of several files."""
+    """Queues with one unit, with more units than `look_max`, and with several files."""
     monkeypatch.setattr(module, "LOOK_MAX", look_max)
     stores.configure(mapped_file_size_consume_queue=UNIT * 500, mapped_file_size_commit_log=1 << 20)
     store = stores.open()

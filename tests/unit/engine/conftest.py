@@ -1,4 +1,4 @@
-"""A store with tiny files over a temporary folder, and a disk that works when a test says so."""
+"""A store with tiny files over a temporary folder, and a disk that works when a test calls it."""
 
 import errno
 from collections import deque
@@ -66,7 +66,7 @@ class HeldDisk:
         return job
 
     def make_files(self) -> None:
-        """Make the log files that are asked for so far, or fail to."""
+        """Finish the requested log files, or fail to make them."""
         files, self._files = self._files, []
         for job in files:
             job.finish()
@@ -83,7 +83,8 @@ class HeldDisk:
             job.finish()
 
     def drain(self, *, say_room: bool = True) -> None:
-        """Run all work, also what it leads to; or all but to say how full the disk is."""
+        """Run all queued work and the work that it queues; optionally except for queries of disk
+        usage."""
         while todo := [job for job in self.jobs if say_room or not job.asks_room]:
             self.jobs.remove(todo[0])
             todo[0].finish()
@@ -208,7 +209,7 @@ class Stores:
         store._lock.release()
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Kill all open stores."""
         while self._open:
             self.kill(self._open[0])
 
@@ -231,18 +232,18 @@ def troubled(stores: Stores) -> TroubledFiles:
 
 @pytest.fixture
 def held_disk() -> HeldDisk:
-    """A disk that works when a test says so."""
+    """A disk that works when a test calls it."""
     return HeldDisk()
 
 
 def text(**properties: str) -> bytes:
-    """Encoded properties."""
+    """Encode properties of a message."""
     return b"".join(f"{name}\x01{value}\x02".encode() for name, value in properties.items())
 
 
 @pytest.fixture
 def properties() -> Callable[..., bytes]:
-    """Encode properties."""
+    """A function that encodes properties of a message."""
     return text
 
 

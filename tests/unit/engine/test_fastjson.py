@@ -1,4 +1,4 @@
-"""The dialect of fastjson: what is read, what is written, and what is refused."""
+"""The dialect of fastjson: accepted texts, written texts, and refused texts."""
 
 import math
 

@@ -216,7 +216,7 @@ class TestFailingSync:
         held_disk.drain()
         assert answers == [PutStatus.FLUSH_DISK_TIMEOUT] * 2
         troubled.fail_sync = False
-        # The device works again, but what the kernel dropped is unknown.
+        # The device works again, but it is unknown which pages the kernel dropped.
         refused = store.append(NewMessage("T", 0, b"x"), NOW_MS)
         assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
         assert store.refusal(NOW_MS) is PutStatus.SERVICE_NOT_AVAILABLE
@@ -245,7 +245,8 @@ class TestFailingSync:
 
 
 class TestHangingCheckpoint:
-    """Of queues, index or checkpoint: the same, also while the log itself is synced."""
+    """A hanging sync of queues, index or checkpoint has the same effect, also during a sync of the
+    log."""
 
     def test_counts_as_failed_after_its_time(
         self, stores: Any, put: Any, held_disk: Any, caplog: Any

@@ -1,4 +1,4 @@
-"""Brokers and a quorum for tests of the controller's parts: those that a test names live."""
+"""Brokers and a quorum for tests of the controller's parts; a test sets the live brokers."""
 
 from collections.abc import Generator
 from dataclasses import dataclass, field
@@ -26,8 +26,9 @@ CLUSTER, NAME = "c", "b"
 
 @dataclass
 class Alive:
-    """elections.Liveness for tests: `ids` were heard just now, `stale` a while ago; `silent` count
-    as alive and were not heard; of a `cold` one this controller never heard."""
+    """elections.Liveness for tests: brokers in `ids` sent a heartbeat just now, `stale` ones a
+    while ago; `silent` ones count as alive without one; `cold` ones never sent this controller
+    any."""
 
     ids: set[int] = field(default_factory=set)
     stale: set[int] = field(default_factory=set)
@@ -196,7 +197,7 @@ class Entry:
 
 
 class Quorum:
-    """A log that commits when the test says so."""
+    """A replicated log that commits when the test calls it."""
 
     def __init__(self) -> None:
         self.is_leader = False
@@ -223,7 +224,7 @@ class Quorum:
 
 
 class Ports:
-    """What becomes of connections to brokers; `found` None: nothing yet."""
+    """Results of connections to brokers; with `found` None the probes stay pending."""
 
     def __init__(self, found: Probed | None = Probed.REFUSED) -> None:
         self.found = found
@@ -265,7 +266,7 @@ class Node:
         self.core.on_leader(leads)
 
     def commit(self) -> None:
-        """All that was proposed, and what follows from it."""
+        """Commit all proposals, and those that follow from them."""
         while self.quorum.waiting:
             entry, later = self.quorum.waiting.pop(0)
             self.core.on_applied(entry)
@@ -283,7 +284,8 @@ class Node:
         return answer.map(over_the_wire)
 
     def tick(self, after_ms: int = 0) -> None:
-        """What came in that time is read, and judged by the second one."""
+        """Advance the clock and tick twice: the second tick judges brokers after the input was
+        read."""
         self.now_ms += after_ms
         self.core.on_tick(self.now_ms)
         self.core.on_tick(self.now_ms)
@@ -334,7 +336,7 @@ class Node:
         standing: int | None = None,
         slow: bool | None = None,
     ) -> Later[Command]:
-        """One that may have to wait for an entry."""
+        """Send a heartbeat whose response may wait for a log entry."""
         header = BrokerHeartbeatRequest(
             CLUSTER,
             f"a:{broker_id}",
@@ -384,7 +386,7 @@ class Node:
 
 
 def answered(later: Later[Command]) -> headers.BrokerHeartbeatResponse:
-    """What a heartbeat was answered."""
+    """The header of a heartbeat's response."""
     assert later.value.code == 0
     return read_header(headers.BrokerHeartbeatResponse, later.value.fields)
 

@@ -1,4 +1,4 @@
-"""What a closed connection of a broker means to a controller."""
+"""The effect of a broker's closed connection on its controller."""
 
 from tests.unit.controller.groups import running
 
@@ -33,7 +33,7 @@ def test_a_master_whose_port_closes_last_is_dead_then() -> None:
 
 
 def test_what_a_reset_connection_said_does_not_count_for_an_election() -> None:
-    """Its process may be dead: it is elected once it is heard."""
+    """The broker's process may be dead: it is elected only after its next heartbeat."""
     node = running()
     node.ports.found = Probed.ACCEPTED
     node.close(2)

@@ -75,7 +75,8 @@ def test_without_peers_it_is_alone_at_its_port() -> None:
 
 
 def test_it_listens_where_its_peers_find_it() -> None:
-    """Not at every address of the machine, unless it is set so."""
+    """The controller listens at its peer address, not at all addresses of the machine, unless
+    configured."""
     peers = "controllerDLegerPeers=n0-10.0.0.1:9878;n1-[fd00::2]:9879\n"
     assert read(peers).listen_at == ("10.0.0.1", 9878)
     assert read(f"{peers}controllerDLegerSelfId=n1\nlistenPort=1").listen_at == ("fd00::2", 9879)

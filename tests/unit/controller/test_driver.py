@@ -1,4 +1,4 @@
-"""The driver over a real Raft and real files, with a disk that finishes when the test says so."""
+"""The driver over a real Raft and real files, with a disk that works when the test calls it."""
 
 import base64
 import json
@@ -52,7 +52,7 @@ class HeldDisk:
 
 
 class Machine:
-    """Keeps what it was given."""
+    """A state machine that records its inputs."""
 
     def __init__(self) -> None:
         self.applied: list[bytes] = []
@@ -140,7 +140,7 @@ class Member:
             self.disk.finish_one()
 
     def lead(self) -> None:
-        """Of a member that is alone."""
+        """Tick until this member, the only one of its group, is the leader."""
         for _ in range(100):
             self.tick()
             self.settle()
@@ -149,7 +149,7 @@ class Member:
         raise AssertionError("it does not lead")
 
     def run(self) -> None:
-        """Its peers say that they would vote for it, so it votes for itself."""
+        """Answer pre-votes with ACCEPT, so that the member votes for itself."""
         for _ in range(20):
             asked, self.calls = self.calls, []
             for address, request, later in asked:
@@ -225,7 +225,7 @@ def test_a_vote_survives_its_answer(tmp_path: Path) -> None:
 
 
 def agree(member: Member) -> None:
-    """Its peers answer all that was asked so far."""
+    """Answer all pending requests to the peers with success."""
     asked, member.calls = member.calls, []
     for _, request, later in asked:
         told: dict[str, Any] = {**json.loads(bytes(request.body)), "code": 200}
@@ -235,7 +235,7 @@ def agree(member: Member) -> None:
 
 
 def leading(folder: Path) -> Member:
-    """One of three that leads, its first entry committed."""
+    """The leader of a group of three, with its first entry committed."""
     member = Member(folder)
     member.run()
     for _ in range(20):
@@ -291,7 +291,7 @@ def test_a_vote_waits_for_its_own_sync_only(tmp_path: Path) -> None:
     )
     more = member.ask(RaftRequestCode.PUSH, type="COMMIT")
     assert isinstance(pushed, Later) and isinstance(vote, Later) and isinstance(more, Later)
-    member.disk.finish_one()  # what was under way
+    member.disk.finish_one()  # the append in progress
     assert not vote.done
     before = member.storage.syncs
     member.disk.finish_one()

@@ -57,7 +57,7 @@ def test_c4_the_master_lives() -> None:
     [
         ((1, 2), (0, 3), 2),  # C5: the later epoch
         ((1, 2), (1, 3), 3),  # C6: the longer log
-        ((1, 3, 2), (1, 3, 1), 3),  # C7: the one configured to come first
+        ((1, 3, 2), (1, 3, 1), 3),  # C7: the broker with the higher configured priority
         ((1, 3), (1, 3 + (1 << 33)), 3),  # RocketMQ casts the difference to an int
         ((1, 3), (1, 3), 2),
     ],
@@ -125,7 +125,7 @@ def test_c10_unclean_election() -> None:
 
 
 def test_a_fence_raises_the_epoch_of_the_same_set() -> None:
-    """What was proposed before it, and comes late, has no effect any more."""
+    """A proposal made before the fence that arrives late has no effect."""
     leader = set_up()
     assert leader.alter({1, 2, 3}, fence=True).header.new_sync_state_set_epoch == 3
     assert (leader.group.members, leader.epochs) == ({1, 2, 3}, (1, 3))
@@ -183,7 +183,7 @@ def test_the_first_master_of_a_group_that_was_forgotten_is_the_one_with_the_log(
     leader.live.tell(5, 3, 1_000)
     won = leader.elect(4)
     assert won.header.master_broker_id == 5
-    assert won.header.master_epoch == 4  # past what it knows
+    assert won.header.master_epoch == 4  # above the epochs that brokers know
 
 
 def test_epochs_that_brokers_know_are_passed_and_made_up_ones_are_not() -> None:
@@ -238,7 +238,8 @@ def test_a_replica_that_fell_silent_with_its_master_is_not_elected() -> None:
 
 
 def on_paper(*, unfit: int = 0) -> Leader:
-    """1 is gone, 2 elected of {1, 2, 3}; what it said of its log may be a life ago."""
+    """Broker 1 is dead, and 2 was elected of {1, 2, 3}; its reported log may be from before a
+    restart."""
     leader = set_up()
     leader.live.ids = {2, 3}
     leader.live.tell(2, 1, 9, leased=True)
@@ -297,7 +298,7 @@ def test_who_joins_or_is_forgotten_is_not_counted_twice() -> None:
 
 
 def test_after_an_unclean_election_only_the_set_counts() -> None:
-    """What its master lacks its replicas cut off."""
+    """Replicas cut off the bytes that the unclean master lacks."""
     leader = set_up()
     leader.unclean = True
     assert leader.alter({1, 2}).code == Code.SUCCESS
@@ -422,7 +423,8 @@ def test_after_all_members_were_forgotten_an_administrator_decides() -> None:
 
 
 class TestWhoTakesNoWrites:
-    """A broker says so with its heartbeats, and another leads."""
+    """A broker reports with its heartbeats that it cannot serve writes, and a different broker
+    leads."""
 
     @pytest.mark.parametrize("what", [Fitness.FULL, Fitness.STOPPING, Fitness.FAILED])
     def test_a_master_is_replaced_while_it_lives(self, what: Fitness) -> None:
@@ -469,7 +471,7 @@ class TestWhoTakesNoWrites:
         assert leader.group.master_id == 2
 
     def test_nobody_can_lead_until_one_can(self) -> None:
-        """The one that was elected declines; the epoch is raised once, not for each look."""
+        """The elected broker declines; the epoch is raised once, not at each lookup."""
         leader = set_up()
         leader.live.unfit = dict.fromkeys((1, 2, 3), Fitness.FAILED)
         leader.look()

@@ -80,7 +80,7 @@ class NoLink:
 
 
 class World:
-    """A controller that is alone and leads; its disk works when the test says so."""
+    """A controller that is the only member and leads; its disk works when the test calls it."""
 
     def __init__(self, folder: Path) -> None:
         self.now_ms = 1_000
@@ -129,12 +129,12 @@ class World:
             self.disk.finish_one()
 
     def begin(self, code: int, body: bytes = b"", **fields: object) -> Any:
-        """The answer, or what becomes it; the disk does nothing."""
+        """Send a request; returns the response or its promise, while the disk does not work."""
         request = new_request(code, body=body, fields={key: str(fields[key]) for key in fields})
         return self.table.dispatch(request, self.peer, self.now_ms)
 
     def ask(self, code: int, body: bytes = b"", **fields: object) -> Command | None:
-        """The answer as it is on the wire; None while there is none."""
+        """The response as a client decodes it; None while it is pending."""
         answer = self.begin(code, body, **fields)
         answer = finish(answer) if isinstance(answer, Generator) else answer
         self.settle()
@@ -259,7 +259,7 @@ def test_the_last_life_of_a_long_name_is_not_kept(world: World, flag: str) -> No
 
 
 def test_no_long_text_waits_for_a_slow_disk(world: World) -> None:
-    """Up to 1,024 requests wait for their turn, and 16 MiB of each would be 16 GiB."""
+    """Up to 1,024 requests wait for their turn; with 16 MiB each they would take 16 GiB."""
     fields = {"clusterName": "c", "appliedBrokerId": 1, "registerCheckCode": "a;1"}
     first = world.begin(RequestCode.CONTROLLER_APPLY_BROKER_ID, brokerName="other", **fields)
     assert isinstance(first, Later) and not first.done

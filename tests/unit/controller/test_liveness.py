@@ -1,4 +1,4 @@
-"""Heartbeats: which was heard, which is alive, what kills."""
+"""Heartbeats: the last ones, the live brokers, and the reasons to count a broker as dead."""
 
 from turbopump.controller import liveness
 from turbopump.controller.liveness import Heartbeats, Key
@@ -42,7 +42,7 @@ def test_without_one_it_is_ten_seconds_and_no_one_is_believed_for_ever() -> None
 
 
 def test_the_newest_word_of_a_log_counts() -> None:
-    """One that cut its log has a shorter one: RocketMQ would keep the longer."""
+    """A broker that cut its log reports a shorter one: RocketMQ would keep the longer."""
     table = Heartbeats()
     beat(table, 0, max_offset=500, epoch=3)
     beat(table, 1, max_offset=100, epoch=2)
@@ -96,7 +96,7 @@ def test_after_a_change_of_the_lead_silence_begins_anew() -> None:
 
 
 def test_whom_a_leader_waited_for_is_dead() -> None:
-    """Its own timeout was shorter than that of brokers of which nothing is known."""
+    """The broker's own timeout was shorter than the default timeout."""
     table = Heartbeats()
     beat(table, 500, timeout_ms=1_000)
     table.lead(1_000)
@@ -105,7 +105,7 @@ def test_whom_a_leader_waited_for_is_dead() -> None:
     beat(table, 3_000, timeout_ms=1_000)
     assert table.alive(KEY, 3_000)
     assert table.expire(4_001) == [KEY]
-    table.lead(4_500)  # another one led meanwhile: it may have granted a lease
+    table.lead(4_500)  # a different controller led meanwhile: it may have granted a lease
     assert table.alive(KEY, 14_500) and not table.alive(KEY, 14_501)
 
 
@@ -137,7 +137,7 @@ def test_what_came_while_the_controller_slept_is_read_first() -> None:
     beat(table, 0)
     for now_ms in range(0, 9_901, 100):
         table.on_tick(now_ms)
-    table.on_tick(10_500)  # stood still, too short for a credit; what came is not read yet
+    table.on_tick(10_500)  # a pause too short for a credit; received heartbeats are not read yet
     assert table.expire(10_500) == [] and table.alive(KEY, 10_500)
     beat(table, 10_501)
     table.on_tick(10_520)
@@ -192,7 +192,8 @@ def test_the_dead_are_bounded_in_bytes(monkeypatch) -> None:
 
 
 def silent_under_a_stutter(stopped_ms: int, runs_ms: int) -> int:
-    """When a broker that was heard at 0 is missed by a controller that runs now and then."""
+    """The time at which a broker with a heartbeat at 0 expires in a controller that is paused
+    repeatedly."""
     table = Heartbeats()
     now_ms = 0
     beat(table, now_ms)
@@ -213,7 +214,7 @@ def test_a_controller_that_stutters_misses_a_silent_broker() -> None:
 
 
 def test_a_broker_that_is_heard_under_a_stutter_lives() -> None:
-    """Its heartbeats come while the controller stands still, and are read behind the first tick."""
+    """The broker's heartbeats arrive during the pauses, and are read after the first tick."""
     table = Heartbeats()
     for now_ms in range(0, 120_000, 1_250):
         table.on_tick(now_ms)

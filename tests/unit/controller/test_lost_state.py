@@ -31,7 +31,8 @@ def tell(leader: Leader, broker_id: int, epoch: int, end: int, standing: int | N
 
 
 def restored() -> Leader:
-    """The copy says: 1 is master in epoch 1, all in sync. By now 3 is, in epoch 4; 1 is outside."""
+    """The restored copy has 1 as the master in epoch 1, with all in sync. By now 3 is the master in
+    epoch 4, and 1 is outside of the set."""
     leader = set_up()
     tell(leader, 1, 1, 5000, OUTSIDE)
     tell(leader, 2, 4, 900, MEMBER)
@@ -41,7 +42,7 @@ def restored() -> Leader:
 
 class TestAnOlderCopy:
     def test_the_master_of_the_later_epoch_begins_one_beyond_it(self) -> None:
-        """Before, the master of the copy stayed, and no lease was ever granted."""
+        """Otherwise the copy's master would stay, and no lease would be granted."""
         leader = restored()
         assert leader.look() is not None
         assert (leader.group.master_id, leader.group.master_epoch) == (3, 5)
@@ -72,7 +73,7 @@ class TestAnOlderCopy:
 
     def test_without_the_master_the_most_of_those_that_may_have_all(self) -> None:
         leader = restored()
-        tell(leader, 3, 4, 900, None)  # it was started anew
+        tell(leader, 3, 4, 900, None)  # the broker was restarted
         leader.look()
         assert (leader.group.master_id, leader.group.master_epoch) == (2, 5)
 
@@ -91,7 +92,7 @@ class TestAnOlderCopy:
         assert (leader.group.master_id, leader.group.master_epoch) == (1, 1)
 
     def test_a_heartbeat_is_enough(self) -> None:
-        """And none has to die for it: it was a group that looked healthy and took no writes."""
+        """No broker has to die for it: otherwise a healthy group would accept no writes."""
         node = Node()
         copy = set_up()
         node.core.restore(copy.tables.snapshot())
@@ -102,7 +103,8 @@ class TestAnOlderCopy:
         assert (group.master_id, group.master_epoch) == (3, 5)
 
     def test_an_older_master_does_not_overtake_one_that_is_silent(self) -> None:
-        """3 led in epoch 6 and is silent for some seconds; 2 led in epoch 4, and says so."""
+        """Broker 3 led in epoch 6 and is silent for some seconds; 2 led in epoch 4, and reports
+        it."""
         leader = restored()
         tell(leader, 3, 6, 1000, REIGNS)
         tell(leader, 2, 4, 900, REIGNS)
@@ -114,7 +116,7 @@ class TestAnOlderCopy:
         assert (leader.group.master_id, leader.group.master_epoch) == (3, 7)
 
     def test_a_later_set_of_the_same_epoch(self) -> None:
-        """The copy says that all are in sync; since then 1, the master, is alone in the set."""
+        """In the copy all are in sync; since then 1, the master, is the only member of the set."""
         leader = set_up()
         tell(leader, 1, 1, 5000, REIGNS)
         tell(leader, 2, 1, 900, OUTSIDE)
@@ -150,7 +152,8 @@ class TestAnOlderCopy:
 
 
 class TestAColdTable:
-    """A controller that just started leads: it learns what brokers are by their next heartbeats."""
+    """A controller that just started leads: it learns the brokers' states by their next
+    heartbeats."""
 
     def test_an_older_master_is_not_elected_before_the_others_were_heard(self) -> None:
         node = copied()
@@ -185,7 +188,7 @@ class TestAColdTable:
         assert master_of(node) == (1, 2)
 
     def test_what_was_heard_before_the_lead_counts(self) -> None:
-        """So a warm table does not wait, though a broker is dead."""
+        """A warm table does not wait, although a broker is dead."""
         node = copied(leads=False)
         for broker_id in (1, 2, 3):
             node.beat(broker_id, leased=True, standing=MEMBER)
@@ -240,7 +243,7 @@ class TestEmptied:
         assert node.elect(1).code == 0
 
     def test_an_id_that_is_anothers_by_now(self) -> None:
-        """Its broker hears that it is unknown, and is refused with the code of its first life."""
+        """The id's old broker learns that it is unknown, and is refused with its old check code."""
         node = Node()
         node.lead()
         come(node, 1, epoch=4, standing=REIGNS)
@@ -331,7 +334,7 @@ class TestForgotten:
         assert leader.group.master_id == 4
 
     def test_all_members_forgotten_and_back(self) -> None:
-        """One replica outside of the set was not named, so the group is there all the time."""
+        """A replica outside of the set was not removed, so the group always exists."""
         leader = set_up()
         leader.alter({1, 2})
         leader.clean("1;2", living=True)

@@ -202,7 +202,7 @@ def test_a_doubt_that_is_repeated_adds_no_entry(word: str) -> None:
     # Its next life may have lost what its master had seen it catch up with.
     node.register(2, life=8, **{word: True})
     assert (len(node.quorum.entries), node.group.set_epoch) == (entries + 1, set_epoch + 1)
-    # So may one that was in the set again.
+    # The same holds for a broker that was in the set again.
     node.beat(2)
     assert node.alter(1, 2, 3).code == 0
     node.register(2, life=8, **{word: True})

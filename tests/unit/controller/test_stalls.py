@@ -1,4 +1,4 @@
-"""Stalls: how much of the time a controller stood still, and what it does then."""
+"""Stalls: the share of time in which a controller was paused, and its reaction."""
 
 from tests.unit.controller.groups import CLUSTER, NAME, Node, running
 
@@ -69,7 +69,7 @@ class Handed(Driver):
         return "n1"
 
     def on_tick(self, now_ms: int) -> None:
-        """Nothing is due."""
+        """Do nothing: no work is due."""
 
 
 def stutter(controller: Controller, node: Node, brokers: tuple[int, ...]) -> None:
@@ -95,7 +95,7 @@ def test_a_leader_that_stutters_hands_the_lead_over() -> None:
 
 
 def test_it_does_not_while_a_silence_is_waited_for() -> None:
-    """The next leader would begin to wait anew."""
+    """The next leader would restart the wait."""
     node = running()
     driver = Handed(node)
     controller = Controller(ControllerConfig(), lambda: node.now_ms, lambda _: Later())
@@ -119,7 +119,7 @@ def test_who_wins_the_lead_again_before_another_led_goes_on_waiting() -> None:
         node.quorum.term = term
         node.lead()
         node.tick(500)
-    assert node.group.master_id == 2  # 10 s after it was heard
+    assert node.group.master_id == 2  # 10 s after its last heartbeat
 
     other = running()
     other.tick()
@@ -133,4 +133,4 @@ def test_who_wins_the_lead_again_before_another_led_goes_on_waiting() -> None:
         other.lead()
         other.tick()
     other.tick(500)
-    assert other.group.master_id == 1  # another one may have granted a lease
+    assert other.group.master_id == 1  # a different controller may have granted a lease

@@ -125,7 +125,7 @@ def test_what_stays_of_forgotten_groups_is_bounded() -> None:
 
 
 def test_a_million_events_leave_a_small_snapshot() -> None:
-    """R35: what a start reads is the tables, not their history. (A tenth of it here.)"""
+    """R35: a start reads the tables, not their history. (The test applies 100,000 events.)"""
     tables = set_up().tables
     alter = events.AlterSyncStateSet(NAME, frozenset({1, 2}))
     for _ in range(100_000):

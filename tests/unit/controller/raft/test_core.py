@@ -41,7 +41,7 @@ def log_of(*terms: int) -> Log:
 
 
 def quiet(group: Group) -> None:
-    """No member has asked for anything yet."""
+    """Drop the messages in flight."""
     group.flying.clear()
 
 
@@ -84,7 +84,7 @@ def test_v2_of_two_who_voted_for_themselves_one_passes() -> None:
 
 
 def test_of_two_who_ask_each_other_at_once_one_runs() -> None:
-    """No member spends a vote on the one that cannot win."""
+    """A member votes only for the candidate that can win."""
     group = Group(3)
     for peer in ("n0", "n1"):
         group.rafts[peer].on_tick(group.now_ms + 10)
@@ -261,7 +261,7 @@ def test_r8_figure_8() -> None:
     while raft.role is not RaftRole.LEADER:
         group.tick(10, settle=False)
         group.settle()
-    # Its own entry (index 2) reaches no member: only what it had before is replicated to n2.
+    # The leader's own entry (index 2) reaches no member: only the earlier one is replicated to n2.
     assert raft.leading is not None
     group.flying.clear()
     for peer, progress in raft.leading.peers.items():

@@ -10,7 +10,7 @@ from bench.versus.targets import BESIDE, OURS, THEIRS
 
 
 def plan(*sides: str) -> Plan:
-    """Of three rounds."""
+    """A plan of three rounds."""
     return Plan(3, 1.0, 0.0, 1, 1, 1, sides=sides)
 
 

@@ -1,4 +1,5 @@
-"""What a registration cannot claim: versions, timeouts and texts of no broker, another's place."""
+"""Claims that a registration cannot make: versions, timeouts, texts of no broker, another broker's
+entry."""
 
 import gc
 import tracemalloc

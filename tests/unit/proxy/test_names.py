@@ -15,7 +15,7 @@ from turbopump.proxy.names import FollowedNames
 
 
 class Followed:
-    """The names of one proxy, whose file is `file`; time goes on when `look` is called."""
+    """The name servers of a proxy with the configuration file `file`; `look` advances the clock."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "rmq-proxy.json"

@@ -44,7 +44,7 @@ class FarBroker:
         self.peer.version = VERSION
 
     def answer(self, request: Command) -> Later[Command | str]:
-        """What the broker answers."""
+        """Dispatch a request at the broker; returns its response."""
         passed = new_request(request.code, None, request.body, fields=dict(request.fields))
         self.asked.append(passed)
         found: Any = self.world.table.dispatch(passed, self.peer, self.world.now_ms)
@@ -61,10 +61,10 @@ class FarBroker:
         return later
 
     def times(self, code: int) -> int:
-        """How often it was asked that."""
+        """Number of requests with that code."""
         return sum(one.code == code for one in self.asked)
 
-    # A Link: what the broker sends to the proxy.
+    # Methods of a Link: commands from the broker to the proxy.
 
     def send(self, command: Command) -> None:
         if isinstance(command.body, list):
@@ -82,14 +82,15 @@ class FarBroker:
         return self
 
     def cancel(self) -> None:
-        """No time-out ends in these tests."""
+        """Do nothing: no timeout fires in these tests."""
 
     def after_answers(self, callback: Callable[[], None]) -> None:
         callback()
 
 
 class ProxyWorld(GrpcWorld):
-    """Clients of gRPC before a proxy; `world` is the first broker's, whose clock all go by."""
+    """gRPC clients in front of a proxy; `world` is the first broker's, and its clock is used by
+    all."""
 
     def __init__(self, worlds: list[World], properties: dict[str, str]) -> None:
         self.world = worlds[0]
@@ -103,9 +104,9 @@ class ProxyWorld(GrpcWorld):
             for number, world in enumerate(worlds, 1)
         ]
         self.masters = {one.name: one.address for one in self.brokers}
-        """As the name server has it."""
+        """Addresses of the masters, as the name server has them."""
         self.no_answer: dict[str, str] = {}
-        """Addresses that do not answer, and why; "" for one that hangs."""
+        """Errors of addresses that do not answer; "" for an address that hangs."""
         self.hanging: list[Later[Command | str]] = []
         self.routes_asked = 0
         self.known = ClusterMap(self.config, self.call, lambda: self.world.steady_ms)
@@ -134,7 +135,7 @@ class ProxyWorld(GrpcWorld):
         self.tick()
 
     def tick(self, ms: int = 0) -> None:
-        """The proxy's tick, after so long."""
+        """Advance the clocks by `ms` and run the proxy's tick."""
         for one in self.brokers[1:]:
             one.world.now_ms += ms
         self.world.now_ms += ms
@@ -156,7 +157,7 @@ class ProxyWorld(GrpcWorld):
         return heard.answer
 
     def call(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
-        """Ask another node."""
+        """Send a request of the proxy to another node."""
         later: Later[Command | str] = Later()
         if address in self.no_answer:
             if self.no_answer[address]:
@@ -195,7 +196,7 @@ class ProxyWorld(GrpcWorld):
         return response(request, ResponseCode.SUCCESS, body=route.encode())
 
     def receive(self, topic: str, group: str, broker: str = "", **more: Any) -> Heard:
-        """A ReceiveMessage."""
+        """Start a ReceiveMessage call."""
         queue = {"topic": {"name": topic}, "broker": {"name": broker}}
         asked = {
             "group": {"name": group},

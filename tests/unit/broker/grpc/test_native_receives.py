@@ -277,7 +277,7 @@ def test_a_client_that_takes_nothing_gets_nothing(front: GrpcWorld, watch: Watch
 
 
 LONG = {"invisible_duration": {"seconds": 40_000}}
-"""The invisible time is so long that no message comes again while the examples run."""
+"""An invisible time that outlasts the examples, so that no message comes again."""
 VALUES = st.text("\x01aA_ \t\x1f=7", max_size=6)
 NAMES = VALUES | st.sampled_from(sorted(RESERVED))
 PAIRS = st.lists(st.tuples(NAMES, VALUES), max_size=5)

@@ -1,4 +1,5 @@
-"""STICKY among members: who decides, who asks, and what is done with strange answers."""
+"""STICKY among members: the deciding member, the requests of the others, and malformed
+responses."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""The pull consumer: positions, reading ahead, polls, commits, and what it does about failures."""
+"""The pull consumer: positions, reading ahead, polls, commits, and its handling of failures."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""A push consumer's share: when it is computed, what it takes and gives up, its locks."""
+"""A push consumer's assignment: its computation, added and revoked queues, their locks."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -64,7 +64,7 @@ def on(
 
 @pytest.fixture
 def four(cluster: ScriptedCluster) -> ScriptedCluster:
-    """One broker with four queues, and the group's retry topic."""
+    """A broker with four queues, and the group's retry topic."""
     cluster.add("a", queues=4, topics=(TOPIC,))
     cluster.routes[RETRY] = cluster.route(1, "a")
     return cluster

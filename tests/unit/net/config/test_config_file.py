@@ -1,4 +1,4 @@
-"""How a node's configuration file is replaced."""
+"""The replacement of a node's configuration file."""
 
 from pathlib import Path
 

@@ -18,7 +18,7 @@ from turbopump.pyx.h2 import pairs
 
 
 class Pipe:
-    """A transport whose other end is a connection of our server."""
+    """A transport whose other end is a connection of Turbopump's server."""
 
     def __init__(self, bench: Bench, client: Any) -> None:
         self.bench = bench

@@ -1,4 +1,4 @@
-"""How a connection of a gRPC port begins: handshakes take turns, and nothing waits for ever."""
+"""The start of connections to a gRPC port: handshakes take turns, and each has a timeout."""
 
 import asyncio
 import ssl
@@ -22,7 +22,7 @@ AT_ONCE = REQUESTS_OF_TURN // HANDSHAKE_REQUESTS
 
 
 class Openings:
-    """Peers of one port, whose context comes when the test gives it."""
+    """Peers of a port whose TLS context is ready when the test sets it."""
 
     def __init__(self, made: Bench) -> None:
         self.made = made

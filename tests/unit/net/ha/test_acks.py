@@ -1,4 +1,5 @@
-"""How many copies a send needs, and when it has them: the rows of ha.md 1.6, 2.1 and 3."""
+"""The number of copies that a send needs, and the time when it has them: the rows of ha.md 1.6, 2.1
+and 3."""
 
 import pytest
 
@@ -126,7 +127,7 @@ def test_i6_the_minimum_holds_when_the_send_is_answered_too() -> None:
 
 
 def test_an_answer_may_demote_the_master() -> None:
-    """What is done with an answer may lead to anything, also to the end of the reign."""
+    """A callback of a response may have any effect, also the end of the term."""
     state = group(1, 2, acked={2: 0})
     sends = Sends(state)
     laters = [sends.add(LogOffset(100), ALL) for _ in range(3)]
@@ -146,7 +147,8 @@ def test_a_master_that_is_demoted_fails_what_waits() -> None:
 
 
 def test_what_the_master_does_not_count_yet_is_not_safe_alone_either() -> None:
-    """Its disk is slower than a replica that joins meanwhile: that one must have it, too."""
+    """The master's disk is slower than a replica that joins meanwhile: the replica must have the
+    message, too."""
     state = group(1)
     sends = Sends(state)
     later = sends.add(LogOffset(1500), ALL)

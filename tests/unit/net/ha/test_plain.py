@@ -214,7 +214,7 @@ def test_bounds_and_ends() -> None:
     assert machine.on_tick(20_001) == [Close("the replica is silent")]
 
 
-# --- who counts: HAServerTest
+# --- the replicas that count: HAServerTest
 
 GAP = 268_435_456
 

@@ -1,4 +1,4 @@
-"""The replica's machine: where it cuts, what it records, when it leaves."""
+"""The replica's state machine: its truncations, recorded epochs, and closed connections."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ def epochs(pairs: dict[int, int]) -> Epochs:
 def shell_of(
     pairs: dict[int, int] | None = None, end: int = 0, *, epoch: int = -1, **options: bool | int
 ) -> Shell:
-    """A replica that has just said its handshake."""
+    """A replica that has just sent its handshake."""
     log = MemoryLog(bytearray(b"x" * end), epochs(pairs or {}))
     shell = Shell(Replica(ReplicaOptions(2, **options)), log)
     shell.do(shell.replica.follow("master:10912", epoch, 0))
@@ -114,7 +114,7 @@ def test_a_connection_nobody_asked_for_is_closed() -> None:
     assert replica.on_connected(MemoryLog().state(), 0) == [Close("not asked for")]
 
 
-# --- the handshake: own epochs and end, the master's, what is done before the position is sent
+# --- the handshake: own epochs and end, the master's, the actions before the position is sent
 
 CUTS = {
     "P1": ({0: 0}, 1000, {0: 0, 1: 900}, 1100, Truncate(900), {0: 0, 1: 900}),
@@ -215,7 +215,8 @@ def test_f40_what_was_confirmed_before_the_masters_first_epoch_may_go() -> None:
 
 
 def test_a_log_of_which_nothing_is_confirmed_begins_anew_wherever_it_begins() -> None:
-    """Its first file went by age, or it has the master's last one; its epochs are damaged."""
+    """The log's first file expired, or it has only the master's last file; its epochs are
+    damaged."""
     shell = shell_of({}, 0)
     begin = LogOffset(1000)
     shell.log = MemoryLog(bytearray(b"y" * 300), Epochs(), begin, begin, believed=begin)
@@ -226,7 +227,7 @@ def test_a_log_of_which_nothing_is_confirmed_begins_anew_wherever_it_begins() ->
 
 
 def test_s1_a_log_without_believable_epochs_is_not_taken_for_new() -> None:
-    """It is removed and fetched again; RocketMQ's would be kept and reported as empty."""
+    """The log is removed and copied again; RocketMQ would keep it and report it as empty."""
     shell = shell_of({}, 0)
     shell.log = MemoryLog(bytearray(b"y" * 300), Epochs(), believed=LogOffset(0))
     shell.log.confirm = LogOffset(300)

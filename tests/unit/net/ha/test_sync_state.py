@@ -1,4 +1,4 @@
-"""The SyncStateSet at its master: shrinking, expanding, and what counts as confirmed."""
+"""The SyncStateSet at its master: shrinking, expanding, and the confirmed offset."""
 
 import random
 
@@ -44,7 +44,7 @@ def test_alone_everything_is_confirmed() -> None:
 
 
 def test_what_was_there_before_the_epoch_counts_when_it_is_told() -> None:
-    """Under SYNC_FLUSH a new master's own log may not be durable yet."""
+    """With SYNC_FLUSH a new master's own log may not be durable yet."""
     state = SyncState(SyncOptions(1), frozenset({1}), 5, LogOffset(START), LogOffset(900), 0)
     assert state.on_tick(0) is None
     assert state.confirm_offset == 900 == state.all_end()
@@ -58,7 +58,8 @@ def test_confirmed_is_what_all_members_have() -> None:
     assert state.confirm_offset == START
     ack(state, 3, 1200)
     assert state.confirm_offset == 1200
-    ack(state, 3, 1600)  # ahead of what the master counts, as its own disk is slower
+    # ahead of the offset that the master counts, because the master's own disk is slower
+    ack(state, 3, 1600)
     assert state.confirm_offset == 1500
 
 
@@ -117,7 +118,7 @@ def test_who_leaves_is_asked_once_a_period() -> None:
 
 
 def test_a_member_that_follows_a_growing_log_stays() -> None:
-    """It never has all, but always what there was a moment ago."""
+    """The member never has the whole log, but always has the log of a moment ago."""
     state = state_of(1, 2)
     for now_ms in range(0, 60_000, 500):
         state.on_log(LogOffset(START + now_ms + 500))
@@ -198,7 +199,7 @@ def test_r01_whoever_may_be_in_the_controllers_set_counts() -> None:
     state.on_disconnected(2, 2, 20)
     assert state.required == {1, 2} and state.confirm_offset == 1500
     again = state.on_tick(10 + PROPOSE_AGAIN_MS)
-    assert again == Proposal(2, frozenset({1}), 5, fence=True)  # what is wanted is in force
+    assert again == Proposal(2, frozenset({1}), 5, fence=True)  # the wanted set is in force
     state.on_refused(2, 1500)
     assert state.all_end() < 1600
     assert state.on_agreed(frozenset({1, 2}), 6, 3000)  # seen by the next look: it was taken in
@@ -299,7 +300,7 @@ def test_what_minimum_is_held_against() -> None:
 
 
 class Storm:
-    """A master's set, a controller, and a network that loses and delays what they say."""
+    """A master's set, a controller, and a network that loses and delays their messages."""
 
     def __init__(self, seed: int, wait_ms: int) -> None:
         self.rng = random.Random(seed)
@@ -357,7 +358,8 @@ class Storm:
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("wait_ms", [0, 3_000])
 def test_r03_through_any_storm_the_controllers_set_counts(seed: int, wait_ms: int) -> None:
-    """And confirmOffset never goes back, nor beyond what the controller's set has said it has."""
+    """confirmOffset never decreases, and never exceeds the acknowledgements of the controller's
+    set."""
     storm = Storm(seed, wait_ms)
     state, confirm = storm.state, START
     sets = 0
@@ -374,7 +376,7 @@ def test_r03_through_any_storm_the_controllers_set_counts(seed: int, wait_ms: in
             said = {n: state.acked(n) or before.get(n) for n in storm.controller - {1}}
             assert all(at is not None and at >= state.confirm_offset for at in said.values())
         confirm = state.confirm_offset
-    # Few of them keep up for as long as who was waited for has to.
+    # Few replicas keep up for the time that a formerly slow replica needs.
     assert sets > (0 if wait_ms else 3) and confirm > START
 
 
@@ -399,7 +401,7 @@ class TestAMemberThatSendsWaitFor:
         return None
 
     def test_leaves_long_before_it_counts_as_not_caught_up(self) -> None:
-        """So early that the controller can agree within that time."""
+        """The controller has time to agree before the limit."""
         state = state_of(1, 2, 3)
         found = self.run(state, 100, 15_000)
         assert found is not None
@@ -472,7 +474,7 @@ class TestAMemberThatSendsWaitFor:
         assert back is not None and back[0] - left[0] == 3_000, "that is long ago"
 
     def test_a_disk_of_three_seconds_is_not_waited_for(self) -> None:
-        """It acknowledges each time all there was when its sync began."""
+        """Each time, the replica acknowledges the log's end at the start of its sync."""
         state = state_of(1, 2, 3)
         end = started = START
         left = None

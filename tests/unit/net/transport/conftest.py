@@ -22,7 +22,7 @@ class Alarm:
 
 
 class Line:
-    """A link that keeps what is sent; encoded and decoded, as a real one would."""
+    """A link that records sent commands, encoded and decoded as on a real connection."""
 
     def __init__(self) -> None:
         self.sent: list[Command] = []

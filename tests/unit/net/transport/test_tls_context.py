@@ -1,4 +1,4 @@
-"""Contexts made anew when their files change; broken new files change nothing."""
+"""Contexts are rebuilt when their files change; broken new files change nothing."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ from turbopump.net.transport.tls_context import TlsContext
 
 
 def renew(folder: Path) -> bytes:
-    """Another certificate and key, as tools replace them; gives the certificate."""
+    """Replace certificate and key as tools do; returns the certificate."""
     certificate, key = _make_self_signed()
     for name, content in (("cert.pem", certificate), ("key.pem", key)):
         (folder / f"{name}.new").write_bytes(content)
@@ -126,7 +126,7 @@ def test_without_files_there_is_one_for_ever() -> None:
 
 
 def test_the_first_one_is_made_by_a_thread_for_all_who_ask() -> None:
-    """To make a certificate takes tens of ms, and a package to be imported before."""
+    """A certificate takes tens of ms, after the import of a package."""
     made_by: list[threading.Thread] = []
 
     def make() -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""Handles of popped messages and what answers say of offsets (messages.md 4.4)."""
+"""Handles of popped messages, and the offsets in responses (messages.md 4.4)."""
 
 import pytest
 from tests.unit.broker.pop.answers import read_counts, read_offsets

@@ -9,9 +9,9 @@ import pytest
 CSRC = Path(__file__).resolve().parents[3] / "csrc"
 UNITS = sorted(path.name for path in CSRC.glob("*.c"))
 FLAGS = ["-std=c11", "-O3", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
-# What a freestanding C implementation must have anyway.
+# Functions that even a freestanding C implementation must have.
 ALLOWED = {"memcpy", "memcmp", "memset", "memmove", "memchr", "bcmp", "__cpu_model"}
-# The load generator is in no broker: `load.c` is its loop, the one unit that does I/O.
+# The load generator is not part of a broker: its loop `load.c` is the only unit that does I/O.
 LOOP_CALLS = {
     "epoll_ctl",
     "epoll_wait",

@@ -151,8 +151,8 @@ def test_store_times_are_known_without_the_log() -> None:
 
 
 def test_store_times_of_long_ago_are_known_within_a_fraction_of_their_age() -> None:
-    """32 marks for a week: what is seconds old is known to the second, what is days old to a part
-    of a day."""
+    """32 marks cover a week: recent times are exact to the second, times days ago to a part of a
+    day."""
     week_ms = 7 * 86_400_000
     times = [week_ms * number // 3_000 for number in range(2_900)]
     times += [times[-1] + 500 * number for number in range(1, 1_000)]

@@ -1,4 +1,4 @@
-"""Recovery's walk: what it takes beyond a scan, and what it does not."""
+"""Recovery's walk: the records that it accepts beyond a scan, and the limits."""
 
 import ctypes
 import struct
@@ -160,7 +160,7 @@ def test_a_part_of_a_queue_is_whole_records_in_order() -> None:
 
 
 def model(data: bytes, room: int, file_size: int) -> tuple[int, int]:
-    """What `whole_size` says, slowly."""
+    """A slow model of `whole_size`."""
     at = 0
     while at < len(data):
         if room < 8:

@@ -70,7 +70,8 @@ Script = Callable[[Request], bytes | None]
 
 @dataclass
 class Peer:
-    """Answers each request with what the script says; None closes, and it is `gone`."""
+    """A server that answers requests from a script; a None closes the connection and sets
+    `gone`."""
 
     script: Script
     chunk: int = 1 << 20

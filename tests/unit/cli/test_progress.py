@@ -1,4 +1,4 @@
-"""What a long recovery shows: nothing at first, then events or a bar."""
+"""The output during a long recovery: nothing at first, then events or a bar."""
 
 import json
 import sys

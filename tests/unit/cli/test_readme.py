@@ -18,7 +18,7 @@ GROUP = typer.core.TyperGroup
 
 
 def resolved(words: list[str]) -> tuple[click.Command, list[str]]:
-    """The command that the first words name, and the words behind them."""
+    """The command that the first words name, and the remaining words."""
     command = ROOT
     while isinstance(command, GROUP) and words:
         found = command.get_command(click.Context(command), words[0])

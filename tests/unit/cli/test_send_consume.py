@@ -1,4 +1,4 @@
-"""`turbopump send` and `consume`: what goes into a message, what is printed, and how they fail."""
+"""`turbopump send` and `consume`: the content of messages, the output, and failures."""
 
 import os
 from pathlib import Path
@@ -171,7 +171,6 @@ BYTES = os.fsdecode(b"a\xff")
 def test_a_body_that_is_no_text_is_sent_as_it_is(
     cluster: ScriptedCluster, command: Command
 ) -> None:
-    """It ended in a traceback."""
     assert command("send", "-t", TOPIC, "-p", BYTES).code == 0
     assert bodies(cluster) == [b"a\xff"]
 

@@ -1,4 +1,4 @@
-"""A node's start, and a signal that comes before it is over."""
+"""A node's start, and a signal that arrives before it is complete."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from turbopump.engine.types import StoreError
 
 
 class SlowNode:
-    """A node whose start takes for ever."""
+    """A node whose start never completes."""
 
     def __init__(self, number: signal.Signals | None) -> None:
         self.said: list[str] = []

@@ -1,4 +1,4 @@
-"""`turbopump admin` against scripted brokers: which requests a command makes, what it prints."""
+"""`turbopump admin` against scripted brokers: the requests and the output of each command."""
 
 import json
 import os
@@ -369,7 +369,7 @@ def test_times_that_are_none(two: ScriptedCluster, command: Command, when: str) 
 
 
 def test_a_policy_that_has_no_end_of_its_depth(two: ScriptedCluster, command: Command) -> None:
-    """It ended in a traceback."""
+    """A deeply nested policy must not end in a traceback."""
     words = "updateSubGroup", "-g", "G", "-b", A, "-p", '{"a":' * 9_000
     code, said = command("admin", *words).failure
     assert code == 2 and "is no retry policy" in said

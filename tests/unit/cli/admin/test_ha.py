@@ -1,4 +1,4 @@
-"""haStatus and getBrokerEpoch of what brokers answered, printed as mqadmin prints it."""
+"""Brokers' responses to haStatus and getBrokerEpoch, printed as mqadmin prints them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Where `--body-dir` writes: the id of a message is the word of its sender."""
+"""The files that `--body-dir` writes: the sender chooses the id of a message."""
 
 import pytest
 import typer

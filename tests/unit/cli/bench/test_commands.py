@@ -1,4 +1,4 @@
-"""`turbopump bench`: from the flags of RocketMQ to a plan, and what is refused before it begins."""
+"""`turbopump bench`: the plan made from RocketMQ's flags, and plans refused before the start."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from turbopump.net.wire.command import Codec
 
 
 class Report:
-    """What a load came to: nothing."""
+    """The report of a load without results."""
 
     fails = False
 

@@ -1,4 +1,4 @@
-"""The nodes of a group: in which order they start and end, and what is said when one does not.
+"""The nodes of a group: the order of their start and end, and the messages about failed ones.
 
 The processes are scripted, the time is virtual, and the name server is the scripted cluster's.
 """
@@ -27,7 +27,7 @@ READY = b'{"event": "ready"}\n'
 
 
 class Scripted:
-    """A process: what it says when it starts, and what becomes of it when it is asked to end."""
+    """A process: its output at the start, and its reaction to signals."""
 
     def __init__(self, pid: int, *said: bytes, is_deaf: bool = False) -> None:
         self.pid = pid
@@ -123,7 +123,7 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Group:
 
 
 def running(group: Group, story: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """What the story gives while the group runs."""
+    """Run a story while the group runs; returns the story's result."""
 
     async def main() -> Any:
         await group.processes.start()

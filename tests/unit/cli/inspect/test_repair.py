@@ -1,4 +1,4 @@
-"""`turbopump repair`: says what is damaged, and changes only what it is asked to."""
+"""`turbopump repair`: reports damage, and changes only the requested parts."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ BODY_AT = 88
 
 @pytest.fixture
 def damaged(tmp_path: Path) -> list[int]:
-    """A store whose records 3 and 7 are damaged; where its ten records begin."""
+    """Make a store with damaged records 3 and 7; returns the log offsets of its ten records."""
     root = tmp_path / "store"
     config = StoreConfig(
         str(root), mapped_file_size_commit_log=65536, max_hash_slot_num=100, max_index_num=400

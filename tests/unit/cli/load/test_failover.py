@@ -1,4 +1,4 @@
-"""A load whose broker is lost: when the route is asked for, and where connections go then."""
+"""A load that loses its broker: the time of route requests, and the new targets of connections."""
 
 import socket
 from types import SimpleNamespace
@@ -37,7 +37,7 @@ def test_where_a_connection_goes(
 
 
 class Load:
-    """The native loop's side: which connections are lost, and what it is given."""
+    """Stands for the native loop: the lost connections, and the calls it receives."""
 
     def __init__(self) -> None:
         self.lost: set[int] = set()

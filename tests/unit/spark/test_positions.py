@@ -91,7 +91,7 @@ def test_a_cut_is_seen_when_others_wrote_on(tmp_path: Path) -> None:
 
 
 def test_where_two_histories_part_is_found_across_epochs(tmp_path: Path) -> None:
-    """The epoch that was read last, and the one before, were both thrown away."""
+    """The last epoch that was read, and the epoch before it, were both cut."""
     first = written(tmp_path, master(1), messages(20), confirm)
     second = written(tmp_path, master(3), messages(20, 2), confirm)
     position = position_at(second, second.end)

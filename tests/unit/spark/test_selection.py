@@ -1,4 +1,4 @@
-"""What a job is asked to read: paths, times, and the rows that its options mean."""
+"""The selection of a job: paths, times, and the rows that its options select."""
 
 import argparse
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""A group of three real stores with a history: epochs, switches, a ledger of what was received."""
+"""A group of three real stores with a history: epochs, switches, a ledger of received messages."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -63,7 +63,7 @@ class Group:
         self.logs[name] = store.replicated(NOW_MS)
 
     def elect(self, name: str, epoch: int = 0) -> None:
-        """Another master; all others have its list then."""
+        """Make a different broker the master; all others receive its epoch list."""
         self.epoch = epoch or self.epoch + 1
         self.leads = name
         start = self.logs[name].to_master(self.epoch, NOW_MS)
@@ -127,37 +127,37 @@ class Group:
                     log.append(log.end, b"".join(leader.view(log.end, size)), NOW_MS)
 
     def confirm(self) -> None:
-        """All of it."""
+        """Confirm the whole log in all stores."""
         leader = self.logs[self.leads]
         for log in self.logs.values():
             log.confirm_to(LogOffset(leader.end), NOW_MS)
 
     def stop(self) -> None:
-        """In order."""
+        """Close all stores cleanly."""
         for store in self.stores.values():
             store.close(NOW_MS)
         self.stores.clear()
 
     def ledger(self) -> Path:
-        """The file of what was received."""
+        """Write the ledger file of the received messages."""
         path = self.folder / "run.jsonl"
         path.write_text("".join(map(encode, self.entries)))
         return path
 
     def options(self, **more: Any) -> AuditOptions:
-        """Of an audit of all of it."""
+        """Options of an audit of the whole group."""
         stores = tuple(f"{name}={self.root(name)}" for name in self.logs)
         given = {"ledgers": (str(self.ledger()),), "block_bytes": BLOCK, **more}
         return AuditOptions(stores, **given)
 
     def audit(self, **more: Any) -> Audit:
-        """Without Spark."""
+        """Run the audit without Spark."""
         return run(None, self.options(**more))
 
     # Damage
 
     def copied(self, folder: Path) -> "Group":
-        """The same in another folder, to be damaged; of one that was stopped."""
+        """A copy of a stopped group in a different folder, to be damaged."""
         assert not self.stores, "it is stopped"
         made = copy(self)
         made.folder, made.entries = folder, list(self.entries)
@@ -183,7 +183,7 @@ class Group:
 
 
 def claims(group: Group) -> list[Claim]:
-    """What senders received."""
+    """Claims of the senders."""
     return [one for one in group.entries if isinstance(one, Claim) and not one.read]
 
 

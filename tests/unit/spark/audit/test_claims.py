@@ -1,4 +1,4 @@
-"""One claim of a client against what lies at its place: found, excused, or a broken promise."""
+"""A client's claim against the record at its place: found, excused, or a broken promise."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Replicas held against each other: who leads, where their logs part, and which bytes differ."""
+"""Comparison of replicas: the leader, the points where logs diverge, and the differing bytes."""
 
 from typing import Any
 

@@ -198,7 +198,7 @@ def test_claims_of_parts_that_were_cut_anywhere(tmp_path: Path) -> None:
 
 
 def test_a_packed_ledger_of_a_writer_that_was_killed(tmp_path: Path) -> None:
-    """What was written before counts; it ended in a traceback."""
+    """Entries written before the kill count; the rest must not end in a traceback."""
     path = tmp_path / "a.jsonl.gz"
     many = [Claim(False, "T", 0, number, digest_of(b"%d" % number)) for number in range(2_000)]
     data = gzip.compress("".join(map(encode, many)).encode())

@@ -1,4 +1,4 @@
-"""Export to a dataset: all that was selected, whole or not at all, and what is said of it."""
+"""Export to a dataset: all selected messages, completely or not at all, and the report."""
 
 import itertools
 import json

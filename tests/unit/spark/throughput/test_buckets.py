@@ -1,4 +1,4 @@
-"""Buckets: one for each value, in order, as narrow as they say."""
+"""Buckets: each value has exactly one, in order, with the promised width."""
 
 import itertools
 import random
@@ -20,7 +20,7 @@ AROUND_POWERS = [(1 << bits) + near for bits in range(1, 62) for near in (-2, -1
 
 
 def bucket_of(value: int) -> int:
-    """The bucket of one value, by integers alone."""
+    """The bucket of a value, computed with integers alone."""
     if value < EXACT_BELOW:
         return value
     exponent = value.bit_length() - _SHIFT

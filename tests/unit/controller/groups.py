@@ -266,7 +266,7 @@ class Node:
         self.core.on_leader(leads)
 
     def commit(self) -> None:
-        """Commit all proposals, and those that follow from them."""
+        """Commit all proposals, including the ones that they lead to."""
         while self.quorum.waiting:
             entry, later = self.quorum.waiting.pop(0)
             self.core.on_applied(entry)

@@ -35,7 +35,7 @@ def offset_json(table: OffsetTable) -> Any:
 
 
 class WrittenDown:
-    """The link of a peer: keeps what would have been sent."""
+    """The link of a peer: records sent commands."""
 
     def __init__(self) -> None:
         self.sent: list[Command] = []
@@ -72,8 +72,8 @@ class SteeredJob:
 
 
 class SteeredDisk:
-    """A disk that works at once, or, between `hold` and `release`, not at all; log files are always
-    made at once."""
+    """A disk that works at once, except between `hold` and `release`; log files are always made at
+    once."""
 
     def __init__(self) -> None:
         self._held: list[SteeredJob] | None = None
@@ -100,7 +100,7 @@ class SteeredDisk:
 
 
 class World:
-    """A broker, a clock that stands until it is moved, and clients."""
+    """A broker, clients, and a clock that the test advances."""
 
     def __init__(self, folder: Path, properties: str) -> None:
         self.text = f"storePathRootDir={folder}\nbrokerIP1=127.0.0.1\n{_SMALL}{properties}"
@@ -127,13 +127,13 @@ class World:
         self.open()
 
     def call(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
-        """Ask another node; the test gives the answer."""
+        """Send a request to another node; the test resolves it."""
         later: Later[Command | str] = Later()
         self.called.append((address, request, later))
         return later
 
     def open(self) -> None:
-        """Start the broker (again)."""
+        """Start the broker for the first time, or again."""
         config, files = self.config, self.files
         saver = Saver(files, self.config_disk)
         topics = TopicTable(config, saver)
@@ -212,7 +212,7 @@ class World:
     def ask(
         self, code: int, header: object = None, body: bytes = b"", peer: Peer | None = None
     ) -> Command:
-        """A request that is answered at once."""
+        """Dispatch a request that is answered at once; returns the response."""
         request = new_request(code, header, body)
         answer = self.dispatch(request, peer)
         if isinstance(answer, Later):
@@ -238,7 +238,7 @@ class World:
         return answer
 
     def pass_time(self, duration_ms: int, step_ms: int = 100) -> None:
-        """Let time pass as the node does: a tick every 100 ms."""
+        """Advance the clock as the node does: a tick every 100 ms."""
         end_ms = self.now_ms + duration_ms
         while self.now_ms < end_ms:
             self.now_ms = min(self.now_ms + step_ms, end_ms)
@@ -258,7 +258,7 @@ class World:
             self.broker.waiting.step(self.steady_ms)
 
     def run_timers(self) -> None:
-        """All that is due now."""
+        """Deliver all due timers."""
         while self.broker.timers.step(self.now_ms, self.steady_ms) == 0:
             pass
 

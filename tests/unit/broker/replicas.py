@@ -41,7 +41,7 @@ class Replicas:
         world.ticks.append(lambda now_ms: self.leader.on_tick(now_ms))
 
     def begin(self) -> None:
-        """A reign begins; its replica has nothing yet."""
+        """Begin a term; its replica has no bytes yet."""
         world = self.world
         self.log.to_master(NO_EPOCH, world.now_ms)
         options = options_of(world.config)

@@ -41,7 +41,7 @@ def adopt(table: OffsetTable, theirs: Offsets, before: Offsets | None = None) ->
 
 
 def begun(table: OffsetTable, theirs: Offsets, before: Offsets | None) -> Iterator[None]:
-    """A round of which one offset was taken over."""
+    """Begin a round, and adopt the first offset."""
     table.adopted_at_once = adoption.QUEUE
     steps = table.adopt(theirs, before)
     next(steps)
@@ -54,7 +54,7 @@ def own(table: OffsetTable) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("is_wide", [False, True], ids=["pairs", "queues"])
 def test_a_step_takes_over_a_bounded_number(table: OffsetTable, is_wide: bool) -> None:
-    """A table of 100,000 new offsets as one step took 100 ms of the loop."""
+    """A table of 100,000 new offsets in a single step would block the loop for 100 ms."""
     pairs: Said = {("T", f"G{number}"): {0: QueueOffset(1)} for number in range(PAIRS)}
     if is_wide:
         pairs = {("T", "G"): dict.fromkeys(range(PAIRS), QueueOffset(1))}
@@ -160,7 +160,7 @@ def test_half_a_reign_is_not_saved_as_whole(table: OffsetTable, tmp_path: Path) 
 
 
 def test_within_a_reign_nothing_is_newer_than_the_version(table: OffsetTable) -> None:
-    """A master that was killed meanwhile and has an older table then, has set nothing back."""
+    """A master that was killed and restarted with an older table has not lowered offsets."""
     adopt(table, said(OLD, a=5, b=5))
     steps = begun(table, said(a=7, b=7), said(OLD, a=5, b=5))
     assert table.query("a", "T", 0) == 7

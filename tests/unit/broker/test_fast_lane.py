@@ -348,8 +348,8 @@ def test_many_answers_of_one_read_do_not_wait(turning: Driven) -> None:
 
 
 def test_pulls_give_way_when_all_connections_were_given_enough(reader: Driven) -> None:
-    """16 KB each: the bytes of a turn are counted while they are given, and nothing more is served
-    before the connection has its turn again."""
+    """Responses of 16 KB: their bytes count while they are written, and the connection is served
+    again only in its next turn."""
     enough, given, rested = 100_000, [0], []
 
     def gives(size: int) -> bool:

@@ -51,7 +51,7 @@ def load(capture: str) -> list[tuple[dict[str, Any], bytes]]:
 
 
 def fill(world: Any, topic: str, queue_id: int, max_offset: int) -> None:
-    """Messages of our own, until the queue's next offset is `max_offset`."""
+    """Append messages until the queue's next offset is `max_offset`."""
     while world.broker.store.max_queue_offset(topic, queue_id) < max_offset:
         header = SendMessageRequestV2("PG", topic, "TBW102", 4, queue_id, 0, 1, 0)
         assert world.ask(RequestCode.SEND_MESSAGE_V2, header, b"filler").code == 0
@@ -101,7 +101,7 @@ def replay(world: Any, frame: bytes, truth: dict[str, Any], expected: dict[str, 
 
 
 def compare(answer: Command, expected: dict[str, Any], where: str) -> None:
-    """Code, remark and members of the header; times and generated ids apart."""
+    """Compare code, remark and header members, except for times and generated ids."""
     wanted, got = expected["extFields"] or {}, answer.fields
     assert answer.code == expected["code"], where
     if (expected["remark"] or "").startswith("java.lang"):
@@ -116,7 +116,7 @@ def compare(answer: Command, expected: dict[str, Any], where: str) -> None:
 
 
 def plain(remark: str | None) -> str:
-    """A remark without the port of the client it was for."""
+    """A remark without the port of its client."""
     return re.sub(r"(127\.0\.0\.1:)\d+", r"\1PORT", remark or "")
 
 

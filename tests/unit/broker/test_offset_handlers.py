@@ -25,7 +25,7 @@ NOT_FOUND = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
 
 
 def send(world: Any, count: int = 1) -> None:
-    """Messages to queue 0 of T, 100 ms apart."""
+    """Send messages to queue 0 of T, 100 ms apart."""
     for _ in range(count):
         header = SendMessageRequestV2("PG", "T", "TBW102", 4, 0, 0, 1, 0)
         assert world.ask(RequestCode.SEND_MESSAGE_V2, header, b"x").code == 0
@@ -157,7 +157,7 @@ def test_offset_by_time(world: Any, after_ms: int, boundary: str | None, found: 
 
 
 def test_a_search_for_now_after_the_clock_was_ahead_finds_the_end(world: Any) -> None:
-    """Messages have store times of the future, and a reset to now went to the beginning."""
+    """Messages have store times in the future: a reset to now must not go to the beginning."""
     world.set_clock(3_600_000)
     send(world, 2)
     world.set_clock(-3_600_000)

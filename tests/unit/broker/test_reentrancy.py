@@ -35,7 +35,8 @@ STORE_HOOKS = {
     "commit": (OffsetTable, "commit"),
 }
 COUNT = 8
-"""Messages of 2,000 bytes in the store: more than a log file; two more than a queue file fit."""
+"""Number of 2,000-byte messages in the store: more than a log file holds; two more than a queue
+file holds."""
 
 
 class Cut(Driven):
@@ -89,7 +90,7 @@ def driven(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def other_frame(opaque: int) -> bytes:
-    """A request that is for Python."""
+    """A request that Python handles."""
     request = new_request(RequestCode.GET_MAX_OFFSET, fields={"topic": "Plain", "queueId": "0"})
     request.opaque = opaque
     return b"".join(bytes(part) for part in encode(request))
@@ -112,7 +113,7 @@ def pour(driven: Driven, data: bytes) -> None:
 
 
 def into_own(driven: Driven, data: bytes) -> None:
-    """Have data handled in an area of the connection's own, as when its peer was blocked."""
+    """Handle data in the connection's own area, as after its peer was blocked."""
     driven.blocked = True
     pour(driven, data[:CARRY_MAX])
     driven.blocked = False
@@ -127,7 +128,7 @@ def fill_socket(driven: Driven) -> None:
 
 
 def pulls(first: int) -> bytes:
-    """Many pulls: more than is carried over from one read to the next."""
+    """Enough pulls that some are carried over from a read to the next."""
     return b"".join(pull_frame(first + number) for number in range(200))
 
 
@@ -212,7 +213,7 @@ def test_a_frame_that_python_keeps_keeps_its_memory(driven: Cut) -> None:
 
 
 def test_readers_may_be_noted_anew_while_a_queue_is_opened(driven: Cut) -> None:
-    """The reader's queues, and all readers, move."""
+    """The queues of a single reader, and of all readers, are moved."""
 
     def note_anew() -> None:
         for number in range(40):
@@ -312,7 +313,7 @@ def test_a_reader_whose_filter_cannot_be_noted_keeps_the_one_it_had(driven: Cut)
 
 @pytest.mark.parametrize("turn", [False, True])
 def test_what_python_encrypts_before_the_end_of_a_turn_goes_behind_the_answers(turn: bool) -> None:
-    """Records have numbers: the peer refuses them in another order than they were encrypted in."""
+    """TLS records are numbered: the peer refuses them in a different order."""
     server, client = pair(TlsSettings(), ClientTlsSettings())
     pump(server, client)
     with tempfile.TemporaryDirectory() as folder:

@@ -142,7 +142,7 @@ def test_a_lost_connection_is_registered_for_at_once_and_once_more(
 
 
 def test_behind_a_lost_connection_no_topic_goes_alone(server: NameServerState) -> None:
-    """RocketMQ 4 would take it for all topics of a broker that it does not know."""
+    """RocketMQ 4 would treat the request as the full topic list of an unknown broker."""
     register(server, 0)
     server.lost(RETRY_MS)
     server.changed(["T"], RETRY_MS)

@@ -55,13 +55,13 @@ class Wire:
         self.waiting.append(callback)
 
     def flush(self) -> None:
-        """The answers are on their way: run what waited for that."""
+        """Run the callbacks that wait until the responses are written."""
         waiting, self.waiting = self.waiting, []
         for callback in waiting:
             callback()
 
     def take(self, code: int) -> list[Command]:
-        """The requests of a code that the peer was sent; they are then forgotten."""
+        """Remove and return the requests with a code that were sent to the peer."""
         found = [command for command in self.sent if command.code == code]
         self.sent = [command for command in self.sent if command.code != code]
         return found
@@ -71,7 +71,7 @@ class Wire:
         self.peer.answered(response(request, code, body=body, **members))
 
     def time_out(self) -> None:
-        """Let every call that waits run out of time."""
+        """Fire the timers of all pending calls, so that they time out."""
         for timer in self.timers:
             if not timer.cancelled:
                 timer.callback()
@@ -107,7 +107,7 @@ def notified(peer: Peer) -> list[str]:
 
 
 class Admin:
-    """A broker with every handler, asked as mqadmin does."""
+    """A broker with every handler, with requests as mqadmin sends them."""
 
     connect = staticmethod(connect)
     consumer = staticmethod(consumer)
@@ -137,7 +137,7 @@ class Admin:
         peer: Peer | None = None,
         **fields: object,
     ) -> Command:
-        """A request with raw fields that is answered at once."""
+        """Send a request with raw header fields that is answered at once."""
         answer = self.begin(code, body, peer, **fields)
         if isinstance(answer, Later):
             assert answer.done, "the answer is still to come"
@@ -192,7 +192,7 @@ class Admin:
         return answer
 
     def create_topic(self, name: str, queues: int = 2, **more: object) -> Command:
-        """17 with the fields mqadmin sends."""
+        """Create a topic: request 17 with the fields that mqadmin sends."""
         fields: dict[str, object] = {
             "topic": name,
             "readQueueNums": queues,
@@ -210,7 +210,7 @@ class Admin:
     def send(
         self, topic: str, body: bytes = b"hello", queue: int = 0, **properties: str
     ) -> Command:
-        """A message as a Java producer sends it (V2)."""
+        """Send a message as a Java producer does (V2)."""
         text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
         answer = self.ask(
             RequestCode.SEND_MESSAGE_V2,

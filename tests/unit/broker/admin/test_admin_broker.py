@@ -1,4 +1,4 @@
-"""The broker as an operator sees it: figures, configuration, statistics (remoting.md 16.4)."""
+"""Admin requests on the broker: figures, configuration, statistics (remoting.md 16.4)."""
 
 import re
 from typing import Any

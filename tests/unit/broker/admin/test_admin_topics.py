@@ -1,4 +1,4 @@
-"""Topics as an operator sees them (remoting.md 16.2)."""
+"""Admin requests on topics (remoting.md 16.2)."""
 
 from typing import Any
 

@@ -87,7 +87,7 @@ NOT_SHOWN_HERE = {
 """Keys that have no value here, and credentials."""
 
 ADDED_HERE = {"delayTime", "delayTimeKnown"}
-"""Members of ours for how long the next message has waited, which RocketMQ's tools pass over."""
+"""Turbopump's members with the wait of the next message; RocketMQ's tools ignore them."""
 
 RAW_BEAN_KEY = b':{{"brokerName":'
 
@@ -195,7 +195,8 @@ class Replay:
         return peer
 
     def run(self) -> list[tuple[dict[str, Any], Command, Command, Command]]:
-        """(truth of the request, the request, their answer, ours) for each compared one."""
+        """Yields (truth of the request, request, recorded response, Turbopump's response) of each
+        compared pair."""
         compared = []
         for truth, request in self.frames:
             if truth["kind"] == "response" or truth["to"] != "broker":
@@ -229,7 +230,8 @@ class Replay:
 
 
 def same_structure(ours: Any, theirs: Any, where: str) -> None:
-    """Members, kinds of values and lists of the same; keys of MAPS and empty ones aside."""
+    """Check for the same members, kinds of values and lists, except for keys of MAPS and empty
+    lists."""
     if isinstance(theirs, dict):
         assert isinstance(ours, dict), where
         if where.rpartition(".")[2] in MAPS:

@@ -1,4 +1,5 @@
-"""Replication as operators, peers and controllers speak of it: 906, 907, 908, 1007, 1008."""
+"""Admin requests on replication, from operators, peers and controllers: 906, 907, 908, 1007,
+1008."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -39,7 +40,7 @@ class Steered:
 
 
 def steer(admin: Any, log_end: int, **members: Any) -> Steered:
-    """Let the broker replicate; its log ends there."""
+    """Give the broker a replication status with `end` as its log's end."""
     admin.broker.ha = made = Steered(
         ReplicationStatus(LogOffset(log_end), LogOffset(log_end), **members)
     )
@@ -120,7 +121,7 @@ def test_the_epochs_of_a_log(admin: Any) -> None:
 
 
 def test_a_log_without_epochs(admin: Any) -> None:
-    """RocketMQ's refusal outside of controller mode."""
+    """The response equals RocketMQ's refusal outside of controller mode."""
     for _ in range(2):
         answer = admin.ask(1007)
         assert (answer.code, answer.remark) == (1, "this request only for controllerMode")

@@ -31,7 +31,7 @@ def behind(admin: Any) -> Any:
 
 @pytest.fixture
 def nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any look at the log or at a queue's file fails."""
+    """Fail at any read of the log or of a queue's file."""
 
     def read(*_: object) -> None:
         raise AssertionError("a cold page may have been read")

@@ -14,7 +14,7 @@ POPS = "defaultMessageRequestMode=POP\n"
 
 
 def answered(brokers: Brokers, who: str = "c0", **more: Any) -> tuple[str, list[tuple[str, int]]]:
-    """The mode and the queues of an answer."""
+    """The mode and the queues in the response to 400."""
     found = json.loads(bytes(brokers.query(who, **more).body))["messageQueueAssignments"]
     (mode,) = {one["mode"] for one in found}
     beans = [one["messageQueue"] for one in found]
@@ -72,7 +72,7 @@ def test_an_entry_for_all_topics_counts_where_the_topic_has_none(brokers: Broker
 
 
 def test_no_default_makes_a_retry_topic_popped(brokers: Brokers) -> None:
-    """A pop of the topic reads it, too (QueryAssignmentProcessor)."""
+    """A pop of the topic reads the retry topic, too (QueryAssignmentProcessor)."""
     brokers.add("a", queues=2, properties=POPS)
     a = brokers.worlds["a"]
     a.broker.topics.put(TopicConfig(f"%RETRY%{GROUP}", 1, 1), a.now_ms)

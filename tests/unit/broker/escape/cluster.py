@@ -50,7 +50,7 @@ class Others:
         return later
 
     def answer_all(self) -> None:
-        """All that were sent and not answered yet."""
+        """Answer all pending sends."""
         waiting, self.waiting = self.waiting, []
         for later, answer in waiting:
             later.resolve(answer)
@@ -113,7 +113,7 @@ class Replica:
         return world
 
     def delayed(self, level: int, body: bytes, topic: str = "T", **more: str) -> None:
-        """A message of a level that the dead master stored, and this replica copied."""
+        """Store a delayed message of a level, copied from the dead master."""
         properties = {"DELAY": str(level), "REAL_TOPIC": topic, "REAL_QID": "2", **more}
         self.store(DELAYED, level - 1, body, properties)
 

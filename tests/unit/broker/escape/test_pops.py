@@ -256,7 +256,7 @@ class Acting(Popped):
         return self.world.broker.pop.notes
 
     def ask_pop(self, **more: Any) -> Command:
-        """The answer to a pop."""
+        """Send a pop request; returns the response."""
         asked: dict[str, Any] = {"queue_id": -1, "max_msg_nums": 32, "invisible_time": 5_000}
         asked |= {"poll_time": 0, "born_time": self.world.now_ms, "init_mode": 0} | more
         return self.world.ask(RequestCode.POP_MESSAGE, PopMessageRequest(GROUP, "T", **asked))
@@ -275,14 +275,14 @@ class Acting(Popped):
         return found
 
     def acks(self, handle: str) -> int:
-        """The answer to an acknowledgement."""
+        """Acknowledge handles; returns the response code."""
         parts = PopHandle.parse(handle)
         at = parts.queue_offset or 0
         header = AckMessageRequest(GROUP, "T", parts.queue_id, handle, at)
         return self.world.ask(RequestCode.ACK_MESSAGE, header).code
 
     def fill(self, *bodies: bytes) -> None:
-        """Messages that its master stored."""
+        """Store messages copied from the master."""
         for body in bodies:
             self.store("T", 1, body, {"UNIQ_KEY": body.decode()})
 

@@ -1,4 +1,4 @@
-"""Pulls with filters of properties: which messages, which errors, long polls, versions, bounds."""
+"""Pulls with property filters: results, errors, long polls, versions, limits."""
 
 from collections.abc import Callable
 from typing import Any
@@ -41,14 +41,14 @@ def heartbeat(
     topic: str = "T",
     peer: Any = None,
 ) -> Command:
-    """A member of G names its filter for the topic."""
+    """Send the heartbeat of a member of G with its filter for the topic."""
     wanted = parse_subscription(topic, expression, kind, version)
     data = HeartbeatData("client", [], [ConsumerData("G", subscription_data_set=[wanted])])
     return beat(world, data, peer)
 
 
 def beat(world: Any, data: HeartbeatData, peer: Any = None) -> Command:
-    """The answer to a heartbeat; one with expressions to read is taken in steps."""
+    """Send a heartbeat; one with expressions is handled in steps."""
     answer = world.dispatch(new_request(RequestCode.HEART_BEAT, None, data.encode()), peer)
     found: Command = answer if isinstance(answer, Command) else finish(answer)
     return found
@@ -61,7 +61,7 @@ def reopen(world: Any) -> None:
 
 
 def carried(expression: str, **changed: Any) -> Any:
-    """A pull that brings its expression along."""
+    """Send a pull that includes its expression."""
     return header(subscription=expression, expression_type="SQL92", **changed)
 
 
@@ -338,7 +338,7 @@ def register(world: Any, group: str, version: int = 1) -> None:
 
 
 def test_a_hundred_thousand_filters(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bound is the same with fewer."""
+    """The limit is the same with fewer bytes."""
     monkeypatch.setattr(table, "MAX_SIZE", 1 << 20)
     filters = world.broker.filters
     with pytest.raises(TooManyFilters, match="the filters of all groups are over 1048576 bytes"):
@@ -399,7 +399,7 @@ def bit_map(bits: tuple[int, ...]) -> bytes:
 
 
 def raw_units(world: Any, count: int) -> list[Any]:
-    """Units as they lie: with addresses of extensions."""
+    """Queue units as stored: with addresses of extensions."""
     lookup = world.broker.store._lookup
     queue = lookup._queues.find("T", 0)
     found: list[Any] = lookup._queues.units(queue, QueueOffset(0), count)

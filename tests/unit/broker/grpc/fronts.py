@@ -62,7 +62,7 @@ class Heard:
 
 
 class GrpcWorld:
-    """A World and the service beside its other handlers."""
+    """A World with the gRPC service besides its other handlers."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -118,7 +118,7 @@ class GrpcWorld:
     def start(
         self, name: str, client_id: str = "c1", timeout_s: float = 0, **fields: Any
     ) -> tuple[GrpcCall, Heard]:
-        """A unary call, sent to its end."""
+        """Send a unary call completely."""
         call, heard = self.begin(name, client_id, timeout_s=timeout_s)
         request = message_class(f"{name}Request")(**fields).SerializeToString()
         tell(call, request)
@@ -130,7 +130,7 @@ class GrpcWorld:
         return call, heard
 
     def ask(self, name: str, client_id: str = "c1", **fields: Any) -> Any:
-        """The answer to a unary call that is answered at once."""
+        """The response to a unary call that is answered at once."""
         heard = self.start(name, client_id, **fields)[1]
         if not heard.is_over:
             self.world.pass_time(100)
@@ -152,7 +152,7 @@ class GrpcWorld:
             self.world.turn()
 
     def producer(self, client_id: str, *topics: str) -> tuple[GrpcCall, Heard]:
-        """A producer has begun."""
+        """Connect a producer with its settings."""
         settings = {"publishing": {"topics": [{"name": topic} for topic in topics]}}
         return self.telemetry(client_id, client_type=ClientType.PRODUCER, **settings)
 
@@ -163,7 +163,7 @@ class GrpcWorld:
         *topics: str,
         kind: ClientType = ClientType.SIMPLE_CONSUMER,
     ) -> tuple[GrpcCall, Heard]:
-        """A consumer has begun."""
+        """Connect a consumer with its settings."""
         subscriptions = [
             {"topic": {"name": topic}, "expression": {"type": 1, "expression": "*"}}
             for topic in topics
@@ -172,7 +172,7 @@ class GrpcWorld:
         return self.telemetry(client_id, client_type=kind, subscription=subscription)
 
     def send(self, *messages: dict[str, Any], client_id: str = "c1") -> Any:
-        """The answer to a SendMessage."""
+        """Send messages with SendMessage; returns the response."""
         return self.ask("SendMessage", client_id, messages=messages)
 
     def peers_of(self, group: str) -> list[Peer]:

@@ -47,7 +47,7 @@ class Side:
 
 
 class Caller:
-    """A connection and its client, which is the same library."""
+    """A connection and its client, which uses the same HTTP/2 library."""
 
     def __init__(self, side: Side) -> None:
         self.session = H2Session(100, 8_192, 1 << 20, 1 << 20, client=True)

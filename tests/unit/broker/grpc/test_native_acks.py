@@ -191,7 +191,7 @@ def test_what_is_renewed_is_the_services(front: GrpcWorld) -> None:
 
 
 def test_what_cannot_be_written_is_the_services(front: GrpcWorld) -> None:
-    """A lane that does not serve has the calls come to Python, each with its answer."""
+    """Calls that the stopped fast path does not serve reach Python, and each is answered."""
     receipts = popped(front)
     warm(front, receipts)
     side = Side(front, True)

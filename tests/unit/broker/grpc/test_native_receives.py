@@ -81,7 +81,7 @@ def warm(front: GrpcWorld, **changed: Any) -> None:
 
 
 def put(front: GrpcWorld, properties: bytes, body: bytes = b"body", **changed: Any) -> None:
-    """A record with exactly these properties, whatever a broker makes of them when it is sent."""
+    """Append a record with exactly these properties, without the changes that a send makes."""
     changed = {"queue_id": 0, "born_timestamp_ms": 5, "store_host": STORE_HOST, **changed}
     stored = NewMessage("TNormal", body=body, properties=properties, **changed)
     appended = front.world.broker.store.append(stored, front.world.now_ms)
@@ -90,7 +90,7 @@ def put(front: GrpcWorld, properties: bytes, body: bytes = b"body", **changed: A
 
 
 def said(one: Any) -> Any:
-    """A message, but for what differs between two pops: their times and turns."""
+    """A message without the fields that differ between two pops: times and revive queues."""
     words = one.system_properties.receipt_handle.split(" ")
     assert len(words) == 9
     one.system_properties.receipt_handle = " ".join([words[0], *words[2:3], *words[4:]])

@@ -25,7 +25,7 @@ def start(
     group: str = "G1",
     **changed: Any,
 ) -> tuple[GrpcCall, Heard]:
-    """A receive that may wait."""
+    """Start a receive that may wait."""
     asked = {
         "group": {"name": group},
         "message_queue": {"topic": {"name": topic}, "id": changed.pop("queue_id", -1)},
@@ -39,7 +39,7 @@ def start(
 
 
 def ended(heard: Heard) -> tuple[int, list[Any]]:
-    """The status and the messages of a stream that has ended as it should."""
+    """The status and the messages of a stream that ended without an error."""
     assert heard.error is None
     assert heard.is_over, "it still waits"
     first, *between, last = heard.messages
@@ -63,7 +63,7 @@ def receipt(one: Any) -> dict[str, str]:
 
 
 def ack(front: GrpcWorld, *given: Any, group: str = "G1", topic: str = "TNormal") -> Any:
-    """The answer to an acknowledgement of messages."""
+    """Acknowledge messages; returns the response."""
     entries = [one if isinstance(one, dict) else receipt(one) for one in given]
     return front.ask("AckMessage", group={"name": group}, topic={"name": topic}, entries=entries)
 
@@ -441,7 +441,7 @@ def test_renewed_messages_are_bounded(front: GrpcWorld, monkeypatch: pytest.Monk
 def test_renewed_messages_are_bounded_by_their_bytes(
     front: GrpcWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An id is a producer's text, up to 32 KiB long."""
+    """An id is a producer's text of up to 32 KiB."""
     monkeypatch.setattr(renewals, "RENEWED_SIZE_MAX", 4_000)
     front.consumer("c1", "G1", "TNormal", kind=PUSH)
     for size in (3_000, 1):

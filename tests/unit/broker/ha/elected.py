@@ -27,7 +27,7 @@ CODES = RequestCode
 
 @dataclass
 class Asked:
-    """A question that waits."""
+    """A request that waits for the test's answer."""
 
     address: str
     request: Command
@@ -79,7 +79,7 @@ class Script:
         return asked.later
 
     def grant(self, asked: Asked) -> None:
-        """A heartbeat is answered."""
+        """Answer a pending heartbeat with success."""
         lease = LEASE_MS if self.grants and asked.address == self.leads else None
         header = None if self.language == "JAVA" else headers.BrokerHeartbeatResponse(lease)
         asked.answer(header, language=self.language)
@@ -88,7 +88,8 @@ class Script:
         return [one.request.code for one in self.asked]
 
     def take(self, code: int) -> Asked:
-        """The first question of that kind; it is to be answered now."""
+        """Remove and return the first pending request with that code, which the test then
+        answers."""
         found = next((one for one in self.asked if one.request.code == code), None)
         assert found is not None, f"{code} was not asked: {self.codes()}"
         self.asked.remove(found)
@@ -96,7 +97,7 @@ class Script:
 
 
 class Member:
-    """A broker of the network, and its part in the group."""
+    """A broker of the network, and its membership in the group."""
 
     def __init__(self, group: Group, broker: Broker, **options: Any) -> None:
         self.group = group
@@ -147,7 +148,7 @@ class Member:
         )
 
     def registered(self, word: Word | None = None) -> Command:
-        """The third; the request."""
+        """Answer the third step; returns the request."""
         asked = self.script.take(CODES.CONTROLLER_REGISTER_BROKER)
         header = headers.RegisterBrokerToControllerResponse(CLUSTER, NAME)
         body = b""
@@ -175,7 +176,7 @@ class Member:
     def forgotten(
         self, code: int, answer: int = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
     ) -> None:
-        """A question that is answered: unknown broker."""
+        """Answer a pending request: the broker is unknown."""
         self.script.take(code).answer(code=answer)
 
     def ha_info(self, ha_address: str | None, language: str = "PYTHON") -> str:
@@ -191,7 +192,7 @@ def address_of(number: int) -> str:
 
 
 def word(epoch: int, master: int | None, members: Iterable[int] = (), set_epoch: int = 1) -> Word:
-    """A controller's word; without members the master alone."""
+    """A controller's notice; without `members` the set is the master alone."""
     found = frozenset(members) or (frozenset() if master is None else frozenset({master}))
     address = "" if master is None else address_of(master)
     return Word(epoch, master, address, found, set_epoch)

@@ -109,7 +109,7 @@ class MemoryShell:
             self.network.todo.append(lambda: self._closed(end.other, "reset"))
 
     def cut(self) -> None:
-        """All connections break, and both sides are notified."""
+        """Break all connections; both sides are notified."""
         for end in list(self.ends.values()):
             other = end.other
             self.network.todo.append(lambda end=end: self._closed(end, "cut"))
@@ -151,7 +151,7 @@ class MemoryShell:
 
 @dataclass
 class Broker:
-    """A store and its part in replication."""
+    """A store and its replication."""
 
     network: Network
     root: Path
@@ -208,7 +208,7 @@ class Broker:
         return self.store.append(message, self.network.now_ms)
 
     def need(self) -> int | None:
-        """Copies that a message needs which is written now."""
+        """Number of copies that a message appended now needs."""
         reign = self.service.reign
         return 1 if reign is None else reign.need()
 
@@ -238,7 +238,7 @@ class Broker:
         return b"".join(parts)
 
     def read(self, queue_id: int = 0) -> list[bytes]:
-        """The bodies a consumer sees."""
+        """Bodies that a consumer reads."""
         bodies: list[bytes] = []
         at = 0
         while self.store.max_queue_offset("topic", queue_id) > at:
@@ -251,8 +251,8 @@ class Broker:
 
 
 class HeldDisk(InlineDisk):
-    """A disk that works at once, or, between `hold` and `release`, when it is waited for; log files
-    are made at once, or, with `holds_files`, by `make_files`."""
+    """A disk that works at once or, between `hold` and `release`, when a caller waits for it; log
+    files are made at once or, with `holds_files`, by `make_files`."""
 
     def __init__(self) -> None:
         self._held: list[_HeldJob] | None = None
@@ -272,7 +272,7 @@ class HeldDisk(InlineDisk):
         return job
 
     def make_files(self) -> None:
-        """Log files are made again."""
+        """Make the pending log files, and later ones at once."""
         self.holds_files = False
         files, self._files = self._files, []
         for job in files:
@@ -298,7 +298,7 @@ class _HeldJob:
 
 
 def step(coroutine: object) -> None:
-    """A coroutine that waits for nothing."""
+    """Run a coroutine that never suspends."""
     try:
         coroutine.send(None)  # type: ignore[attr-defined]
     except StopIteration:
@@ -307,7 +307,7 @@ def step(coroutine: object) -> None:
 
 
 class Group:
-    """Brokers 1, 2, ... on one network."""
+    """Brokers 1, 2, ... on a common network."""
 
     def __init__(self, root: Path) -> None:
         self.network = Network()
@@ -321,7 +321,7 @@ class Group:
         return self.brokers[number].start()
 
     def settle(self, pass_ms: int = 0) -> None:
-        """Time passes by ticks of 100 ms, and all that follows from it happens."""
+        """Advance the clock in ticks of 100 ms, and run all work that follows."""
         self.network.run()
         for _ in range(max(1, pass_ms // 100)):
             self.network.now_ms += 100

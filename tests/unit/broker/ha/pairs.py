@@ -70,7 +70,7 @@ class Group:
         self.follower.follow(MASTER, 0, self.replica.steady_ms)
 
     def round(self, by_ms: int = 60_000) -> None:
-        """Time passes, a round is due."""
+        """Advance the clock and run a round of the replica."""
         self.replica.now_ms += by_ms
         self.follower.tick(self.replica.now_ms, self.replica.steady_ms)
 

@@ -31,7 +31,7 @@ def known_set(member: Member) -> int:
 
 
 def answered_unknown(member: Member) -> None:
-    """The next heartbeat is answered by a controller that has no such broker."""
+    """Answer the next heartbeat as a controller without this broker."""
     member.script.holds_beats = True
     member.pass_time(1100)
     member.script.holds_beats = False
@@ -93,7 +93,8 @@ def test_a_heartbeat_that_nobody_knows_registers_again(make: Make) -> None:
 
 
 def test_what_it_was_is_said_until_another_reigns(make: Make) -> None:
-    """The whole group was forgotten: the first to come must not become master for that."""
+    """The whole group was removed: the first broker to return must not become master for that
+    alone."""
     one = master(make)
     one.pass_time(300)
     answered_unknown(one)

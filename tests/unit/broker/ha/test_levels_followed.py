@@ -17,7 +17,8 @@ LEVEL = 1
 
 @pytest.fixture
 def group(make_world: Callable[..., Any]) -> Group:
-    """The master died before it saved, and the replica sent three messages away."""
+    """A master that died before it saved, and a replica that sent three messages to other
+    masters."""
     made = Group(make_world)
     for _ in range(3):
         put(made.master, DELAY)
@@ -37,7 +38,8 @@ def acted(group: Group, to: int = 3) -> None:
 
 
 def test_a_master_that_is_back_and_has_not_asked_yet_takes_nothing_away(group: Group) -> None:
-    """A replica that receives 906 copies tables first: all three were delivered once more."""
+    """A replica copies tables before it answers 906: otherwise all three would be delivered
+    again."""
     copy_log(group.master, group.replica)
     acted(group)
     group.round()

@@ -66,7 +66,7 @@ def test_a_restart_registers_under_the_same_id_from_any_address(make: Make, grou
 
 
 def test_a_lost_answer_to_the_application_costs_no_id(make: Make, group: Group) -> None:
-    """R31: the same id is asked for again, with the same code."""
+    """R31: the broker applies for the same id again, with the same check code."""
     member = make()
     member.start()
     ask = member.script.take(CODES.CONTROLLER_GET_NEXT_BROKER_ID)
@@ -113,7 +113,7 @@ def test_a_store_of_another_broker_does_not_start(make: Make, group: Group) -> N
 def test_who_was_cleaned_away_registers_anew(
     make: Make, group: Group, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Observed: 5.5.0 repeats its registration for ever."""
+    """Observed: RocketMQ 5.5.0 repeats its registration forever."""
     master(make)
     group.brokers.pop(1).stop()
     again = make()
@@ -190,8 +190,8 @@ def test_who_is_damaged_says_so(make: Make, group: Group) -> None:
 
 
 def test_no_heartbeat_before_the_registration(make: Make, group: Group) -> None:
-    """The next leader must not elect it for its log before it knows that it may lack something
-    (group seed 195912)."""
+    """The next leader must not elect the broker for its log before it knows of the doubt (group
+    seed 195912)."""
     member = master(make)
     group.brokers.pop(1).stop()
     again = make(last_life=LastLife(confirmed=LogOffset(1 << 40)))
@@ -292,7 +292,7 @@ def test_a_role_changes_only_with_a_greater_epoch(make: Make, epoch: int) -> Non
 
 
 def test_the_same_master_in_a_newer_epoch_reigns_anew(make: Make) -> None:
-    """R09: queue offsets go on, and the epoch is in the file."""
+    """R09: queue offsets continue, and the epoch is in the file."""
     member = master(make)
     before = reign(member)
     offsets = []

@@ -18,7 +18,7 @@ def group(make_world: Callable[..., Any]) -> Group:
 
 
 def follow(group: Group) -> None:
-    """The replica has the log, and asks for the tables."""
+    """Copy the log, and let the replica read the tables."""
     copy_log(group.master, group.replica)
     group.replica.broker.role.end(1)
     group.replica.set_clock(group.master.now_ms - group.replica.now_ms)
@@ -27,7 +27,7 @@ def follow(group: Group) -> None:
 
 
 def flushed(group: Group) -> None:
-    """The master's progress is safe and saved."""
+    """Make the master's progress safe and save it."""
     group.master.pass_time(12_000)
 
 

@@ -22,7 +22,7 @@ from turbopump.net.wire.codes import ResponseCode
 
 
 def test_who_is_named_master_of_an_epoch_it_had_declines(make: Make, group: Group) -> None:
-    """Restarted before any noticed: two reigns must not have one epoch."""
+    """Restarted before the other brokers noticed: two terms must not have the same epoch."""
     member = master(make)
     member.broker.send()
     group.brokers.pop(1).stop()
@@ -228,7 +228,7 @@ class TestFitness:
     def test_a_replica_that_failed_leaves_its_master(
         self, make: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Else the sends wait for it."""
+        """Otherwise the sends would wait for the broker."""
         one, two = pair(make)
         assert reign(one).sync.members == {1, 2}
         fails(two, monkeypatch)
@@ -267,7 +267,8 @@ class TestHandingOver:
         assert unfit(one) == "stopping"
 
     def test_it_follows_nobody_then(self, make: Make) -> None:
-        """The next one would take it into its set, and wait for its end with all sends."""
+        """The next master would take the broker into its set, and all sends would wait for its
+        end."""
         one, _two = pair(make)
         one.membership.retire()
         one.membership.on_notice(word(2, 2, set_epoch=3))
@@ -348,6 +349,6 @@ def unfit(member: Member) -> str | None:
 
 
 def fails(member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sync of its log fails."""
+    """Make a sync of the broker's log fail."""
     error = OSError(5, "input/output error")
     monkeypatch.setattr(member.broker.log._commit, "failed", error)

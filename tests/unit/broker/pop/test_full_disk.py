@@ -1,4 +1,4 @@
-"""A store that takes no check points: a pop is answered with the error, not with nothing."""
+"""A store that refuses check points: a pop gets an error, not an empty response."""
 
 import logging
 

@@ -103,7 +103,7 @@ def test_ten_thousand_pops_that_wait(popper: Popper) -> None:
 
 
 NO_NAMES = ["g\x02", "\x02", "g\x01h", "g\n", "", " ", "\ud800", "g" * 121, "g" * 40_000]
-"""Names that no group has: with separators of properties, and others."""
+"""Names that no group has: with separators of properties, and similar ones."""
 
 
 @pytest.mark.parametrize("name", NO_NAMES)
@@ -155,7 +155,7 @@ def test_the_rest_of_a_batch_with_such_a_group_is_acknowledged(popper: Popper, n
 def test_a_record_that_fails_takes_the_answers_of_no_others(
     popper: Popper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the failure is: nothing above the joined write could answer."""
+    """No code above the joined write could answer after a failure."""
     world = popper.world
     popper.send("a", "b")
     popper.send("c", queue_id=1)

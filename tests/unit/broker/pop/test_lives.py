@@ -1,5 +1,5 @@
-"""Topics and groups that are deleted and made again: nothing popped before counts in the next life
-(R: 20 of 40 acknowledged messages of a new topic were never delivered after a restart)."""
+"""Topics and groups that are deleted and made again: earlier pops do not count in the next life.
+(Otherwise acknowledged messages of a new topic would not be delivered after a restart.)"""
 
 from typing import Any
 
@@ -152,7 +152,7 @@ def test_nothing_is_popped_of_a_topic_while_it_is_deleted(popper: Popper) -> Non
 
 @pytest.mark.parametrize("end", [make_again, delete_group])
 def test_offsets_of_before_come_not_back_with_a_crash(popper: Popper, end: Any) -> None:
-    """consumerOffset.json is saved every 5 s: it had the offsets of the former life."""
+    """consumerOffset.json is saved every 5 s: the file had the offsets of the former life."""
     world = popper.world
     popper.send("a", "b")
     popper.pop(invisible_time=LONG_MS)
@@ -228,8 +228,8 @@ def test_an_online_consumer_begins_at_the_first_message_of_the_next_life(popper:
 
 
 def test_a_step_of_recovery_reads_few_records_of_all_queues(popper: Popper) -> None:
-    """A step went on in the next revive queue: eight queues with 150 check points each were one
-    step, of 90 ms."""
+    """A step used to go on in the next revive queue: eight queues with 150 check points each took
+    90 ms."""
     world = popper.world
     popper.send(*map(str, range(320)))
     while popper.pop(max_msg_nums=1):
@@ -266,7 +266,7 @@ def test_a_step_of_recovery_reads_few_records_of_all_queues(popper: Popper) -> N
 def test_recovery_passes_over_messages_that_the_filter_passed_over(
     popper: Popper, gap: int, apart: bool
 ) -> None:
-    """Without check points for them a recovery stopped there: acknowledged messages came again."""
+    """Otherwise a recovery stops at such records, and acknowledged messages are delivered again."""
     world = popper.world
     popper.send("first")
     [(_, handle)] = popper.pop(exp="A", exp_type="TAG", invisible_time=LONG_MS)

@@ -56,7 +56,7 @@ def others(make_world: Callable[..., World]) -> Iterator[Callable[[], PopNotes]]
 
 
 def moved(giver: PopNotes, taker: PopNotes, return_number: int = 0) -> int:
-    """All notes, page by page, as brokers send them; how many pages."""
+    """Copy all notes, page by page, as brokers send them; returns the number of pages."""
     after: int | None = 0
     pages = 0
     while after is not None:
@@ -231,7 +231,7 @@ def test_a_damaged_table_is_said(world: World) -> None:
 
 
 def noted(world: World, *acked: int) -> CheckPoint:
-    """Three messages, given out by a replica five seconds ago, some of them handled there."""
+    """Three messages handed out by a replica five seconds ago, some of them acknowledged there."""
     popper = Popper(world)
     popper.send("a", "b", "c")
     given = point(0, pop_ms=world.now_ms - 5_000, broker=world.config.broker_name)

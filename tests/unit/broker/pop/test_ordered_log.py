@@ -33,7 +33,8 @@ def bodies(popper: Popper, **changes: Any) -> list[str]:
 
 
 def lead_anew(popper: Popper, saved: int = 0) -> None:
-    """The next master has the log; its offset is an old copy, and of batches it has no file."""
+    """Restart as the next master: it has the log, an old copy of the offset, and no file of
+    batches."""
     world = popper.world
     world.broker.offsets._committed.restore(("T", "g"), 0, QueueOffset(saved))
     world.close()

@@ -82,7 +82,7 @@ def owner(world: World) -> str | None:
 
 
 def crash(world: World) -> None:
-    """End the broker before it saves its tables, which it does every few seconds."""
+    """Restart the broker without a save of its tables, which it saves every few seconds."""
     world.disk.release()
     world.broker.store.close(world.now_ms)
     world.open()
@@ -146,7 +146,7 @@ def test_the_deletion_of_one_topic_keeps_the_retry_topic_of_the_other(pops: Worl
 
 
 def test_a_store_that_has_mixed_them_is_read_by_both(pops: World) -> None:
-    """A store of RocketMQ: both groups have an offset in the topic."""
+    """The store is RocketMQ's: both groups have an offset in the topic."""
     pops.broker.topics.create_internal(SHARED, 1, 6, pops.now_ms)
     for group in ("a", "a_b"):
         pops.broker.offsets.commit(group, SHARED, 0, QueueOffset(0), pops.now_ms)
@@ -237,7 +237,7 @@ def test_messages_that_a_pulling_group_sent_back_are_its_own_without_the_topic(
 def test_a_store_without_owners_gets_them(
     pops: World, first: tuple[str, str], second: tuple[str, str]
 ) -> None:
-    """RocketMQ's, or of before: offsets decide once."""
+    """For a topic of RocketMQ or of an older version, the offsets decide once."""
     pops.broker.topics.create_internal(SHARED, 1, 6, pops.now_ms)
     pops.broker.offsets.commit(first[0], SHARED, 0, QueueOffset(0), pops.now_ms)
     revived(pops, second)

@@ -97,7 +97,7 @@ def test_a_check_point_of_another_broker_revives_none_of_our_messages(popper: Po
 
 
 def test_a_check_point_that_no_broker_wrote_keeps_nothing(popper: Popper) -> None:
-    """A client wrote it: it lies in the revive queue long before it is due."""
+    """A client wrote the check point: it lies in the revive queue long before it is due."""
     world = popper.world
     world.broker.pop.log.add_check_point(check_point(popper, 0), 0, world.now_ms)
     world.pass_time(200)
@@ -244,7 +244,7 @@ def test_many_new_groups_are_revived_once_their_retry_topics_are_saved(popper: P
 def test_a_store_that_refuses_for_a_moment_delays_revival_by_a_second(
     popper: Popper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A role that changes, a full disk: nothing was written, and nothing counts as a failure."""
+    """A role change or a full disk writes nothing, and does not count as a failure."""
     popper.send(*map(str, range(30)))
     popper.pop()
     popper.world.pass_time(INVISIBLE_MS - 100)
@@ -278,7 +278,7 @@ def test_a_step_revives_a_bounded_number_of_messages(popper: Popper) -> None:
 
 
 def test_a_due_time_of_other_digits_keeps_nothing(popper: Popper) -> None:
-    """Java's and Python's isdigit take more than int reads."""
+    """isdigit of Java and Python accepts more than int does."""
     world = popper.world
     properties = {"TAGS": "ck", "UNIQ_KEY": "k", "TIMER_DELIVER_MS": "²²"}
     popper.send("a")
@@ -302,7 +302,7 @@ def test_a_due_time_of_other_digits_keeps_nothing(popper: Popper) -> None:
 
 
 def after_the_clock_went_back(popper: Popper) -> None:
-    """A message that is popped for 5 s, acknowledged after 4.2 s, once the clock went back 10 s."""
+    """A message popped for 5 s and acknowledged after 4.2 s, after the clock went back by 10 s."""
     world = popper.world
     for _ in range(16):  # each revive queue has records of the time before
         popper.send("a")
@@ -317,7 +317,7 @@ def after_the_clock_went_back(popper: Popper) -> None:
 
 
 def test_revival_waits_for_timers_after_the_clock_went_back(popper: Popper) -> None:
-    """Acknowledgements are due in a time that was delivered before, and are delivered late."""
+    """Acknowledgements are due at a time already delivered, and are delivered late."""
     world = popper.world
     after_the_clock_went_back(popper)
     world.now_ms += 900

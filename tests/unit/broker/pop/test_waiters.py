@@ -1,4 +1,4 @@
-"""Pops that wait: one of a group is woken by an arrival, and each is answered once."""
+"""Waiting pops: an arrival wakes one pop of each group, and each pop is answered once."""
 
 from turbopump.broker.pop.waiters import MAX_OF_GROUP, Arrived, PopWaiter, PopWaiters, Waits
 

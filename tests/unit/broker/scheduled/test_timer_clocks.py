@@ -1,4 +1,4 @@
-"""Timers over recalls that are read late, another precision, and clocks that step (I14, F29)."""
+"""Timers with late recalls, a different precision, and clocks that jump (I14, F29)."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ from turbopump.net.wire.headers.send import RecallMessageRequest
 DAY_MS = 24 * 3_600_000
 RECALLED = 40
 OTHERS = 1_500
-"""More timers than one step puts into the wheel."""
+"""More timers than a step puts into the wheel."""
 
 
 def recalled_behind_a_backlog(world: Any) -> None:
-    """40 timers are recalled in time, with the recalls last in the queue, which is not read."""
+    """Send 40 timers and recall them in time, with the recalls last in the unread queue."""
     handles = [send(world, b"no", TIMER_DELAY_SEC=20).fields["recallHandle"] for _ in range(40)]
     world.pass_time(2_500)
     world.disk.hold()
@@ -115,7 +115,7 @@ def test_another_precision_after_a_restart(
 def test_steps_of_the_clock_backwards(
     make_world: Any, precision_ms: int, steps: int, step_ms: int
 ) -> None:
-    """More than 64 slots lie ahead of the cursor then, taken out of the wheel."""
+    """More than 64 slots are ahead of the cursor then, already read from the wheel."""
     world = make_world(f"timerPrecisionMs={precision_ms}\n")
     count = 0
 

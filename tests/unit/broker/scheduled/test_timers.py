@@ -25,7 +25,7 @@ HOUR_MS = 3_600_000
 
 
 def send(world: Any, body: bytes = b"x", topic: str = "T", **properties: object) -> Any:
-    """A message with these properties to queue 2; its answer."""
+    """Send a message with these properties to queue 2; returns the response."""
     texts = {name: str(value) for name, value in properties.items()}
     text = encode_properties({"TAGS": "a", **texts}).decode()
     header = SendMessageRequestV2("PG", topic, "TBW102", 4, 2, 0, 77, 5, properties=text)
@@ -33,7 +33,7 @@ def send(world: Any, body: bytes = b"x", topic: str = "T", **properties: object)
 
 
 def stored(world: Any, topic: str = "T", queue_id: int = 2) -> list[Record]:
-    """Everything a queue holds."""
+    """All records of a queue."""
     units = world.broker.store.units(topic, queue_id, QueueOffset(0), 10_000)
     return [world.broker.store.record(unit.log_offset) for unit in units]
 
@@ -43,7 +43,7 @@ def bodies(world: Any) -> list[bytes]:
 
 
 def restart(world: Any, *, clean: bool = True) -> None:
-    """The broker ends and begins again."""
+    """Stop the broker and start it again."""
     if clean:
         world.close()
     else:
@@ -168,7 +168,7 @@ def test_a_backlog_of_two_days_lets_fresh_sends_in_between(world: Any) -> None:
 
 
 def test_beyond_the_window_a_timer_waits_in_parts(world: Any) -> None:
-    """The wheel of this world has 20,000 seconds; the first part ends in the middle of it."""
+    """The wheel of this test has 20,000 seconds; the first part ends in the middle of it."""
     send(world, b"far", TIMER_DELAY_SEC=50_000)
     begin_ms = world.now_ms
     while world.now_ms < begin_ms + 49_900_000:

@@ -38,7 +38,8 @@ FAST = "transactionTimeOut=3000\ntransactionCheckInterval=1000\ntransactionCheck
 def prepare(
     world: Any, body: bytes = b"x", queue_id: int = 2, *, peer: Any = None, **more: str
 ) -> SendMessageResponse:
-    """A half message of group PG for topic T, sent by the client or by `peer`; the answer."""
+    """Send a half message of group PG for topic T, by the client or by `peer`; returns the
+    response."""
     properties = {"TRAN_MSG": "true", "PGROUP": "PG", "UNIQ_KEY": f"ID-{body!r}", "TAGS": "a"}
     text = encode_properties({**properties, **more}).decode()
     born_ms = world.now_ms
@@ -49,7 +50,7 @@ def prepare(
 
 
 def end(world: Any, half: SendMessageResponse, what: int = COMMIT, **changed: Any) -> Command:
-    """The answer to an end of that half message."""
+    """End the half message; returns the response."""
     values: dict[str, Any] = {
         "producer_group": "PG",
         "tran_state_table_offset": half.queue_offset,
@@ -62,7 +63,7 @@ def end(world: Any, half: SendMessageResponse, what: int = COMMIT, **changed: An
 
 
 def records(world: Any, topic: str = "T", queue_id: int = 0) -> list[Record]:
-    """Everything a queue holds."""
+    """All records of a queue."""
     units = world.broker.store.units(topic, queue_id, QueueOffset(0), 10_000)
     found = [world.broker.store.record(unit.log_offset) for unit in units]
     assert None not in found
@@ -81,13 +82,13 @@ def ops(world: Any) -> list[bytes]:
 
 
 def checks(world: Any, peer: Any) -> list[Command]:
-    """The checks that a peer was sent."""
+    """Transaction checks that a peer received."""
     return [sent for sent in peer._link.sent if sent.code == RequestCode.CHECK_TRANSACTION_STATE]
 
 
 @pytest.fixture
 def fast(make_world: Callable[..., Any]) -> Any:
-    """A broker that checks soon, with a producer of PG, and past its start."""
+    """A broker with short check intervals and a producer of PG, after its start."""
     world = make_world(FAST)
     world.pass_time(100)
     world.broker.producers.register(world.client, "client", "PG", world.now_ms)
@@ -299,7 +300,7 @@ def test_check_renews_the_half_message_and_asks_a_producer(fast: Any) -> None:
 
 @pytest.mark.parametrize("waits_ms", [0, 200])
 def test_first_answer_of_a_slow_producer_ends_the_renewed_message(fast: Any, waits_ms: int) -> None:
-    """RocketMQ delivers it, asks again, and delivers it again."""
+    """RocketMQ delivers the message, checks the transaction again, and delivers it again."""
     half = prepare(fast)
     fast.pass_time(4_100)
     assert len(checks(fast, fast.client)) == 1

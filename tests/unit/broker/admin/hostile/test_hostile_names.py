@@ -1,6 +1,7 @@
-"""Names that lead elsewhere, through every request code of a broker: no file goes, none is made.
+"""Names that lead out of the store's folder, through every request code of a broker: no file is
+removed or made.
 
-The walk is by code, not by handler: a code that is added is walked, too.
+The tests iterate over codes, not over handlers, so that they include new codes.
 """
 
 import itertools
@@ -69,7 +70,7 @@ NAMES = [
     "fileName",
     "mode",
 ]
-"""Every member of a header that names something, in all the ways headers spell it."""
+"""Header members that are names, in all spellings of headers."""
 
 ZEROS = [
     "queueId",
@@ -134,7 +135,7 @@ def numbers(now_ms: int) -> dict[str, object]:
 
 
 def bodies_of(name: str) -> list[bytes]:
-    """The bodies that name something, all the ways bodies spell it; and none."""
+    """Bodies that hold the name in all its places; and an empty body."""
     queue = {"topic": name, "brokerName": name, "queueId": 0}
     beans: list[dict[str, Any]] = [
         {
@@ -182,7 +183,7 @@ def bodies_of(name: str) -> list[bytes]:
 
 
 def tree(root: Path) -> set[str]:
-    """Every file and folder below `root`, but the tables of config, which are replaced."""
+    """Every file and folder below `root`, except for the tables of config, which are replaced."""
     paths = (str(path.relative_to(root)) for path in root.rglob("*"))
     return {path for path in paths if "/config/" not in path}
 

@@ -25,12 +25,12 @@ NOW = 1_000_000
 
 
 def text(number: int, size: int = LONG) -> str:
-    """A text that no other call makes."""
+    """A text that differs from the texts of all other calls."""
     return f"{number:07d}".ljust(size, "x")
 
 
 def kept(work: Callable[[], object]) -> int:
-    """Bytes that are there after `work` and were not before."""
+    """Number of bytes that `work` allocates and keeps."""
     gc.collect()
     tracemalloc.start()
     try:

@@ -173,7 +173,7 @@ def test_who_does_not_answer_holds_up_no_election(make: Callable[..., Elector]) 
 def test_an_elected_master_takes_progress_only_of_what_escaped(
     make: Callable[..., Elector], more: str
 ) -> None:
-    """A deposed broker knows of deliveries that are in no other log."""
+    """A deposed broker has deliveries that are in no other log."""
     replica, elected = make(SLAVE, 2), make(OTHER, 3, more)
     replica.world.broker.delay._kept.current = {1: QueueOffset(7)}
     elected.leads = False

@@ -38,7 +38,7 @@ def remake(bench: Bench, code: int, fields: dict[str, str]) -> None:
 
 @pytest.fixture
 def pair(make: Callable[..., Bench]) -> tuple[Bench, Bench]:  # noqa: F811
-    """A replica that acted, and its master, which is back."""
+    """A replica that acted, and its master, which has returned."""
     slave, master = make(AS_SLAVE, SLAVE), make(ACTING, MASTER)
     slave.say(_1=SLAVE)
     assert slave.world.broker.role.is_acting
@@ -52,7 +52,8 @@ def pair(make: Callable[..., Bench]) -> tuple[Bench, Bench]:  # noqa: F811
 def test_what_a_replica_did_in_a_former_life_does_not_count(
     pair: tuple[Bench, Bench], code: int, fields: dict[str, str]
 ) -> None:
-    """Seed 1018 of the suite `acting`: the master had offsets of before its deletion again."""
+    """Seed 1018 of the simulation `acting`: the master had offsets from before its deletion
+    again."""
     _, master = pair
     remake(master, code, fields)
     master.world.pass_time(1_500)
@@ -69,7 +70,7 @@ def test_what_it_did_in_this_life_counts(pair: tuple[Bench, Bench]) -> None:
 
 
 def test_a_replica_that_does_not_say_is_believed(pair: tuple[Bench, Bench]) -> None:
-    """A broker of another version answers with its offsets."""
+    """A broker of an older version returns its offsets only."""
     _, master = pair
     remake(master, *OF_GROUP)
     answer = master.names._answer

@@ -27,7 +27,7 @@ class NameServer:
         self.route: dict[int, str] = {}
         self.asked: list[int] = []
         self.waited_ms: list[int] = []
-        """Time-outs of the questions 901."""
+        """Timeouts of the requests 901."""
         self.members = GroupMembers("c", "b", self._call, lambda: self.now_ms)
 
     def run(self, for_ms: int) -> None:
@@ -151,7 +151,8 @@ def test_what_was_said_once_before_it_was_gone_is_not_settled(names: NameServer)
 
 
 def test_an_old_one_is_waited_for_once(names: NameServer) -> None:
-    """Seed 6 of the suite `popped`: a master learned of its replica more than 12 s late."""
+    """Seed 6 of the simulation `popped`: a master learned of its replica more than 12 s too
+    late."""
     names.knows, names.route = False, dict(BOTH)
     names.run(5_000)
     assert names.members.is_old(AT)

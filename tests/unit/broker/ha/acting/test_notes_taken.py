@@ -47,7 +47,7 @@ def pops(bench: Bench, *at: int) -> None:
 
 @pytest.fixture
 def pair(make: Callable[..., Bench]) -> tuple[Bench, Bench]:  # noqa: F811
-    """A replica that acted, and its master, which is back."""
+    """A replica that acted, and its master, which has returned."""
     slave, master = make(AS_SLAVE, SLAVE), make(ACTING, MASTER)
     slave.say(_1=SLAVE)
     assert slave.world.broker.role.is_acting

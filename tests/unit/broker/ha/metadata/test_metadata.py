@@ -106,7 +106,7 @@ def test_equal_tables_change_nothing(group: Group) -> None:
 
 
 def test_an_empty_master_wipes_nothing(group: Group) -> None:
-    """R21: all topics and groups were deleted after a failover."""
+    """R21: all topics and groups would be deleted after a failover."""
     replica = group.replica.broker
     replica.topics.put(TopicConfig("T", 7), 3)
     replica.groups.put(SubscriptionGroupConfig("G"), 3)
@@ -121,7 +121,8 @@ def test_an_empty_master_wipes_nothing(group: Group) -> None:
 def test_what_a_master_had_not_saved_when_it_was_killed_is_not_deleted(
     group: Group, make_world: Callable[..., Any]
 ) -> None:
-    """Seed 189 of the suite `acting`: it was back before the next round, at the same version."""
+    """Seed 189 of the simulation `acting`: the group was made again before the next round, with the
+    same version."""
     group.commit(50)
     group.round()
     again = make_world("brokerName=b\n", folder="again")
@@ -177,7 +178,7 @@ def test_of_two_versions_the_newer_wins(group: Group) -> None:
 
 
 def test_a_replica_counts_nothing_of_its_own(group: Group) -> None:
-    """R22: a slave never had its master's version again."""
+    """R22: otherwise a slave would never have its master's version again."""
     group.master.broker.topics.put(TopicConfig("T"), 7)
     group.round()
     replica = group.replica.broker
@@ -334,7 +335,7 @@ def test_a_cut_sets_offsets_back_until_the_master_says(group: Group) -> None:
 
 
 def test_delay_progress_waits_for_the_deliveries(group: Group) -> None:
-    """A replica that believes more than its log holds would never deliver the rest."""
+    """A replica with a delivery offset beyond its log would never deliver the rest."""
     master, replica = group.master, group.replica
     for _ in range(3):
         put(master, DELAY)
@@ -353,7 +354,7 @@ def test_delay_progress_waits_for_the_deliveries(group: Group) -> None:
 
 
 def test_progress_without_safe_deliveries_is_not_kept(make_world: Callable[..., Any]) -> None:
-    """A master that becomes a replica: its last deliveries may be cut away."""
+    """The master becomes a replica: its last deliveries may be cut."""
     world = make_world()
     put(world, DELAY)
     world.disk.hold()
@@ -461,7 +462,7 @@ def test_an_operator_deletes_nothing_of_a_replica(
 
 
 def test_a_new_master_knows_the_topics_of_its_log(group: Group) -> None:
-    """R20: a topic was lost that had been made since the last look."""
+    """R20: a topic made since the last round would be lost."""
     put(group.master)
     group.master.broker.topics.delete("T", 5)
     group.master.close()

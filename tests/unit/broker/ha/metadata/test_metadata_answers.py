@@ -185,7 +185,7 @@ def test_modes_of_a_rocketmq_master_are_kept_and_told(group: Group) -> None:
 
 
 def test_the_last_assignments_are_copied_when_they_are_others(group: Group) -> None:
-    """A replica that coordinates, or leads, begins with them."""
+    """A replica that coordinates or becomes master starts with these assignments."""
 
     def kept(generation: int) -> KeptShare:
         return KeptShare("G", "T", "STICKY", generation, 5, {"c": [MessageQueue("T", "a", 1)]})

@@ -31,7 +31,7 @@ class Pauses:
             later.resolve(None)
 
     def end_all(self) -> int:
-        """The round to its end; how many steps that were."""
+        """Run the round to its end; returns the number of steps."""
         number = 0
         while self.asked:
             self.end()
@@ -40,7 +40,7 @@ class Pauses:
 
 
 class SteppedGroup(Group):
-    """A replica that takes over one offset in a step."""
+    """A group whose replica adopts one offset in each step."""
 
     def __init__(self, make_world: Callable[..., Any]) -> None:
         super().__init__(make_world)

@@ -1,7 +1,5 @@
-"""A deletion that a master answered and took along: its replicas had not copied the tables yet.
-
-Before, the new master passed over all messages of the topic's new life, for good.
-"""
+"""A master answered a deletion and died before its replicas had copied the tables: the next master
+finds the deletion in the log, and delivers all messages of the topic's new life."""
 
 import errno
 from collections.abc import Callable
@@ -17,8 +15,8 @@ from turbopump.net.wire.topics import TopicConfig
 
 @pytest.fixture
 def group(make_world: Callable[..., Any]) -> Group:
-    """The replica's tables are of the former life, its log has four messages of it and two of the
-    new one."""
+    """A group whose replica's tables are of the former life, while its log has four messages of
+    that life and two of the new one."""
     group = Group(make_world)
     group.master.broker.topics.put(TopicConfig("T"), 7)
     group.commit(3)
@@ -90,7 +88,8 @@ def test_the_masters_word_comes_later(group: Group) -> None:
 
 
 def test_offsets_that_go_with_the_former_life_are_copied_again(group: Group) -> None:
-    """The replica copied this one before its log had the new life: it goes, and comes again."""
+    """The replica copied the topic before its log had the new life: its queues are removed, and
+    made again."""
     group.commit(1)
     group.round()
     copy_log(group.master, group.replica)

@@ -32,7 +32,7 @@ class Ran:
 
     @property
     def json(self) -> list[Any]:
-        """The same as JSON documents."""
+        """Lines of the output, parsed as JSON documents."""
         return [json.loads(line) for line in self.lines]
 
     @property

@@ -29,7 +29,7 @@ def resolved(words: list[str]) -> tuple[click.Command, list[str]]:
 
 
 def spelled_out(text: str) -> Iterator[list[str]]:
-    """`inspect log|queue PATH [--json]` is two commands."""
+    """Commands with alternatives written out: `inspect log|queue PATH [--json]` is two commands."""
     words = text.replace("[", "").replace("]", "").removeprefix("turbopump ").split()
     choices = [
         word.split("|") if re.fullmatch("[a-z]+(?:\\|[a-z]+)+", word) else [word] for word in words

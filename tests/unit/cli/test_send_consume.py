@@ -179,7 +179,7 @@ def test_a_body_that_is_no_text_is_sent_as_it_is(
 def test_properties_that_are_no_text_are_refused(
     cluster: ScriptedCluster, command: Command, option: str
 ) -> None:
-    """A tag lost its bytes without a word, a sharding key ended in a traceback."""
+    """A tag must not lose its bytes silently, nor a sharding key end in a traceback."""
     code, said = command("send", "-t", TOPIC, "-p", "x", option, f"b={BYTES}").failure
     assert (code, said) == (2, f"{f'b={BYTES}'!r} is not UTF-8 text")
     assert not cluster.made(SEND)

@@ -47,7 +47,7 @@ def test_a_start_that_fails_is_one_sentence() -> None:
 
 
 class OneOfSeveral(SlowNode):
-    """A container: it is up, and one of its brokers gave its disk up."""
+    """A running container in which the disk of a broker failed."""
 
     def __init__(self) -> None:
         super().__init__(None)

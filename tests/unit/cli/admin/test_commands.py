@@ -376,7 +376,7 @@ def test_a_policy_that_has_no_end_of_its_depth(two: ScriptedCluster, command: Co
 
 
 def test_what_no_terminal_can_show_is_shown_escaped(two: ScriptedCluster, command: Command) -> None:
-    """The topic was made, and then the command ended in a traceback."""
+    """Otherwise the topic is made before the command ends in a traceback."""
     words = "updateTopic", "-t", "N", "-b", A, "-a", os.fsdecode(b"+a=\xff")
     assert "attributes={a=\\udcff}" in command("admin", *words).lines[-1]
 

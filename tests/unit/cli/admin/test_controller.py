@@ -1,4 +1,4 @@
-"""The controller commands: what controllers answered, printed as mqadmin prints it."""
+"""The controller commands: controllers' responses, printed as mqadmin prints them."""
 
 import pytest
 

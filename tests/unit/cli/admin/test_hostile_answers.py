@@ -159,7 +159,7 @@ def bad_bodies(good: bytes) -> Iterator[bytes]:
 
 
 def bad(good: Said) -> Iterator[Said]:
-    """Answers that are not this one."""
+    """Bad responses in place of a good one."""
     if isinstance(good, dict):
         for name in good:
             yield {key: value for key, value in good.items() if key != name}
@@ -170,7 +170,7 @@ def bad(good: Said) -> Iterator[Said]:
 
 
 def given(cluster: ScriptedCluster, code: int, said: Said) -> None:
-    """The broker is name server and controller, too."""
+    """Set a response; the broker acts as name server and controller, too."""
     cluster.says("a", code, said)
     cluster.says(NAME_SERVER, code, said)
 

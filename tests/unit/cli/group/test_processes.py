@@ -56,7 +56,7 @@ class Scripted:
 
 
 class Machine:
-    """Starts scripted processes, and writes down which and how they ended."""
+    """Starts scripted processes, and records their start and end."""
 
     def __init__(self, folder: Path) -> None:
         self.journal: list[str] = []
@@ -81,7 +81,7 @@ class Machine:
 
 
 class Group:
-    """Nodes, the events that were reported, and the machine below."""
+    """Nodes, the reported events, and the machine that runs them."""
 
     def __init__(self, folder: Path, *names: str) -> None:
         self.machine = Machine(folder)
@@ -136,7 +136,7 @@ def running(group: Group, story: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
 
 
 async def nothing() -> None:
-    """A story in which nothing is done."""
+    """A story without any action."""
 
 
 def failure(group: Group) -> GroupError:
@@ -206,8 +206,8 @@ def test_a_recovery_that_is_told_of_has_all_the_time(group: Group) -> None:
     ids=lambda line: f"{line[:4]!r}{len(line)}",
 )
 def test_what_is_no_event_is_passed_over(group: Group, line: bytes) -> None:
-    """A line of a node that was no object, or too long, ended the watch of its process: it seemed
-    to run for ever, and the group could not be stopped."""
+    """A node's line that is overlong or no object must not end the watch of its process: the
+    process would seem to run forever, and the group could not be stopped."""
     group.machine.plays["namesrv"] = lambda one: one.stdout.feed_data(line + b"\n" + READY)
     running(group, nothing)
     assert "stopped namesrv" in group.machine.journal

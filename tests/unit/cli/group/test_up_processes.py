@@ -23,7 +23,7 @@ BROKERS = [{"node": "broker-a", "id": 0}, {"node": "broker-a-2", "id": 1}]
 
 
 class Nodes:
-    """Stands for the processes."""
+    """Stands for the group's processes."""
 
     fails = False
 

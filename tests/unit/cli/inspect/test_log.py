@@ -20,7 +20,8 @@ COUNT = 40
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
-    """Two topics by turns over several files, and where each record lies."""
+    """A store with alternating messages of two topics in several files, and the log offset of each
+    record."""
     root = tmp_path_factory.mktemp("store")
     config = StoreConfig(str(root), mapped_file_size_commit_log=FILE_SIZE)
     opened = Store.open(RealFiles(), config, InlineDisk(), 1)

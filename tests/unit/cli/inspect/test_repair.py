@@ -98,7 +98,7 @@ def test_a_store_in_use_and_none_at_all(damaged: list[int], repair: Any, tmp_pat
 def test_a_topic_table_of_another_shape_is_a_sentence(
     damaged: list[int], repair: Any, tmp_path: Path, text: str
 ) -> None:
-    """JSON that is no table ended in a traceback, with the store open."""
+    """JSON that is no table must not end in a traceback with the store open."""
     folder = tmp_path / "store/config"
     folder.mkdir(exist_ok=True)
     (folder / "topics.json").write_text(text)

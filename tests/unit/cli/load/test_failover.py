@@ -152,7 +152,7 @@ def test_an_address_that_refuses_is_tried_once_a_look(world: World) -> None:
 
 
 def test_silence_is_a_question_too(world: World) -> None:
-    """A machine that is gone closes no connection."""
+    """A machine that lost its power closes no connection."""
     world.connect()
     world.look(SILENT_S - 0.1)
     assert world.asked == 0

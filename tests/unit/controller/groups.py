@@ -118,7 +118,7 @@ class Leader:
         return decision
 
     def join(self, broker_id: int) -> Decision:
-        """The three steps of a broker that comes for the first time."""
+        """Register a new broker in three steps."""
         asked = headers.GetNextBrokerIdRequest(CLUSTER, NAME)
         assert self.take(registration.next_id(self.tables, asked)).header.next_broker_id == (
             broker_id
@@ -242,7 +242,7 @@ class Ports:
 
 
 class Node:
-    """A core over that log, and frames as they come over a wire."""
+    """A core on top of that log; requests and responses pass through the wire format."""
 
     def __init__(self, **options: object) -> None:
         self.quorum = Quorum()
@@ -355,7 +355,7 @@ class Node:
         return self.ask(RequestCode.BROKER_HEARTBEAT, header, connection=number)
 
     def join(self, broker_id: int) -> None:
-        """All three steps and a first heartbeat."""
+        """Register a broker in three steps and send its first heartbeat."""
         apply = headers.ApplyBrokerIdRequest(CLUSTER, NAME, broker_id, f"a:{broker_id};7")
         assert self.ask(RequestCode.CONTROLLER_APPLY_BROKER_ID, apply).value.code == 0
         assert self.register(broker_id).code == 0

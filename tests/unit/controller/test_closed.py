@@ -6,7 +6,7 @@ from turbopump.controller.suspects import Probed
 
 
 def test_a_reset_connection_elects_nobody() -> None:
-    """The port of the master accepts: it comes back over another connection."""
+    """The master's port accepts connections: the broker will reconnect."""
     node = running()
     node.ports.found = Probed.ACCEPTED
     for number in range(12):
@@ -46,7 +46,7 @@ def test_what_a_reset_connection_said_does_not_count_for_an_election() -> None:
 
 
 def test_a_new_leader_asks_too() -> None:
-    """The leader before and the master died together, and the port was the last to close."""
+    """The former leader and the master died together, and the master's port closed last."""
     node = running()
     node.lead(False)
     node.ports.found = Probed.ACCEPTED

@@ -48,7 +48,7 @@ def test_a_lease_is_for_the_master_in_its_own_epoch() -> None:
 
 
 def elected_on_lease() -> Node:
-    """1 is dead, 2 the master on paper."""
+    """A node on which 1 is dead, and 2 is elected but has no lease yet."""
     node = running()
     for broker_id in (2, 3):
         node.beat(broker_id, leased=True)
@@ -226,7 +226,8 @@ def test_a_member_that_is_heard_again_is_elected_by_that_heartbeat() -> None:
 
 
 def test_a_new_leader_gives_a_silent_master_a_whole_timeout() -> None:
-    """The leader before may have granted a lease after the last heartbeat that came here."""
+    """The former leader may have granted a lease after the last heartbeat that this one
+    received."""
     node = running()
     node.lead(False)
     node.tick(9_000)

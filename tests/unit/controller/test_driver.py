@@ -33,7 +33,7 @@ class _Done:
 
 
 class HeldDisk:
-    """Work is done by `finish_one`, or fails with `error`."""
+    """A disk that does its work in `finish_one`, or fails it with `error`."""
 
     def __init__(self) -> None:
         self.work: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
@@ -84,7 +84,7 @@ class Machine:
 
 
 class Member:
-    """A driver with all around it."""
+    """A driver with its storage, disk and state machine."""
 
     def __init__(self, folder: Path, peers: dict[str, str] = PEERS, **options: Any) -> None:
         self.now_ms = 1_000
@@ -135,7 +135,7 @@ class Member:
         self.driver.on_tick(self.now_ms)
 
     def settle(self) -> None:
-        """Let the disk do all there is."""
+        """Let the disk do all queued work."""
         while self.disk.work:
             self.disk.finish_one()
 
@@ -163,7 +163,7 @@ class Member:
         raise AssertionError("it does not run")
 
     def ask(self, code: int, **members: Any) -> Command | Later[Command | None]:
-        """A request of peer n1, which leads term 3."""
+        """Send a request of peer n1, the leader of term 3."""
         body = {"group": "g", "remoteId": "n0", "localId": "n1", "leaderId": "n1", "term": 3}
         request = new_request(code, body=json.dumps({**body, **members}).encode())
         return self.driver.on_request(1, request, self.now_ms)
@@ -445,7 +445,7 @@ def test_bytes_that_are_no_message_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_long_snapshot_is_read_in_steps(tmp_path: Path) -> None:
-    """Read at once it stopped the loop for 90 ms."""
+    """Reading the snapshot at once would block the loop for 90 ms."""
     member = Member(tmp_path)
     member.follow()
     data = base64.b64encode(b"[" + b"0," * (1 << 20) + b"0]").decode()
@@ -462,7 +462,7 @@ def test_a_long_snapshot_is_read_in_steps(tmp_path: Path) -> None:
 
 
 def test_a_long_push_is_read_in_steps(tmp_path: Path) -> None:
-    """10,000 entries read at once stopped the loop for 38 ms."""
+    """Reading 10,000 entries at once would block the loop for 38 ms."""
     member = Member(tmp_path)
     member.follow()
     entries = [{"index": n, "term": 1, "pos": 48 * n, "size": 48} for n in range(5_000)]

@@ -1,4 +1,5 @@
-"""Elections and the SyncStateSet: vectors C1-C11 of controller.md 3.6, and where ours is safer."""
+"""Elections and the SyncStateSet: vectors C1-C11 of controller.md 3.6, and safer rules of
+Turbopump."""
 
 import pytest
 from tests.unit.controller.groups import NAME, Leader, set_up
@@ -173,7 +174,7 @@ def test_who_is_not_registered_elects_nobody() -> None:
 
 
 def test_the_first_master_of_a_group_that_was_forgotten_is_the_one_with_the_log() -> None:
-    """An empty broker that asks first must not make the others cut theirs off."""
+    """An empty broker that asks first must not make the others truncate their logs."""
     leader = set_up()
     leader.clean(living=True)
     leader.join(4)
@@ -223,7 +224,7 @@ def test_nobody_is_given_up_while_a_member_may_still_come() -> None:
 
 
 def test_a_replica_that_fell_silent_with_its_master_is_not_elected() -> None:
-    """F9: the two are cut off together; after it no other could be elected."""
+    """F9: both members are cut off together; otherwise no other broker could be elected."""
     leader = set_up()
     leader.live.ids, leader.live.stale = {3}, {2}
     leader.live.tell(2, 9, 9_000)
@@ -271,8 +272,8 @@ def test_nobody_else_after_a_reign_that_began() -> None:
 
 
 def test_a_master_on_paper_that_lost_bytes_gives_way_to_who_has_them() -> None:
-    """Power fails at 2 and 1 is killed, before 2 was missed: 2 is elected, and comes back without
-    its page cache. 3 has all that was acknowledged."""
+    """The power of 2 fails and 1 is killed, before 2 is missed: 2 is elected, and returns without
+    its page cache. 3 has all acknowledged bytes."""
     leader = on_paper()
     told = leader.register(2, unclean=True)
     assert (told.header.master_broker_id, leader.group.master_id) == (3, 3)
@@ -367,7 +368,7 @@ def test_all_unfit_the_longest_log_once_all_are_here() -> None:
 
 
 def test_a_damaged_log_is_led_by_nobody_until_it_is_repaired() -> None:
-    """An election of it would be for nothing, and so would each one after that."""
+    """Its election would be useless, and so would each further one."""
     leader = set_up()
     leader.alter({1})
     leader.live.ids = {1}
@@ -495,7 +496,7 @@ class TestWhoTakesNoWrites:
         assert leader.group.master_id == 2
 
     def test_nobody_is_sure_to_have_all_and_one_is_about_to_come_back(self) -> None:
-        """All are marked: the longest log wins, and a store that failed may have it."""
+        """All brokers are unclean: the longest log wins, and the failed store may have it."""
         leader = set_up(alter=False)
         leader.live.tell(1, 1, 100)
         leader.live.unfit[1] = Fitness.FAILED

@@ -1,6 +1,5 @@
-"""Controllers that know less than their brokers: restored from an older copy, or made to forget
-brokers that live.
-"""
+"""Controllers with less knowledge than their brokers: restored from an older copy, or ordered to
+remove live brokers."""
 
 import pytest
 from tests.unit.controller.groups import CLUSTER, NAME, Leader, Node, set_up
@@ -59,7 +58,7 @@ class TestAnOlderCopy:
         assert (leader.group.master_id, leader.group.master_epoch) == (1, 5)
 
     def test_nobody_of_the_copys_set_is_elected_before_the_others_are_here(self) -> None:
-        """The master of epoch 4 is not here: 1 is in the set of the copy, and lacks a lot."""
+        """The master of epoch 4 is absent: 1 is in the copy's set, and lacks many bytes."""
         leader = restored()
         leader.live.ids = {1, 2}
         assert leader.look() is None
@@ -201,7 +200,7 @@ class TestAColdTable:
 
 
 class TestEmptied:
-    """All controllers lost all they had: brokers come back one after the other."""
+    """All controllers lost their state: brokers return one after the other."""
 
     def test_the_first_to_come_waits_for_the_others(self) -> None:
         node = Node()
@@ -257,7 +256,7 @@ class TestEmptied:
 
 
 def copied(*, leads: bool = True) -> Node:
-    """A controller that begins with the copy of `restored`."""
+    """A controller that starts with the copy of `restored`."""
     node = Node()
     node.core.restore(set_up().tables.snapshot())
     if leads:
@@ -312,7 +311,7 @@ class TestForgotten:
         assert node.beat(1).unknown is True
 
     def test_who_was_outside_of_the_set_is_not_the_first_for_coming_first(self) -> None:
-        """cleanBrokerMetadata -l: all live, and come back under other ids."""
+        """cleanBrokerMetadata -l removes live brokers, which return with other ids."""
         leader = set_up()
         assert leader.clean(living=True).code == 0
         leader.live.ids, leader.live.logs = {4, 5, 6}, {}

@@ -162,7 +162,7 @@ def test_c11_cleaning() -> None:
 
 
 def test_cleaning_forgets_who_is_named_and_nobody_else() -> None:
-    """RocketMQ forgets the whole group where living brokers may be cleaned."""
+    """RocketMQ removes the whole group if live brokers may be cleaned."""
     leader = set_up()
     told = leader.clean("2", living=True)
     assert told.events == (CleanBrokerData(NAME, frozenset({2})),)
@@ -192,7 +192,7 @@ def test_cleaning_who_is_not_there_changes_nothing() -> None:
 
 @pytest.mark.parametrize("word", ["unclean", "damaged"])
 def test_a_doubt_that_is_repeated_adds_no_entry(word: str) -> None:
-    """A broker that had to register again each half second wrote an entry and a set each time."""
+    """A broker that registered again every half second would write an entry and a set each time."""
     node = running()
     node.register(2, life=7, **{word: True})
     entries, set_epoch = len(node.quorum.entries), node.group.set_epoch

@@ -1,4 +1,4 @@
-"""The state of many groups is sent in steps, by one leader from the first to the last."""
+"""The state of many groups is sent in steps, all by the same leader."""
 
 from collections.abc import Generator
 

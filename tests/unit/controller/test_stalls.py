@@ -11,7 +11,7 @@ from turbopump.engine.later import Later
 
 
 def run(table: Stalls, since_ms: int, until_ms: int, stopped_ms: int = 0) -> int:
-    """Ticks of 20 ms, and a stop of that long after each 140 ms; when the last one was."""
+    """Run ticks of 20 ms, with a pause after every 140 ms; returns the time of the last tick."""
     now_ms, ran_ms = since_ms, 0
     while now_ms < until_ms:
         now_ms += 20
@@ -57,12 +57,12 @@ def test_the_lead_does_not_go_round() -> None:
 
 
 class Handed(Driver):
-    """A driver of a member that leads, which knows the members it would ask."""
+    """A driver of a leading member that can hand its leadership over."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self.waited: list[bool] = []
-        """Whenever it was asked: whether broker 1 was not missed yet."""
+        """For each call: whether broker 1 was still counted as alive."""
 
     def hand_over(self, now_ms: int) -> str | None:
         self.waited.append(self._node.core.heartbeats.heard((CLUSTER, NAME, 1), now_ms))
@@ -73,7 +73,7 @@ class Handed(Driver):
 
 
 def stutter(controller: Controller, node: Node, brokers: tuple[int, ...]) -> None:
-    """Twelve seconds, 1.1 of each 1.25 stopped, with heartbeats of those brokers."""
+    """Run twelve seconds, 1.1 of every 1.25 s paused, with heartbeats of those brokers."""
     controller.tick()
     for _ in range(10):
         node.now_ms += 1_100

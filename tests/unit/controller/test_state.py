@@ -91,8 +91,8 @@ def test_a_later_copy_of_a_group_leaves_the_group_alone() -> None:
 
 
 def test_a_snapshot_is_what_the_groups_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Texts of groups are kept: each change is in the next snapshot, and nothing else is written
-    again. A snapshot of ten thousand groups in one piece held the loop for 80 ms."""
+    """Encoded groups are cached: each change is in the next snapshot, and only changed groups are
+    encoded again. Encoding ten thousand groups at once blocked the loop for 80 ms."""
     tables = GroupTables()
     names = [f"group-{number}" for number in range(300)]
     for name in names:

@@ -26,7 +26,7 @@ from turbopump.controller.raft.options import RaftOptions
 
 
 def restart(group: Group, peer: str, restored: Restored) -> None:
-    """A member with another past."""
+    """Restart a member with a different persistent state."""
     if peer in group.rafts:
         group.stop(peer)
     group.disks[peer].restored = restored
@@ -137,8 +137,8 @@ def test_v5_a_vote_survives_a_restart() -> None:
 
 
 def test_a_term_that_had_a_leader_has_no_vote_left() -> None:
-    """n2 followed n0 without having voted; n1, which had, comes back with an empty disk: with the
-    vote of n2 there were a second leader of term 0."""
+    """n2 followed n0 without having voted; n1, which voted for n0, returns with an empty disk: n2's
+    vote would give term 0 a second leader."""
     group = Group(3)
     raft = group.rafts["n2"]
     quiet(group)
@@ -155,8 +155,8 @@ def test_a_term_that_had_a_leader_has_no_vote_left() -> None:
 
 
 def test_a_candidate_does_not_ask_again_in_a_term_that_another_led() -> None:
-    """n2 voted for itself, then followed n0, which had the vote of n1; n0 comes back with an empty
-    disk: with its vote n2 were a second leader of term 0 (seed 2623 of the group suite)."""
+    """n2 voted for itself, then followed n0, which had n1's vote; n0 returns with an empty disk:
+    its vote would make n2 a second leader of term 0 (seed 2623 of the group simulation)."""
     group = Group(3)
     restart(group, "n2", Restored(0, "n2"))
     raft = group.rafts["n2"]

@@ -1,4 +1,4 @@
-"""Members of a quorum together: election, commits, falls, with a network that loses nothing."""
+"""Members of a quorum together: elections, commits, failures, on a network without losses."""
 
 from dataclasses import replace
 from typing import Any
@@ -146,8 +146,8 @@ def test_more_entries_of_an_old_term_than_the_leader_has() -> None:
 
 
 class Elder:
-    """A peer of DLedger: the votes of controller.md 12.2, and nothing of questions before an
-    election; its term and vote in memory."""
+    """A peer of DLedger with the votes of controller.md 12.2 and without pre-votes; its term and
+    vote are in memory."""
 
     def __init__(self, peer: str, term: int, log: Log) -> None:
         self.peer, self.term, self.log = peer, term, log
@@ -155,7 +155,7 @@ class Elder:
         self.asked: list[VoteRequest] = []
 
     def answer(self, request: VoteRequest) -> VoteResponse:
-        """Rows 3 to 11."""
+        """Answer a vote request by rows 3 to 11 of controller.md 12.2."""
         self.asked.append(request)
         ends = (request.ledger_end_term, request.ledger_end_index)
         term, result = self.term, VoteResult.ACCEPT

@@ -46,8 +46,8 @@ class HeldJob:
 
 
 class HeldDisk:
-    """Does nothing until `step`: a test sees every moment between two syncs. Log files are made at
-    once or, with `holds_files`, by `make_files`."""
+    """A disk that works only in `step`, so that a test sees every moment between two syncs. Log
+    files are made at once or, with `holds_files`, by `make_files`."""
 
     def __init__(self) -> None:
         self.jobs: deque[HeldJob] = deque()
@@ -77,7 +77,7 @@ class HeldDisk:
             self.jobs.popleft().finish()
 
     def say_room(self) -> None:
-        """Say how full the disk is, as a thread that syncs nothing does."""
+        """Report the disk's usage, as a thread without a sync does."""
         for job in [job for job in self.jobs if job.asks_room]:
             self.jobs.remove(job)
             job.finish()
@@ -158,14 +158,14 @@ class TroubledFiles(RealFiles):
 
 
 class RoomyFiles(RealFiles):
-    """The real files on a disk with room: how full this machine's is changes no test's outcome."""
+    """The real files on a disk with room, so that this machine's disk usage affects no test."""
 
     def used_ratio(self, path: str) -> float:
         return 0.1
 
 
 class Stores:
-    """Opens stores in one folder; those still open at the end are let go."""
+    """Opens stores in a folder; stores still open at the end are killed."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -201,7 +201,7 @@ class Stores:
         return store
 
     def kill(self, store: Store) -> None:
-        """Leave the files as a killed process does: nothing is flushed or closed in order."""
+        """Leave the files as a killed process does: without a flush or an orderly close."""
         self._open.remove(store)
         if store._closed:
             return
@@ -249,7 +249,7 @@ def properties() -> Callable[..., bytes]:
 
 @pytest.fixture
 def put() -> Callable[..., Appended]:
-    """Append one message that must be taken."""
+    """Append a message, which the store must accept."""
 
     def run(
         store: Store,
@@ -270,7 +270,7 @@ def put() -> Callable[..., Appended]:
 
 @pytest.fixture
 def settle() -> Callable[[Store], int]:
-    """Let the time pass in which everything becomes durable; returns the time then."""
+    """Advance the clock until all is durable; returns the time."""
 
     def run(store: Store) -> int:
         now_ms = NOW_MS
@@ -302,7 +302,7 @@ def batch_body() -> Callable[..., bytes]:
 
 @pytest.fixture
 def read_bodies() -> Callable[..., list[bytes]]:
-    """All bodies of a queue, read as a consumer reads."""
+    """Bodies of a queue, read as a consumer reads them."""
 
     def run(store: Store, topic: str = "T", queue_id: int = 0) -> list[bytes]:
         bodies = []

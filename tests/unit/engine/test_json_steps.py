@@ -1,4 +1,5 @@
-"""Long JSON texts in pieces: the same values as at once, bounded before objects are made."""
+"""Long JSON texts in pieces: the same values as at once, with limits checked before objects are
+made."""
 
 import json
 import random

@@ -1,4 +1,7 @@
-"""The checkpoint's bytes: RocketMQ's numbers at their places, ours only while they fit."""
+"""The checkpoint's bytes:
+
+RocketMQ's fields at their places, Turbopump's fields only while they match.
+"""
 
 import struct
 from pathlib import Path

@@ -90,7 +90,7 @@ def test_changes_are_part_of_what_is_loaded(files: ConfigFiles, folder: Path) ->
 
 
 def test_beside_another_file_they_count_for_nothing(files: ConfigFiles, folder: Path) -> None:
-    """A RocketMQ broker, or an older one of ours, has written the file since."""
+    """A RocketMQ broker, or an older Turbopump, has written the file since."""
     files.append(NAME, [put(1)])
     (folder / NAME).write_text('{"version": 9, "topics": {}}')
     loaded = again(folder)
@@ -129,7 +129,7 @@ def test_zeros_behind_them_are_no_damage(
 
 
 def test_most_appends_leave_the_size_alone(files: ConfigFiles, folder: Path) -> None:
-    """A sync of a file that grows waits for the file system's log, and makes others wait."""
+    """A sync of a growing file waits for the file system's journal, and delays other syncs."""
     path = folder / (NAME + ".changes")
     sizes = set()
     for number in range(1, 3_000):
@@ -208,7 +208,7 @@ def test_a_kill_at_any_step_loses_nothing(folder: Path, steps: int, torn: bool) 
 
 
 def test_a_backup_has_its_changes(files: ConfigFiles, folder: Path) -> None:
-    """Killed between the two renames of a save."""
+    """The kill is between the two renames of a save."""
     files.append(NAME, [put(1)])
     (folder / NAME).rename(folder / (NAME + ".bak"))
     loaded = again(folder)

@@ -1,4 +1,4 @@
-"""Config files: replaced whole, restored from the backup, never guessed (R45)."""
+"""Config files: replaced atomically, restored from the backup, never guessed (R45)."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ def config_files(tmp_path: Path) -> ConfigFiles:
 
 
 class Killed(Exception):
-    """The process ended here."""
+    """Ends the simulated process."""
 
 
 class DyingFiles(RealFiles):

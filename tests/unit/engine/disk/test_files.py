@@ -229,7 +229,7 @@ def test_mappings_stay_below_every_limit(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_mapped_files_have_no_descriptors(tmp_path: Path) -> None:
-    """More of them than the process may open, and each is synced as before."""
+    """More files than the process may open are all synced."""
     files, before = RealFiles(), resource.getrlimit(resource.RLIMIT_NOFILE)
     free = os.open(tmp_path, os.O_RDONLY)
     os.close(free)

@@ -21,7 +21,7 @@ TABLES = ["topics.json", "consumerOffset.json", "subscriptionGroup.json", "delay
 
 @pytest.fixture
 def linked(tmp_path: Path) -> tuple[Path, Path]:
-    """(the store's folder, one elsewhere)."""
+    """(the store's folder, a folder elsewhere) with a table linked from the first to the second."""
     store, elsewhere = tmp_path / "store", tmp_path / "elsewhere"
     (store / "config").mkdir(parents=True)
     elsewhere.mkdir()

@@ -18,7 +18,7 @@ TICK_MS = 100
 
 
 class Log:
-    """Syncs one after the other, with ticks while they are under way."""
+    """Makes syncs one after the other, with ticks during each."""
 
     def __init__(self) -> None:
         self.pace = SyncPace()
@@ -100,7 +100,7 @@ def test_a_row_is_over_after_a_respite() -> None:
 
 
 def test_without_syncs_a_row_goes_on() -> None:
-    """Messages are rare, and each of their sends waits."""
+    """Messages are rare, and each send waits for a sync."""
     log = Log()
     for _ in range(SLOW_SYNCS):
         log.now_ms += 60_000

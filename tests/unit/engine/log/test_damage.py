@@ -1,4 +1,4 @@
-"""Damage in the middle of the log: found, named, never served, never spread, never truncated."""
+"""Damage in the middle of the log: found, reported, never served, never copied, never truncated."""
 
 import json
 import shutil
@@ -69,7 +69,7 @@ def numbers(store: Any) -> list[int]:
 
 
 def check_refused(store: Any, stores: Any, log_offset: int) -> None:
-    """The store names the place, and takes no writes."""
+    """Check that the store names the damaged place, and refuses writes."""
     place = store.damage
     assert (place.log_offset, place.position) == (log_offset, log_offset % FILE_SIZE)
     assert place.file == str(file_of(stores, log_offset))
@@ -260,7 +260,7 @@ class TestUnits:
 
 
 class TestCutShort:
-    """A file of queues or index that lost its end, or is gone, comes from the log, too."""
+    """A file of queues or index that lost its end, or is missing, is rebuilt from the log, too."""
 
     def lose(self, path: Path, how: str) -> None:
         if how == "gone":

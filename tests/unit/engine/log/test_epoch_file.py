@@ -1,4 +1,4 @@
-"""The epoch file: durable before it is spoken of, and never taken for new when it is damaged."""
+"""The epoch file: durable before its epoch is used, and not taken for a new one after damage."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -180,7 +180,7 @@ def test_a_change_that_fails_changes_nothing(disk: SimDisk) -> None:
 
 
 def test_what_was_read_is_durable(disk: SimDisk) -> None:
-    """A killed process may have left the file in memory only."""
+    """A killed process may have left the file in the page cache only."""
     file = opened(disk, 0)
     file.append(1, LogOffset(0))
     later = SimDisk(random.Random(1), lambda: 0)
@@ -299,7 +299,7 @@ def test_a_change_that_failed_does_not_come_back(disk: SimDisk) -> None:
 
 
 def test_a_first_change_that_failed_makes_no_list(disk: SimDisk) -> None:
-    """Messages of before there were epochs may be led as they are."""
+    """A store with messages from before its first epoch may still become master."""
     file = EpochFile.open(disk, PATH, LogOffset(0), LogOffset(500), never_kept=True)
     file.begin_lines()
     disk.fail_syncs = 1

@@ -1,4 +1,4 @@
-"""The epoch list: its text, its corrections, and where two logs part."""
+"""The epoch list: its text, its corrections, and the point where two logs diverge."""
 
 from pathlib import Path
 

@@ -38,7 +38,7 @@ def log_files(folder: Path) -> list[int]:
 
 
 def fill(store: Store, upto: int) -> None:
-    """Grow the log to this log offset, or little less."""
+    """Grow the log to about this log offset, and not beyond."""
     while upto - store.max_log_offset > KIB:
         body = b"b" * min(4 * KIB, upto - store.max_log_offset - 200)
         assert store.append(NewMessage("T", 0, body), NOW_MS).status is PutStatus.PUT_OK
@@ -251,7 +251,8 @@ def test_a_log_file_that_is_lost_while_the_store_runs_stops_writes(
 def test_the_look_at_the_files_is_a_disk_threads(
     stores: Any, put: Any, held_disk: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that hangs answers no question for names either: the loop asked each second."""
+    """A hanging disk does not list files either: a listing on the loop would block it, every
+    second."""
     store = stores.open(held_disk)
     put(store)
     store.tick(NOW_MS)

@@ -1,5 +1,5 @@
-"""The advice to the kernel about pages: a file that is written a little at a time and synced often
-takes one page at a time."""
+"""The advice to the kernel about pages: a file with small writes and frequent syncs reads single
+pages."""
 
 from pathlib import Path
 

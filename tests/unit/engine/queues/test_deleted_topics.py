@@ -11,7 +11,7 @@ from turbopump.engine.types import LogOffset
 
 
 class Counted(RealFiles):
-    """Counts the bytes that are written."""
+    """Counts the written bytes."""
 
     written = 0
 

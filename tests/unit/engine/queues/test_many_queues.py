@@ -1,4 +1,4 @@
-"""Stores of many queues: what opening one looks at, and how many files are mapped at once."""
+"""Stores with many queues: the files read at the start, and the number of mapped files."""
 
 import os
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Put = Callable[..., Appended]
 
 
 class CountingFiles(RealFiles):
-    """Few mappings, and the queue files that were opened."""
+    """A disk with few mappings, which records the opened queue files."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A store as one of several copies: bytes of the master, confirmOffset, roles, cuts."""
+"""A store as one of several copies: the master's bytes, confirmOffset, roles, truncations."""
 
 from dataclasses import replace
 from typing import Any
@@ -195,7 +195,7 @@ def test_a_cut_before_what_a_start_had_indexed(
 
 
 def test_epochs_of_a_replica_that_begins_with_the_last_file(master: Any, replica: Any) -> None:
-    """An empty store that was used before has a file, which is not where the log begins."""
+    """An empty store that was used before has a file, which does not define the log's begin."""
     _store, leader = master
     follower_store = replica.open()
     follower = follower_store.replicated(NOW_MS)

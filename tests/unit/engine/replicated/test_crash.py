@@ -104,8 +104,8 @@ def history_of(store: Store, log: Replicated) -> History:
 
 @cache
 def histories() -> tuple[History, History, History]:
-    """(the old master's, the new one's, which parts from it in epoch 2, another group's that begins
-    later)."""
+    """(the old master's history, the new master's, which diverges in epoch 2, a later one of a
+    different group)."""
     disk = SimDisk(random.Random(1), lambda: NOW_MS)
     store = open_store(disk)
     log = store.replicated(NOW_MS)

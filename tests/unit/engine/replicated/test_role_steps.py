@@ -29,7 +29,7 @@ def opened(disk: SimDisk, *, plain: bool = False) -> tuple[Store, Replicated, Qu
 
 
 def made(seed: int, *, led: bool) -> SimDisk:
-    """A store with messages: of before it was replicated, or of its own first epoch."""
+    """A store with messages from before it was replicated, or from its own first epoch."""
     disk = SimDisk(random.Random(seed), lambda: NOW_MS)
     disk.torn_pages, disk.ordered = seed % 2 == 0, seed % 3 == 0
     work = QueuedDisk(disk.rng)
@@ -81,7 +81,8 @@ def test_the_caller_waits_for_no_disk() -> None:
 
 @pytest.mark.parametrize("led", [False, True], ids=["a first reign", "a later reign"])
 def test_a_change_of_role_is_one_sync(led: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """RocketMQ's file and its copy follow, while another change need not wait for them."""
+    """RocketMQ's file and its copy are written afterwards, and the next change does not wait for
+    them."""
     disk = made(1, led=led)
     store, log, work = opened(disk)
     syncs: list[object] = []
@@ -161,7 +162,7 @@ COUNTS = {"T": {0: 7, 3: 9}}
 
 
 def begun_anew(seed: int) -> tuple[SimDisk, Store, Replicated, QueuedDisk]:
-    """A copy that wants to know how far idle queues have counted."""
+    """A restarted copy that still wants the counts of idle queues."""
     disk = SimDisk(random.Random(seed), lambda: NOW_MS)
     disk.torn_pages, disk.ordered = seed % 2 == 0, seed % 3 == 0
     store, log, work = opened(disk)

@@ -242,7 +242,8 @@ def test_a_master_that_is_deposed_fails_who_waits(stores: Any, held_disk: Any) -
 
 
 def test_damage_in_what_was_copied(stores: Any, records: Any) -> None:
-    """A bit that flipped on the way or in memory: named, passed over, never led."""
+    """A bit flipped during the transfer or in memory: the record is reported and skipped, and the
+    copy never becomes master."""
     data, epochs = records()
     broken = bytearray(data)
     first = int.from_bytes(data[:4])

@@ -1,4 +1,4 @@
-"""A table over a damaged log, and over files that go while it is read."""
+"""A table over a damaged log, and over files that are removed while it is read."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -127,7 +127,7 @@ class TestDamage:
         assert {one.position for one in damages} == {first % FILE_SIZE, second % FILE_SIZE}
 
     def test_old_bytes_behind_the_end_are_no_damage(self, store: Store, stores: Any) -> None:
-        """RocketMQ's recovery leaves them where it cut, and goes on before them."""
+        """RocketMQ's recovery leaves such bytes where it truncated, and appends before them."""
         end = store.max_log_offset
         path = log_file(stores.root, end // FILE_SIZE)
         change(path, end % FILE_SIZE + 30, forged(end + 30, b"old"))

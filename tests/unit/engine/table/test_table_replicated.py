@@ -34,7 +34,8 @@ class TestReplicated:
 
     @pytest.fixture
     def master(self, stores: Any, put: Any) -> tuple[Store, int]:
-        """Confirmed up to its thirtieth message, which the next epoch begins with."""
+        """A master's store, confirmed up to its thirtieth message, with which the next epoch
+        begins."""
         store: Store = stores.open()
         leader = store.replicated(NOW_MS)
         leader.to_master(3, NOW_MS)

@@ -194,7 +194,7 @@ def test_a_power_cut_at_each_operation(what: str) -> None:
 
 
 def readable(store: Store) -> list[list[bytes]]:
-    """The bodies of each queue; no unit is without its record."""
+    """Bodies of each queue; checks that each unit has its record."""
     bodies: list[list[bytes]] = [[] for _ in range(QUEUES)]
     for queue_id, found in enumerate(bodies):
         at, end = store.min_queue_offset("T", queue_id), store.max_queue_offset("T", queue_id)
@@ -230,7 +230,7 @@ def test_readers_meanwhile_find_what_queues_speak_of(monkeypatch: pytest.MonkeyP
 
 
 def test_entries_of_the_index_go_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy broker writes millions of them, and the loop has its turn in between."""
+    """A busy broker truncates millions of units, and the loop has its turn in between."""
 
     def pieces(entries_of_step: int) -> int:
         monkeypatch.setattr(index, "ENTRIES_OF_STEP", entries_of_step)
@@ -281,7 +281,7 @@ def test_a_piece_that_does_not_return_is_the_failure_of_the_store() -> None:
 
 
 def test_a_slow_disk_is_no_failure() -> None:
-    """Syncs that return, each after seconds, and pieces of several of them."""
+    """Syncs that return, each after seconds, over several steps."""
     _disk, store, log, work = copied()
     told = log.truncating(fork(), NOW_MS)
     now_ms = NOW_MS

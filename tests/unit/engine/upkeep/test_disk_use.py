@@ -73,8 +73,7 @@ def files(stores: Any, monkeypatch: pytest.MonkeyPatch) -> AskedFiles:
 
 @pytest.fixture
 def filled(stores: Any, files: AskedFiles, put: Any, held_disk: HeldDisk) -> Any:
-    """A store of several files, all of it durable, which has asked for nothing since it was
-    opened."""
+    """A durable store of several files, which has made no query since it was opened."""
     stores.configure(flush_consume_queue_thorough_interval_ms=1)
     store = stores.open(held_disk)
     for _ in range(60):

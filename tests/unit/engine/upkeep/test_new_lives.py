@@ -61,7 +61,7 @@ class Master:
         self.store.delete_topic("T", now_ms=self.now_ms)
 
     def copy(self, store: Store, at: LogOffset = ZERO, confirmed: int | None = None) -> Replicated:
-        """A replica has its log, as far as is confirmed dispatched."""
+        """Copy the log to a replica, whose confirmed part is dispatched."""
         log = store.replicated(NOW_MS)
         log.to_replica(NOW_MS)
         log.append(at, bytes(self.store._log.view(at, self.end - at)), NOW_MS)

@@ -1,4 +1,4 @@
-"""Opening a store after every kind of end; queues and index always equal a rebuild."""
+"""Opening a store after every kind of end; queues and index always equal a rebuild from the log."""
 
 import json
 import os
@@ -44,7 +44,8 @@ def derived(root: Path) -> dict[str, bytes]:
 
 
 def check_equals_rebuild(stores: Any, tmp_path: Path) -> None:
-    """Close, derive everything from the log alone elsewhere, and compare bytes."""
+    """Close, rebuild queues and index from the log alone in a different folder, and compare
+    bytes."""
     store = stores.open()
     store.close(NOW_MS)
     root = stores.root

@@ -18,7 +18,7 @@ MESSAGES = 100
 
 
 def fill(store: Any, put: Any, first: int = 0, count: int = MESSAGES) -> list[int]:
-    """Messages of which each file holds 23; returns where they begin."""
+    """Append messages, 23 to each file; returns their log offsets."""
     return [
         put(
             store,
@@ -58,7 +58,7 @@ def check(stores: Any, put: Any, read_bodies: Any, count: int) -> None:
 
 @pytest.fixture
 def killed(stores: Any, put: Any) -> list[int]:
-    """A store that was killed with all its pages written; where its records begin."""
+    """Kill a store with all its pages written; returns the log offsets of its records."""
     store = stores.open()
     starts = fill(store, put)
     stores.kill(store)
@@ -83,7 +83,7 @@ def test_torn_filler(stores: Any, put: Any, read_bodies: Any, killed: list[int],
 def test_file_roll(
     stores: Any, put: Any, read_bodies: Any, killed: list[int], next_file: str
 ) -> None:
-    """The filler is written, the next file has no record yet."""
+    """The filler is written, and the next file has no record yet."""
     first = [at for at in killed if at % FILE_SIZE == 0][-1]
     for path in list((stores.root / "commitlog").iterdir()):
         if int(path.name) > first or (int(path.name) == first and next_file == "missing"):
@@ -135,7 +135,7 @@ def test_queues_ahead_of_the_log(
 def test_queues_and_index_behind_the_log(
     stores: Any, put: Any, read_bodies: Any, what: str, end: str
 ) -> None:
-    """An older copy of them: it is filled up."""
+    """The queue files are older copies: the missing units are added."""
     store = stores.open()
     fill(store, put, 0, 40)
     stores.kill(store)
@@ -153,7 +153,8 @@ def test_queues_and_index_behind_the_log(
 
 class TestCheckpoint:
     def copies(self, stores: Any, put: Any) -> tuple[list[bytes], list[int]]:
-        """The checkpoint as it was at each start of a store, and where the records begin."""
+        """Copies of the checkpoint from each start of a store, and the log offsets of the
+        records."""
         found, starts = [], []
         for first in range(0, MESSAGES, 20):
             store = stores.open()
@@ -219,7 +220,7 @@ class TestCheckpoint:
 
 
 def test_abort_file_of_a_start_that_did_nothing(stores: Any, put: Any, read_bodies: Any) -> None:
-    """A crash between the mark and the first change: as after any crash."""
+    """A crash between the mark and the first change has the effect of any other crash."""
     store = stores.open()
     fill(store, put)
     store.close(NOW_MS)

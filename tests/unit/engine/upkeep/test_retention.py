@@ -1,4 +1,4 @@
-"""Old files go by age, by the disk's use and by hand; queues, index and minimums follow."""
+"""Old files are removed by age, by disk usage and on request; queues, index and minimums follow."""
 
 import errno
 import os
@@ -46,7 +46,7 @@ def local_hour(now_ms: int) -> int:
 
 
 def other_hour(now_ms: int) -> str:
-    """An hour that it is not."""
+    """An hour of the day that differs from the present one."""
     return f"{(local_hour(now_ms) + 12) % 24:02d}"
 
 
@@ -226,7 +226,7 @@ def test_a_restart_keeps_minimums_and_counts(
 def test_a_rebuild_after_files_went_counts_from_where_the_log_begins(
     stores: Any, disk: UsedFiles, put: Any, filled: Any, read_bodies: Any
 ) -> None:
-    """RocketMQ fills the part of a first file before the first offset with blanks."""
+    """RocketMQ fills the part of a first file before the first offset with a filler."""
     store = filled()
     age(stores.root, 100)
     delete_expired(store, NOW_MS)
@@ -277,8 +277,8 @@ def test_batch_queues_and_extensions_follow(
 def test_a_queue_keeps_its_last_durable_file(
     stores: Any, disk: UsedFiles, put: Any, settle: Any, is_batch: bool
 ) -> None:
-    """Found by the simulation: the next file was not durable yet, and after a power cut the queue
-    counted from 0 again."""
+    """Found by the simulation: the next file was not durable yet, and the queue counted from 0
+    again after a power cut."""
     queue, unit_size = ("batchconsumequeue", 46) if is_batch else ("consumequeue", 20)
     if is_batch:
         stores.batch_topics = {"C"}
@@ -328,7 +328,7 @@ def test_the_log_waits_for_the_checkpoint_that_is_on_its_way(
 
 
 class StubbornFiles(UsedFiles):
-    """A disk on which a file cannot be removed, or a removal not be made durable."""
+    """A disk on which a file cannot be removed, or a removal does not become durable."""
 
     stubborn = ""
     bad_sync = False
@@ -353,7 +353,7 @@ def stubborn(stores: Any, disk: UsedFiles) -> StubbornFiles:
 def test_a_log_file_that_stays_keeps_those_behind_it(
     stores: Any, stubborn: StubbornFiles, filled: Any, read_bodies: Any
 ) -> None:
-    """A hole in the log would keep the next start from opening it."""
+    """A hole in the log would prevent the next start."""
     stores.configure(delete_file_batch_max=2)
     store = filled()
     age(stores.root, 100)

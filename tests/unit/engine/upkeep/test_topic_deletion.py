@@ -1,6 +1,5 @@
-"""A topic that is deleted while the store runs: no operation of the disk on the caller's thread,
-and a power cut at any of them leaves the whole topic or nothing of it.
-"""
+"""A topic is deleted while the store runs: the caller makes no disk operation, and a power cut at
+any operation leaves the whole topic or none of it."""
 
 import errno
 import random
@@ -35,7 +34,7 @@ def put(store: Store, topic: str, number: int = 0, body: bytes = b"body") -> int
 
 
 def made(seed: int) -> SimDisk:
-    """A store with two topics, each with messages in each of its queues."""
+    """A disk with a store of two topics with messages in each queue."""
     disk = SimDisk(random.Random(seed), lambda: NOW_MS)
     disk.torn_pages, disk.ordered = seed % 2 == 0, seed % 3 == 0
     store, work = opened(disk)
@@ -93,8 +92,8 @@ def test_a_replica_that_deletes_what_its_master_did_waits_for_no_disk() -> None:
 
 
 def test_a_past_deletion_that_is_heard_of_again_is_the_same_one() -> None:
-    """Each answer of a master has it until it is on record; a second one would empty the queues of
-    the topic's next life for a while."""
+    """Each response of a master lists the deletion until it is recorded; a second deletion would
+    empty the queues of the topic's next life for a time."""
     store, work = opened(made(1))
     end = store.max_log_offset
     first = store.deletions.delete("going", NOW_MS, end)

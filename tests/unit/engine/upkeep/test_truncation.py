@@ -1,6 +1,6 @@
-"""Cutting the log: a truncated byte never comes back, and nothing derived speaks of it (law 6).
+"""Truncating the log: a truncated byte never returns, and no queue or index refers to it (law 6).
 
-R10, R11, R13, S6, I12, F14: the crash tests stop at every single operation of the disk.
+R10, R11, R13, S6, I12, F14: the crash tests stop at each disk operation.
 """
 
 import random
@@ -114,7 +114,7 @@ class Bench:
             assert derived(self.disk, kind) == expected, kind
 
     def end(self, kill: bool = False) -> None:
-        """The process or the power goes between two steps."""
+        """End the process, or cut the power, between two steps."""
         self.disk.kill = kill
         self.disk.end()
         self.disk.restart()
@@ -174,7 +174,8 @@ def test_the_cut_survives_a_power_cut_right_behind_it() -> None:
     "trouble", ["", "torn pages", "ordered", "kill", "again", "unsaved", "sync"]
 )
 def test_a_crash_leaves_the_old_log_or_the_cut(trouble: str, caplog: Any) -> None:
-    """The end comes at each operation of the disk in turn; `again` a second time in recovery."""
+    """The crash is at each disk operation in turn; with `again` a second one follows in the
+    recovery."""
     seen = set()
     for case, end in enumerate(BOUNDARIES[1:-1:6]):
         for operation in range(1000):
@@ -271,7 +272,7 @@ def test_other_positions_are_refused() -> None:
 
 
 def test_a_record_inside_of_a_body_is_no_boundary() -> None:
-    """A sender knows where its message will lie, and can write what looks like a record there."""
+    """A sender can predict the log offset of its message, and put a fake record there."""
     bench = Bench(count=3)
     size = len(bench.model.log) - bench.model.sent[-1].start
     record = bytearray(bench.model.log[-size:])
@@ -450,8 +451,8 @@ def test_a_topic_deleted_before_the_cut_stays_deleted() -> None:
 
 
 def test_files_of_a_deleted_topic_do_not_come_back_behind_a_cut() -> None:
-    """Found by seed 459704: the mark between a log's former and present life is clamped with the
-    log, and then a file that a power cut brought back looked like one of the present life."""
+    """Seed 459704: the mark between the log's former and present life was lowered with the log, so
+    that a file restored by a power cut looked like one of the present life."""
     for after in range(30):
         bench = Bench(count=12)
         bench.save()

@@ -45,7 +45,7 @@ Said = Body | ResponseCode | dict[str, str]
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop without waiting: its time moves to the next timer once nothing is ready."""
+    """A loop without waiting: its clock jumps to the next timer once no callback is ready."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def now_ms() -> int:
-    """Milliseconds since the story began; 0 before it."""
+    """Milliseconds since the story began; 0 before its start."""
     try:
         return round(asyncio.get_running_loop().time() * 1000)
     except RuntimeError:
@@ -110,13 +110,13 @@ class ScriptedBroker:
         self._arrived: list[asyncio.Event] = []
 
     def put(self, body: bytes, queue_id: int = 0, **more: Any) -> None:
-        """A message arrives from elsewhere."""
+        """Append a message from elsewhere."""
         self.queues[TOPIC, queue_id].append(Stored(body, **more))
         for event in self._arrived:
             event.set()
 
     async def answer(self, request: Command) -> Command:
-        """The answer, after a long poll if need be."""
+        """The response to a request, after a long poll if needed."""
         fields = request.fields
         done = response(request, ResponseCode.SUCCESS)
         match request.code:
@@ -212,7 +212,7 @@ class ScriptedBroker:
 
 
 def record_bytes(key: tuple[str, int], queue_offset: int, one: Stored) -> bytes:
-    """A message as it is stored; its log offset is a thousand times its queue offset."""
+    """A message in its stored form; its log offset is a thousand times its queue offset."""
     buffer = bytearray(256 + len(one.body) + len(one.properties))
     size = record.append(
         Region(buffer),
@@ -253,7 +253,7 @@ class Call:
 
 
 class Silent:
-    """The link of a peer that is only asked."""
+    """The link of a peer that only receives requests."""
 
     def __init__(self) -> None:
         self.sent: list[Command] = []

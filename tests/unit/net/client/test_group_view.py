@@ -154,7 +154,7 @@ def test_what_escaped_and_why_the_rest_waits() -> None:
 
 
 def test_a_group_without_controllers() -> None:
-    """The name server's ids; the set is the master's own."""
+    """Ids come from the name server; the set is the master's own."""
     data = BrokerData("c", "b", {0: "h:1", 1: "h:2"})
     zero, one = ReplicaLine("b", 0, "h:1", False), ReplicaLine("b", 1, "h:2", False)
     group = read_group(data, None, [(zero, MASTER_TABLE), (one, REPLICA_TABLE)])
@@ -169,7 +169,8 @@ def test_a_group_without_controllers() -> None:
 
 
 def test_brokers_in_trouble() -> None:
-    """A master that may not acknowledge, a replica that cannot follow, one without a role yet."""
+    """A master that may not acknowledge, a replica that cannot follow, a broker without a role
+    yet."""
     told = [
         (ONE, {**MASTER_TABLE, "haLease": "false", "haMembership": "MEMBER"}),
         (

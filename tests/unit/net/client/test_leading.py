@@ -32,7 +32,7 @@ def queues(*numbers: int) -> list[MessageQueue]:
 
 
 def held_by_us(cluster: ScriptedCluster, member: str, *answers: bytes) -> list[list[int]]:
-    """Our queues after each answer of the other member, which the broker knows."""
+    """This member's queues after each response of the other member, which the broker knows."""
     found = []
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""The pull loop of a queue: where it begins, how each failure is met, and how long it waits."""
+"""The pull loop of a queue: its start, its reaction to each failure, and its waits."""
 
 import asyncio
 from typing import Any

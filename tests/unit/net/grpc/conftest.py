@@ -132,7 +132,7 @@ class Bench:
 
 
 def hear(connection: GrpcConnection, data: bytes) -> None:
-    """A peer sends, as much at once as a read takes."""
+    """Deliver a peer's bytes in reads of the usual maximum size."""
     room = connection.get_buffer(0)
     while data:
         part = data[: len(room)]

@@ -22,7 +22,7 @@ class Script:
         self.out += data
 
     def say(self, data: bytes, size: int = 1 << 16) -> None:
-        """The server's bytes come in pieces, until the client closes."""
+        """Deliver the server's bytes in pieces, until the client closes."""
         for at in range(0, len(data), size):
             if not self.is_over:
                 self.client.data_received(data[at : at + size])

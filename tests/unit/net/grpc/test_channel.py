@@ -1,4 +1,4 @@
-"""The client's side of a call, against our own server, without a socket."""
+"""The client's side of a call, against Turbopump's server, without a socket."""
 
 import asyncio
 from collections.abc import Callable
@@ -39,7 +39,7 @@ class Pipe:
         self.back()
 
     def back(self) -> None:
-        """The server's answers come."""
+        """Deliver the server's responses."""
         while (self.bench.loop.due or self.wire.out) and not self.closed:
             self.bench.loop.run()
             out, self.wire.out = self.wire.out, b""

@@ -19,7 +19,7 @@ def test_messages_come_whole_however_they_are_cut(cut: int) -> None:
 
 
 def test_bytes_that_come_one_by_one_are_not_copied_each_time() -> None:
-    """16 MiB in pieces of a byte held the loop for seconds."""
+    """16 MiB in pieces of a byte must not block the loop for seconds."""
     reader, data = MessageReader(1 << 20, gzip=False), framed(bytes(1 << 19))
     assert reader.feed(data[:-9]) == []
     held = reader._held

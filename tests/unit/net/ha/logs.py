@@ -67,7 +67,7 @@ class MemoryLog:
 
 @dataclass
 class Shell:
-    """Does a replica's actions on a log; `sent` is for the master."""
+    """Executes a replica's actions on a log; `sent` has the bytes for the master."""
 
     replica: Replica
     log: MemoryLog
@@ -98,7 +98,7 @@ class Shell:
                     self.closed.append(reason)
 
     def connect(self, now_ms: int = 0) -> None:
-        """The connection that was asked for stands."""
+        """Establish the requested connection."""
         self.do(self.replica.on_tick(now_ms), now_ms)
         self.do(self.replica.on_connected(self.log.state(), now_ms), now_ms)
 

@@ -1,4 +1,4 @@
-"""The machine of a replica's connection at the master."""
+"""The master's state machine for a replica's connection."""
 
 import pytest
 from tests.unit.net.ha.logs import MemoryLog, on_the_wire

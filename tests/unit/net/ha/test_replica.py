@@ -56,7 +56,7 @@ def piece(at: int, body: bytes = b"", *, epoch: int = 1, start: int = 0, confirm
 
 
 def following(pairs: dict[int, int], end: int, **options: bool | int) -> Shell:
-    """A replica that has the master's log whole, and the master's list."""
+    """A replica that has the master's whole log and epoch list."""
     shell = shell_of(pairs, end, **options)
     shell.feed(reply(pairs, end))
     assert shell.replica.state is State.TRANSFER
@@ -203,7 +203,7 @@ def test_a_log_that_contradicts_the_master_from_its_beginning_is_not_removed_if_
 
 
 def test_f40_what_was_confirmed_before_the_masters_first_epoch_may_go() -> None:
-    """Retention took the epochs that both had; the tails contradict each other, unconfirmed."""
+    """Retention removed the common epochs; the unconfirmed tails contradict each other."""
     for confirm, state in ((290, State.TRANSFER), (291, State.SUSPEND)):
         shell = shell_of({12: 100, 15: 274}, 299)
         shell.log.confirm = LogOffset(confirm)
@@ -324,7 +324,8 @@ def test_r19_a_master_whose_log_begins_behind_ours_makes_us_start_anew() -> None
 
 
 def test_a_log_whose_counts_are_still_wanted_is_a_learners_in_its_next_life() -> None:
-    """Seed 910181 of `ha`: the master takes the first word for where it goes on."""
+    """Seed 910181 of `ha`: the master treats the first acknowledgement as the replica's
+    position."""
     log = MemoryLog(bytearray(b"x" * 50), epochs({1: 0}))
     shell = Shell(Replica(ReplicaOptions(2)), log)
     shell.do(shell.replica.follow("master:10912", 1, 0))

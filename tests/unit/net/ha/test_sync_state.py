@@ -178,7 +178,7 @@ def test_who_joins(at: int, learner: bool, expected: bool) -> None:
 
 
 def test_nobody_joins_before_the_start_of_the_epoch() -> None:
-    """Bytes before it may be another epoch's, not yet cut (KIP-320, rule 4)."""
+    """Bytes before it may belong to a different epoch and be cut later (KIP-320, rule 4)."""
     state = state_of(1, 3, confirm=800)
     state.on_connected(2, 2, False, 0)
     assert ack(state, 2, START - 1) is None
@@ -186,7 +186,7 @@ def test_nobody_joins_before_the_start_of_the_epoch() -> None:
 
 
 def test_r01_whoever_may_be_in_the_controllers_set_counts() -> None:
-    """The reply is lost: the replica may have been taken in."""
+    """The reply is lost: the controller may have added the replica."""
     state = state_of(1)
     state.on_log(LogOffset(1500))
     state.on_connected(2, 2, False, 0)
@@ -244,7 +244,8 @@ def test_r02_the_set_is_the_controllers() -> None:
 
 
 def test_a_replica_behind_under_load_is_waited_for() -> None:
-    """Alone all is confirmed at once: without waiting no replica could ever have all of it."""
+    """A master alone confirms all at once: without a wait no replica could ever have the whole
+    log."""
     state = state_of(1)
     state.on_connected(2, 2, False, 0)
     state.on_log(LogOffset(2000))
@@ -381,14 +382,15 @@ def test_r03_through_any_storm_the_controllers_set_counts(seed: int, wait_ms: in
 
 
 class TestAMemberThatSendsWaitFor:
-    """haMaxTimeSendsWait: looked at every 100 ms, as the broker does."""
+    """haMaxTimeSendsWait, checked every 100 ms as in the broker."""
 
     WAIT_MS = 3_000
 
     def run(
         self, state: SyncState, start_ms: int, end_ms: int, slow: int = 3, *, acks: bool = False
     ) -> tuple[int, Proposal] | None:
-        """The log grows at each look, all but `slow` have it at once; the first proposal."""
+        """Grow the log at each check; all but `slow` have it at once. Returns the first
+        proposal."""
         for now_ms in range(start_ms, end_ms, 100):
             end = START + 10 + now_ms
             state.on_log(LogOffset(end))
@@ -408,7 +410,7 @@ class TestAMemberThatSendsWaitFor:
         assert (found[0], found[1].members) == (2_800, {1, 2})
 
     def test_counts_until_the_controller_agreed(self) -> None:
-        """Never fewer copies than were promised."""
+        """The set never has fewer copies than promised."""
         state = state_of(1, 2, 3)
         assert self.run(state, 100, 15_000) is not None
         assert state.required == {1, 2, 3}

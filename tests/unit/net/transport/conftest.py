@@ -10,7 +10,7 @@ from turbopump.net.wire.hosts import pack
 
 
 class Alarm:
-    """A timer that the test lets run."""
+    """A timer that a test fires."""
 
     def __init__(self, delay_ms: int, callback: Callable[[], None]) -> None:
         self.delay_ms = delay_ms

@@ -1,4 +1,4 @@
-"""Frames out of reads of any size, and the memory that takes."""
+"""Frames from reads of any size, and their memory."""
 
 import struct
 
@@ -15,7 +15,7 @@ def framed(body: bytes) -> bytes:
 
 
 class Reader:
-    """Feeds a receiver as a loop does: into the room it gives, at most as much as fits."""
+    """Feeds a receiver as a loop does: at most the offered room at once."""
 
     def __init__(self, area: Area, max_frame: int = FRAME_MAX, address: int = 1) -> None:
         self.peer = Peer(f"10.0.0.{address}:1", bytes([10, 0, 0, address, 0, 0, 0, 1]), self)

@@ -52,7 +52,7 @@ class PoppingBroker(ScriptedBroker):
         self.popped: list[tuple[int, int]] = []
         """(ms, how many) of each pop that found something."""
         self.shown: dict[str, str] = {}
-        """Fields that the answers have instead of the right ones."""
+        """Response fields with values that replace the right ones."""
 
     @property
     def acked(self) -> list[int]:
@@ -130,7 +130,7 @@ class PoppingBroker(ScriptedBroker):
 
 
 def add_popping(cluster: ScriptedCluster, *names: str, queues: int = 1) -> list[PoppingBroker]:
-    """Brokers that are popped from, with the topic of the tests."""
+    """Add brokers that support pops, with the topic of the tests."""
     cluster.add(*names, queues=queues)
     made = []
     for name in names:

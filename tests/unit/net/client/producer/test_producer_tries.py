@@ -1,4 +1,4 @@
-"""A send's tries: which broker comes next, how long the pauses are, and when it gives up."""
+"""The tries of a send: the next broker, the pauses, and the end."""
 
 import asyncio
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""The judges of the chaos evaluation, on histories made by hand; and its plans and its network."""
+"""The verdicts of the chaos evaluation on invented histories; and its plans and its network."""
 
 import random
 from collections.abc import Iterator
@@ -75,7 +75,7 @@ def test_recovery_is_from_the_first_refusal_to_the_next_success(tmp_path: Path) 
 
 
 def killed(tmp_path: Path, *, b_takes_at: int = 1200) -> list[Window]:
-    """A has half, its process is killed at 1000, B takes it, C comes and gets the other half."""
+    """A has half, its process is killed at 1000, B gets all, C joins and gets the first half."""
     rows = [
         f"own {A} 10 {FIRST}",
         f"own {B} 11 {SECOND}",
@@ -126,7 +126,8 @@ def test_members_that_come_one_after_the_other_each_take_their_share(
 
 
 def lossy(tmp_path: Path, *changes: str) -> Window:
-    """Packets to n3 are lost; n2 and n1 share, with the notices of a coordinator, if it has any."""
+    """Packets to n3 are lost; n2 and n1 share the queues, with a coordinator's notices, if
+    given."""
     rows = [f"own {A} 10 {FIRST}", f"own {B} 11 {ALL}", f"own {B} 1500 {SECOND}"]
     rows += [f"own {A} 2700 broker-a:0", f"own {A} 2900 {FIRST}"]
     rows += [f"started {one} 12" for one in (A, B)]
@@ -140,7 +141,7 @@ def lossy(tmp_path: Path, *changes: str) -> Window:
 
 
 def test_under_loss_each_notice_of_the_coordinator_counts_for_itself(tmp_path: Path) -> None:
-    """Members leave and come back within one window."""
+    """Members leave and return within a single window."""
     one = lossy(tmp_path)
     assert (one.notice_ms, one.settle_ms) == (1500, 1400)
     first = '{"trigger":"left","time_ms":1100,"start_ms":1000}'
@@ -168,7 +169,7 @@ def test_a_node_hears_of_a_notice_when_what_it_waits_for_was_sent_again(
 
 
 def test_a_process_that_is_stopped_is_no_change(tmp_path: Path) -> None:
-    """The brokers know of a sleep when its heartbeats are missing."""
+    """Brokers notice a pause by its missing heartbeats."""
     rows = [f"own {A} 10 {FIRST}", f"own {B} 11 {SECOND}", f"own {B} 6000 {ALL}"]
     rows += [f"own {B} 6300 {ALL},broker-a:2"] + [f"started {one} 12" for one in (A, B)]
     fault, down = Happened("minor-suspend", True, 1000, ("n1",)), Down("n1.1", 1001, True)

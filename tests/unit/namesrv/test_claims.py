@@ -35,7 +35,7 @@ def bench() -> Bench:
 
 @pytest.fixture
 def probes(bench: Bench) -> list[tuple[str, Callable[[int], None]]]:
-    """Connections that were asked for, with what to call if they are refused."""
+    """Requested probes of addresses, with the callbacks for a refused connection."""
     asked: list[tuple[str, Callable[[int], None]]] = []
     bench.server.probe = lambda address, refused: asked.append((address, refused))
     return asked

@@ -28,7 +28,7 @@ def bench() -> Bench:
 
 
 def ask(bench: Bench, code: int, **fields: str) -> tuple[bytes, int]:
-    """The body of the answer, and in how many steps it was made."""
+    """The body of the response, and the number of steps that it took."""
     answer = bench.dispatcher.dispatch(new_request(code, fields=fields), bench.peer, bench.now_ms)
     steps = 0
     if isinstance(answer, Generator):

@@ -1,4 +1,4 @@
-"""A proxy's name servers while it runs: a file that changes, names by DNS, and its requests."""
+"""A proxy's name servers while it runs: a changing file, names by DNS, and the proxy's requests."""
 
 import asyncio
 from pathlib import Path
@@ -28,7 +28,7 @@ class Followed:
         )
 
     def write(self, text: str) -> None:
-        """A new file in the place of the old one, as tools of operators write it."""
+        """Replace the file with a new one, as operators' tools do."""
         fresh = self.file.with_suffix(".new")
         fresh.write_text(text)
         fresh.replace(self.file)

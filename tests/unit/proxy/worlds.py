@@ -1,4 +1,4 @@
-"""A proxy before two whole brokers and a name server, without a socket or a loop."""
+"""A proxy in front of two whole brokers and a name server, without a socket or a loop."""
 
 from collections.abc import Callable, Generator
 from typing import Any
@@ -28,7 +28,7 @@ TYPES = {"TNormal": "NORMAL", "TFifo": "FIFO", "TDelay": "DELAY", "TTran": "TRAN
 
 
 class FarBroker:
-    """A broker at an address, with the connection that the proxy has to it."""
+    """A broker at an address, and the proxy's connection to it."""
 
     def __init__(self, world: World, address: str, table: Dispatcher) -> None:
         self.world = world
@@ -39,7 +39,7 @@ class FarBroker:
         self.connect()
 
     def connect(self) -> None:
-        """The proxy's connection is a new one."""
+        """Replace the proxy's connection with a new one."""
         self.peer = Peer(self.address, pack(self.address), self)
         self.peer.version = VERSION
 
@@ -144,13 +144,13 @@ class ProxyWorld(GrpcWorld):
         self.members.tick()
 
     def pass_all(self, duration_ms: int) -> None:
-        """Let time pass at the brokers."""
+        """Advance the clock of the brokers."""
         for one in self.brokers:
             one.world.turn()
             one.world.pass_time(duration_ms)
 
     def ask(self, name: str, client_id: str = "c1", **fields: Any) -> Any:
-        """The answer to a unary call that is answered at once."""
+        """The response to a unary call that is answered at once."""
         heard = self.start(name, client_id, **fields)[1]
         if not heard.is_over:
             self.pass_all(100)
@@ -209,7 +209,7 @@ class ProxyWorld(GrpcWorld):
         return self.start("ReceiveMessage", **asked)[1]
 
     def received(self, topic: str, group: str, broker: str) -> list[Any]:
-        """The messages that come at once."""
+        """The messages that a receive returns at once."""
         heard = self.receive(topic, group, broker)
         if not heard.is_over:
             self.pass_all(100)

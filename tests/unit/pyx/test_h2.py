@@ -1,4 +1,4 @@
-"""HTTP/2 of a server against frames that a client may or may not send (RFC 9113)."""
+"""HTTP/2 of a server against allowed and forbidden frames of a client (RFC 9113)."""
 
 import pytest
 from tests.wire import h2_frames as h2
@@ -140,7 +140,7 @@ def test_a_read_that_fills_the_room_ends_what_ends_in_it(size: int) -> None:
 
 @pytest.mark.parametrize("count", [9, 18, 20, 21, 22, 23, 40])
 def test_headers_that_fill_the_room_are_complete(count: int) -> None:
-    """A header of 3 KB costs a byte from its second time on."""
+    """A repeated header of 3 KB takes one byte in the frame."""
     one = H2Session(streams=100, headers=8_192, stream_window=1 << 20, window=1 << 20)
     known = h2.literal(b"a", b"x" * 3_000, 0x40)
     first = frame(h2.HEADERS, 1, block() + known, h2.END_HEADERS | h2.END_STREAM)

@@ -21,7 +21,7 @@ DISK_MS, REPLICAS_MS = 500, 300
 
 
 class Sends:
-    """A list, and what its sends were answered, in order."""
+    """A list of sends, and their responses in order."""
 
     def __init__(self, *, durable: bool = True) -> None:
         self.pending = PendingSends(OK, LATE_REPLICAS, LATE_DISK)

@@ -106,7 +106,7 @@ def test_zeros_inside_a_sector_are_taken() -> None:
 
 @pytest.mark.parametrize("properties", [b"", b"P\x01" + b"v" * 900 + b"\x02"])
 def test_a_record_cut_at_any_byte_is_not_taken(properties: bytes) -> None:
-    """A transfer ended there, and zeros follow: to the record's end, or to that of a sector."""
+    """A transfer ended there, and zeros follow up to the record's end, or to a sector's."""
     for length in range(1, 1200):
         region = empty(4096)
         end = put(region, 0, properties=properties)

@@ -1,4 +1,4 @@
-"""Peers that follow a script, and the loads they get."""
+"""Scripted peers, and the loads that connect to them."""
 
 import json
 import select
@@ -155,7 +155,7 @@ def fine(request: Request) -> bytes:
 
 
 def backlog(end: int) -> Script:
-    """A queue of `end` messages, ten a pull."""
+    """A script of a queue with `end` messages, ten a pull."""
 
     def script(request: Request) -> bytes:
         count = min(10, end - request.queue_offset)

@@ -212,7 +212,7 @@ def test_a_stop_from_another_thread_ends_it(stage: Stage) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_damaged_answers_end_a_load_one_way_or_another(stage: Stage, seed: int) -> None:
-    """Worth its name under the sanitizers."""
+    """The test is most useful with the sanitizers."""
     chosen = random.Random(seed)
 
     def damaged(request: Request) -> bytes:

@@ -26,7 +26,7 @@ def test_a_queue_shorter_than_it_seemed_ends_where_it_ends(stage: Stage) -> None
 
 
 def test_a_pull_goes_on_where_the_broker_says(stage: Stage) -> None:
-    """20: nothing here, go on there; 21: you are wrong, go there; 2: not now."""
+    """Code 20: no messages, continue there; 21: wrong offset, continue there; 2: not now."""
 
     def script(request: Request) -> bytes:
         if request.queue_offset == 0:

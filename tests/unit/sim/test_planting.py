@@ -26,7 +26,7 @@ def late(patch: Patch) -> None:
 
 
 def run(seed: int) -> None:
-    """A seed that reads the clock alone."""
+    """A seed that only reads the clock."""
     assert Clock().read(seed) == seed
 
 

@@ -20,7 +20,7 @@ GROUPS = {
     "popped",
     "elected",
 }
-"""A whole group's seed takes as long as ten of the others."""
+"""A seed of a whole group takes as long as ten seeds of the other suites."""
 SEEDS = {suite: range(1 if suite in GROUPS else 4) for suite in sim.SUITES}
 
 

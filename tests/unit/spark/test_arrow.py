@@ -1,4 +1,4 @@
-"""The log as Arrow batches, from every place a store may lie, against the model."""
+"""The log as Arrow batches, from every kind of location, compared with the model."""
 
 import subprocess
 import sys

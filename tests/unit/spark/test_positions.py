@@ -1,4 +1,4 @@
-"""A stream's place in a log, judged against real logs that were really cut."""
+"""A stream's position in a log, judged against real logs that were really cut."""
 
 import json
 from collections.abc import Callable
@@ -24,7 +24,7 @@ Write = Callable[[Store, Replicated], None]
 
 
 def written(root: Path, *steps: Write) -> LogTable:
-    """The table of a replicated store after some steps of its life."""
+    """The table of a replicated store after some steps."""
     with opened(root) as store:
         replicated = store.replicated(NOW_MS)
         for step in steps:

@@ -1,5 +1,5 @@
-"""The reader that Spark drives, driven without a JVM: partitions sent to workers, any size of them,
-any columns and filters, over golden and generated stores, against the model."""
+"""The reader that Spark uses, without a JVM: partitions sent to workers, of any size, with any
+columns and filters, over golden and generated stores, compared with the model."""
 
 import json
 import logging

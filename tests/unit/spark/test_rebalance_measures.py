@@ -41,7 +41,7 @@ def test_the_balance_score_is_the_sum_over_all_pairs(sizes) -> None:
 
 
 def owned(**queues: str) -> dict[str, list[Queue]]:
-    """Queues by their numbers: `C0="147"`."""
+    """Queues from the digits of each member: `C0="147"`."""
     return {client: [("b", int(q, 16)) for q in numbers] for client, numbers in queues.items()}
 
 

@@ -43,7 +43,7 @@ class Group:
         return self.folder / name
 
     def open(self, name: str) -> None:
-        """A store, new or again."""
+        """Open a store for the first time, or again."""
         config = StoreConfig(
             str(self.root(name)),
             mapped_file_size_commit_log=FILE_SIZE,
@@ -74,7 +74,7 @@ class Group:
                 record_epochs(log, self.logs[name].epochs)
 
     def write(self, count: int, topic: str = "T", **more: Any) -> None:
-        """Messages that all have, that are confirmed and acknowledged; some were read."""
+        """Send messages that all replicas have, confirmed and acknowledged; some are also read."""
         for _ in range(count):
             self.send(topic, **more)
         self.replicate()
@@ -89,7 +89,7 @@ class Group:
         properties: bytes = b"",
         body: bytes | None = None,
     ) -> Claim:
-        """A message at the master, and what its sender receives."""
+        """Send a message to the master, and record its sender's response."""
         self.number += 1
         queue_id = self.number % 3 if queue_id is None else queue_id
         if body is None:
@@ -117,7 +117,7 @@ class Group:
         return claim
 
     def replicate(self, *names: str) -> None:
-        """The others have all that the master has."""
+        """Copy the master's log to the others."""
         leader = self.logs[self.leads]
         for name in names or tuple(self.logs):
             log = self.logs[name]
@@ -188,7 +188,7 @@ def claims(group: Group) -> list[Claim]:
 
 
 def only(audit: Audit, *names: str) -> Verdict:
-    """The first of the verdicts named, which are the only ones on something broken."""
+    """The verdict with that name, after a check that no other one is broken."""
     broken = [one.name for one in audit.verdicts if one.findings]
     assert sorted(broken) == sorted(names), "\n".join(audit.lines())
     return audit.of(names[0])
@@ -213,7 +213,7 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Group]]:
 
 @pytest.fixture(scope="session")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Group:
-    """Three stores with some files, five epochs, one of them without a write; stopped."""
+    """Three stopped stores with some files and five epochs, one of them without a write."""
     made = Group(tmp_path_factory.mktemp("template") / "group")
     made.elect("a", 1)
     made.write(40)

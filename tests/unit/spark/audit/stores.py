@@ -1,4 +1,4 @@
-"""Stores as an audit sees them after their scans, made of a few numbers, without a file."""
+"""Scanned stores for an audit, built from a few numbers without files."""
 
 from collections.abc import Sequence
 from typing import Any

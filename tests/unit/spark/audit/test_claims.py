@@ -29,7 +29,7 @@ def judged(
 
 
 def said(found: Judged) -> list[tuple[str, str]]:
-    """(store, what) of all that was broken."""
+    """(store, finding) of all broken promises."""
     tallies = (found.acked, found.consumed, found.writers)
     return [(one.store, one.what) for tally in tallies for one in tally.findings]
 

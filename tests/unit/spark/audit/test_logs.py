@@ -1,4 +1,4 @@
-"""A log put together from the reports of its files, and its epoch list held against it."""
+"""A log joined from the reports of its files, and compared with its epoch list."""
 
 from typing import Any
 

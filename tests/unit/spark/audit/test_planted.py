@@ -1,4 +1,4 @@
-"""Damage of each kind is found where it is, and a group without any passes."""
+"""Damage of each kind is found at its place, and a group without damage passes."""
 
 import struct
 from pathlib import Path
@@ -24,7 +24,7 @@ FLAG_AT, BODY_AT = 16, 88
 
 
 def write_epochs(group: Group, name: str, pairs: list[tuple[int, int]], crc: int = -1) -> None:
-    """The epoch file, and no second copy."""
+    """Write the epoch file without its backup copy."""
     lines = b"".join(b"%d-%d\n" % pair for pair in pairs)
     crc = masked_crc32(lines) if crc < 0 else crc
     path = group.root(name) / "epochFileCheckpoint"
@@ -98,7 +98,7 @@ def test_a_flipped_byte_that_no_checksum_covers(group: Group) -> None:
 
 
 def test_all_replicas_changed_alike(group: Group) -> None:
-    """Equal bytes are not the right ones: the ledger knows."""
+    """Replicas with equal bytes may still be wrong: the ledger shows it."""
     claim = claims(group)[5]
     assert claim.log_offset is not None
     other = bytes(reversed(group.read("a", claim.log_offset + BODY_AT, 6)))
@@ -331,7 +331,7 @@ def test_a_tail_that_was_not_made_zeros(group: Group) -> None:
 
 
 def test_a_whole_record_behind_a_cut(group: Group) -> None:
-    """RocketMQ moves a position (R11): the tail still has magic and CRC."""
+    """RocketMQ only lowers a position (R11): the tail still has magic and CRC."""
     last = claims(group)[-1]
     assert last.log_offset is not None
     end = group.audit().stores[0].end

@@ -15,7 +15,7 @@ from turbopump.spark.throughput.buckets import (
 )
 
 _SHIFT = 8
-"""Bits of a value that has a bucket of its own."""
+"""Number of bits of the values that have their own bucket."""
 AROUND_POWERS = [(1 << bits) + near for bits in range(1, 62) for near in (-2, -1, 0, 1, 2)]
 
 

@@ -1,4 +1,4 @@
-"""The comparison's command line and its tables, of figures that nothing measured."""
+"""The comparison's command line and its tables, with invented figures."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def plan(*sides: str) -> Plan:
 
 
 def measured() -> Results:
-    """Three rounds, in the second of which the machine had half of its time for us."""
+    """Results of three rounds; in the second the machine gave the load half of its time."""
     results = Results()
     for side, speeds, cpu in (
         (THEIRS, (10, 5, 10), (8, 8, 8)),

@@ -32,7 +32,7 @@ def queues(*numbers: int) -> list[MessageQueue]:
 
 
 def held_by_us(cluster: ScriptedCluster, member: str, *answers: bytes) -> list[list[int]]:
-    """This member's queues after each response of the other member, which the broker knows."""
+    """The queues of this member after each response of the other member, which the broker lists."""
     found = []
 
     async def story() -> None:

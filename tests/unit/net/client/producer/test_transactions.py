@@ -222,7 +222,7 @@ def test_a_block_is_a_local_transaction(one: ScriptedCluster) -> None:
 
 
 def asked(one: ScriptedCluster, number: int, group: str = "P") -> Silent:
-    """Send a broker's transaction check; returns the address that received the answer."""
+    """Send a broker's transaction check; returns the link that receives the answer."""
     link = Silent()
     properties = f"PGROUP\x01{group}\x02UNIQ_KEY\x01ID{number}\x02TRAN_MSG\x01true\x02".encode()
     body = record_bytes((TOPIC, 0), number, Stored(b"%d" % number, properties))

@@ -90,7 +90,7 @@ def replay(world: Any, frame: bytes, truth: dict[str, Any], expected: dict[str, 
     if truth["code"] in PULLS:
         prepare_pull(world, fields, expected)
     if truth["code"] == RequestCode.CONSUMER_SEND_MSG_BACK:
-        fields["offset"] = "0"  # where the first message of ours lies, too
+        fields["offset"] = "0"  # the first message of this broker has that log offset, too
     if truth["code"] == RequestCode.GET_MAX_OFFSET:
         fill(world, fields["topic"], int(fields["queueId"]), int(expected["extFields"]["offset"]))
     answer = world.dispatch(request)

@@ -137,7 +137,7 @@ def test_two_who_gather_at_once_both_get_all(
     one, other = table.gather(), table.gather()
     assert next(one) is None
     assert next(other) is None
-    next(one)  # and is given up: a broker that stops saves all of them at once
+    next(one)  # and is abandoned: a stopping broker saves all offsets at once
     *_, content = other
     assert content is not None
     assert json.loads(b"".join(content())) == model(table.offsets())

@@ -100,7 +100,7 @@ def test_before_the_first_success_everything_is_sent(server: NameServerState) ->
     assert work is not None
     server.answered(work, RegistrationOutcome.REFUSED, 0)
     server.changed(["T"], 100)
-    assert server.take(100) is None  # it failed just now: the retry comes at 500
+    assert server.take(100) is None  # the registration failed just now: the retry is due at 500
     assert server.take(500) == Work(True, ["T"])
 
 

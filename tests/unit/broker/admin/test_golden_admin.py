@@ -142,7 +142,7 @@ COMPARED = frozenset(
 )
 
 DIFFERENT = {
-    # POP was asked for.
+    # the recorded group requested the mode POP
     (401, 0, 3),
 }
 """(request code, RocketMQ's code, Turbopump's code) where the codes differ on purpose."""
@@ -205,7 +205,7 @@ class Replay:
                 continue
             peer = self.peer(truth["connection"], request)
             if request.code == RequestCode.QUERY_ASSIGNMENT:
-                # The heartbeat before it is one of many alike, which were not kept.
+                # The capture did not keep the heartbeat before this request, so send it here.
                 asked = json.loads(bytes(request.body))
                 self.admin.heartbeat(peer, asked["clientId"], ConsumerData(asked["consumerGroup"]))
             ours = self.admin.world.table.dispatch(request, peer, self.admin.now_ms)

@@ -97,7 +97,7 @@ def test_a_group_changes_its_expression(world: Any) -> None:
         send(world, b"%d" % number, a=number)
     for expression, version, wanted in [
         ("a < 1", 7, [b"0"]),
-        ("a < 3", 6, [b"0"]),  # older
+        ("a < 3", 6, [b"0"]),  # an older version of the subscription
         ("a < 2", 8, [b"0", b"1"]),
         ("a < 2", 9, [b"0", b"1"]),
     ]:
@@ -125,7 +125,8 @@ def test_a_member_whose_clock_is_slow_brings_its_new_filter(
     for _ in range(2):
         for version in (200, 900):
             assert bodies(world.ask(PULL, header(sys_flag=0, sub_version=version))) == [b"new"]
-        heartbeat(world, former, 900, kind=kind, peer=fast)  # it has not changed its own
+        # the member's own subscription has not changed
+        heartbeat(world, former, 900, kind=kind, peer=fast)
     heartbeat(world, former, 901, kind=kind, peer=fast)
     assert bodies(world.ask(PULL, header(sys_flag=0, sub_version=901))) == [b"old"]
 

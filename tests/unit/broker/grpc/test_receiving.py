@@ -189,7 +189,7 @@ def test_what_was_popped_for_a_call_that_is_over_comes_again_at_once(
     make_front: Callable[..., GrpcWorld],
 ) -> None:
     front = make_front("flushDiskType=SYNC_FLUSH\n")
-    front.world.disk.hold()  # the check point is not safe before it is released
+    front.world.disk.hold()  # the check point becomes safe only after `release`
     sent = front.start("SendMessage", messages=[message()])[1]
     front.world.disk.release()
     front.world.pass_time(100)
@@ -198,7 +198,7 @@ def test_what_was_popped_for_a_call_that_is_over_comes_again_at_once(
     call, heard = start(front)
     front.world.turn()
     assert not heard.is_over
-    call.over()  # it is cancelled while its answer is to come
+    call.over()  # the call is cancelled while its response is pending
     front.world.disk.release()
     front.world.pass_time(500)
     (one,) = receive(front, client_id="c2")

@@ -29,13 +29,13 @@ SENT = 40
 FOREIGN = {Code.INVALID_RECEIPT_HANDLE, Code.INTERNAL_SERVER_ERROR}
 FINE = {
     "QueryRoute": {Code.OK},
-    # Settings may come over the other connection, which is played later.
+    # Settings may arrive on the other connection, which is replayed later.
     "Heartbeat": {Code.OK, Code.UNRECOGNIZED_CLIENT_TYPE},
     "SendMessage": {Code.OK},
     "QueryAssignment": {Code.OK},
     "ReceiveMessage": {Code.OK, Code.MESSAGE_NOT_FOUND},
     "NotifyClientTermination": {Code.OK, Code.UNRECOGNIZED_CLIENT_TYPE},
-    # Of receipts that another broker gave, at a time that is still to come here.
+    # The receipts are from a different broker, at a time that is in this broker's future.
     "AckMessage": FOREIGN,
     "ChangeInvisibleDuration": FOREIGN,
     "Telemetry": {Code.OK},
@@ -116,5 +116,5 @@ def test_what_a_client_said_is_understood(
     assert not wrong
     assert {"QueryRoute", "Telemetry", "ReceiveMessage"} <= set(replay.codes)
     assert replay.stored == SENT
-    # A call that a piece cuts is left to Python.
+    # A call that is split between two reads is left to Python.
     assert (replay.side.lane.send_count > SENT // 2) == (is_native and size == 1_000)

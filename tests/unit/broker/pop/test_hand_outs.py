@@ -30,7 +30,7 @@ def test_what_has_no_check_point_is_given_out_again_with_all_behind_it() -> None
     third = hand_outs.add(QUEUE, QueueOffset(12))
     hand_outs.drop(QUEUE, second)
     assert hand_outs.next_offset(QUEUE) == 4
-    hand_outs.drop(QUEUE, third)  # its check point failed, too: it is gone already
+    hand_outs.drop(QUEUE, third)  # its check point failed, too: the hand-out was removed already
     hand_outs.settle(QUEUE, first)
     assert committed == [4]
     assert hand_outs.next_offset(QUEUE) is None

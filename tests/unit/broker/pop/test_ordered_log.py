@@ -64,7 +64,8 @@ def test_what_is_with_a_consumer_is_given_to_no_other_one_until_its_time_is_over
     assert bodies(popper) == []
     popper.world.pass_time(2_000)
     assert bodies(popper, max_msg_nums=1, invisible_time=LONG_MS) == ["a"]
-    assert popper.ack(handle).code == ResponseCode.MESSAGE_ILLEGAL  # of the pop before
+    # the handle is from the pop before
+    assert popper.ack(handle).code == ResponseCode.MESSAGE_ILLEGAL
     assert bodies(popper) == []
 
 
@@ -98,7 +99,7 @@ def test_a_batch_that_is_out_for_long_is_among_the_newest_records(make_world: An
     world.pass_time(REFRESH_MS)
     end = written(log, 0)
     world.pass_time(2 * REFRESH_MS)
-    assert written(log, 0) == end  # nothing is out, nothing is written
+    assert written(log, 0) == end  # without a batch in flight nothing is written
 
 
 def test_a_queue_that_was_set_back_is_read_from_there(popper: Popper) -> None:

@@ -93,7 +93,7 @@ def test_a_check_point_of_another_broker_revives_none_of_our_messages(popper: Po
     log.add_check_point(check_point(popper, 0, "broker-b"), 0, popper.world.now_ms)
     popper.world.pass_time(15_000)
     assert copies(popper) == 0
-    assert popper.world.broker.store.max_queue_offset(LOG, 0) >= 2  # it was put off
+    assert popper.world.broker.store.max_queue_offset(LOG, 0) >= 2  # the check point was postponed
 
 
 def test_a_check_point_that_no_broker_wrote_keeps_nothing(popper: Popper) -> None:
@@ -144,7 +144,7 @@ def test_properties_that_have_no_room_for_one_more_are_revived(popper: Popper) -
         try:
             popper.send("a", tag="x" * size)
         except AssertionError:
-            continue  # too long to be sent
+            continue  # the message is too long to be sent
         break
     assert len(popper.pop()) == 1
     popper.world.pass_time(INVISIBLE_MS + 300)
@@ -304,7 +304,7 @@ def test_a_due_time_of_other_digits_keeps_nothing(popper: Popper) -> None:
 def after_the_clock_went_back(popper: Popper) -> None:
     """A message popped for 5 s and acknowledged after 4.2 s, after the clock went back by 10 s."""
     world = popper.world
-    for _ in range(16):  # each revive queue has records of the time before
+    for _ in range(16):  # each revive queue gets records from before the jump
         popper.send("a")
         for _, handle in popper.pop(invisible_time=1_000):
             popper.ack(handle)

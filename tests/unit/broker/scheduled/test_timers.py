@@ -113,7 +113,7 @@ def test_no_client_sends_to_the_topic_of_timers(world: Any) -> None:
 
 def test_timers_of_one_millisecond_come_in_order(world: Any) -> None:
     due_ms = world.now_ms + 1_234
-    for number in range(700):  # more than one step of anything
+    for number in range(700):  # more than a step of any kind handles
         send(world, b"%d" % number, TIMER_DELIVER_MS=due_ms)
     world.pass_time(1_300)
     assert bodies(world) == [b"%d" % number for number in range(700)]

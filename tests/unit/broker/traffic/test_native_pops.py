@@ -71,7 +71,7 @@ def test_pops_that_wait_are_notified_of_what_is_left(
     monkeypatch.setattr(
         native.world.broker.pop.waiters, "arrived", lambda *place: arrived.append(place)
     )
-    assert pop(native, driven, 2) and not arrived  # none waits
+    assert pop(native, driven, 2) and not arrived  # no pop waits
     driven.lane.watched = True
     assert pop(native, driven, 3)
     assert len(arrived) == 1 and arrived[0][0] == "Plain"
@@ -89,7 +89,7 @@ def test_the_offset_is_there_for_all_that_look(popped: tuple[PopWorld, Popper]) 
     assert offsets.take_changes() is None and not driven.fast_lane.pops.is_known
     for queue_id in (0, 1):
         offsets.set_reset("live", "Plain", queue_id, QueueOffset(0), native.world.now_ms)
-    assert not pop(native, driven, 5)  # the reset is the handler's to take
+    assert not pop(native, driven, 5)  # the reset is applied by the handler
 
 
 def test_a_retry_topic_that_is_new_is_looked_at(popped: tuple[PopWorld, Popper]) -> None:
@@ -139,7 +139,7 @@ def test_what_is_pointed_to_may_move(popped: tuple[PopWorld, Popper], name: str,
     """The pop is served for all that, once, by the lane or by its handler."""
     native, driven = popped
     for number in range(100, 150):
-        native.send_tagged(number % 2, number)  # the first ones lie in a file of before
+        native.send_tagged(number % 2, number)  # the first messages lie in an earlier file
     offsets = native.world.broker.offsets
     before = sum(offsets.queues_of("live", "Plain").values())
     driven.acts[name] = lambda: ACTS[act](native, driven)

@@ -197,7 +197,7 @@ def test_the_last_assignments_are_copied_when_they_are_others(group: Group) -> N
     group.round()
     told = [request.fields for request in group.link.asked if request.code == 402]
     assert [fields["assignmentsVersion"] for fields in told][-1] == theirs.version
-    mine.put(kept(9))  # it coordinated meanwhile, and knows more
+    mine.put(kept(9))  # it coordinated meanwhile, and has a newer table
     theirs.put(kept(4))
     group.round()
     assert mine.get("G", "T") == kept(9)

@@ -198,7 +198,8 @@ def test_what_a_deletion_left_of_a_topics_next_life_is_known_to_a_new_master(
     end = master.broker.store.max_log_offset
     master.ask_fields(215, {"topic": "T"})
     put(master)
-    replica.broker.store.on_unheard.clear()  # the log proves it, too
+    # otherwise the log's proof would apply the deletion, too
+    replica.broker.store.on_unheard.clear()
     copy_log(master, replica)
     replica.disk.hold()
     group.follower._deletions["T"] = end

@@ -16,7 +16,7 @@ def test_a_reset_connection_elects_nobody() -> None:
         node.beat(1, connection=101 + number)
         node.beat(2)
         node.beat(3)
-    for _ in range(20):  # nothing is left of it
+    for _ in range(20):  # the suspicion is dropped
         node.tick(100)
     assert (node.group.master_id, node.group.master_epoch) == (1, 1)
 

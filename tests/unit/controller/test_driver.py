@@ -199,7 +199,7 @@ def test_nothing_is_said_before_it_is_durable(tmp_path: Path) -> None:
     assert not member.calls, "it asks for votes, and may forget its own"
     member.settle()
     assert [call[0] for call in member.calls] == ["h:2", "h:3"]
-    answer = member.ask(RaftRequestCode.HEART_BEAT)  # of a higher term, which is to be saved
+    answer = member.ask(RaftRequestCode.HEART_BEAT)  # its term is higher and must be saved
     assert isinstance(answer, Later)
     assert not answer.done
     member.settle()
@@ -218,7 +218,7 @@ def test_a_vote_survives_its_answer(tmp_path: Path) -> None:
     assert _body(answer)["voteResult"] == "ACCEPT"
     member.storage.close()
     again = Member(tmp_path)
-    again.tick(INTERVAL_MS * 10)  # by now it may vote again
+    again.tick(INTERVAL_MS * 10)  # late enough that it may vote again
     other = again.ask(RaftRequestCode.VOTE, **{**vote, "leaderId": "n2", "localId": "n2"})
     again.settle()
     assert _body(other)["voteResult"] == "REJECT_ALREADY_VOTED"
@@ -268,7 +268,7 @@ def test_a_follower_answers_heartbeats_while_its_log_is_written(tmp_path: Path) 
     assert isinstance(pushed, Later) and not pushed.done and member.disk.work
     assert _body(member.ask(RaftRequestCode.HEART_BEAT))["code"] == 200
     assert not pushed.done
-    # A term is not: it is spoken of when it is on the disk.
+    # A new term is answered only once it is on the disk.
     later_term = member.ask(RaftRequestCode.HEART_BEAT, term=4)
     assert isinstance(later_term, Later) and not later_term.done
     member.settle()
@@ -491,11 +491,11 @@ def test_what_the_machine_does_not_know_is_not_appended(tmp_path: Path) -> None:
 def test_a_leader_that_is_killed_is_missed_at_once(tmp_path: Path) -> None:
     member = Member(tmp_path)
     member.follow()
-    member.driver.on_closed(7, member.now_ms)  # another's
+    member.driver.on_closed(7, member.now_ms)  # the connection of a different peer
     assert not member.probed
     member.driver.on_closed(1, member.now_ms)
     assert len(member.probed) == 1
-    member.probed[0].resolve(False)  # not dead yet, or not at all
+    member.probed[0].resolve(False)  # the peer's process is not dead, or not yet
     assert member.raft.role is RaftRole.FOLLOWER
     member.tick(50)
     assert len(member.probed) == 2

@@ -56,7 +56,7 @@ def test_who_asks_for_something_lives() -> None:
     table = Heartbeats()
     assert table.touch(KEY, 5, 0) and table.heard(KEY, 0) and table.newest(KEY) is None
     assert not table.touch(KEY, 5, 1)
-    assert beat(table, 2) is True  # the first word of its log is news
+    assert beat(table, 2) is True  # the first report of its log is new
     table.touch(KEY, 5, 9_000)
     assert table.newest(KEY) is not None and table.heard(KEY, 19_000)
 
@@ -117,7 +117,7 @@ def test_a_closed_connection_is_no_silence() -> None:
     table.lead(1_500)
     assert not table.alive(KEY, 1_501)
     table.expire(11_001)
-    table.lead(12_000)  # too long ago to mean anything
+    table.lead(12_000)  # too old for this lead
     assert table.alive(KEY, 12_001)
 
 

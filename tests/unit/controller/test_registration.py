@@ -38,7 +38,7 @@ def test_an_id_is_not_given_again_after_its_broker_was_forgotten() -> None:
     assert apply(leader, 1) == Code.CONTROLLER_BROKER_ID_INVALID
     assert leader.register(1).code == Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
     assert leader.join(5).code == Code.SUCCESS
-    assert leader.epochs == (1, 3)  # as it was left
+    assert leader.epochs == (1, 3)  # the group is unchanged
 
 
 def test_a_name_belongs_to_one_cluster() -> None:
@@ -199,7 +199,7 @@ def test_a_doubt_that_is_repeated_adds_no_entry(word: str) -> None:
     for _ in range(3):
         assert node.register(2, life=7, **{word: True}).code == 0
     assert (len(node.quorum.entries), node.group.set_epoch) == (entries, set_epoch)
-    # Its next life may have lost what its master had seen it catch up with.
+    # The broker's next process may have lost bytes that its master had counted.
     node.register(2, life=8, **{word: True})
     assert (len(node.quorum.entries), node.group.set_epoch) == (entries + 1, set_epoch + 1)
     # The same holds for a broker that was in the set again.

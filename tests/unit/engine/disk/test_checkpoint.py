@@ -51,7 +51,7 @@ def test_a_rocketmq_that_used_the_store_makes_them_void_too() -> None:
     # RocketMQ began at our last state, so the fields that we wrote still hold.
     known = Checkpoint(10_000, 9000, 8000, 7, 6, 5, damaged=True)
     assert checkpoints.decode(bytes(data)) == known
-    # A start that is killed before it has counted the queues must not forget that.
+    # A start that is killed before it has counted the queues must keep the damage mark.
     assert checkpoints.decode(checkpoints.encode(known)) == known
 
 

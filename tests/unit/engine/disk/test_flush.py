@@ -147,7 +147,7 @@ def test_each_thread_works_and_what_is_more_waits_for_the_first_that_is_free() -
     gates[1].set()
     for _ in range(3):
         loop.run_one()
-    # The other one is held still: one thread did all of the rest.
+    # The first task is blocked: the other thread did the rest.
     assert seen[0] is None
     assert seen[1] == seen[2]
     gates[0].set()
@@ -252,7 +252,7 @@ def test_a_native_sync_that_is_waited_for_reports_once(mapped: MappedFile) -> No
     lane.finish()
     assert seen == [None]
     lane.sync([(mapped, 0, 10)], seen.append)
-    watched.run()  # of the first one, or of both
+    watched.run()  # completes the first sync, or both
     lane.finish()
     assert seen == [None, None]
     lane.sync([(mapped, 0, 10)], seen.append)

@@ -125,7 +125,8 @@ class TestDamage:
         assert PATH in file.reason
         with pytest.raises(ValueError, match="no epoch can follow"):
             file.append(4, LogOffset(1500))
-        assert opened(disk, 1500).trust is Trust.UNPROVEN  # nothing made it look whole
+        # the refused change did not make the file look whole
+        assert opened(disk, 1500).trust is Trust.UNPROVEN
 
     def test_without_any_copy_the_store_is_not_new(
         self, disk: SimDisk, damage: Callable[[SimDisk], None]
@@ -277,9 +278,10 @@ def test_nothing_is_read_behind_a_line_that_failed(disk: SimDisk) -> None:
     with pytest.raises(OSError):
         file.append(7, LogOffset(50))
     assert file.is_behind
-    disk.write(LINES, bytes(4), len(epoch_lines.encode(1, file.epochs)))  # it was not written whole
+    # the line was not written completely
+    disk.write(LINES, bytes(4), len(epoch_lines.encode(1, file.epochs)))
     assert file.writing(file.epochs) is None
-    file.took(file.epochs)  # a list that is there already: no line was written
+    file.took(file.epochs)  # the list is unchanged: no line was written
     file.append(3, LogOffset(50))
     disk.end()
     disk.restart()

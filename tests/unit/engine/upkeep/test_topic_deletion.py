@@ -113,7 +113,7 @@ def test_a_deletion_of_bytes_that_were_cut_is_none() -> None:
     work.close()
     first = store.deletions.delete("other", NOW_MS)
     told = store.deletions.delete("going", NOW_MS, store.max_log_offset)
-    store._log.tail.end = end  # as a cut does that came before its turn
+    store._log.tail.end = end  # as a truncation before the deletion's turn would do
     work.close()
     assert (first.value, told.value) == (None, None)
     assert list(store.deletions.ends()) == ["other"]

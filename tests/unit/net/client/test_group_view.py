@@ -426,7 +426,7 @@ def test_a_watch_asks_everybody_and_keeps_what_it_knew() -> None:
     assert [each.broker_id for each in first.groups[0].brokers] == [1, 2]
     assert first.errors == []
 
-    # Without name server and leader, the picture of before; of brokers, as they are now.
+    # Without name server and leader the last picture is shown, with the brokers' present state.
     nodes.silent = {"namesrv", "h:90", "h:1"}
     second = sample()
     assert second.groups[0].master_id == 1

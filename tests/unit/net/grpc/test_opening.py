@@ -69,7 +69,7 @@ def test_handshakes_take_turns(openings: Openings) -> None:
         hear(cast(GrpcConnection, one), Peer().says())
     answered = [sum(1 for _, wire in ports if wire.out)]
     for _ in range(3):
-        # A waiting peer is not read: it could send more than is ever looked at.
+        # A waiting peer is not read, because it could send more than the server processes.
         assert all(bool(wire.out) == wire.reads for _, wire in ports)
         openings.made.loop.run()
         answered.append(sum(1 for _, wire in ports if wire.out))

@@ -73,7 +73,7 @@ def test_the_handshake_is_said_once() -> None:
     assert shell.take() == Handshake(2, True, True).encode()
     for now_ms in range(0, 20_000, 100):
         shell.do(shell.replica.on_tick(now_ms))
-    assert shell.take() == b""  # a second one is how RocketMQ's replicas end in a livelock
+    assert shell.take() == b""  # a second handshake leads RocketMQ's replicas into a livelock
 
 
 def test_lost_connections_are_made_again_soon_and_then_less_often() -> None:
@@ -314,7 +314,8 @@ def test_r19_a_master_whose_log_begins_behind_ours_makes_us_start_anew() -> None
     assert shell.take() == Ack(0).encode()
     shell.feed(piece(2000, b"x"))
     assert (shell.log.min, shell.log.end, shell.log.epochs) == (2000, 2001, epochs({1: 0}))
-    # It may not have to lead before it knows how far queues had counted that it has nothing of.
+    # The replica must not become master before it knows the counts of queues without a message
+    # here.
     assert shell.take() == b""
     shell.feed(piece(2001, b"y"))
     shell.do(shell.replica.on_tick(RETRY_MAX_MS))

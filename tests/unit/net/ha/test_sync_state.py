@@ -70,7 +70,7 @@ def test_r06_a_connection_that_said_nothing_holds_confirm() -> None:
     state.on_connected(2, 77, False, 5)
     state.on_log(LogOffset(1600))
     assert state.confirm_offset == 1400
-    assert ack(state, 2, 1600, 6) is None  # the older connection's, on its way still
+    assert ack(state, 2, 1600, 6) is None  # a late acknowledgement from the older connection
     assert state.confirm_offset == 1400
     state.on_ack(2, 77, LogOffset(1350), 7)
     assert state.confirm_offset == 1400  # and it does not go back
@@ -137,7 +137,7 @@ def test_an_idle_member_stays() -> None:
 
 def test_a_lost_connection_is_left_out_at_once() -> None:
     state = state_of(1, 2, 3)
-    assert state.on_disconnected(2, 99, 1) is None  # an older one of it
+    assert state.on_disconnected(2, 99, 1) is None  # an older connection of replica 2
     assert state.on_disconnected(2, 2, 1) == Proposal(1, frozenset({1, 3}), 5)
 
 
@@ -202,7 +202,8 @@ def test_r01_whoever_may_be_in_the_controllers_set_counts() -> None:
     assert again == Proposal(2, frozenset({1}), 5, fence=True)  # the wanted set is in force
     state.on_refused(2, 1500)
     assert state.all_end() < 1600
-    assert state.on_agreed(frozenset({1, 2}), 6, 3000)  # seen by the next look: it was taken in
+    # seen at the next check: the controller had added the replica
+    assert state.on_agreed(frozenset({1, 2}), 6, 3000)
     shrink = state.on_tick(3000)
     assert shrink is not None and shrink.members == {1} and state.required == {1, 2}
     assert state.on_agreed(frozenset({1}), 7, 3001)
@@ -421,7 +422,7 @@ class TestAMemberThatSendsWaitFor:
     @pytest.mark.parametrize(("least", "stay"), [(1, {1}), (2, {1, 2}), (3, {1, 2, 3})])
     def test_stays_where_too_few_would_be_left(self, least: int, stay: set[int]) -> None:
         state = state_of(1, 2, 3, min_in_sync_replicas=least)
-        ack(state, 2, START, 500)  # it was slower for a moment less
+        ack(state, 2, START, 500)  # replica 2 became slow a moment later than 3
         state.on_log(LogOffset(1500))
         found = None
         for now_ms in range(600, 10_000, 100):

@@ -86,7 +86,7 @@ def test_the_oldest_incomplete_frame_is_cut_where_all_hold_too_much() -> None:
         reader.feed(b"\0")
     assert [one.cut for one in readers] == [True, True, False, False]
     assert area.in_use == 2 * SIZE_MIN
-    # A frame that ends makes room, and what begins then is young.
+    # A complete frame frees its room, and the next frame counts as young.
     readers[2].feed(FRAMES[1][1:] + b"\0")
     readers.append(Reader(area))
     readers[4].feed(b"\0")

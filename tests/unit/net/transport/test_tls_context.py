@@ -55,7 +55,7 @@ def test_files_that_fit_no_more_change_nothing(
             os.unlink(tmp_path / "cert.pem")
         else:
             (tmp_path / "cert.pem").write_bytes(broken)
-        # Between the first look and the second the other file may be replaced, too.
+        # The second file may also be replaced between the two checks.
         asyncio.run(context.look())
         assert not caplog.records, number
         for _ in range(3):

@@ -186,7 +186,7 @@ def test_headers_beyond_the_limit_are_counted_and_not_kept() -> None:
     big = b"".join(h2.literal(b"k%d" % number, b"v" * 1_000) for number in range(15))
     heard(one, BEGIN)
     assert heard(one, frame(h2.HEADERS, 1, block() + big, 4)) == [(HEADERS, 1, None)]
-    # 100 MB of them, as they come to be by a byte each that names one remembered header.
+    # 100 MB of headers, each from a single byte that names a remembered header.
     named = h2.literal(b"k", b"v" * 4_000, 0x40) + b"\xbe" * 12_000
     found = []
     for stream in (3, 5):

@@ -45,7 +45,7 @@ def test_a_pull_goes_on_where_the_broker_says(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("reply", "errors"),
     [
-        ((0, 0, records(1)), {}),  # it would bring the same for ever
+        ((0, 0, records(1)), {}),  # the same offset would return the same messages forever
         ((0, None, records(1)), {}),
         ((20, 0, b""), {}),
         ((21, None, b""), {}),

@@ -130,7 +130,7 @@ def test_an_acknowledged_message_is_missing(make: Make) -> None:
     finding = verdict.findings[0]
     assert (finding.topic, finding.queue_id, finding.queue_offset) == lost.place
     assert "is another message there" in finding.what and "nowhere else" in finding.what
-    # Nothing came in its place.
+    # Here no message is at the place of the lost one.
     group.entries.append(Claim(False, "T", 0, 1000, digest_of(b"never"), log_offset=point))
     group.entries.remove(lost)
     verdict = only(group.audit(), "acked-survives")
@@ -244,7 +244,7 @@ def test_an_epoch_that_begins_elsewhere(group: Group) -> None:
         and f"begins at {pairs[1][1]} in b" in one.what
         for one in verdict.findings
     )
-    # The bytes in between have two labels.
+    # The bytes in between have different epochs in the two logs.
     assert any("the byte is of epoch 1 here, of epoch 3" in one.what for one in verdict.findings)
 
 
@@ -356,7 +356,7 @@ def test_a_transfer_ends_anywhere(make: Make) -> None:
     group.send(told=False)
     leader, log = group.logs["a"], group.logs["b"]
     log.append(log.end, b"".join(leader.view(log.end, 50)), 0)
-    # As a process leaves it that is killed there: closing would cut it.
+    # As a process killed now leaves the files: a clean close would truncate the log.
     root = group.root("b")
     killed = {path: path.read_bytes() for path in sorted((root / "commitlog").iterdir())}
     group.stop()

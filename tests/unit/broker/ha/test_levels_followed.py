@@ -38,8 +38,8 @@ def acted(group: Group, to: int = 3) -> None:
 
 
 def test_a_master_that_is_back_and_has_not_asked_yet_takes_nothing_away(group: Group) -> None:
-    """A replica copies tables before it answers 906: otherwise all three would be delivered
-    again."""
+    """On request 906 a replica first copies the tables: it must keep its own progress, or all three
+    messages would be delivered again."""
     copy_log(group.master, group.replica)
     acted(group)
     group.round()

@@ -237,7 +237,7 @@ def test_messages_that_a_pulling_group_sent_back_are_its_own_without_the_topic(
 def test_a_store_without_owners_gets_them(
     pops: World, first: tuple[str, str], second: tuple[str, str]
 ) -> None:
-    """For a topic of RocketMQ or of an older version, the offsets decide once."""
+    """A store of RocketMQ or of an older version has no owners: the offsets decide them once."""
     pops.broker.topics.create_internal(SHARED, 1, 6, pops.now_ms)
     pops.broker.offsets.commit(first[0], SHARED, 0, QueueOffset(0), pops.now_ms)
     revived(pops, second)

@@ -121,8 +121,8 @@ def test_an_empty_master_wipes_nothing(group: Group) -> None:
 def test_what_a_master_had_not_saved_when_it_was_killed_is_not_deleted(
     group: Group, make_world: Callable[..., Any]
 ) -> None:
-    """Seed 189 of the simulation `acting`: the group was made again before the next round, with the
-    same version."""
+    """Seed 189 of the simulation `acting`: the killed master was back before the next round, with
+    the same version and without the offsets."""
     group.commit(50)
     group.round()
     again = make_world("brokerName=b\n", folder="again")

@@ -88,8 +88,8 @@ def test_the_masters_word_comes_later(group: Group) -> None:
 
 
 def test_offsets_that_go_with_the_former_life_are_copied_again(group: Group) -> None:
-    """The replica copied the topic before its log had the new life: its queues are removed, and
-    made again."""
+    """The replica copied the master's offset before its log had the new life: the deletion removes
+    the offset, and the next round copies it again."""
     group.commit(1)
     group.round()
     copy_log(group.master, group.replica)

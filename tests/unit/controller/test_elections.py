@@ -224,7 +224,8 @@ def test_nobody_is_given_up_while_a_member_may_still_come() -> None:
 
 
 def test_a_replica_that_fell_silent_with_its_master_is_not_elected() -> None:
-    """F9: both members are cut off together; otherwise no other broker could be elected."""
+    """F9: the master and this replica are cut off together; its election would prevent a better
+    one."""
     leader = set_up()
     leader.live.ids, leader.live.stale = {3}, {2}
     leader.live.tell(2, 9, 9_000)

@@ -79,7 +79,7 @@ def places(store: Store) -> list[list[int]]:
 
 
 def apply(store: Store) -> None:
-    """Apply all deletions that the log proves, also those that come to light by earlier ones."""
+    """Apply all deletions that the log proves, also ones revealed by earlier deletions."""
     for _ in range(5):
         for topic, life in store.deletions.unheard().items():
             store.delete_topic(topic, life.at, NOW_MS)

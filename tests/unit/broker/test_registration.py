@@ -274,7 +274,7 @@ def test_replica_registers_under_its_id_and_hears_of_its_master(tmp_path: Path) 
 
 
 def test_signs_of_life(tmp_path: Path) -> None:
-    """An old name server treats it as a heartbeat if its version is the registered one."""
+    """An old name server counts request 322 as a heartbeat if its version is the registered one."""
     registration, _ = make(tmp_path, "brokerRole=SLAVE\nbrokerId=2\nbrokerName=b\n")
     beat = registration.heartbeat_request()
     assert (beat.code, beat.is_oneway) == (904, True)

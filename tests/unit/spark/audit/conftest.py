@@ -188,7 +188,7 @@ def claims(group: Group) -> list[Claim]:
 
 
 def only(audit: Audit, *names: str) -> Verdict:
-    """The verdict with that name, after a check that all other promises hold."""
+    """The first named verdict, after a check that exactly the named ones have findings."""
     broken = [one.name for one in audit.verdicts if one.findings]
     assert sorted(broken) == sorted(names), "\n".join(audit.lines())
     return audit.of(names[0])

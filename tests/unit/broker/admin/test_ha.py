@@ -40,7 +40,7 @@ class Steered:
 
 
 def steer(admin: Any, log_end: int, **members: Any) -> Steered:
-    """Give the broker a replication status with `end` as its log's end."""
+    """Give the broker a replication status with `log_end` as its log end."""
     admin.broker.ha = made = Steered(
         ReplicationStatus(LogOffset(log_end), LogOffset(log_end), **members)
     )
